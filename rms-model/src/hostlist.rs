@@ -1,0 +1,146 @@
+//! Hostlists (`n[01-04],x7`) as the field writes them.
+
+use thiserror::Error;
+
+/// Why a text is no hostlist.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{text}' is not a list of hosts: {problem}; write n1,n2 or n[1-4,7]")]
+pub struct HostlistError {
+    text: String,
+    problem: &'static str,
+}
+
+/// More hosts than any list may name, so that `n[1-999999999]` is refused, not built.
+pub const MAX_HOSTS: usize = 100_000;
+
+/// The hosts of a list, in its order.
+///
+/// # Errors
+/// Unbalanced brackets, empty parts, backward ranges, more than [`MAX_HOSTS`].
+pub fn expand(text: &str) -> Result<Vec<String>, HostlistError> {
+    let fail = |problem| HostlistError { text: text.chars().take(80).collect(), problem };
+    let mut hosts = Vec::new();
+    for part in split_outside_brackets(text).ok_or_else(|| fail("unbalanced brackets"))? {
+        if part.is_empty() {
+            return Err(fail("an empty part"));
+        }
+        let Some((prefix, rest)) = part.split_once('[') else {
+            hosts.push(part.to_owned());
+            continue;
+        };
+        let (ranges, suffix) = rest.split_once(']').ok_or_else(|| fail("unbalanced brackets"))?;
+        if suffix.contains('[') {
+            return Err(fail("more than one pair of brackets in a name"));
+        }
+        for range in ranges.split(',') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let number = |digits: &str| {
+                let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+                is_number.then(|| digits.parse::<u64>().ok()).flatten()
+            };
+            let (Some(low), Some(high)) = (number(first), number(last)) else {
+                return Err(fail("a range that is no number"));
+            };
+            if low > high {
+                return Err(fail("a range that runs backwards"));
+            }
+            if high - low >= (MAX_HOSTS - hosts.len().min(MAX_HOSTS)) as u64 {
+                return Err(fail("too many hosts"));
+            }
+            let width = first.len();
+            hosts.extend((low..=high).map(|n| format!("{prefix}{n:0width$}{suffix}")));
+        }
+        if hosts.len() > MAX_HOSTS {
+            return Err(fail("too many hosts"));
+        }
+    }
+    Ok(hosts)
+}
+
+/// The shortest list for hosts in their order: neighbours that count up are folded.
+pub fn fold<S: AsRef<str>>(hosts: &[S]) -> String {
+    let mut groups: Vec<(String, Vec<(String, u64)>)> = Vec::new();
+    for host in hosts {
+        let host = host.as_ref();
+        let n_prefix = host.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (prefix, digits) = host.split_at(n_prefix);
+        let number = digits.parse::<u64>().ok();
+        match (groups.last_mut(), number) {
+            (Some((last, members)), Some(number)) if last == prefix && !members.is_empty() => {
+                members.push((digits.to_owned(), number));
+            }
+            (_, Some(number)) => groups.push((prefix.to_owned(), vec![(digits.to_owned(), number)])),
+            (_, None) => groups.push((host.to_owned(), Vec::new())),
+        }
+    }
+    let parts: Vec<String> = groups.iter().map(|(prefix, members)| fold_group(prefix, members)).collect();
+    parts.join(",")
+}
+
+fn fold_group(prefix: &str, members: &[(String, u64)]) -> String {
+    match members {
+        [] => prefix.to_owned(),
+        [(digits, _)] => format!("{prefix}{digits}"),
+        _ => {
+            let mut ranges: Vec<(&str, &str, u64)> = Vec::new();
+            for (digits, number) in members {
+                match ranges.last_mut() {
+                    Some((_, last, high)) if *high + 1 == *number && digits.len() == last.len() => {
+                        *last = digits;
+                        *high = *number;
+                    }
+                    _ => ranges.push((digits, digits, *number)),
+                }
+            }
+            let texts: Vec<String> = ranges
+                .iter()
+                .map(|(first, last, _)| if first == last { (*first).to_owned() } else { format!("{first}-{last}") })
+                .collect();
+            format!("{prefix}[{}]", texts.join(","))
+        }
+    }
+}
+
+fn split_outside_brackets(text: &str) -> Option<Vec<&str>> {
+    let mut parts = Vec::new();
+    let mut depth = 0_u32;
+    let mut start = 0;
+    for (idx, c) in text.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.checked_sub(1)?,
+            ',' if depth == 0 => {
+                parts.push(&text[start..idx]);
+                start = idx + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    (depth == 0).then_some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_expand_and_fold_back() {
+        let check = |folded: &str, hosts: &[&str]| {
+            assert_eq!(expand(folded).expect(folded), hosts, "{folded}");
+            assert_eq!(fold(hosts), folded);
+        };
+        check("n1", &["n1"]);
+        check("n[1-3]", &["n1", "n2", "n3"]);
+        check("n[01-03,07]", &["n01", "n02", "n03", "n07"]);
+        check("a[1-2],b7,head", &["a1", "a2", "b7", "head"]);
+        check("n[9,10-11]", &["n9", "n10", "n11"]);
+    }
+
+    #[test]
+    fn hostile_lists_are_refused() {
+        for text in ["n[1-", "n]1[", "n[3-1]", "n[1-999999999]", "a,,b", "", "n[x]", "n[1-2]m[3-4]", "n[]"] {
+            assert!(expand(text).is_err(), "{text}");
+        }
+    }
+}

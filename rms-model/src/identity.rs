@@ -1,0 +1,92 @@
+//! Who speaks: the role and the name that a certificate carries.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What a peer may do. One role cannot speak for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The one server of a deployment.
+    Server,
+    /// A node agent; its name is the node's name.
+    Agent,
+    /// A person who submits jobs; the name is a Unix user name.
+    User,
+    /// A person who also steers the system; the name is a Unix user name.
+    Admin,
+}
+
+/// A role and a name, as proven by a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    pub role: Role,
+    pub name: String,
+}
+
+impl Identity {
+    /// # Errors
+    /// A name is 1 to 64 bytes of letters, digits, `-`, `_` and `.`, and starts with a letter, a digit or `_`.
+    pub fn new(role: Role, name: &str) -> Result<Identity, NameError> {
+        check_name(name)?;
+        Ok(Identity { role, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Server => "server",
+            Role::Agent => "agent",
+            Role::User => "user",
+            Role::Admin => "admin",
+        })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.role, self.name)
+    }
+}
+
+/// Why a text names no role.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' is not a role: write server, agent, user or admin")]
+pub struct RoleError(String);
+
+impl FromStr for Role {
+    type Err = RoleError;
+
+    fn from_str(text: &str) -> Result<Role, RoleError> {
+        match text {
+            "server" => Ok(Role::Server),
+            "agent" => Ok(Role::Agent),
+            "user" => Ok(Role::User),
+            "admin" => Ok(Role::Admin),
+            _ => Err(RoleError(text.to_owned())),
+        }
+    }
+}
+
+/// Why a text is no name for a peer, a node, a cluster or a feature.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' is not a name: use 1 to 64 letters, digits, '-', '_' or '.', starting with a letter, a digit or '_'")]
+pub struct NameError(String);
+
+/// Names travel into file names, certificates and tables, so they are kept plain.
+///
+/// # Errors
+/// See [`NameError`].
+pub fn check_name(name: &str) -> Result<(), NameError> {
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    if starts_well && is_plain && name.len() <= 64 {
+        Ok(())
+    } else {
+        Err(NameError(name.chars().take(80).collect()))
+    }
+}

@@ -1,0 +1,190 @@
+//! A job as its user describes it, and how it ended.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{JobId, Run};
+use crate::request::Request;
+use crate::resources::Mebibytes;
+use crate::time::{Span, Time};
+
+/// Environment variables in the order given; shared between the jobs that have the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Environment(pub Vec<(String, String)>);
+
+/// Who a job belongs to: a Unix user name, which each agent resolves on its own node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Owner(pub String);
+
+/// What is executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// A batch script; it runs once, on the first node, and the job ends with it.
+    Script { script: String, args: Vec<String> },
+    /// `n_tasks` processes spread over the nodes in blocks; the job ends with the last of them.
+    Tasks { argv: Vec<String> },
+}
+
+/// Where a task's streams go. Patterns may hold `%j` (job), `%x` (name), `%u` (user), `%N` (node),
+/// `%n` (node index), `%t` (task); relative paths start at the working directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stdio {
+    pub input: Option<String>,
+    pub output: Option<String>,
+    /// As `output` if absent.
+    pub error: Option<String>,
+    /// Append to the files instead of truncating them.
+    pub append: bool,
+    /// Keep the streams in the agent's spool for a client that follows them (`rms run`).
+    pub stream: bool,
+}
+
+/// Soft resource limits to set before the work is executed; absent = as the agent has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub open_files: Option<u64>,
+    pub core_bytes: Option<u64>,
+    pub stack_bytes: Option<u64>,
+    pub locked_bytes: Option<u64>,
+    pub processes: Option<u64>,
+    pub address_space_bytes: Option<u64>,
+}
+
+/// What every host of a job must have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Constraint {
+    pub features: BTreeSet<String>,
+    pub memory: Mebibytes,
+    /// Logical CPUs a host must have to hold its share of the tasks.
+    pub cpus: u32,
+}
+
+/// A job that was accepted: everything in it is possible on the clusters as they were known then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    pub name: String,
+    pub owner: Owner,
+    pub work: Work,
+    pub n_tasks: u32,
+    pub cpus_per_task: u32,
+    pub cwd: String,
+    pub environment: Arc<Environment>,
+    pub umask: u32,
+    pub stdio: Stdio,
+    pub limits: Limits,
+    /// What the built-in launcher chooses from, in the order of preference between equals; never empty.
+    pub options: Vec<Request>,
+    pub constraint: Constraint,
+    /// Higher goes first.
+    pub priority: i32,
+    /// May the job start again after its node was lost?
+    pub requeue: bool,
+    /// Not eligible before this time.
+    pub begin: Option<Time>,
+    pub comment: String,
+}
+
+/// How an application ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    Completed,
+    /// The highest exit code of the work; never 0.
+    Failed { code: i32 },
+    /// Ended by a signal that nobody here sent.
+    Signaled { signal: i32 },
+    Cancelled { by: String },
+    /// Ended because its wall time was over.
+    WallTime,
+    /// A node of it was lost, or its processes were lost on that node.
+    NodeLost { node: String },
+    /// Its launcher was lost.
+    LauncherLost,
+    /// It never ran: a node could not start it.
+    NotStarted { node: String, reason: String },
+}
+
+impl Outcome {
+    /// The one word that `rms` prints and selects by.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Failed { .. } | Outcome::Signaled { .. } => "failed",
+            Outcome::Cancelled { .. } => "cancelled",
+            Outcome::WallTime => "timeout",
+            Outcome::NodeLost { .. } => "node_lost",
+            Outcome::LauncherLost => "launcher_lost",
+            Outcome::NotStarted { .. } => "not_started",
+        }
+    }
+
+    /// `code:signal` as history stores it.
+    pub fn code_signal(&self) -> (i32, i32) {
+        match self {
+            Outcome::Completed => (0, 0),
+            Outcome::Failed { code } => (*code, 0),
+            Outcome::Signaled { signal } => (0, *signal),
+            Outcome::Cancelled { .. } | Outcome::WallTime => (0, 15),
+            Outcome::NodeLost { .. } | Outcome::LauncherLost | Outcome::NotStarted { .. } => (1, 0),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Completed => f.write_str("completed"),
+            Outcome::Failed { code } => write!(f, "failed with exit code {code}"),
+            Outcome::Signaled { signal } => write!(f, "killed by signal {signal}"),
+            Outcome::Cancelled { by } => write!(f, "cancelled by {by}"),
+            Outcome::WallTime => f.write_str("wall time over"),
+            Outcome::NodeLost { node } => write!(f, "node {node} lost"),
+            Outcome::LauncherLost => f.write_str("launcher lost"),
+            Outcome::NotStarted { node, reason } => write!(f, "could not start on {node}: {reason}"),
+        }
+    }
+}
+
+/// What the processes of a job used, over its whole process tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub cpu: Span,
+    /// The highest sum on one node where the kernel keeps it, else of the largest process.
+    pub peak_memory_kib: u64,
+}
+
+impl Usage {
+    /// The usage of one more node of the same job.
+    pub fn and(self, other: Usage) -> Usage {
+        Usage {
+            cpu: self.cpu + other.cpu,
+            peak_memory_kib: self.peak_memory_kib.max(other.peak_memory_kib),
+        }
+    }
+}
+
+/// One job of the history: written once, when the job is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    pub job: JobId,
+    pub run: Run,
+    pub name: String,
+    pub owner: Owner,
+    pub submitted: Time,
+    /// When it could first have started: after its hold and its begin time.
+    pub eligible: Time,
+    /// Absent if it never started.
+    pub started: Option<Time>,
+    pub ended: Time,
+    pub request: Request,
+    pub n_tasks: u32,
+    pub cpus_per_task: u32,
+    /// Node names, the first is the one that ran the script.
+    pub nodes: Vec<String>,
+    pub outcome: Outcome,
+    pub usage: Usage,
+}

@@ -1,0 +1,25 @@
+//! The vocabulary of Limber and its arithmetic: ids, time, profiles, requests, jobs. Decides nothing.
+//!
+//! Words come from the papers: a *cluster occupation profile* (COP) tells how many hosts of a cluster
+//! are busy as a function of absolute time (001, §5.1), a *view* is one COP per cluster, a *request*
+//! names hosts per cluster and a wall time.
+
+pub mod hostlist;
+pub mod id;
+pub mod identity;
+pub mod job;
+pub mod profile;
+pub mod request;
+pub mod resources;
+pub mod settings;
+pub mod time;
+pub mod token;
+
+pub use id::{ClusterId, Generation, JobId, NodeId, Run};
+pub use identity::{Identity, Role};
+pub use job::{Environment, JobRecord, JobSpec, Limits, Outcome, Owner, Stdio, Usage, Work};
+pub use profile::Profile;
+pub use request::{Request, View};
+pub use resources::{Inventory, Mebibytes, NodeAdmin, NodeLink};
+pub use settings::Settings;
+pub use time::{Span, Time};

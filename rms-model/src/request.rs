@@ -1,0 +1,31 @@
+//! What an application asks for, and the view it asks from (001, §4.2 and §5.1).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::ClusterId;
+use crate::profile::Profile;
+use crate::time::Span;
+
+/// Hosts on each named cluster, all at once, for one wall time (001: REQUEST).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Request {
+    /// Hosts per cluster; entries of 0 ask for nothing there.
+    pub hosts: BTreeMap<ClusterId, u32>,
+    pub wall: Span,
+}
+
+impl Request {
+    pub fn on_one(cluster: ClusterId, n_hosts: u32, wall: Span) -> Request {
+        Request { hosts: BTreeMap::from([(cluster, n_hosts)]), wall }
+    }
+
+    /// Hosts over all clusters.
+    pub fn n_hosts(&self) -> u32 {
+        self.hosts.values().sum()
+    }
+}
+
+/// One cluster occupation profile per cluster, as one application sees it. A cluster that is missing is empty.
+pub type View = BTreeMap<ClusterId, Profile>;

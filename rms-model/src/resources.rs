@@ -1,0 +1,68 @@
+//! What a node is made of and whether it may be used.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Time;
+
+/// Memory in MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Mebibytes(pub u64);
+
+impl fmt::Display for Mebibytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} MiB", self.0)
+    }
+}
+
+/// What a node says of itself when it joins (001: the host part of CINFO).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    pub sockets: u32,
+    pub numa_nodes: u32,
+    /// Physical cores over all sockets.
+    pub cores: u32,
+    /// Logical CPUs over all cores; what `-c` counts.
+    pub cpus: u32,
+    pub memory: Mebibytes,
+    /// Speed relative to the deployment's reference host, in thousandths.
+    pub speed_milli: u32,
+    pub features: BTreeSet<String>,
+}
+
+impl Default for Inventory {
+    fn default() -> Inventory {
+        Inventory {
+            sockets: 1,
+            numa_nodes: 1,
+            cores: 1,
+            cpus: 1,
+            memory: Mebibytes(1024),
+            speed_milli: 1000,
+            features: BTreeSet::new(),
+        }
+    }
+}
+
+/// What the admin wants of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeAdmin {
+    Enabled,
+    /// Nothing new starts here; what runs may end. *Draining* while something runs, *drained* after.
+    Drain { reason: String, by: String, since: Time },
+    /// Out of use: what runs here is ended as if the node were lost.
+    Down { reason: String, by: String, since: Time },
+}
+
+/// What the server knows of the agent's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeLink {
+    Connected { since: Time },
+    /// The link is gone; what ran there may still run.
+    Away { since: Time },
+    /// Away for longer than `node_lost_after`; its jobs were ended.
+    Lost { since: Time },
+}

@@ -1,0 +1,168 @@
+//! What an admin may tune while the server runs; durable and audited.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::time::{ParseSpanError, Span};
+
+/// What becomes of the jobs of a node that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LostPolicy {
+    /// The job ends as `node lost`.
+    Fail,
+    /// The job waits again, in its old place, under a new run number, if it allows that.
+    Requeue,
+}
+
+/// The tunable values, one by one documented where `rms admin show` prints them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// How long a ghost keeps freed hosts, so that slow launchers get their chance (001, §5.3.1).
+    pub fair_start: Span,
+    /// The least time between two scheduling passes (001, §5.3.2).
+    pub resched_timer: Span,
+    /// How many waiting applications a pass considers, in order; 0 = all (001, §5.4).
+    pub queue_depth: u32,
+    /// How long an agent may be away before its node is lost.
+    pub node_lost_after: Span,
+    pub lost_policy: LostPolicy,
+    /// Between TERM and KILL.
+    pub kill_grace: Span,
+    /// The wall time of a job that names none.
+    pub default_wall: Span,
+    /// The longest wall time that is accepted.
+    pub max_wall: Span,
+    /// The most jobs in the system at once; a submit beyond it is refused. It bounds memory and journal.
+    pub max_jobs: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            fair_start: Span::ZERO,
+            resched_timer: Span::ZERO,
+            queue_depth: 1000,
+            node_lost_after: Span::from_secs(60),
+            lost_policy: LostPolicy::Fail,
+            kill_grace: Span::from_secs(10),
+            default_wall: Span::from_hours(1),
+            max_wall: Span::from_hours(24 * 365),
+            max_jobs: 1_000_000,
+        }
+    }
+}
+
+/// Why a setting cannot be changed so.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SettingError {
+    #[error("there is no setting '{0}'; the settings are {list}", list = KEYS.join(", "))]
+    Unknown(String),
+    #[error(transparent)]
+    Span(#[from] ParseSpanError),
+    #[error("'{value}' is not a value of {key}: {expected}")]
+    Value { key: String, value: String, expected: &'static str },
+}
+
+/// The names of the settings, in the order they are shown.
+pub const KEYS: [&str; 9] = [
+    "fair_start",
+    "resched_timer",
+    "queue_depth",
+    "node_lost_after",
+    "lost_policy",
+    "kill_grace",
+    "default_wall",
+    "max_wall",
+    "max_jobs",
+];
+
+impl Settings {
+    /// The value of one setting, in the form [`Settings::set`] takes.
+    ///
+    /// # Errors
+    /// An unknown key.
+    pub fn get(&self, key: &str) -> Result<String, SettingError> {
+        Ok(match key {
+            "fair_start" => self.fair_start.to_string(),
+            "resched_timer" => self.resched_timer.to_string(),
+            "queue_depth" => self.queue_depth.to_string(),
+            "node_lost_after" => self.node_lost_after.to_string(),
+            "lost_policy" => match self.lost_policy {
+                LostPolicy::Fail => "fail".to_owned(),
+                LostPolicy::Requeue => "requeue".to_owned(),
+            },
+            "kill_grace" => self.kill_grace.to_string(),
+            "default_wall" => self.default_wall.to_string(),
+            "max_wall" => self.max_wall.to_string(),
+            "max_jobs" => self.max_jobs.to_string(),
+            _ => return Err(SettingError::Unknown(key.to_owned())),
+        })
+    }
+
+    /// # Errors
+    /// An unknown key, or a value that the key does not take; nothing is changed then.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
+        let span = || value.parse::<Span>();
+        let wall = || match value.parse::<Span>() {
+            Ok(Span::ZERO) => Err(bad(key, value, "a duration longer than zero")),
+            Ok(span) if span > Span::MAX_WALL => Err(bad(key, value, "a duration of at most 100 years")),
+            Ok(span) => Ok(span),
+            Err(error) => Err(error.into()),
+        };
+        let count = || value.parse::<u32>().map_err(|_| bad(key, value, "a whole number from 0 to 4294967295"));
+        match key {
+            "fair_start" => self.fair_start = span()?,
+            "resched_timer" => self.resched_timer = span()?,
+            "queue_depth" => self.queue_depth = count()?,
+            "node_lost_after" => self.node_lost_after = wall()?,
+            "lost_policy" => {
+                self.lost_policy = match value {
+                    "fail" => LostPolicy::Fail,
+                    "requeue" => LostPolicy::Requeue,
+                    _ => return Err(bad(key, value, "fail or requeue")),
+                }
+            }
+            "kill_grace" => self.kill_grace = span()?,
+            "default_wall" => self.default_wall = wall()?,
+            "max_wall" => self.max_wall = wall()?,
+            "max_jobs" => {
+                self.max_jobs = match count()? {
+                    0 => return Err(bad(key, value, "a whole number of at least 1")),
+                    n_jobs => n_jobs,
+                }
+            }
+            _ => return Err(SettingError::Unknown(key.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+fn bad(key: &str, value: &str, expected: &'static str) -> SettingError {
+    SettingError::Value { key: key.to_owned(), value: value.to_owned(), expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_reads_back_what_it_prints() {
+        for key in KEYS {
+            let mut settings = Settings::default();
+            let value = settings.get(key).expect(key);
+            settings.set(key, &value).expect(key);
+            assert_eq!(settings, Settings::default(), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_changes_nothing_and_says_what_is_expected() {
+        let mut settings = Settings::default();
+        let error = settings.set("lost_policy", "shrug").unwrap_err();
+        assert_eq!(error.to_string(), "'shrug' is not a value of lost_policy: fail or requeue");
+        assert!(settings.set("fair_strat", "1s").unwrap_err().to_string().contains("fair_start"));
+        assert!(settings.set("max_wall", "0s").is_err());
+        assert_eq!(settings, Settings::default());
+    }
+}

@@ -1,0 +1,264 @@
+//! Points in time and spans between them, in whole milliseconds.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A point in time: milliseconds since the Unix epoch (a simulation may start at 0).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Time(i64);
+
+/// A length of time in milliseconds; never negative where a duration is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Span(i64);
+
+impl Time {
+    pub const EPOCH: Time = Time(0);
+    /// Later than anything that is ever planned.
+    pub const NEVER: Time = Time(i64::MAX);
+
+    pub const fn from_millis(millis: i64) -> Time {
+        Time(millis)
+    }
+
+    pub const fn from_secs(secs: i64) -> Time {
+        Time(secs.saturating_mul(1000))
+    }
+
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since the epoch, rounded down.
+    pub const fn as_secs(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// The span from `earlier` to here; zero if `earlier` is later.
+    pub fn since(self, earlier: Time) -> Span {
+        Span(self.0.saturating_sub(earlier.0).max(0))
+    }
+}
+
+impl Span {
+    pub const ZERO: Span = Span(0);
+    /// Longer than any wall time: the largest request is a hundred years.
+    pub const MAX_WALL: Span = Span(100 * 366 * 24 * 3600 * 1000);
+
+    pub const fn from_millis(millis: i64) -> Span {
+        Span(millis)
+    }
+
+    pub const fn from_secs(secs: i64) -> Span {
+        Span(secs.saturating_mul(1000))
+    }
+
+    pub const fn from_mins(mins: i64) -> Span {
+        Span::from_secs(mins.saturating_mul(60))
+    }
+
+    pub const fn from_hours(hours: i64) -> Span {
+        Span::from_mins(hours.saturating_mul(60))
+    }
+
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1000.0
+    }
+
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The same span for timers; a negative span is no time at all.
+    pub fn to_std(self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.0.max(0) as u64)
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Time;
+
+    fn add(self, span: Span) -> Time {
+        Time(self.0.saturating_add(span.0))
+    }
+}
+
+impl AddAssign<Span> for Time {
+    fn add_assign(&mut self, span: Span) {
+        *self = *self + span;
+    }
+}
+
+impl Sub<Span> for Time {
+    type Output = Time;
+
+    fn sub(self, span: Span) -> Time {
+        Time(self.0.saturating_sub(span.0))
+    }
+}
+
+impl Add for Span {
+    type Output = Span;
+
+    fn add(self, other: Span) -> Span {
+        Span(self.0.saturating_add(other.0))
+    }
+}
+
+/// `1d02h03m04s`-style, with the largest unit first and zero units left out; it parses back to the same span.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0s");
+        }
+        let mut rest = self.0;
+        if rest < 0 {
+            f.write_str("-")?;
+            rest = -rest;
+        }
+        for (unit, millis) in UNITS {
+            let count = rest / millis;
+            rest %= millis;
+            if count > 0 {
+                write!(f, "{count}{unit}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Units in the order they are printed.
+const UNITS: [(&str, i64); 5] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1000),
+    ("ms", 1),
+];
+
+/// Why a text is not a duration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{text}' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:SS, HH:MM:SS or D-HH:MM:SS")]
+pub struct ParseSpanError {
+    text: String,
+}
+
+/// Accepts `1h30m`, `90s`, `250ms`, `1.5h`, a bare number of minutes as Slurm does, `MM:SS`,
+/// `HH:MM:SS` and `D-HH[:MM[:SS]]`.
+impl FromStr for Span {
+    type Err = ParseSpanError;
+
+    fn from_str(text: &str) -> Result<Span, ParseSpanError> {
+        let millis = if text.contains(':') || text.contains('-') {
+            parse_clock(text)
+        } else if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+            text.parse::<i64>().ok().and_then(|mins| mins.checked_mul(60_000))
+        } else {
+            parse_units(text)
+        };
+        millis.map(Span).ok_or_else(|| ParseSpanError { text: text.to_owned() })
+    }
+}
+
+fn parse_clock(text: &str) -> Option<i64> {
+    let (days, clock) = match text.split_once('-') {
+        Some((days, clock)) => (Some(digits(days)?), clock),
+        None => (None, text),
+    };
+    let parts = clock.split(':').map(digits).collect::<Option<Vec<i64>>>()?;
+    let secs = match (days, parts.as_slice()) {
+        (None, [m, s]) => m.checked_mul(60)?.checked_add(*s)?,
+        (_, [h, m, s]) => h.checked_mul(3600)?.checked_add(m.checked_mul(60)?)?.checked_add(*s)?,
+        (Some(_), [h, m]) => h.checked_mul(3600)?.checked_add(m.checked_mul(60)?)?,
+        (Some(_), [h]) => h.checked_mul(3600)?,
+        _ => return None,
+    };
+    secs.checked_add(days.unwrap_or(0).checked_mul(86_400)?)?.checked_mul(1000)
+}
+
+fn parse_units(text: &str) -> Option<i64> {
+    let mut total: i64 = 0;
+    let mut rest = text;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let n_number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(n_number);
+        let n_unit = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(n_unit);
+        let unit_millis = match unit {
+            "ms" => 1,
+            "s" | "sec" => 1000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 7 * 86_400_000,
+            _ => return None,
+        };
+        let millis = match number.split_once('.') {
+            None => digits(number)?.checked_mul(unit_millis)?,
+            Some(_) => {
+                let value = number.parse::<f64>().ok()? * unit_millis as f64;
+                if !(0.0..9e15).contains(&value) {
+                    return None;
+                }
+                value.round() as i64
+            }
+        };
+        total = total.checked_add(millis)?;
+        rest = tail;
+    }
+    Some(total)
+}
+
+fn digits(text: &str) -> Option<i64> {
+    let all_digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    all_digits.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_parse_as_the_field_writes_them() {
+        let check = |text: &str, millis: i64| {
+            assert_eq!(text.parse::<Span>(), Ok(Span(millis)), "{text}");
+        };
+        check("1h30m", 5_400_000);
+        check("90s", 90_000);
+        check("250ms", 250);
+        check("1.5h", 5_400_000);
+        check("30", 1_800_000);
+        check("02:30", 150_000);
+        check("01:00:00", 3_600_000);
+        check("1-00:00:00", 86_400_000);
+        check("1-12", 129_600_000);
+        check("2d", 172_800_000);
+    }
+
+    #[test]
+    fn nonsense_is_no_duration() {
+        for text in ["", "h", "1x", "1h-", "-5s", "1:2:3:4", "9999999999999999999s", "1..5h", "5 m", "1-"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_parses_back() {
+        for millis in [0, 1, 999, 1000, 61_001, 86_400_000, 90_061_001] {
+            let span = Span(millis);
+            assert_eq!(span.to_string().parse::<Span>(), Ok(span));
+        }
+    }
+}

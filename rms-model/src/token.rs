@@ -1,0 +1,49 @@
+//! Join tokens as the server remembers them: never the secret, only its digest.
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::Identity;
+use crate::time::Time;
+
+/// A short-lived right to one certificate for one identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    /// Public part; it names the token in lists and logs.
+    pub id: String,
+    /// SHA-256 of the secret part.
+    pub digest: [u8; 32],
+    /// The identity it gives; a token without a name takes the name that the joining agent asks for.
+    pub identity: TokenIdentity,
+    /// For agents: the cluster to join.
+    pub cluster: Option<String>,
+    pub created: Time,
+    pub created_by: String,
+    pub expires: Time,
+    pub state: TokenState,
+}
+
+/// Who a token makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenIdentity {
+    Named(Identity),
+    /// An agent that names itself.
+    AnyAgent,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenState {
+    Open,
+    Used { at: Time },
+    Revoked { at: Time, by: String },
+}
+
+/// A certificate that was issued and when it stops being accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Issued {
+    /// Lower-case hexadecimal, as certificate tools print it without colons.
+    pub serial: String,
+    pub identity: Identity,
+    pub issued: Time,
+    pub expires: Time,
+    pub revoked: Option<Time>,
+}
