@@ -1,1 +1,16 @@
+//! Every decision of the server and of a node, without clock, threads, files or sockets.
+//!
+//! [`Rms`] is the whole server: an [`Event`] enters, a [`Step`] of [`Fact`]s and effects leaves, and
+//! [`Step::commit`] is the only door to the effects: facts are durable first. [`agent::Agent`] is the same
+//! for one node. The simulator and the production programs run exactly this code.
 
+pub mod desired;
+pub mod effect;
+pub mod event;
+pub mod fact;
+pub mod refusal;
+
+pub use effect::{Answer, Effect};
+pub use event::{Call, Event, Query, Ticket};
+pub use fact::Fact;
+pub use refusal::Refusal;

@@ -84,9 +84,5 @@ pub struct NameError(String);
 pub fn check_name(name: &str) -> Result<(), NameError> {
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    if starts_well && is_plain && name.len() <= 64 {
-        Ok(())
-    } else {
-        Err(NameError(name.chars().take(80).collect()))
-    }
+    if starts_well && is_plain && name.len() <= 64 { Ok(()) } else { Err(NameError(name.chars().take(80).collect())) }
 }

@@ -94,18 +94,29 @@ pub struct JobSpec {
 pub enum Outcome {
     Completed,
     /// The highest exit code of the work; never 0.
-    Failed { code: i32 },
+    Failed {
+        code: i32,
+    },
     /// Ended by a signal that nobody here sent.
-    Signaled { signal: i32 },
-    Cancelled { by: String },
+    Signaled {
+        signal: i32,
+    },
+    Cancelled {
+        by: String,
+    },
     /// Ended because its wall time was over.
     WallTime,
     /// A node of it was lost, or its processes were lost on that node.
-    NodeLost { node: String },
+    NodeLost {
+        node: String,
+    },
     /// Its launcher was lost.
     LauncherLost,
     /// It never ran: a node could not start it.
-    NotStarted { node: String, reason: String },
+    NotStarted {
+        node: String,
+        reason: String,
+    },
 }
 
 impl Outcome {
@@ -160,10 +171,7 @@ pub struct Usage {
 impl Usage {
     /// The usage of one more node of the same job.
     pub fn and(self, other: Usage) -> Usage {
-        Usage {
-            cpu: self.cpu + other.cpu,
-            peak_memory_kib: self.peak_memory_kib.max(other.peak_memory_kib),
-        }
+        Usage { cpu: self.cpu + other.cpu, peak_memory_kib: self.peak_memory_kib.max(other.peak_memory_kib) }
     }
 }
 

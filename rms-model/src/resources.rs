@@ -52,17 +52,31 @@ impl Default for Inventory {
 pub enum NodeAdmin {
     Enabled,
     /// Nothing new starts here; what runs may end. *Draining* while something runs, *drained* after.
-    Drain { reason: String, by: String, since: Time },
+    Drain {
+        reason: String,
+        by: String,
+        since: Time,
+    },
     /// Out of use: what runs here is ended as if the node were lost.
-    Down { reason: String, by: String, since: Time },
+    Down {
+        reason: String,
+        by: String,
+        since: Time,
+    },
 }
 
 /// What the server knows of the agent's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeLink {
-    Connected { since: Time },
+    Connected {
+        since: Time,
+    },
     /// The link is gone; what ran there may still run.
-    Away { since: Time },
+    Away {
+        since: Time,
+    },
     /// Away for longer than `node_lost_after`; its jobs were ended.
-    Lost { since: Time },
+    Lost {
+        since: Time,
+    },
 }

@@ -137,13 +137,7 @@ impl fmt::Display for Span {
 }
 
 /// Units in the order they are printed.
-const UNITS: [(&str, i64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1000),
-    ("ms", 1),
-];
+const UNITS: [(&str, i64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -1,0 +1,130 @@
+//! What the server and a node's agent tell each other: the whole desired state down, reality up.
+//!
+//! The server never sends differences. A node's desired state is complete and carries a generation, so a
+//! lost message, a reconnect or a restart is healed by sending it again.
+
+use std::sync::Arc;
+
+use rms_model::{Environment, Generation, JobId, Limits, NodeId, Owner, Run, Span, Stdio, Time, Usage, Work};
+use serde::{Deserialize, Serialize};
+
+/// Everything one node should be doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Desired {
+    pub generation: Generation,
+    /// In the order of job ids. What is not listed should not be there: a job that ended is forgotten, one
+    /// that still runs is fenced off and killed.
+    pub jobs: Vec<DesiredJob>,
+}
+
+/// One execution of one job on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredJob {
+    pub job: JobId,
+    pub run: Run,
+    pub aim: Aim,
+    /// The same on every node of the job.
+    pub launch: Arc<Launch>,
+    /// Which of [`Launch::hosts`] this node is.
+    pub host_idx: u32,
+}
+
+/// What the node should bring about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Start it if it was never started here, and let it run.
+    Run,
+    /// TERM, wait for `grace`, KILL. A job that was never started here is reported as ended at once.
+    End { grace: Span },
+}
+
+/// How to execute a job; complete, so that an agent needs to ask nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    pub name: String,
+    pub owner: Owner,
+    pub work: Work,
+    pub n_tasks: u32,
+    pub cpus_per_task: u32,
+    pub cwd: String,
+    pub environment: Arc<Environment>,
+    pub umask: u32,
+    pub stdio: Stdio,
+    pub limits: Limits,
+    /// Counted by each node from its own start of the job, so clocks need not agree.
+    pub wall: Span,
+    /// Between TERM and KILL when the wall time is over.
+    pub grace: Span,
+    /// Host 0 runs a script; tasks are spread in blocks in this order.
+    pub hosts: Vec<Host>,
+}
+
+/// One host of a job and its share of the tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    pub node: NodeId,
+    pub name: String,
+    pub cluster: String,
+    /// `ip:port` where the other agents of the job reach this one.
+    pub address: String,
+    pub first_task: u32,
+    pub n_tasks: u32,
+    pub cpus: u32,
+}
+
+/// One job as an agent sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobReport {
+    pub job: JobId,
+    pub run: Run,
+    pub status: JobStatus,
+}
+
+/// Reality on one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobStatus {
+    Running {
+        since: Time,
+    },
+    /// No process of the job is left on this node.
+    Ended {
+        at: Time,
+        exit: NodeExit,
+        usage: Usage,
+    },
+}
+
+/// How a job's share on one node ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeExit {
+    /// The script, or the highest code of the node's tasks; 0 is success.
+    Exited {
+        code: i32,
+    },
+    /// The script or a task was killed by a signal that was not ordered.
+    Signaled {
+        signal: i32,
+    },
+    /// A rank called abort, or left without finalizing: the whole job must end.
+    Aborted {
+        code: i32,
+    },
+    WallTime,
+    /// Ended because the server wanted it.
+    Ordered,
+    /// Its processes are gone and nobody saw how: the node was restarted or the supervisor killed.
+    Vanished {
+        reason: String,
+    },
+    NotStarted {
+        reason: String,
+    },
+}
+
+/// What an agent tells: all its jobs after a (re)connect, the changed ones otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The highest generation that the agent acts on.
+    pub seen: Generation,
+    pub jobs: Vec<JobReport>,
+}

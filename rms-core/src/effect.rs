@@ -1,0 +1,296 @@
+//! What is to be done outside once the facts behind it are durable, and the answers to calls.
+
+use rms_model::token::{Issued, Token};
+use rms_model::{
+    ClusterId, Generation, Identity, Inventory, JobId, JobSpec, Outcome, Owner, Profile, Request, Run, Span, Time,
+};
+
+use crate::desired::Desired;
+use crate::event::Ticket;
+use crate::fact::SettingChange;
+use crate::refusal::Refusal;
+
+/// An order to the outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Answer {
+        ticket: Ticket,
+        answer: Result<Answer, Refusal>,
+    },
+    /// The node's whole desired state; only the newest generation matters.
+    Desire {
+        node: String,
+        desired: Desired,
+    },
+    /// Best effort: a signal to every task of the job on this node.
+    Signal {
+        node: String,
+        job: JobId,
+        run: Run,
+        signal: i32,
+    },
+    /// For whoever waits for this job.
+    Announce(JobChange),
+    /// Sign a certificate over the key of `csr` and hand it to the caller.
+    Sign {
+        ticket: Ticket,
+        identity: Identity,
+        csr: Vec<u8>,
+        serial: String,
+        expires: Time,
+        cluster: Option<String>,
+    },
+    /// End live links that use these certificates.
+    CloseLinks {
+        serials: Vec<String>,
+    },
+    /// The agent may not stay: its link is closed with this reason.
+    RefuseAgent {
+        node: String,
+        refusal: Refusal,
+    },
+}
+
+/// A job has moved on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobChange {
+    pub job: JobId,
+    pub run: Run,
+    pub state: JobState,
+    /// Names of its nodes, once started; host 0 first.
+    pub nodes: Vec<String>,
+    /// Set once it has ended.
+    pub outcome: Option<Outcome>,
+}
+
+/// The states of 001, Fig. 4, and `Held` beside `Submitted` for a launcher that is kept from requesting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JobState {
+    Submitted,
+    Held,
+    RequestSent,
+    Waiting,
+    Started,
+    /// Settled how it ends; its processes are being ended.
+    Ending,
+    Ghost,
+    Finished,
+}
+
+impl JobState {
+    pub fn word(self) -> &'static str {
+        match self {
+            JobState::Submitted => "submitted",
+            JobState::Held => "held",
+            JobState::RequestSent => "request_sent",
+            JobState::Waiting => "waiting",
+            JobState::Started => "started",
+            JobState::Ending => "ending",
+            JobState::Ghost => "ghost",
+            JobState::Finished => "finished",
+        }
+    }
+}
+
+/// The answer to a call that was not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Submitted {
+        job: JobId,
+    },
+    /// For `test_only`: when it would start, if it were submitted now.
+    WouldStart {
+        request: Request,
+        at: Option<Time>,
+        reason: Option<Reason>,
+    },
+    /// What a cancel, signal, hold, release or priority did, job by job.
+    Jobs {
+        done: Vec<JobId>,
+        refused: Vec<(JobId, Refusal)>,
+    },
+    Queue {
+        now: Time,
+        jobs: Vec<JobLine>,
+    },
+    Detail {
+        now: Time,
+        jobs: Vec<JobDetail>,
+    },
+    Nodes {
+        now: Time,
+        nodes: Vec<NodeLine>,
+        clusters: Vec<(ClusterId, String)>,
+    },
+    View(ViewAnswer),
+    Settings(Vec<(String, String)>),
+    Audit(Vec<SettingChange>),
+    Tokens(Vec<Token>),
+    Certificates(Vec<Issued>),
+    Status(Status),
+    /// The change is durable.
+    Done,
+}
+
+/// One line of the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobLine {
+    pub job: JobId,
+    pub run: Run,
+    pub name: String,
+    pub owner: Owner,
+    pub state: JobState,
+    pub priority: i32,
+    pub n_tasks: u32,
+    pub cpus_per_task: u32,
+    pub submitted: Time,
+    /// When it took its place in the queue (001: its first request).
+    pub requested: Option<Time>,
+    /// The request as started, or the one that the last plan chose, or the first option.
+    pub request: Request,
+    pub started: Option<Time>,
+    /// When a waiting job would start, by the last plan.
+    pub estimate: Option<Time>,
+    /// When a started job must end, or a ghost expires.
+    pub until: Option<Time>,
+    /// Names, once started; host 0 first.
+    pub nodes: Vec<String>,
+    pub reason: Option<Reason>,
+    pub outcome: Option<Outcome>,
+}
+
+/// All that is known of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobDetail {
+    pub line: JobLine,
+    pub spec: JobSpec,
+}
+
+/// Why a job is not running now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Held {
+        by: String,
+    },
+    NotBefore {
+        at: Time,
+    },
+    /// No pass has seen it yet; the next one is due at `next_pass`.
+    NotPlanned {
+        next_pass: Time,
+    },
+    /// It stands behind the first `depth` applications, which alone are considered.
+    BeyondDepth {
+        depth: u32,
+        position: u32,
+    },
+    /// The usable hosts of the cluster are too few for any of its sizes, until nodes come back.
+    TooFewHosts {
+        cluster: String,
+        wanted: u32,
+        usable: u32,
+        total: u32,
+    },
+    /// The step of the profile that blocks it: there `busy` of `capacity` hosts are taken.
+    Blocked {
+        cluster: String,
+        wanted: u32,
+        capacity: u32,
+        busy: u32,
+        from: Time,
+        until: Time,
+        by: Vec<Blocker>,
+    },
+}
+
+/// A job that holds hosts in the blocking step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    pub job: JobId,
+    pub state: JobState,
+    pub hosts: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeLine {
+    pub name: String,
+    pub cluster: String,
+    pub state: NodeState,
+    pub reason: Option<String>,
+    /// Since when it is in this state.
+    pub since: Time,
+    pub inventory: Inventory,
+    pub address: String,
+    pub generation: Generation,
+    pub jobs: Vec<JobId>,
+}
+
+/// A node's state as one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    Idle,
+    Busy,
+    /// A ghost keeps it.
+    Ghost,
+    Draining,
+    Drained,
+    Down,
+    Away,
+    Lost,
+}
+
+impl NodeState {
+    pub fn word(self) -> &'static str {
+        match self {
+            NodeState::Idle => "idle",
+            NodeState::Busy => "busy",
+            NodeState::Ghost => "ghost",
+            NodeState::Draining => "draining",
+            NodeState::Drained => "drained",
+            NodeState::Down => "down",
+            NodeState::Away => "away",
+            NodeState::Lost => "lost",
+        }
+    }
+}
+
+/// Occupation profiles at `now`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewAnswer {
+    pub now: Time,
+    /// The job whose view it is; absent for the whole system.
+    pub job: Option<JobId>,
+    pub clusters: Vec<ClusterView>,
+}
+
+/// The occupation of one cluster, layer by layer; their sum is the cluster occupation profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterView {
+    pub cluster: ClusterId,
+    pub name: String,
+    /// Hosts that may be used.
+    pub capacity: u32,
+    /// Hosts that exist.
+    pub total: u32,
+    pub started: Profile,
+    pub ghosts: Profile,
+    /// Waiting jobs, placed at their estimates.
+    pub planned: Profile,
+}
+
+/// Sizes and counters of the core.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    pub now: Time,
+    pub n_nodes: u32,
+    pub n_connected: u32,
+    pub n_waiting: u32,
+    pub n_started: u32,
+    pub n_ghosts: u32,
+    /// Jobs ever submitted.
+    pub n_submitted: u64,
+    pub n_passes: u64,
+    pub last_pass: Option<Time>,
+    /// Host-milliseconds that expired ghosts have kept idle.
+    pub ghost_host_time: Span,
+}

@@ -1,0 +1,206 @@
+//! What happened outside: everything that can enter the core.
+
+use std::collections::BTreeMap;
+
+use rms_model::job::Constraint;
+use rms_model::token::TokenIdentity;
+use rms_model::{Environment, Identity, Inventory, JobId, Limits, Span, Stdio, Time, Work};
+
+use crate::desired::NodeReport;
+
+/// Names the caller that waits for an answer; opaque to the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client asks or orders something.
+    Called {
+        ticket: Ticket,
+        who: Identity,
+        call: Call,
+    },
+    /// An agent's link is up. `report` names every job on the node.
+    AgentConnected {
+        name: String,
+        hello: AgentHello,
+        report: NodeReport,
+    },
+    AgentReported {
+        name: String,
+        report: NodeReport,
+    },
+    AgentGone {
+        name: String,
+    },
+    /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
+    Tick,
+}
+
+/// What an agent says of its node when it connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentHello {
+    pub cluster: String,
+    /// `ip:port` where other agents reach it.
+    pub address: String,
+    pub inventory: Inventory,
+}
+
+/// What a client may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    Submit(Box<Submission>),
+    Cancel {
+        select: Select,
+    },
+    Signal {
+        select: Select,
+        signal: i32,
+    },
+    Hold {
+        select: Select,
+    },
+    Release {
+        select: Select,
+    },
+    SetPriority {
+        select: Select,
+        priority: i32,
+    },
+    Query(Query),
+    Set {
+        key: String,
+        value: String,
+    },
+    /// Nodes by name; nothing new starts on them.
+    Drain {
+        nodes: Vec<String>,
+        reason: String,
+    },
+    /// Nodes by name; what runs on them is ended.
+    Down {
+        nodes: Vec<String>,
+        reason: String,
+    },
+    Resume {
+        nodes: Vec<String>,
+    },
+    /// Forgets nodes that are lost or never came back; refused while they hold jobs.
+    Remove {
+        nodes: Vec<String>,
+    },
+    CreateToken(TokenOrder),
+    RevokeToken {
+        id: String,
+    },
+    /// Redeems a token for a certificate over the key that signed `csr`. The only call without a certificate.
+    /// The caller of a join speaks for nobody: `who` is not looked at. `serial` was drawn by the server.
+    Join {
+        token_id: String,
+        digest: [u8; 32],
+        name: Option<String>,
+        csr: Vec<u8>,
+        serial: String,
+    },
+    /// A fresh certificate for the caller's own identity. `serial` was drawn by the server.
+    Renew {
+        csr: Vec<u8>,
+        serial: String,
+    },
+    /// By serial, or all certificates of an identity.
+    RevokeCertificate {
+        which: CertificateSelect,
+    },
+}
+
+/// A token to be remembered; its secret was drawn outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenOrder {
+    pub id: String,
+    pub digest: [u8; 32],
+    pub identity: TokenIdentity,
+    pub cluster: Option<String>,
+    pub ttl: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSelect {
+    Serial(String),
+    Identity(Identity),
+}
+
+/// Which jobs a call means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    Ids(Vec<JobId>),
+    /// The caller's newest job that is still in the system.
+    Last,
+    /// All of the caller's; for an admin, all of everybody's.
+    All,
+    /// All of one user's.
+    User(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// Jobs in the system, in the order in which they would start.
+    Queue,
+    Job(Select),
+    Nodes,
+    /// Why a job is where it is.
+    Explain(Select),
+    /// The occupation profiles: of the whole system, or as one waiting job sees them.
+    View {
+        job: Option<JobId>,
+    },
+    Settings,
+    Audit,
+    Tokens,
+    Certificates,
+    /// Counters and sizes of the server's core.
+    Status,
+}
+
+/// A job as it was asked for; nothing in it is checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submission {
+    pub name: String,
+    pub work: Work,
+    /// Absent: one per node.
+    pub n_tasks: Option<u32>,
+    pub cpus_per_task: u32,
+    pub cwd: String,
+    pub environment: Environment,
+    pub umask: u32,
+    pub stdio: Stdio,
+    pub limits: Limits,
+    /// In the order of preference between equals; empty means [`Nodes::FromTasks`] for the default wall time.
+    pub shapes: Vec<Shape>,
+    /// Clusters that may be used; empty means any.
+    pub clusters: Vec<String>,
+    pub constraint: Constraint,
+    pub priority: i32,
+    pub hold: bool,
+    pub requeue: bool,
+    pub begin: Option<Time>,
+    pub comment: String,
+    /// Check and estimate only: nothing is submitted.
+    pub test_only: bool,
+}
+
+/// One size a job can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub nodes: Nodes,
+    pub wall: Option<Span>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// As many nodes as the tasks and their CPUs need.
+    FromTasks,
+    Count(u32),
+    /// Nodes on several clusters at once, by name.
+    PerCluster(BTreeMap<String, u32>),
+}

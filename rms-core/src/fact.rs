@@ -1,0 +1,153 @@
+//! What became true here: the journal's contents. Facts are applied, never judged again.
+
+use rms_model::token::{Issued, Token};
+use rms_model::{
+    ClusterId, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Request, Run, Time, Usage,
+};
+use serde::{Deserialize, Serialize};
+
+/// One thing that became true. New kinds are added at the end; fields only with a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fact {
+    ClusterAdded {
+        cluster: ClusterId,
+        name: String,
+    },
+    NodeJoined {
+        node: NodeId,
+        cluster: ClusterId,
+        name: String,
+        inventory: Inventory,
+        address: String,
+        at: Time,
+    },
+    /// The node described itself anew.
+    NodeDescribed {
+        node: NodeId,
+        inventory: Inventory,
+        address: String,
+    },
+    NodeAdminChanged {
+        node: NodeId,
+        admin: NodeAdmin,
+    },
+    NodeLinkChanged {
+        node: NodeId,
+        link: NodeLink,
+    },
+    NodeRemoved {
+        node: NodeId,
+    },
+    SettingChanged {
+        change: SettingChange,
+    },
+    /// 001: the application subscribed.
+    JobSubmitted {
+        job: JobId,
+        at: Time,
+        spec: Box<JobSpec>,
+        held: bool,
+    },
+    JobHeld {
+        job: JobId,
+        by: String,
+        at: Time,
+    },
+    JobReleased {
+        job: JobId,
+        by: String,
+        at: Time,
+    },
+    JobPriorityChanged {
+        job: JobId,
+        priority: i32,
+        by: String,
+        at: Time,
+    },
+    /// 001: its launcher's first request arrived; from here it has its place in the queue.
+    RequestSent {
+        job: JobId,
+        at: Time,
+    },
+    /// 001: a pass has given it a view and an estimate.
+    JobsQueued {
+        jobs: Vec<JobId>,
+    },
+    JobStarted {
+        job: JobId,
+        run: Run,
+        at: Time,
+        request: Request,
+        nodes: Vec<NodeId>,
+    },
+    /// The agent reported the processes up.
+    ShareRunning {
+        job: JobId,
+        node: NodeId,
+        since: Time,
+    },
+    /// The agent reported the processes gone.
+    ShareEnded {
+        job: JobId,
+        node: NodeId,
+        usage: Usage,
+    },
+    /// How the job ends is settled; the nodes that still run it are told to end it.
+    JobEnding {
+        job: JobId,
+        at: Time,
+        outcome: Outcome,
+    },
+    /// 001: done. The processes are gone on every node; the hosts stay busy until the ghost expires.
+    JobDone {
+        record: Box<JobRecord>,
+        ghost_until: Time,
+    },
+    /// 001: the ghost expired.
+    GhostExpired {
+        job: JobId,
+    },
+    /// Back to the queue, in its old place, after its node was lost.
+    JobRequeued {
+        job: JobId,
+        at: Time,
+        lost: NodeId,
+    },
+    TokenCreated {
+        token: Token,
+    },
+    TokenUsed {
+        id: String,
+        at: Time,
+    },
+    TokenRevoked {
+        id: String,
+        at: Time,
+        by: String,
+    },
+    /// Expired or ended tokens are forgotten in time.
+    TokenForgotten {
+        id: String,
+    },
+    CertificateIssued {
+        issued: Issued,
+    },
+    CertificatesRevoked {
+        serials: Vec<String>,
+        at: Time,
+        by: String,
+    },
+    CertificateForgotten {
+        serial: String,
+    },
+}
+
+/// Who turned which knob, when, from what to what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingChange {
+    pub at: Time,
+    pub by: String,
+    pub key: String,
+    pub old: String,
+    pub new: String,
+}

@@ -1,0 +1,73 @@
+//! Why a call is refused: each says what is wrong and what would be possible.
+
+use rms_model::identity::NameError;
+use rms_model::settings::SettingError;
+use rms_model::{Identity, JobId, Role, Span};
+use thiserror::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error("{who} may not {action}; {needed}")]
+    NotAllowed { who: Identity, action: &'static str, needed: &'static str },
+    #[error("there is no job {0} in the queue or running")]
+    NoSuchJob(JobId),
+    #[error("you have no job in the system")]
+    NoJobs,
+    #[error("job {job} belongs to {owner}; only {owner} or an admin may do this")]
+    NotYourJob { job: JobId, owner: String },
+    #[error("job {job} is {state}: {hint}")]
+    WrongState { job: JobId, state: &'static str, hint: &'static str },
+    #[error("there is no cluster '{name}'; the clusters are {known}")]
+    NoSuchCluster { name: String, known: String },
+    #[error("no node has joined yet: start an agent with a token from 'rms token create --role agent'")]
+    NoNodes,
+    #[error("there is no node '{name}'; 'rms nodes' lists them")]
+    NoSuchNode { name: String },
+    #[error("no node has the feature '{feature}'; the features are {known}")]
+    NoSuchFeature { feature: String, known: String },
+    #[error("{wanted} nodes were asked for{constraint}, but {possible}")]
+    TooManyNodes { wanted: u32, constraint: String, possible: String },
+    #[error("a job needs at least one node, one task and one CPU for each task")]
+    NothingAsked,
+    #[error("{n_tasks} tasks cannot be spread over {n_nodes} nodes: ask for at least one task a node, or fewer nodes")]
+    FewerTasksThanNodes { n_tasks: u32, n_nodes: u32 },
+    #[error(
+        "a node would have to hold {tasks} tasks of {cpus_per_task} CPUs, but the largest node{place} has {cpus} CPUs: ask for more nodes (-N) or fewer CPUs"
+    )]
+    TooManyCpus { tasks: u32, cpus_per_task: u32, cpus: u32, place: String },
+    #[error("the wall time must be longer than zero")]
+    NoWall,
+    #[error("a wall time of {wall} is longer than the longest allowed, {max}")]
+    WallTooLong { wall: Span, max: Span },
+    #[error("the system holds {max} jobs, which is its limit (max_jobs): wait until some have ended")]
+    SystemFull { max: u32 },
+    #[error("{what} is {size} bytes long; at most {max} are taken")]
+    TooLarge { what: &'static str, size: usize, max: usize },
+    #[error("{0}")]
+    Malformed(&'static str),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    #[error("there is no token '{0}'; 'rms token list' shows them")]
+    NoSuchToken(String),
+    /// One message for every way in which a token does not hold: a guesser learns nothing.
+    #[error(
+        "the token is not valid: it is unknown, used, revoked or expired; ask an admin for a new one ('rms token create')"
+    )]
+    TokenInvalid,
+    #[error("the token is for {expected}, not for {asked}")]
+    TokenForAnother { expected: String, asked: String },
+    #[error("a token lives from 1 second to 30 days, not {0}")]
+    TokenTtl(Span),
+    #[error("no certificate matches; 'rms token certificates' shows them")]
+    NoSuchCertificate,
+    #[error(
+        "node {node} belongs to cluster {known}; it cannot join cluster {asked}: remove it first ('rms nodes remove {node}')"
+    )]
+    NodeInAnotherCluster { node: String, known: String, asked: String },
+    #[error("node {node} holds jobs or is connected: drain it and stop its agent first")]
+    NodeInUse { node: String },
+    #[error("only {expected} speaks here, not {actual}")]
+    WrongRole { expected: Role, actual: Role },
+}
