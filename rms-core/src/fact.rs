@@ -6,6 +6,8 @@ use rms_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::desired::NodeExit;
+
 /// One thing that became true. New kinds are added at the end; fields only with a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact {
