@@ -1,1 +1,5 @@
+//! What the tests share: the MPI test programs, and the rules that the sources themselves must keep.
 
+pub mod apps;
+#[cfg(test)]
+mod tidy;

@@ -69,11 +69,11 @@ pub fn root() -> PathBuf {
     manifest.parent().expect("xtask is a folder of the workspace").to_path_buf()
 }
 
-/// The directory that cargo builds into; cargo marks it with a tag for backup programs.
+/// The directory that cargo builds into: there it remembers its compiler.
 pub fn target() -> Result<PathBuf> {
     let exe = std::env::current_exe().context("where am I?")?;
     exe.ancestors()
-        .find(|dir| dir.join("CACHEDIR.TAG").exists())
+        .find(|dir| dir.join(".rustc_info.json").exists())
         .map(PathBuf::from)
         .with_context(|| format!("{} is not in a cargo target directory", exe.display()))
 }

@@ -46,6 +46,8 @@ impl Default for Policy {
                 ("rustls-webpki", "0.103.13", "RUSTSEC-2026-0049, -0098, -0099 and -0104"),
                 ("bytes", "1.11.1", "RUSTSEC-2026-0007"),
                 ("time", "0.3.47", "RUSTSEC-2026-0009"),
+                ("crossbeam-epoch", "0.9.20", "RUSTSEC-2026-0204"),
+                ("lru", "0.16.3", "RUSTSEC-2026-0002"),
                 ("tokio", "1.54.1", "no advisory: 1.54.0 was yanked"),
             ],
             duplicates: &[
