@@ -110,12 +110,19 @@ pub struct Usage {
     pub peak_memory_kib: u64,
 }
 
+/// How many tasks a job has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum TaskCount {
+    PerHost(u32),
+    Total(u32),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct JobSpec {
     pub name: String,
     pub owner: String,
     pub work: Work,
-    pub n_tasks: u32,
+    pub tasks: TaskCount,
     pub cpus_per_task: u32,
     pub cwd: String,
     pub environment: Vec<Variable>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rms_core::effect;
 use rms_model as model;
 use rms_model::identity::check_name;
-use rms_model::job::Constraint;
+use rms_model::job::{Constraint, TaskCount};
 use rms_model::token::TokenIdentity;
 use rms_model::{ClusterId, JobId, Mebibytes, Owner, Profile, Role, Run, Span};
 
@@ -279,13 +279,31 @@ impl TryFrom<wire::Usage> for model::Usage {
     }
 }
 
+impl From<TaskCount> for wire::TaskCount {
+    fn from(tasks: TaskCount) -> wire::TaskCount {
+        match tasks {
+            TaskCount::PerHost(n_tasks) => wire::TaskCount::PerHost(n_tasks),
+            TaskCount::Total(n_tasks) => wire::TaskCount::Total(n_tasks),
+        }
+    }
+}
+
+impl From<wire::TaskCount> for TaskCount {
+    fn from(tasks: wire::TaskCount) -> TaskCount {
+        match tasks {
+            wire::TaskCount::PerHost(n_tasks) => TaskCount::PerHost(n_tasks),
+            wire::TaskCount::Total(n_tasks) => TaskCount::Total(n_tasks),
+        }
+    }
+}
+
 impl From<&model::JobSpec> for wire::JobSpec {
     fn from(spec: &model::JobSpec) -> wire::JobSpec {
         wire::JobSpec {
             name: spec.name.clone(),
             owner: spec.owner.0.clone(),
             work: (&spec.work).into(),
-            n_tasks: spec.n_tasks,
+            tasks: spec.tasks.into(),
             cpus_per_task: spec.cpus_per_task,
             cwd: spec.cwd.clone(),
             environment: variables(&spec.environment),
@@ -310,7 +328,7 @@ impl TryFrom<wire::JobSpec> for model::JobSpec {
             name: spec.name,
             owner: Owner(spec.owner),
             work: spec.work.try_into()?,
-            n_tasks: spec.n_tasks,
+            tasks: spec.tasks.into(),
             cpus_per_task: spec.cpus_per_task,
             cwd: spec.cwd,
             environment: Arc::new(environment(spec.environment)?),
