@@ -29,6 +29,7 @@ impl FactLog {
         self.first_seq = first_seq.unwrap_or(replayed.tail.seq + 1);
         self.snapshot_bytes = replayed.snapshot_bytes;
         self.grown = replayed.volume;
+        snapshot::remove_all_but(&self.path, head.snapshot_seq);
         Ok(replayed.restored)
     }
 }

@@ -20,9 +20,24 @@ pub fn path_of(journal: &Path, seq: u64) -> PathBuf {
     journal.with_file_name(format!("snapshot.{seq}"))
 }
 
+/// Clears away what a crash left: snapshots half written, never adopted, or replaced.
+pub fn remove_all_but(journal: &Path, seq: u64) {
+    let keep = path_of(journal, seq);
+    let Some(entries) = journal.parent().and_then(|dir| fs::read_dir(dir).ok()) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let is_snapshot = path.file_stem().is_some_and(|stem| stem == "snapshot");
+        if is_snapshot
+            && path != keep
+            && let Err(error) = fs::remove_file(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "a stray snapshot stays on the disk");
+        }
+    }
+}
+
 /// Writes a snapshot whole or not at all, and returns its size.
 pub fn write<S: Serialize>(path: &Path, seq: u64, chain: Chain, state: &S) -> Result<u64, SnapshotError> {
-    let partial = path.with_extension("partial");
+    let partial = path.with_file_name("snapshot.partial");
     let written = write_partial(&partial, seq, chain, state).and_then(|n_bytes| {
         let of_io = |source| SnapshotError::Write { path: path.to_owned(), source };
         fs::rename(&partial, path).and_then(|()| sync_dir(path)).map_err(of_io)?;

@@ -1,0 +1,6 @@
+//! Stories about the server: its journal under crashes and full disks, and whole servers over real links.
+
+mod crash;
+mod disk;
+mod journal;
+mod story;
