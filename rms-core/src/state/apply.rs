@@ -1,0 +1,247 @@
+//! The one place where the state changes.
+
+use std::collections::BTreeSet;
+
+use rms_model::token::TokenState;
+use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run};
+
+use super::{AUDIT_KEPT, State};
+use crate::desired::NodeExit;
+use crate::fact::Fact;
+use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, Started};
+use crate::node::Node;
+
+impl State {
+    /// Makes a fact true. Facts were judged when they were recorded; a fact that does not fit here is a bug or a
+    /// journal of another system, and panics with what it was.
+    pub fn apply(&mut self, fact: &Fact) {
+        self.apply_noting(fact, &mut BTreeSet::new());
+    }
+
+    /// As [`State::apply`]; `bumped` gains the nodes whose desired state has changed.
+    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut BTreeSet<NodeId>) {
+        match fact {
+            Fact::ClusterAdded { cluster, name } => {
+                self.clusters.insert(*cluster, name.clone());
+            }
+            Fact::NodeJoined { node, cluster, name, inventory, address, at } => {
+                let entry = Node {
+                    name: name.clone(),
+                    cluster: *cluster,
+                    inventory: inventory.clone(),
+                    address: address.clone(),
+                    admin: NodeAdmin::Enabled,
+                    link: NodeLink::Away { since: *at },
+                    generation: Generation(1),
+                    holders: Default::default(),
+                    stale: Vec::new(),
+                };
+                self.last_node = self.last_node.max(*node);
+                self.index.insert_node(*node, &entry);
+                self.nodes.insert(*node, entry);
+            }
+            Fact::NodeDescribed { node, inventory, address } => self.edit_node(*node, |entry| {
+                entry.inventory = inventory.clone();
+                entry.address = address.clone();
+            }),
+            Fact::NodeAdminChanged { node, admin } => self.edit_node(*node, |entry| entry.admin = admin.clone()),
+            Fact::NodeLinkChanged { node, link } => self.edit_node(*node, |entry| entry.link = *link),
+            Fact::NodeFenced { node, stale } => {
+                self.edit_node(*node, |entry| entry.stale = stale.clone());
+                self.bump(*node, bumped);
+            }
+            Fact::NodeRemoved { node } => {
+                if let Some(entry) = self.nodes.remove(node) {
+                    self.index.remove_node(*node, &entry);
+                }
+            }
+            Fact::SettingChanged { change } => {
+                self.settings.set(&change.key, &change.new).expect("a recorded setting was accepted once");
+                if self.audit.len() == AUDIT_KEPT {
+                    self.audit.remove(0);
+                }
+                self.audit.push(change.clone());
+            }
+            Fact::JobSubmitted { job, at, spec, held } => {
+                let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
+                let entry = Job {
+                    spec: spec.clone(),
+                    submitted: *at,
+                    requested: None,
+                    run: Run(0),
+                    phase: Phase::Submitted { hold },
+                };
+                self.last_job = self.last_job.max(*job);
+                self.index.insert_job(*job, &entry);
+                self.jobs.insert(*job, entry);
+            }
+            Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
+                entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
+            }),
+            Fact::JobReleased { job, by: _, at: _ } => {
+                self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None });
+            }
+            Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
+                self.edit_job(*job, |entry| entry.spec.priority = *priority);
+            }
+            Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
+                entry.requested.get_or_insert(*at);
+                entry.phase = Phase::RequestSent;
+            }),
+            Fact::JobsQueued { jobs } => {
+                for job in jobs {
+                    self.edit_job(*job, |entry| entry.phase = Phase::Waiting);
+                }
+            }
+            Fact::JobStarted { job, run, at, request, nodes } => {
+                self.edit_job(*job, |entry| {
+                    entry.run = *run;
+                    entry.phase = Phase::Started(Started {
+                        at: *at,
+                        request: request.clone(),
+                        nodes: nodes.clone(),
+                        shares: nodes.iter().map(|node| (*node, Share::Ordered)).collect(),
+                        ending: None,
+                        worst_code: 0,
+                        usage: Default::default(),
+                    });
+                });
+                for node in nodes {
+                    self.edit_node(*node, |entry| {
+                        entry.holders.insert(*job);
+                    });
+                    self.bump(*node, bumped);
+                }
+            }
+            Fact::ShareRunning { job, node, since } => {
+                self.started_mut(*job).shares.insert(*node, Share::Running { since: *since });
+            }
+            Fact::ShareEnded { job, node, exit, usage } => {
+                let started = self.started_mut(*job);
+                started.shares.insert(*node, Share::Ended);
+                started.usage = started.usage.and(*usage);
+                if let NodeExit::Exited { code } = exit {
+                    started.worst_code = started.worst_code.max(*code);
+                }
+                self.bump(*node, bumped);
+            }
+            Fact::JobEnding { job, at, outcome, requeue } => {
+                let started = self.started_mut(*job);
+                started.ending = Some(Ending { at: *at, outcome: outcome.clone(), requeue: *requeue });
+                let alive: Vec<NodeId> = started.alive().collect();
+                for node in alive {
+                    self.bump(node, bumped);
+                }
+            }
+            Fact::JobDone { record, ghost_until } => {
+                let job = record.job;
+                let held_hosts = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
+                if held_hosts && *ghost_until > record.ended {
+                    let ghost = |started: &Started, outcome: &Outcome| Ghost {
+                        done_at: record.ended,
+                        until: *ghost_until,
+                        request: started.request.clone(),
+                        nodes: started.nodes.clone(),
+                        outcome: outcome.clone(),
+                    };
+                    self.edit_job(job, |entry| {
+                        if let Phase::Started(started) = &entry.phase {
+                            entry.phase = Phase::Ghost(ghost(started, &record.outcome));
+                        }
+                    });
+                } else {
+                    self.drop_job(job, bumped);
+                }
+            }
+            Fact::GhostExpired { job } => {
+                if let Some(Job { phase: Phase::Ghost(ghost), .. }) = self.jobs.get(job) {
+                    let kept = ghost.until.since(ghost.done_at).as_millis() * ghost.nodes.len() as i64;
+                    self.ghost_host_time = self.ghost_host_time + rms_model::Span::from_millis(kept);
+                }
+                self.drop_job(*job, bumped);
+            }
+            Fact::JobRequeued { job, at: _ } => {
+                self.release_nodes(*job, bumped);
+                self.edit_job(*job, |entry| entry.phase = Phase::RequestSent);
+            }
+            Fact::TokenCreated { token } => {
+                self.tokens.insert(token.id.clone(), token.clone());
+            }
+            Fact::TokenUsed { id, at } => {
+                if let Some(token) = self.tokens.get_mut(id) {
+                    token.state = TokenState::Used { at: *at };
+                }
+            }
+            Fact::TokenRevoked { id, at, by } => {
+                if let Some(token) = self.tokens.get_mut(id) {
+                    token.state = TokenState::Revoked { at: *at, by: by.clone() };
+                }
+            }
+            Fact::TokenForgotten { id } => {
+                self.tokens.remove(id);
+            }
+            Fact::CertificateIssued { issued } => {
+                self.certificates.insert(issued.serial.clone(), issued.clone());
+            }
+            Fact::CertificatesRevoked { serials, at, by: _ } => {
+                for serial in serials {
+                    if let Some(issued) = self.certificates.get_mut(serial) {
+                        issued.revoked = Some(*at);
+                    }
+                }
+            }
+            Fact::CertificateForgotten { serial } => {
+                self.certificates.remove(serial);
+            }
+        }
+    }
+
+    fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) {
+        let entry = self.jobs.get_mut(&job).unwrap_or_else(|| panic!("a fact names job {job}, which is not there"));
+        self.index.remove_job(job, entry);
+        edit(entry);
+        self.index.insert_job(job, entry);
+    }
+
+    fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) {
+        let entry = self.nodes.get_mut(&node).unwrap_or_else(|| panic!("a fact names node {node}, which is not there"));
+        self.index.remove_node(node, entry);
+        edit(entry);
+        self.index.insert_node(node, entry);
+    }
+
+    /// The node's desired state has changed.
+    fn bump(&mut self, node: NodeId, bumped: &mut BTreeSet<NodeId>) {
+        // The index does not hold generations, so it needs no care here.
+        if let Some(entry) = self.nodes.get_mut(&node) {
+            entry.generation = entry.generation.next();
+            bumped.insert(node);
+        }
+    }
+
+    fn started_mut(&mut self, job: JobId) -> &mut Started {
+        match self.jobs.get_mut(&job).map(|entry| &mut entry.phase) {
+            Some(Phase::Started(started)) => started,
+            other => panic!("a fact needs job {job} started, but it is {other:?}"),
+        }
+    }
+
+    fn release_nodes(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) {
+        let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
+        for node in nodes {
+            if self.nodes.contains_key(&node) {
+                self.edit_node(node, |entry| {
+                    entry.holders.remove(&job);
+                });
+                self.bump(node, bumped);
+            }
+        }
+    }
+
+    fn drop_job(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) {
+        self.release_nodes(job, bumped);
+        if let Some(entry) = self.jobs.remove(&job) {
+            self.index.remove_job(job, &entry);
+        }
+    }
+}
