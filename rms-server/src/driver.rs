@@ -8,16 +8,17 @@ mod storage;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use rms_core::rms::Config;
-use rms_core::{Event, Rms};
-use rms_model::Span;
-use tokio::sync::mpsc;
+use rms_core::effect::JobChange;
+use rms_core::job::Phase;
+use rms_core::{Config, Event, Rms, State};
+use rms_model::{JobId, Span};
+use tokio::sync::{mpsc, oneshot};
 
 pub use self::boot::BootError;
 use self::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
-use crate::inbox::{Answered, Inbound, Inbox};
+use crate::inbox::{Answered, Found, Inbound, Inbox};
 use crate::journal::FactLog;
 use crate::registry::Registry;
 use crate::router::Router;
@@ -33,6 +34,8 @@ pub struct Driver {
     inbox: mpsc::Receiver<Inbound>,
     /// For snapshots that are made aside.
     reports: Inbox,
+    /// Who wants to know what jobs are now, as soon as that is durable.
+    lookers: Vec<(Vec<JobId>, oneshot::Sender<Vec<Found>>)>,
     is_stopping: bool,
 }
 
@@ -55,7 +58,7 @@ impl Driver {
         let (rms, storage, clock) = boot::boot(log, &core_config, config, &registry)?;
         let router = Router::new(registry);
         let driver =
-            Driver { rms, config: core_config, clock, storage, router, inbox, reports, is_stopping: false };
+            Driver { rms, config: core_config, clock, storage, router, inbox, reports, lookers: Vec::new(), is_stopping: false };
         // The runtime of this thread is its clock and its bell; nothing else runs on it.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(BootError::Thread)?;
         let run = move || runtime.block_on(driver.run());
@@ -123,7 +126,10 @@ impl Driver {
                     self.handle(Event::AgentGone { name });
                 }
             }
-            Inbound::Watch { jobs, watcher } => self.router.watch(&jobs, &watcher),
+            Inbound::Watch { jobs, watcher, reply } => {
+                self.router.watch(&jobs, &watcher);
+                self.lookers.push((jobs, reply));
+            }
             Inbound::Snapshot(made) => self.storage.snapshot_made(made),
             Inbound::Stop => self.is_stopping = true,
         }
@@ -150,9 +156,28 @@ impl Driver {
             Ok(effects) => self.router.release(effects),
             Err(message) => self.router.fail_callers(&message),
         }
+        if self.storage.failure().is_none() {
+            for (jobs, reply) in self.lookers.drain(..) {
+                let found = jobs.iter().filter_map(|job| look_up(self.rms.state(), *job)).collect();
+                // Whoever asked may have left.
+                let _ = reply.send(found);
+            }
+        }
         if let Some(order) = self.storage.due_compaction() {
             let (config, reports) = (self.config.clone(), self.reports.clone());
             storage::compact_aside(order, config, reports);
         }
     }
+}
+
+/// What a job is now; `None` if it is not in the system.
+fn look_up(state: &State, job: JobId) -> Option<Found> {
+    let entry = state.jobs().get(&job)?;
+    let outcome = match &entry.phase {
+        Phase::Ghost(ghost) => Some(ghost.outcome.clone()),
+        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
+    };
+    let nodes = entry.nodes().iter().filter_map(|node| state.nodes().get(node)).map(|node| node.name.clone()).collect();
+    let change = JobChange { job, run: entry.run, state: entry.state(), nodes, outcome };
+    Some(Found { owner: entry.spec.owner.clone(), change })
 }

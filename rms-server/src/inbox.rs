@@ -1,9 +1,10 @@
 //! What enters the driver: the one bounded queue between everything outside and the core.
 
 use rms_core::desired::NodeReport;
+use rms_core::effect::JobChange;
 use rms_core::event::AgentHello;
 use rms_core::{Answer, Call, Refusal};
-use rms_model::{Identity, JobId, Time};
+use rms_model::{Identity, JobId, Owner, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::{SnapshotError, SnapshotMade};
@@ -34,9 +35,11 @@ pub enum Inbound {
         name: String,
         link: LinkId,
     },
+    /// Tells `watcher` of every change of these jobs from now on, and `reply` what they are now.
     Watch {
         jobs: Vec<JobId>,
         watcher: Watcher,
+        reply: oneshot::Sender<Vec<Found>>,
     },
     Snapshot(Result<SnapshotMade, SnapshotError>),
     /// Commit what there is and end.
@@ -52,6 +55,13 @@ pub enum Answered {
     Sign(SignOrder),
     /// The journal cannot be written.
     Failing { message: String },
+}
+
+/// A job that is in the system, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub owner: Owner,
+    pub change: JobChange,
 }
 
 /// A certificate to be made.
@@ -98,6 +108,17 @@ impl Inbox {
     /// The driver has ended.
     pub fn put_blocking(&self, inbound: Inbound) -> Result<(), Stopping> {
         self.sender.blocking_send(inbound).map_err(|_| Stopping)
+    }
+
+    /// The jobs that are in the system as they are now, and a stream of what becomes of them.
+    ///
+    /// # Errors
+    /// The driver has ended.
+    pub async fn watch(&self, jobs: Vec<JobId>) -> Result<(Vec<Found>, mpsc::Receiver<JobChange>), Stopping> {
+        let (watcher, changes) = Watcher::new();
+        let (reply, found) = oneshot::channel();
+        self.put(Inbound::Watch { jobs, watcher, reply }).await?;
+        Ok((found.await.map_err(|_| Stopping)?, changes))
     }
 
     /// Asks the core something and waits until the answer is durable.

@@ -173,7 +173,6 @@ impl FactLog {
     }
 }
 
-#[cfg(any())]
 impl rms_core::Journal for FactLog {
     type Error = AppendError;
 

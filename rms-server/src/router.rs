@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rms_core::effect::JobChange;
+use rms_core::effect::{JobChange, JobState};
 use rms_core::{Effect, Ticket};
 use rms_model::JobId;
 use tokio::sync::oneshot;
@@ -118,8 +118,7 @@ impl Router {
     fn announce(&mut self, change: &JobChange) {
         let Some(watchers) = self.watchers.get_mut(&change.job) else { return };
         watchers.retain(|watcher| watcher.tell(change));
-        let is_over = change.outcome.is_some() && change.state == rms_core::effect::JobState::Finished;
-        if watchers.is_empty() || is_over {
+        if watchers.is_empty() || is_over(change) {
             self.watchers.remove(&change.job);
         }
     }
@@ -132,6 +131,19 @@ impl Router {
                 !watchers.is_empty()
             });
         }
+    }
+}
+
+/// Whether nothing will change any more that a watcher cares for.
+pub fn is_over(change: &JobChange) -> bool {
+    match change.state {
+        JobState::Ghost | JobState::Finished => true,
+        JobState::Submitted
+        | JobState::Held
+        | JobState::RequestSent
+        | JobState::Waiting
+        | JobState::Started
+        | JobState::Ending => false,
     }
 }
 

@@ -14,9 +14,7 @@ pub fn fact(fact: &Fact) {
         Fact::JobDone { record, .. } => {
             tracing::info!(target: "facts", job = %record.job, run = %record.run, outcome = %record.outcome, "done");
         }
-        Fact::JobRequeued { job, lost, .. } => {
-            tracing::warn!(target: "facts", %job, node = %lost, "requeued: its node was lost");
-        }
+        Fact::JobRequeued { job, .. } => tracing::warn!(target: "facts", %job, "requeued: a node of it was lost"),
         Fact::NodeJoined { node, name, .. } => tracing::info!(target: "facts", %node, name, "node joined"),
         Fact::NodeLinkChanged { node, link } => tracing::info!(target: "facts", %node, ?link, "node link"),
         Fact::NodeAdminChanged { node, admin } => tracing::info!(target: "facts", %node, ?admin, "node changed"),

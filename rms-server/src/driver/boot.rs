@@ -1,8 +1,7 @@
 //! Brings the core back as it was, and what the configuration file says into force.
 
 use rms_core::effect::{Answer, Effect};
-use rms_core::rms::Config;
-use rms_core::{Call, Event, Query, Rms, Ticket};
+use rms_core::{Call, Config, Event, Query, Rms, Ticket};
 use rms_model::settings::KEYS;
 use rms_model::{Identity, Role, Settings};
 use thiserror::Error;
@@ -46,7 +45,7 @@ pub fn boot(
     let mut rms = log.replay(|snapshot, facts| Rms::restore(core_config.clone(), snapshot, facts))?;
     let (n_jobs, n_nodes) = (rms.state().jobs().len(), rms.state().nodes().len());
     tracing::info!(facts = log.last_seq(), jobs = n_jobs, nodes = n_nodes, took = ?started.elapsed(), "restored");
-    registry.forget_revoked_but(rms.state().revoked_serials().map(str::to_owned));
+    registry.restore_revoked(rms.state().revoked_serials().map(str::to_owned));
 
     let mut clock = Clock::start();
     let now = clock.now();

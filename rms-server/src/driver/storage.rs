@@ -3,9 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rms_core::rms::Config;
-use rms_core::step::{Journal, Step, Uncommitted};
-use rms_core::{Effect, Fact, Rms};
+use rms_core::{Config, Effect, Fact, Journal, Rms, Step, Uncommitted};
 use rms_model::Span;
 
 use crate::error::chain;

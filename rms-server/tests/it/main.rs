@@ -2,5 +2,6 @@
 
 mod crash;
 mod disk;
+mod golden;
 mod journal;
 mod story;
