@@ -57,8 +57,17 @@ impl Driver {
         let core_config = boot::core_config(config);
         let (rms, storage, clock) = boot::boot(log, &core_config, config, &registry)?;
         let router = Router::new(registry);
-        let driver =
-            Driver { rms, config: core_config, clock, storage, router, inbox, reports, lookers: Vec::new(), is_stopping: false };
+        let driver = Driver {
+            rms,
+            config: core_config,
+            clock,
+            storage,
+            router,
+            inbox,
+            reports,
+            lookers: Vec::new(),
+            is_stopping: false,
+        };
         // The runtime of this thread is its clock and its bell; nothing else runs on it.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(BootError::Thread)?;
         let run = move || runtime.block_on(driver.run());

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 
 use rms_model::{JobId, JobRecord, Time};
+use rms_wire::HistoryQuery;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use thiserror::Error;
@@ -11,20 +12,35 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::{OpenError, open_reader};
 
-/// Which jobs are wanted; an empty list or `None` means any.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HistoryQuery {
-    pub owner: Option<String>,
-    pub jobs: Vec<JobId>,
-    /// Words of [`rms_model::Outcome::word`].
-    pub outcomes: Vec<String>,
-    pub name: Option<String>,
-    /// Ended at this time or later.
-    pub since: Option<Time>,
-    /// Ended before this time.
-    pub until: Option<Time>,
-    pub limit: u32,
-    pub offset: u32,
+/// One page of an answer: pages are read one by one, as fast as the asker takes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    query: HistoryQuery,
+    /// Where the page before it ended.
+    before: Option<Place>,
+    n_left: u64,
+}
+
+/// A place in the order of the answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    ended: Time,
+    job: JobId,
+}
+
+/// The records of one page, and the page after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub records: Vec<JobRecord>,
+    pub next: Option<Page>,
+}
+
+impl Page {
+    /// Where an answer begins. A limit of 0 is none.
+    pub fn first(query: HistoryQuery) -> Page {
+        let n_left = if query.limit == 0 { u64::MAX } else { u64::from(query.limit) };
+        Page { query, before: None, n_left }
+    }
 }
 
 /// Why a question has no answer.
@@ -48,16 +64,16 @@ pub struct History {
 
 #[derive(Debug)]
 struct Question {
-    query: HistoryQuery,
-    answer: oneshot::Sender<Result<Vec<JobRecord>, HistoryError>>,
+    page: Page,
+    answer: oneshot::Sender<Result<Found, HistoryError>>,
 }
 
 /// Queries that wait for the thread. When it is full the next asker is refused at once: a long query delays other
 /// history queries, and nothing else.
 const MAX_WAITING: usize = 64;
 
-/// The most records of one answer, whatever limit was asked for; more come with an offset.
-pub const MAX_RECORDS: u32 = 10_000;
+/// The records of one page: so many are in memory at once for each asker.
+const PAGE_RECORDS: u64 = 1000;
 
 impl History {
     /// Starts the thread on a read-only connection. It ends with the last handle.
@@ -69,7 +85,7 @@ impl History {
         let (questions, mut waiting) = mpsc::channel::<Question>(MAX_WAITING);
         let serve = move || {
             while let Some(question) = waiting.blocking_recv() {
-                let records = select(&conn, &question.query);
+                let records = select(&conn, question.page);
                 // An asker that has gone is no failure.
                 let _ = question.answer.send(records);
             }
@@ -81,37 +97,51 @@ impl History {
         Ok(History { questions })
     }
 
-    /// The records that match, the last that ended first.
+    /// The records of a page, the last that ended first.
     ///
     /// # Errors
     /// Too many questions at once, or an unreadable journal.
-    pub async fn ask(&self, query: HistoryQuery) -> Result<Vec<JobRecord>, HistoryError> {
+    pub async fn ask(&self, page: Page) -> Result<Found, HistoryError> {
         let (answer, answered) = oneshot::channel();
-        self.questions.try_send(Question { query, answer }).map_err(|error| match error {
+        self.questions.try_send(Question { page, answer }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => HistoryError::Busy,
             mpsc::error::TrySendError::Closed(_) => HistoryError::Stopping,
         })?;
         answered.await.map_err(|_| HistoryError::Stopping)?
     }
+
+    /// The record of one job, if it is done.
+    ///
+    /// # Errors
+    /// As [`History::ask`].
+    pub async fn of_job(&self, job: JobId) -> Result<Option<JobRecord>, HistoryError> {
+        let query = HistoryQuery { jobs: vec![job], limit: 1, ..HistoryQuery::default() };
+        Ok(self.ask(Page::first(query)).await?.records.pop())
+    }
 }
 
-fn select(conn: &Connection, query: &HistoryQuery) -> Result<Vec<JobRecord>, HistoryError> {
-    let (sql, values) = sql_of(query);
+fn select(conn: &Connection, page: Page) -> Result<Found, HistoryError> {
+    let n_wanted = page.n_left.min(PAGE_RECORDS);
+    let (sql, values) = sql_of(&page, n_wanted);
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
-    let mut records = Vec::new();
+    let mut records: Vec<JobRecord> = Vec::new();
     while let Some(row) = rows.next()? {
         let job = JobId(row.get(0)?);
         let bytes = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
         let record = rmp_serde::from_slice(bytes).map_err(|source| HistoryError::Record { job, source })?;
         records.push(record);
     }
-    Ok(records)
+    let n_left = page.n_left - records.len() as u64;
+    let may_be_more = records.len() as u64 == n_wanted && n_left > 0;
+    let before = records.last().map(|record| Place { ended: record.ended, job: record.job });
+    let next = if may_be_more { Some(Page { before, n_left, ..page }) } else { None };
+    Ok(Found { records, next })
 }
 
 /// Only the shape of the query enters the text; whatever a client named is bound as a value.
-fn sql_of(query: &HistoryQuery) -> (String, Vec<Value>) {
-    let HistoryQuery { owner, jobs, outcomes, name, since, until, limit, offset } = query;
+fn sql_of(page: &Page, n_wanted: u64) -> (String, Vec<Value>) {
+    let HistoryQuery { user, states, since, until, jobs, name, limit: _, offset } = &page.query;
     let mut conditions: Vec<String> = Vec::new();
     let mut values: Vec<Value> = Vec::new();
     let mut any_of = |column: &str, wanted: Vec<Value>| {
@@ -120,10 +150,10 @@ fn sql_of(query: &HistoryQuery) -> (String, Vec<Value>) {
             values.extend(wanted);
         }
     };
-    any_of("owner", owner.iter().map(|owner| Value::from(owner.clone())).collect());
+    any_of("owner", user.iter().map(|user| Value::from(user.clone())).collect());
     // An id beyond SQLite's integers names no job.
     any_of("job", jobs.iter().map(|job| Value::from(i64::try_from(job.0).unwrap_or(-1))).collect());
-    any_of("outcome", outcomes.iter().map(|outcome| Value::from(outcome.clone())).collect());
+    any_of("outcome", states.iter().map(|state| Value::from(state.clone())).collect());
     any_of("name", name.iter().map(|name| Value::from(name.clone())).collect());
     for (condition, time) in [("ended >= ?", since), ("ended < ?", until)] {
         if let Some(time) = time {
@@ -131,9 +161,16 @@ fn sql_of(query: &HistoryQuery) -> (String, Vec<Value>) {
             values.push(Value::from(time.as_millis()));
         }
     }
+    if let Some(Place { ended, job }) = page.before {
+        conditions.push("(ended, job) < (?, ?)".to_owned());
+        values.push(Value::from(ended.as_millis()));
+        values.push(Value::from(i64::try_from(job.0).unwrap_or(i64::MAX)));
+    }
     let filter = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
-    values.push(Value::from((*limit).min(MAX_RECORDS)));
-    values.push(Value::from(*offset));
+    // Later pages begin where the one before ended.
+    let n_skipped = if page.before.is_some() { 0 } else { i64::try_from(*offset).unwrap_or(i64::MAX) };
+    values.push(Value::from(i64::try_from(n_wanted).unwrap_or(i64::MAX)));
+    values.push(Value::from(n_skipped));
     (format!("SELECT job, record FROM history{filter} ORDER BY ended DESC, job DESC LIMIT ? OFFSET ?"), values)
 }
 
@@ -179,8 +216,9 @@ mod tests {
         .expect("space on the disk");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let history = History::start(&path).expect("a readable journal");
-        let records = runtime.block_on(history.ask(query)).expect("an answer");
-        let found: Vec<u64> = records.iter().map(|record| record.job.0).collect();
+        let found = runtime.block_on(history.ask(Page::first(query))).expect("an answer");
+        assert_eq!(found.next, None);
+        let found: Vec<u64> = found.records.iter().map(|record| record.job.0).collect();
         assert_eq!(found, expected);
     }
 
@@ -195,19 +233,38 @@ mod tests {
 
     #[test]
     fn jobs_are_selected_by_what_is_known_of_them() {
-        check(HistoryQuery { owner: Some("ann".to_owned()), ..any() }, &[4, 3, 1]);
+        check(HistoryQuery { user: Some("ann".to_owned()), ..any() }, &[4, 3, 1]);
         check(HistoryQuery { name: Some("cfd".to_owned()), ..any() }, &[4, 2, 1]);
-        check(HistoryQuery { outcomes: vec!["failed".to_owned()], ..any() }, &[3, 2]);
+        check(HistoryQuery { states: vec!["failed".to_owned()], ..any() }, &[3, 2]);
         check(HistoryQuery { jobs: vec![JobId(2), JobId(4), JobId(u64::MAX)], ..any() }, &[4, 2]);
         check(
             HistoryQuery { since: Some(Time::from_secs(2020)), until: Some(Time::from_secs(4020)), ..any() },
             &[3, 2],
         );
-        check(HistoryQuery { owner: Some("ann' OR 1 --".to_owned()), ..any() }, &[]);
+        check(HistoryQuery { user: Some("ann' OR 1 --".to_owned()), ..any() }, &[]);
     }
 
     #[test]
-    fn pages_follow_each_other() {
+    fn a_long_answer_comes_in_pages_without_gap_or_repetition() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("journal.db");
+        let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
+        let facts: Vec<Fact> = (1..=2500).map(|job| done(job, "ann", "cfd", Outcome::Completed)).collect();
+        log.append(&facts).expect("space on the disk");
+        let conn = open_reader(&path).expect("a readable journal");
+        let mut page = Some(Page::first(HistoryQuery { limit: 2200, offset: 100, ..HistoryQuery::default() }));
+        let mut jobs = Vec::new();
+        while let Some(wanted) = page {
+            let found = select(&conn, wanted).expect("an answer");
+            assert!(found.records.len() <= PAGE_RECORDS as usize);
+            jobs.extend(found.records.iter().map(|record| record.job.0));
+            page = found.next;
+        }
+        assert_eq!(jobs, (201..=2400).rev().collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn an_offset_and_a_limit_cut_a_part_out_each_other() {
         check(HistoryQuery { limit: 3, ..any() }, &[4, 3, 2]);
         check(HistoryQuery { limit: 3, offset: 3, ..any() }, &[1]);
     }

@@ -54,7 +54,9 @@ pub enum Answered {
     /// The core wants this certificate to be signed and handed to the caller.
     Sign(SignOrder),
     /// The journal cannot be written.
-    Failing { message: String },
+    Failing {
+        message: String,
+    },
 }
 
 /// A job that is in the system, as it is now.
@@ -108,6 +110,11 @@ impl Inbox {
     /// The driver has ended.
     pub fn put_blocking(&self, inbound: Inbound) -> Result<(), Stopping> {
         self.sender.blocking_send(inbound).map_err(|_| Stopping)
+    }
+
+    /// Until the driver has ended.
+    pub async fn closed(&self) {
+        self.sender.closed().await;
     }
 
     /// The jobs that are in the system as they are now, and a stream of what becomes of them.

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::authority::{OwnCertificateError, issue, server_identity};
 use crate::clock::Clock;
-use crate::config::{DEFAULTS, DEFAULT_LISTEN, ServerConfig};
+use crate::config::{DEFAULT_LISTEN, DEFAULTS, ServerConfig};
 use crate::dir::{DataDir, DirLock, LockError, write_atomically};
 use crate::journal::{AppendError, FactLog, OpenError, SnapshotPolicy};
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rms_core::Call;
 use rms_model::{Identity, Role};
+use rms_wire::link::Joining;
 use rms_wire::tls::draw_serial;
 use rms_wire::token::digest;
 use rms_wire::{JoinRequest, Refused};
-use rms_wire::link::Joining;
 
 use crate::authority::{Signed, sign};
 use crate::error::chain;
