@@ -13,7 +13,7 @@ pub async fn listen(endpoint: Endpoint, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         match accepted {
             Accepted::Link(link) => drop(tokio::spawn(session::serve(link, shared))),
-            Accepted::Join(joining) => drop(tokio::spawn(session::join(joining, shared))),
+            Accepted::Join(joining) => drop(tokio::spawn(session::join(*joining, shared))),
         }
     }
 }

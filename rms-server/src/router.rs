@@ -16,7 +16,7 @@ use crate::registry::Registry;
 #[derive(Debug)]
 pub struct Router {
     last_ticket: Ticket,
-    callers: HashMap<Ticket, oneshot::Sender<Answered>>,
+    callers: BTreeMap<Ticket, oneshot::Sender<Answered>>,
     agents: BTreeMap<String, AgentOutbox>,
     watchers: HashMap<JobId, Vec<Watcher>>,
     registry: Arc<Registry>,
@@ -26,7 +26,7 @@ impl Router {
     pub fn new(registry: Arc<Registry>) -> Router {
         Router {
             last_ticket: Ticket(0),
-            callers: HashMap::new(),
+            callers: BTreeMap::new(),
             agents: BTreeMap::new(),
             watchers: HashMap::new(),
             registry,
@@ -68,7 +68,7 @@ impl Router {
 
     /// Everybody who waits for an answer is told that it cannot be given for now.
     pub fn fail_callers(&mut self, message: &str) {
-        for (_, reply) in self.callers.drain() {
+        for reply in std::mem::take(&mut self.callers).into_values() {
             answer(reply, Answered::Failing { message: message.to_owned() });
         }
     }

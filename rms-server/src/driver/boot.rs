@@ -1,7 +1,7 @@
 //! Brings the core back as it was, and what the configuration file says into force.
 
 use rms_core::effect::{Answer, Effect};
-use rms_core::{Call, Config, Event, Query, Rms, Ticket};
+use rms_core::{Call, Config, Event, Misfit, Query, Rms, Ticket};
 use rms_model::settings::KEYS;
 use rms_model::{Identity, Role, Settings};
 use thiserror::Error;
@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
-use crate::journal::{AppendError, FactLog, OpenError};
+use crate::journal::{FactLog, OpenError};
 use crate::registry::Registry;
 
 /// Why the core cannot be started.
@@ -17,8 +17,9 @@ use crate::registry::Registry;
 pub enum BootError {
     #[error(transparent)]
     Journal(#[from] OpenError),
-    #[error("cannot start")]
-    Append(#[from] AppendError),
+    /// Each fact is whole, but they do not fit together: the journal is not of one piece, or there is a bug.
+    #[error("the facts in the journal contradict each other: restore the data directory from a backup")]
+    Misfit(#[from] Misfit),
     #[error("cannot start: {0}")]
     Commit(String),
     #[error("no thread for the driver")]
@@ -42,7 +43,7 @@ pub fn boot(
     registry: &Registry,
 ) -> Result<(Rms, Storage, Clock), BootError> {
     let started = std::time::Instant::now();
-    let mut rms = log.replay(|snapshot, facts| Rms::restore(core_config.clone(), snapshot, facts))?;
+    let mut rms = log.replay(|snapshot, facts| Rms::restore(core_config.clone(), snapshot, facts))??;
     let (n_jobs, n_nodes) = (rms.state().jobs().len(), rms.state().nodes().len());
     tracing::info!(facts = log.last_seq(), jobs = n_jobs, nodes = n_nodes, took = ?started.elapsed(), "restored");
     registry.restore_revoked(rms.state().revoked_serials().map(str::to_owned));

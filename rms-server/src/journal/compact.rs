@@ -3,6 +3,7 @@
 //! The writer is stopped for nothing but one small transaction in the end. What is written is what a restart
 //! would have restored, by the same code.
 
+use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
@@ -72,20 +73,22 @@ impl Compaction {
     ///
     /// # Errors
     /// The journal cannot be read or the snapshot not be written; nothing has changed then.
-    pub fn run<S, T>(
+    pub fn run<S, T, E>(
         self,
-        restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
+        restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> Result<T, E>,
         state: impl FnOnce(&T) -> &S,
     ) -> Result<SnapshotMade, SnapshotError>
     where
         S: Serialize + DeserializeOwned,
+        E: Error + Send + Sync + 'static,
     {
         let conn = schema::open_reader(&self.journal)?;
         let head = Head::read(&conn, &self.journal)?;
         let replayed = replay(&conn, &self.journal, &head, self.until, restore)?;
+        let restored = replayed.restored.map_err(|error| SnapshotError::Restore(Box::new(error)))?;
         let path = snapshot::path_of(&self.journal, self.until);
         let chain = replayed.tail.chain;
-        let n_bytes = snapshot::write(&path, self.until, chain, state(&replayed.restored))?;
+        let n_bytes = snapshot::write(&path, self.until, chain, state(&restored))?;
         Ok(SnapshotMade { seq: self.until, n_bytes, chain })
     }
 }

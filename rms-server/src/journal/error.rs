@@ -71,6 +71,8 @@ impl AppendError {
 pub enum SnapshotError {
     #[error(transparent)]
     Replay(#[from] OpenError),
+    #[error("the journal does not replay")]
+    Restore(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot write the snapshot {path}", path = path.display())]
     Write { path: PathBuf, source: std::io::Error },
     #[error("the state cannot be encoded")]

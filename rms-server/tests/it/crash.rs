@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rms_server::journal::{FactLog, SnapshotPolicy};
 
-use crate::story::{facts, reopened, replayed, restore};
+use crate::story::{facts, reopened, replayed, restored};
 
 const PATH_VARIABLE: &str = "RMS_TEST_JOURNAL";
 const POLICY: SnapshotPolicy = SnapshotPolicy { facts: 300, bytes: u64::MAX };
@@ -58,7 +58,7 @@ fn child_appends_for_ever() {
         log.append(&facts(first..first + 1 + first % 30)).expect("space");
         println!("durable {}", log.last_seq());
         if let Some(order) = log.due_compaction() {
-            let made = order.run(restore, |state| state).expect("a snapshot");
+            let made = order.run(restored, |state| state).expect("a snapshot");
             log.adopt(&made).expect("space");
         }
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use rms_server::journal::{Compaction, FactLog, OpenError, SnapshotPolicy};
 use rusqlite::Connection;
 
-use crate::story::{facts, reopened, replayed, restore};
+use crate::story::{facts, reopened, replayed, restored};
 
 #[test]
 fn what_was_appended_comes_back_in_order() {
@@ -34,7 +34,7 @@ fn a_snapshot_and_the_facts_after_it_are_what_all_facts_would_have_been() {
         log.append(&facts(batch * 100..(batch + 1) * 100)).expect("space");
         let Some(order) = log.due_compaction() else { continue };
         // While it is made aside, the journal goes on.
-        let made = order.run(restore, |state| state).expect("a snapshot");
+        let made = order.run(restored, |state| state).expect("a snapshot");
         log.adopt(&made).expect("space");
         n_snapshots += 1;
         assert_eq!(replayed(&path).expect("a whole journal"), facts(0..(batch + 1) * 100), "after batch {batch}");
@@ -60,7 +60,7 @@ fn a_snapshot_that_was_made_and_never_adopted_changes_nothing() {
     let mut log = FactLog::create(&path, SnapshotPolicy { facts: 10, bytes: u64::MAX }).expect("a new journal");
     log.append(&facts(0..20)).expect("space");
     let order: Compaction = log.due_compaction().expect("more than ten facts");
-    order.run(restore, |state| state).expect("a snapshot");
+    order.run(restored, |state| state).expect("a snapshot");
     drop(log);
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..20));
     assert!(!dir.path().join("snapshot.20").exists(), "a stray snapshot is cleared away");
@@ -137,7 +137,7 @@ fn a_damaged_snapshot_is_named() {
     let path = dir.path().join("journal.db");
     let mut log = FactLog::create(&path, SnapshotPolicy { facts: 10, bytes: u64::MAX }).expect("a new journal");
     log.append(&facts(0..20)).expect("space");
-    let made = log.due_compaction().expect("more than ten facts").run(restore, |state| state).expect("a snapshot");
+    let made = log.due_compaction().expect("more than ten facts").run(restored, |state| state).expect("a snapshot");
     log.adopt(&made).expect("space");
     drop(log);
     let snapshot = dir.path().join("snapshot.20");

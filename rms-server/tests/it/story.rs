@@ -22,6 +22,14 @@ pub fn restore(snapshot: Option<Vec<Fact>>, facts: &mut dyn Iterator<Item = Fact
     applied
 }
 
+/// The same, where restoring can fail; this one never does.
+pub fn restored(
+    snapshot: Option<Vec<Fact>>,
+    facts: &mut dyn Iterator<Item = Fact>,
+) -> Result<Vec<Fact>, std::convert::Infallible> {
+    Ok(restore(snapshot, facts))
+}
+
 /// What a restart finds.
 pub fn replayed(path: &Path) -> Result<Vec<Fact>, OpenError> {
     FactLog::open(path, SnapshotPolicy::default())?.replay(restore)
