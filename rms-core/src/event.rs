@@ -169,6 +169,7 @@ pub struct Submission {
     pub work: Work,
     /// Absent: one per node.
     pub n_tasks: Option<u32>,
+    /// 0: not asked for, the tasks share the CPUs of their host.
     pub cpus_per_task: u32,
     pub cwd: String,
     pub environment: Environment,

@@ -6,6 +6,8 @@ use rms_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::desired::NodeExit;
+
 /// One thing that became true. New kinds are added at the end; fields only with a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact {
@@ -90,6 +92,7 @@ pub enum Fact {
     ShareEnded {
         job: JobId,
         node: NodeId,
+        exit: NodeExit,
         usage: Usage,
     },
     /// How the job ends is settled; the nodes that still run it are told to end it.
@@ -97,6 +100,7 @@ pub enum Fact {
         job: JobId,
         at: Time,
         outcome: Outcome,
+        requeue: bool,
     },
     /// 001: done. The processes are gone on every node; the hosts stay busy until the ghost expires.
     JobDone {
@@ -107,11 +111,10 @@ pub enum Fact {
     GhostExpired {
         job: JobId,
     },
-    /// Back to the queue, in its old place, after its node was lost.
+    /// Back to the queue, in its old place, after a node of it was lost and the others are clear.
     JobRequeued {
         job: JobId,
         at: Time,
-        lost: NodeId,
     },
     TokenCreated {
         token: Token,
@@ -139,6 +142,11 @@ pub enum Fact {
     },
     CertificateForgotten {
         serial: String,
+    },
+    /// What an agent still runs though nothing wants it; the node is not used until this is empty again.
+    NodeFenced {
+        node: NodeId,
+        stale: Vec<(JobId, Run)>,
     },
 }
 

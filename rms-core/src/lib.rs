@@ -4,13 +4,31 @@
 //! [`Step::commit`] is the only door to the effects: facts are durable first. [`agent::Agent`] is the same
 //! for one node. The simulator and the production programs run exactly this code.
 
+mod access;
+mod admit;
+pub mod agent;
+mod agents;
+mod answer;
+mod calls;
 pub mod desired;
 pub mod effect;
 pub mod event;
 pub mod fact;
+pub mod job;
+mod launcher;
+mod lifecycle;
+pub mod node;
+pub mod plan;
 pub mod refusal;
+mod rms;
+pub mod state;
+mod step;
 
 pub use effect::{Answer, Effect};
 pub use event::{Call, Event, Query, Ticket};
 pub use fact::Fact;
+pub use plan::plan;
 pub use refusal::Refusal;
+pub use rms::{Config, Rms};
+pub use state::{Misfit, State};
+pub use step::{Journal, Step, Uncommitted};

@@ -64,13 +64,41 @@ pub struct Constraint {
     pub cpus: u32,
 }
 
+/// How many tasks a job has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskCount {
+    /// As many on each host, whatever size the job starts with.
+    PerHost(u32),
+    /// Spread over the hosts in blocks, the first hosts taking one more.
+    Total(u32),
+}
+
+impl TaskCount {
+    /// Over all of `n_hosts`.
+    pub fn total(self, n_hosts: u32) -> u32 {
+        match self {
+            TaskCount::PerHost(n_tasks) => n_tasks.saturating_mul(n_hosts),
+            TaskCount::Total(n_tasks) => n_tasks,
+        }
+    }
+
+    /// On the host with the most.
+    pub fn most_on_a_host(self, n_hosts: u32) -> u32 {
+        match self {
+            TaskCount::PerHost(n_tasks) => n_tasks,
+            TaskCount::Total(n_tasks) => n_tasks.div_ceil(n_hosts.max(1)),
+        }
+    }
+}
+
 /// A job that was accepted: everything in it is possible on the clusters as they were known then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     pub name: String,
     pub owner: Owner,
     pub work: Work,
-    pub n_tasks: u32,
+    pub tasks: TaskCount,
+    /// 0: not asked for, the tasks share the CPUs of their host.
     pub cpus_per_task: u32,
     pub cwd: String,
     pub environment: Arc<Environment>,

@@ -17,7 +17,7 @@ pub mod token;
 
 pub use id::{ClusterId, Generation, JobId, NodeId, Run};
 pub use identity::{Identity, Role};
-pub use job::{Environment, JobRecord, JobSpec, Limits, Outcome, Owner, Stdio, Usage, Work};
+pub use job::{Environment, JobRecord, JobSpec, Limits, Outcome, Owner, Stdio, TaskCount, Usage, Work};
 pub use profile::Profile;
 pub use request::{Request, View};
 pub use resources::{Inventory, Mebibytes, NodeAdmin, NodeLink};

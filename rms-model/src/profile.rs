@@ -119,6 +119,18 @@ impl Profile {
         self.heal(first);
     }
 
+    /// Takes another profile away, in O(n log n).
+    pub fn subtract(&mut self, other: &Profile) {
+        let mut times: Vec<Time> = self.steps.iter().chain(&other.steps).map(|step| step.from).collect();
+        times.sort_unstable();
+        times.dedup();
+        let mut difference = Profile::new();
+        for time in times {
+            difference.push(time, self.at(time) - other.at(time));
+        }
+        *self = difference;
+    }
+
     /// Makes a step begin at `time` and returns its index; the function does not change.
     fn cut(&mut self, time: Time) -> usize {
         let idx = self.steps.partition_point(|step| step.from < time);

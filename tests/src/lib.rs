@@ -1,1 +1,7 @@
+//! What the tests share: the MPI test programs, and the rules that the sources themselves must keep.
 
+pub mod apps;
+pub mod conformance;
+pub mod harness;
+#[cfg(test)]
+mod tidy;

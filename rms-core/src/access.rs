@@ -1,0 +1,174 @@
+//! Tokens and certificates: who may become whom, once, for how long.
+
+use rms_model::identity::check_name;
+use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
+use rms_model::{Identity, Role, Span, Time};
+
+use crate::calls::{admins_only, not_allowed};
+use crate::effect::{Answer, Effect};
+use crate::event::{CertificateSelect, TokenOrder};
+use crate::fact::Fact;
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    pub(crate) fn create_token(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        order: TokenOrder,
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "create tokens")?;
+        let TokenOrder { id, digest, identity, cluster, ttl } = order;
+        if ttl < Span::from_secs(1) || ttl > MAX_TTL {
+            return Err(Refusal::TokenTtl(ttl));
+        }
+        if let TokenIdentity::Named(identity) = &identity {
+            check_name(&identity.name)?;
+            match identity.role {
+                Role::Agent | Role::User | Role::Admin => {}
+                Role::Server => return Err(not_allowed(who, "create a token for a server", "a server makes its own")),
+            }
+        }
+        if let Some(cluster) = &cluster {
+            check_name(cluster)?;
+        }
+        check_name(&id)?;
+        self.forget_old(now, step);
+        let token = Token {
+            id,
+            digest,
+            identity,
+            cluster,
+            created: now,
+            created_by: who.name.clone(),
+            expires: now + ttl,
+            state: TokenState::Open,
+        };
+        self.record(step, Fact::TokenCreated { token });
+        Ok(Answer::Done)
+    }
+
+    pub(crate) fn revoke_token(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        id: &str,
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "revoke tokens")?;
+        let token = self.state.tokens.get(id).ok_or_else(|| Refusal::NoSuchToken(id.chars().take(80).collect()))?;
+        match token.state {
+            TokenState::Open => {
+                self.record(step, Fact::TokenRevoked { id: id.to_owned(), at: now, by: who.name.clone() });
+                Ok(Answer::Done)
+            }
+            // What cannot be redeemed any more needs no revocation.
+            TokenState::Used { .. } | TokenState::Revoked { .. } => Ok(Answer::Done),
+        }
+    }
+
+    /// Redeems a token: its identity, the certificate's end and, for agents, the cluster to join.
+    pub(crate) fn join(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        token_id: &str,
+        digest: &[u8; 32],
+        name: Option<&str>,
+        serial: &str,
+    ) -> Result<(Identity, Time, Option<String>), Refusal> {
+        let token = self.state.tokens.get(token_id).ok_or(Refusal::TokenInvalid)?;
+        let is_open = token.state == TokenState::Open && now < token.expires;
+        if !is_open || !equal_in_constant_time(&token.digest, digest) {
+            return Err(Refusal::TokenInvalid);
+        }
+        let identity = match (&token.identity, name) {
+            (TokenIdentity::Named(identity), None) => identity.clone(),
+            (TokenIdentity::Named(identity), Some(name)) if identity.name == name => identity.clone(),
+            (TokenIdentity::Named(identity), Some(name)) => {
+                return Err(Refusal::TokenForAnother { expected: identity.to_string(), asked: name.to_owned() });
+            }
+            (TokenIdentity::AnyAgent, Some(name)) => Identity::new(Role::Agent, name)?,
+            (TokenIdentity::AnyAgent, None) => return Err(Refusal::Malformed("an agent's name is needed (--name)")),
+        };
+        let cluster = token.cluster.clone();
+        self.record(step, Fact::TokenUsed { id: token_id.to_owned(), at: now });
+        let expires = self.issue(now, step, &identity, serial);
+        Ok((identity, expires, cluster))
+    }
+
+    pub(crate) fn renew(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        serial: &str,
+    ) -> Result<(Identity, Time), Refusal> {
+        match who.role {
+            Role::Agent | Role::User | Role::Admin => {}
+            Role::Server => return Err(not_allowed(who, "renew here", "a server signs its own certificate")),
+        }
+        self.forget_old(now, step);
+        let expires = self.issue(now, step, who, serial);
+        Ok((who.clone(), expires))
+    }
+
+    fn issue(&mut self, now: Time, step: &mut Step, identity: &Identity, serial: &str) -> Time {
+        let expires = now + self.config.certificate_life;
+        let issued =
+            Issued { serial: serial.to_owned(), identity: identity.clone(), issued: now, expires, revoked: None };
+        self.record(step, Fact::CertificateIssued { issued });
+        expires
+    }
+
+    pub(crate) fn revoke_certificate(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        which: &CertificateSelect,
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "revoke certificates")?;
+        let matches = |issued: &&Issued| match which {
+            CertificateSelect::Serial(serial) => issued.serial == *serial,
+            CertificateSelect::Identity(identity) => issued.identity == *identity,
+        };
+        let matching: Vec<&Issued> = self.state.certificates.values().filter(matches).collect();
+        if matching.is_empty() {
+            return Err(Refusal::NoSuchCertificate);
+        }
+        let valid = matching.into_iter().filter(|issued| issued.revoked.is_none());
+        let serials: Vec<String> = valid.map(|issued| issued.serial.clone()).collect();
+        if !serials.is_empty() {
+            self.record(step, Fact::CertificatesRevoked { serials: serials.clone(), at: now, by: who.name.clone() });
+            step.order(Effect::CloseLinks { serials });
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Tokens are remembered for a day after they expired, so that a list can show what became of them;
+    /// certificates until nobody could use them anyway.
+    fn forget_old(&mut self, now: Time, step: &mut Step) {
+        let is_old = |token: &&Token| token.expires + Span::from_hours(24) < now;
+        let old: Vec<String> = self.state.tokens.values().filter(is_old).map(|token| token.id.clone()).collect();
+        for id in old {
+            self.record(step, Fact::TokenForgotten { id });
+        }
+        let is_over = |issued: &&Issued| issued.expires < now;
+        let over: Vec<String> =
+            self.state.certificates.values().filter(is_over).map(|issued| issued.serial.clone()).collect();
+        for serial in over {
+            self.record(step, Fact::CertificateForgotten { serial });
+        }
+    }
+}
+
+const MAX_TTL: Span = Span::from_hours(24 * 30);
+
+/// The time taken says nothing of how many bytes were right.
+fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+}

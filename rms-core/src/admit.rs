@@ -1,0 +1,287 @@
+//! Turns a submission into a job that is possible here, or says what would be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rms_model::identity::check_name;
+use rms_model::job::{Constraint, TaskCount};
+use rms_model::{ClusterId, Identity, JobSpec, Owner, Request, Span, Work};
+
+use crate::event::{Nodes, Shape, Submission};
+use crate::node::Node;
+use crate::plan::meets;
+use crate::refusal::Refusal;
+use crate::state::State;
+
+/// # Errors
+/// What is wrong or impossible, and what would be possible.
+pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Result<JobSpec, Refusal> {
+    check_texts(&submission)?;
+    if state.nodes().is_empty() {
+        return Err(Refusal::NoNodes);
+    }
+    check_features(state, &submission.constraint)?;
+    let clusters = clusters(state, &submission.clusters)?;
+    let tasks = match submission.n_tasks {
+        Some(0) => return Err(Refusal::NothingAsked),
+        Some(n_tasks) => TaskCount::Total(n_tasks),
+        None => TaskCount::PerHost(1),
+    };
+    let options = Sizes { state, submission: &submission, clusters: &clusters, tasks }.options()?;
+    Ok(JobSpec {
+        name: submission.name,
+        owner: Owner(who.name.clone()),
+        work: submission.work,
+        tasks,
+        cpus_per_task: submission.cpus_per_task,
+        cwd: submission.cwd,
+        environment: Arc::new(submission.environment),
+        umask: submission.umask,
+        stdio: submission.stdio,
+        limits: submission.limits,
+        options,
+        constraint: submission.constraint,
+        priority: submission.priority,
+        requeue: submission.requeue,
+        begin: submission.begin,
+        comment: submission.comment,
+    })
+}
+
+/// The sizes a job may have, as requests.
+struct Sizes<'a> {
+    state: &'a State,
+    submission: &'a Submission,
+    clusters: &'a [ClusterId],
+    tasks: TaskCount,
+}
+
+impl Sizes<'_> {
+    /// Every shape on every cluster where it is possible; the first reason if it is possible nowhere.
+    fn options(&self) -> Result<Vec<Request>, Refusal> {
+        let default = [Shape { nodes: Nodes::FromTasks, wall: None }];
+        let shapes = if self.submission.shapes.is_empty() { &default } else { self.submission.shapes.as_slice() };
+        if shapes.len() > MAX_SHAPES {
+            return Err(Refusal::TooLarge { what: "the list of sizes", size: shapes.len(), max: MAX_SHAPES });
+        }
+        let mut options: Vec<Request> = Vec::new();
+        let mut first_refusal = None;
+        for shape in shapes {
+            let wall = self.wall(shape)?;
+            for candidate in self.candidates(shape, wall)? {
+                match self.check(&candidate) {
+                    Ok(()) if options.contains(&candidate) => {}
+                    Ok(()) => options.push(candidate),
+                    Err(refusal) => {
+                        // The largest possibility is the most helpful: it names the biggest cluster.
+                        first_refusal.get_or_insert(refusal);
+                    }
+                }
+            }
+        }
+        match (options.is_empty(), first_refusal) {
+            (false, _) => Ok(options),
+            (true, Some(refusal)) => Err(refusal),
+            (true, None) => Err(Refusal::NothingAsked),
+        }
+    }
+
+    fn wall(&self, shape: &Shape) -> Result<Span, Refusal> {
+        let settings = self.state.settings();
+        let wall = shape.wall.unwrap_or(settings.default_wall);
+        if wall <= Span::ZERO {
+            return Err(Refusal::NoWall);
+        }
+        if wall > settings.max_wall {
+            return Err(Refusal::WallTooLong { wall, max: settings.max_wall });
+        }
+        Ok(wall)
+    }
+
+    fn candidates(&self, shape: &Shape, wall: Span) -> Result<Vec<Request>, Refusal> {
+        match &shape.nodes {
+            Nodes::Count(0) => Err(Refusal::NothingAsked),
+            Nodes::Count(n_hosts) => Ok(self.on_each_cluster(wall, |_| *n_hosts)),
+            Nodes::FromTasks => Ok(self.on_each_cluster(wall, |cluster| self.hosts_for_tasks(cluster))),
+            Nodes::PerCluster(counts) => {
+                let mut hosts = BTreeMap::new();
+                for (name, n_hosts) in counts {
+                    let cluster = clusters(self.state, std::slice::from_ref(name))?[0];
+                    if *n_hosts > 0 {
+                        hosts.insert(cluster, *n_hosts);
+                    }
+                }
+                if hosts.is_empty() {
+                    return Err(Refusal::NothingAsked);
+                }
+                Ok(vec![Request { hosts, wall }])
+            }
+        }
+    }
+
+    fn on_each_cluster(&self, wall: Span, n_hosts: impl Fn(ClusterId) -> u32) -> Vec<Request> {
+        let request = |cluster: &ClusterId| Request::on_one(*cluster, n_hosts(*cluster), wall);
+        self.clusters.iter().map(request).collect()
+    }
+
+    /// Enough hosts for the tasks and their CPUs, counted on the smallest host that may be used.
+    fn hosts_for_tasks(&self, cluster: ClusterId) -> u32 {
+        let TaskCount::Total(n_tasks) = self.tasks else { return 1 };
+        let cpus_per_task = self.submission.cpus_per_task.max(1);
+        let sizes = self.eligible(cluster, &self.submission.constraint).map(|node| node.inventory.cpus);
+        let tasks_a_host = sizes.min().map_or(1, |cpus| (cpus / cpus_per_task).max(1));
+        n_tasks.div_ceil(tasks_a_host)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let n_hosts = request.hosts.values().try_fold(0_u32, |sum, hosts| sum.checked_add(*hosts));
+        let Some(n_hosts) = n_hosts else { return Err(Refusal::NothingAsked) };
+        let is_spread = matches!(self.submission.work, Work::Tasks { .. });
+        if let TaskCount::Total(n_tasks) = self.tasks
+            && is_spread
+            && n_tasks < n_hosts
+        {
+            return Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes: n_hosts });
+        }
+        for (cluster, wanted) in &request.hosts {
+            self.check_cluster(*cluster, *wanted, n_hosts)?;
+        }
+        Ok(())
+    }
+
+    fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_hosts: u32) -> Result<(), Refusal> {
+        let constraint = &self.submission.constraint;
+        let possible = self.eligible(cluster, constraint).count() as u32;
+        if wanted > possible {
+            return Err(Refusal::TooManyNodes {
+                wanted,
+                constraint: describe(constraint),
+                possible: self.possible(constraint),
+            });
+        }
+        let tasks = self.tasks.most_on_a_host(n_hosts);
+        let cpus_per_task = self.submission.cpus_per_task;
+        let cpus = tasks.saturating_mul(cpus_per_task);
+        let with_cpus = Constraint { cpus: cpus.max(constraint.cpus), ..constraint.clone() };
+        if wanted > self.eligible(cluster, &with_cpus).count() as u32 {
+            let largest = self.eligible(cluster, constraint).map(|node| node.inventory.cpus).max().unwrap_or(0);
+            let place = format!(" of cluster {}", self.state.clusters()[&cluster]);
+            return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus: largest, place });
+        }
+        Ok(())
+    }
+
+    /// Hosts that exist, whether or not they are up today.
+    fn eligible<'a>(&'a self, cluster: ClusterId, constraint: &'a Constraint) -> impl Iterator<Item = &'a Node> {
+        self.state.nodes().values().filter(move |node| node.cluster == cluster && meets(node, constraint))
+    }
+
+    fn possible(&self, constraint: &Constraint) -> String {
+        let count = |cluster: &ClusterId| {
+            let n_hosts = self.eligible(*cluster, constraint).count();
+            format!("cluster {} has {n_hosts}", self.state.clusters()[cluster])
+        };
+        let counts: Vec<String> = self.clusters.iter().map(count).collect();
+        counts.join(", ")
+    }
+}
+
+fn describe(constraint: &Constraint) -> String {
+    let mut parts = Vec::new();
+    if !constraint.features.is_empty() {
+        let features: Vec<&str> = constraint.features.iter().map(String::as_str).collect();
+        parts.push(format!(" with {}", features.join(" and ")));
+    }
+    if constraint.memory.0 > 0 {
+        parts.push(format!(" with at least {}", constraint.memory));
+    }
+    if constraint.cpus > 0 {
+        parts.push(format!(" with at least {} CPUs", constraint.cpus));
+    }
+    parts.concat()
+}
+
+fn clusters(state: &State, names: &[String]) -> Result<Vec<ClusterId>, Refusal> {
+    if names.is_empty() {
+        return Ok(state.clusters().keys().copied().collect());
+    }
+    let find = |name: &String| {
+        state.cluster_named(name).ok_or_else(|| {
+            let known: Vec<&str> = state.clusters().values().map(String::as_str).collect();
+            Refusal::NoSuchCluster { name: name.chars().take(80).collect(), known: known.join(", ") }
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn check_features(state: &State, constraint: &Constraint) -> Result<(), Refusal> {
+    for feature in &constraint.features {
+        let exists = state.nodes().values().any(|node| node.inventory.features.contains(feature));
+        if !exists {
+            let mut known: Vec<&str> =
+                state.nodes().values().flat_map(|node| &node.inventory.features).map(String::as_str).collect();
+            known.sort_unstable();
+            known.dedup();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(Refusal::NoSuchFeature { feature: feature.chars().take(80).collect(), known });
+        }
+    }
+    Ok(())
+}
+
+fn check_texts(submission: &Submission) -> Result<(), Refusal> {
+    let is_plain = |text: &str| !text.chars().any(char::is_control);
+    let no_nul = |text: &str| !text.contains('\0');
+    let too_large = |what, size, max| if size > max { Err(Refusal::TooLarge { what, size, max }) } else { Ok(()) };
+    too_large("the name", submission.name.len(), MAX_NAME)?;
+    too_large("the comment", submission.comment.len(), MAX_COMMENT)?;
+    too_large("the working directory", submission.cwd.len(), MAX_PATH)?;
+    if submission.name.is_empty() || !is_plain(&submission.name) || !is_plain(&submission.comment) {
+        return Err(Refusal::Malformed("a job's name is not empty, and names and comments have no control characters"));
+    }
+    if !submission.cwd.starts_with('/') || !no_nul(&submission.cwd) {
+        return Err(Refusal::Malformed("the working directory is an absolute path"));
+    }
+    match &submission.work {
+        Work::Script { script, args } => {
+            too_large("the script", script.len(), MAX_SCRIPT)?;
+            too_large("the arguments", args.iter().map(String::len).sum(), MAX_ARGUMENTS)?;
+            if script.trim().is_empty() || !no_nul(script) || !args.iter().all(|arg| no_nul(arg)) {
+                return Err(Refusal::Malformed("the script is empty, or it or an argument holds a NUL byte"));
+            }
+        }
+        Work::Tasks { argv } => {
+            too_large("the arguments", argv.iter().map(String::len).sum(), MAX_ARGUMENTS)?;
+            let has_program = argv.first().is_some_and(|program| !program.is_empty());
+            if !has_program || !argv.iter().all(|arg| no_nul(arg)) {
+                return Err(Refusal::Malformed("the program is missing, or an argument holds a NUL byte"));
+            }
+        }
+    }
+    let size = submission.environment.0.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
+    too_large("the environment", size, MAX_ENVIRONMENT)?;
+    let is_variable =
+        |(key, value): &(String, String)| !key.is_empty() && !key.contains('=') && no_nul(key) && no_nul(value);
+    if !submission.environment.0.iter().all(is_variable) {
+        return Err(Refusal::Malformed("an environment variable has no name, or holds '=' in it or a NUL byte"));
+    }
+    let stdio = &submission.stdio;
+    for pattern in [&stdio.input, &stdio.output, &stdio.error].into_iter().flatten() {
+        too_large("a file name", pattern.len(), MAX_PATH)?;
+        if pattern.is_empty() || !no_nul(pattern) {
+            return Err(Refusal::Malformed("a file name for a stream is empty or holds a NUL byte"));
+        }
+    }
+    for feature in &submission.constraint.features {
+        check_name(feature)?;
+    }
+    Ok(())
+}
+
+const MAX_SHAPES: usize = 1024;
+const MAX_NAME: usize = 128;
+const MAX_COMMENT: usize = 1024;
+const MAX_PATH: usize = 4096;
+const MAX_SCRIPT: usize = 4 << 20;
+const MAX_ARGUMENTS: usize = 1 << 20;
+const MAX_ENVIRONMENT: usize = 2 << 20;

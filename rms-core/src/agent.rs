@@ -1,0 +1,217 @@
+//! The logic of one node: compares what is desired with what is, and orders the difference.
+//!
+//! It runs in every node agent and in the simulator. Processes, timers and files are somebody else's: a
+//! supervisor enforces wall times and grace periods, so they hold while the agent is away.
+
+use std::collections::BTreeMap;
+
+use rms_model::{Generation, JobId, Run, Span, Time, Usage};
+
+use crate::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
+
+/// What happened on the node or came from the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentEvent {
+    /// Once, when the agent starts: the jobs that supervisors of an earlier agent still run or have ended.
+    Found(Vec<JobReport>),
+    /// The server's wish.
+    Desired(Desired),
+    /// A supervisor said so.
+    Changed(JobReport),
+    /// The link to the server is up; the full report is part of the hello, so nothing needs sending.
+    LinkUp,
+}
+
+/// An order to the part that has hands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentEffect {
+    Start(DesiredJob),
+    /// TERM, wait, KILL; on the whole tree.
+    Stop {
+        job: JobId,
+        run: Run,
+        grace: Span,
+    },
+    /// It is fenced: something else may run under its name elsewhere. KILL now.
+    Kill {
+        job: JobId,
+        run: Run,
+    },
+    /// The server knows how it ended: what is kept of it may go.
+    Forget {
+        job: JobId,
+        run: Run,
+    },
+    Report(NodeReport),
+}
+
+/// One node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agent {
+    /// The highest generation acted on; 0 until a server has spoken.
+    seen: Generation,
+    jobs: BTreeMap<(JobId, Run), Local>,
+}
+
+/// A job as far as this node has got with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Local {
+    status: Status,
+    /// Ending was ordered.
+    is_stopping: bool,
+    /// Does the server want to hear of it?
+    is_desired: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Status {
+    /// Ordered, and no supervisor has answered yet.
+    Starting,
+    Running {
+        since: Time,
+    },
+    Ended {
+        at: Time,
+        exit: NodeExit,
+        usage: Usage,
+    },
+}
+
+impl Agent {
+    pub fn new() -> Agent {
+        Agent::default()
+    }
+
+    pub fn handle(&mut self, event: AgentEvent) -> Vec<AgentEffect> {
+        let mut effects = Vec::new();
+        match event {
+            AgentEvent::Found(reports) => self.found(reports),
+            AgentEvent::Desired(desired) => self.desired(desired, &mut effects),
+            AgentEvent::Changed(report) => self.changed(report, &mut effects),
+            AgentEvent::LinkUp => {}
+        }
+        effects
+    }
+
+    /// Every job on the node, for the hello.
+    pub fn full_report(&self) -> NodeReport {
+        let report = |((job, run), local): (&(JobId, Run), &Local)| local.report(*job, *run);
+        NodeReport { seen: self.seen, jobs: self.jobs.iter().filter_map(report).collect() }
+    }
+
+    /// Until a server has spoken, what was found is taken for wanted: a restart must not kill jobs.
+    fn found(&mut self, reports: Vec<JobReport>) {
+        for JobReport { job, run, status } in reports {
+            let status = Status::of(status);
+            self.jobs.insert((job, run), Local { status, is_stopping: false, is_desired: true });
+        }
+    }
+
+    fn desired(&mut self, desired: Desired, effects: &mut Vec<AgentEffect>) {
+        // An older wish was overtaken on its way.
+        if desired.generation < self.seen {
+            return;
+        }
+        self.seen = desired.generation;
+        for local in self.jobs.values_mut() {
+            local.is_desired = false;
+        }
+        let mut reports = Vec::new();
+        for wanted in desired.jobs {
+            self.bring_about(wanted, effects, &mut reports);
+        }
+        self.clear_out(effects);
+        // An empty report says which generation is seen; it is worth sending only with news.
+        if !reports.is_empty() {
+            effects.push(AgentEffect::Report(NodeReport { seen: self.seen, jobs: reports }));
+        }
+    }
+
+    fn bring_about(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>, reports: &mut Vec<JobReport>) {
+        let (job, run, aim) = (wanted.job, wanted.run, wanted.aim);
+        match (self.jobs.get_mut(&(job, run)), aim) {
+            (None, Aim::Run) => {
+                let local = Local { status: Status::Starting, is_stopping: false, is_desired: true };
+                self.jobs.insert((job, run), local);
+                effects.push(AgentEffect::Start(wanted));
+            }
+            (None, Aim::End { .. }) => {
+                // It was ended before it began: nothing of it will ever run here.
+                let since = Time::EPOCH;
+                let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
+                let local = Local { status, is_stopping: false, is_desired: true };
+                reports.extend(local.report(job, run));
+                self.jobs.insert((job, run), local);
+            }
+            (Some(local), Aim::Run) => local.is_desired = true,
+            (Some(local), Aim::End { grace }) => {
+                local.is_desired = true;
+                if !local.has_ended() && !local.is_stopping {
+                    local.is_stopping = true;
+                    effects.push(AgentEffect::Stop { job, run, grace });
+                }
+            }
+        }
+    }
+
+    /// What is not desired goes: results that the server has, and processes that are fenced.
+    fn clear_out(&mut self, effects: &mut Vec<AgentEffect>) {
+        self.jobs.retain(|(job, run), local| {
+            let (job, run) = (*job, *run);
+            match (local.is_desired, local.has_ended()) {
+                (true, _) => true,
+                (false, true) => {
+                    effects.push(AgentEffect::Forget { job, run });
+                    false
+                }
+                (false, false) => {
+                    effects.push(AgentEffect::Kill { job, run });
+                    local.is_stopping = true;
+                    true
+                }
+            }
+        });
+    }
+
+    fn changed(&mut self, report: JobReport, effects: &mut Vec<AgentEffect>) {
+        let (job, run) = (report.job, report.run);
+        let Some(local) = self.jobs.get_mut(&(job, run)) else { return };
+        if local.has_ended() {
+            return;
+        }
+        local.status = Status::of(report.status.clone());
+        effects.push(AgentEffect::Report(NodeReport { seen: self.seen, jobs: vec![report] }));
+        if local.has_ended() && !local.is_desired {
+            self.jobs.remove(&(job, run));
+            effects.push(AgentEffect::Forget { job, run });
+        }
+    }
+}
+
+impl Local {
+    fn has_ended(&self) -> bool {
+        match self.status {
+            Status::Ended { .. } => true,
+            Status::Starting | Status::Running { .. } => false,
+        }
+    }
+
+    /// A job that is starting has nothing to tell yet, but it is there: it must not be taken for vanished.
+    fn report(&self, job: JobId, run: Run) -> Option<JobReport> {
+        let status = match &self.status {
+            Status::Starting => return None,
+            Status::Running { since } => JobStatus::Running { since: *since },
+            Status::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },
+        };
+        Some(JobReport { job, run, status })
+    }
+}
+
+impl Status {
+    fn of(status: JobStatus) -> Status {
+        match status {
+            JobStatus::Running { since } => Status::Running { since },
+            JobStatus::Ended { at, exit, usage } => Status::Ended { at, exit, usage },
+        }
+    }
+}

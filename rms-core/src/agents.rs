@@ -1,0 +1,178 @@
+//! What agents say of their nodes, and what becomes of nodes that say nothing.
+
+use std::collections::BTreeSet;
+
+use rms_model::identity::check_name;
+use rms_model::settings::LostPolicy;
+use rms_model::{ClusterId, JobId, NodeId, NodeLink, Outcome, Run, Time, Usage};
+
+use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use crate::effect::Effect;
+use crate::event::AgentHello;
+use crate::fact::Fact;
+use crate::job::Share;
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    pub(crate) fn agent_connected(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        name: &str,
+        hello: AgentHello,
+        report: NodeReport,
+    ) {
+        let node = match self.admit_agent(now, step, name, hello) {
+            Ok(node) => node,
+            Err(refusal) => {
+                step.order(Effect::RefuseAgent { node: name.to_owned(), refusal });
+                return;
+            }
+        };
+        self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: now } });
+        self.take_in(now, step, node, &report, true);
+        self.tell(node);
+        self.passes.wanted = true;
+    }
+
+    fn admit_agent(&mut self, now: Time, step: &mut Step, name: &str, hello: AgentHello) -> Result<NodeId, Refusal> {
+        check_name(&hello.cluster)?;
+        if hello.inventory.cpus == 0 {
+            return Err(Refusal::Malformed("a node needs at least one CPU"));
+        }
+        for feature in &hello.inventory.features {
+            check_name(feature)?;
+        }
+        let AgentHello { cluster: cluster_name, address, inventory } = hello;
+        let known = self.state.node_named(name);
+        if let Some(node) = known {
+            let entry = &self.state.nodes()[&node];
+            let home = &self.state.clusters()[&entry.cluster];
+            if *home != cluster_name {
+                let (node, known, asked) = (name.to_owned(), home.clone(), cluster_name);
+                return Err(Refusal::NodeInAnotherCluster { node, known, asked });
+            }
+            if entry.inventory != inventory || entry.address != address {
+                self.record(step, Fact::NodeDescribed { node, inventory, address });
+            }
+            return Ok(node);
+        }
+        check_name(name)?;
+        let cluster = match self.state.cluster_named(&cluster_name) {
+            Some(cluster) => cluster,
+            None => {
+                let cluster = self.state.clusters().keys().next_back().map_or(ClusterId(0), |last| last.next());
+                self.record(step, Fact::ClusterAdded { cluster, name: cluster_name });
+                cluster
+            }
+        };
+        let node = self.state.last_node.next();
+        let name = name.to_owned();
+        self.record(step, Fact::NodeJoined { node, cluster, name, inventory, address, at: now });
+        Ok(node)
+    }
+
+    pub(crate) fn agent_reported(&mut self, now: Time, step: &mut Step, name: &str, report: NodeReport) {
+        let Some(node) = self.state.node_named(name) else { return };
+        self.take_in(now, step, node, &report, false);
+    }
+
+    pub(crate) fn agent_gone(&mut self, now: Time, step: &mut Step, name: &str) {
+        let Some(node) = self.state.node_named(name) else { return };
+        if self.state.nodes()[&node].is_connected() {
+            self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since: now } });
+            self.passes.wanted = true;
+        }
+        self.untell(node);
+    }
+
+    /// Compares reality with what should be. A `whole` report names every job on the node, so one that is missing
+    /// has vanished.
+    fn take_in(&mut self, now: Time, step: &mut Step, node: NodeId, report: &NodeReport, whole: bool) {
+        let known = &self.state.nodes()[&node].stale;
+        let mut stale: BTreeSet<(JobId, Run)> = if whole { BTreeSet::new() } else { known.iter().copied().collect() };
+        for JobReport { job, run, status } in &report.jobs {
+            let is_wanted = self.share(*job, *run, node).is_some_and(|share| share != Share::Ended);
+            match status {
+                JobStatus::Running { since } if is_wanted => {
+                    if self.share(*job, *run, node) == Some(Share::Ordered) {
+                        self.record(step, Fact::ShareRunning { job: *job, node, since: *since });
+                    }
+                }
+                JobStatus::Running { since: _ } => {
+                    stale.insert((*job, *run));
+                }
+                JobStatus::Ended { at: _, exit, usage } => {
+                    stale.remove(&(*job, *run));
+                    if is_wanted {
+                        self.share_ended(now, step, *job, node, exit.clone(), *usage);
+                    }
+                }
+            }
+        }
+        if whole {
+            self.find_vanished(now, step, node, report);
+        }
+        let stale: Vec<(JobId, Run)> = stale.into_iter().collect();
+        if self.state.nodes()[&node].stale != stale {
+            self.record(step, Fact::NodeFenced { node, stale });
+            self.passes.wanted = true;
+        }
+    }
+
+    fn find_vanished(&mut self, now: Time, step: &mut Step, node: NodeId, report: &NodeReport) {
+        let holders: Vec<JobId> = self.state.nodes()[&node].holders.iter().copied().collect();
+        for job in holders {
+            let run = self.state.jobs()[&job].run;
+            let was_running = matches!(self.share(job, run, node), Some(Share::Running { .. }));
+            let is_reported = report.jobs.iter().any(|report| report.job == job && report.run == run);
+            if was_running && !is_reported {
+                let exit = NodeExit::Vanished { reason: "the agent knows nothing of it any more".to_owned() };
+                self.share_ended(now, step, job, node, exit, Usage::default());
+            }
+        }
+    }
+
+    fn share(&self, job: JobId, run: Run, node: NodeId) -> Option<Share> {
+        let entry = self.state.jobs().get(&job)?;
+        let started = entry.started()?;
+        (entry.run == run).then(|| started.shares.get(&node).copied()).flatten()
+    }
+
+    /// Its agent has been away for too long.
+    pub(crate) fn node_lost(&mut self, now: Time, step: &mut Step, node: NodeId) {
+        self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Lost { since: now } });
+        self.give_up_shares(now, step, node);
+        self.passes.wanted = true;
+    }
+
+    /// Ends the jobs of a node that cannot be reached; their shares there count as ended. Should the agent come
+    /// back with them, they are fenced.
+    pub(crate) fn give_up_shares(&mut self, now: Time, step: &mut Step, node: NodeId) {
+        let holders: Vec<JobId> = self.state.nodes()[&node].holders.iter().copied().collect();
+        for job in holders {
+            let run = self.state.jobs()[&job].run;
+            let is_alive = self.share(job, run, node).is_some_and(|share| share != Share::Ended);
+            if is_alive {
+                let exit = NodeExit::Vanished { reason: "the node is lost".to_owned() };
+                self.share_ended(now, step, job, node, exit, Usage::default());
+            }
+        }
+    }
+
+    /// The job ends, or waits again, because `node` is not to be had any more.
+    pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
+        let entry = &self.state.jobs()[&job];
+        let is_running = entry.started().is_some_and(|started| started.ending.is_none());
+        if is_running {
+            let requeue = match self.state.settings().lost_policy {
+                LostPolicy::Fail => false,
+                LostPolicy::Requeue => entry.spec.requeue,
+            };
+            let outcome = Outcome::NodeLost { node: self.state.nodes()[&node].name.clone() };
+            self.end(now, step, job, outcome, requeue);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Answers to queries: what is true, put into lines that a person or a program reads.
+
+use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeLink, Profile, Time, settings};
+
+use crate::calls::admins_only;
+use crate::effect::{Answer, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Status, ViewAnswer};
+use crate::event::{Query, Select};
+use crate::job::{Job, Phase};
+use crate::node::Node;
+use crate::plan::{self, Plan, Scope};
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+
+impl Rms {
+    pub(crate) fn query(&mut self, now: Time, who: &Identity, query: Query) -> Result<Answer, Refusal> {
+        match query {
+            Query::Queue => Ok(self.queue(now)),
+            Query::Job(select) => self.details(now, who, &select),
+            Query::Explain(select) => self.details(now, who, &select),
+            Query::Nodes => Ok(self.node_lines(now)),
+            Query::View { job } => self.view(now, job),
+            Query::Settings => {
+                let settings = self.state.settings();
+                let value = |key: &str| settings.get(key).expect("every listed key has a value");
+                Ok(Answer::Settings(settings::KEYS.iter().map(|key| ((*key).to_owned(), value(key))).collect()))
+            }
+            Query::Audit => {
+                admins_only(who, "read the audit")?;
+                Ok(Answer::Audit(self.state.audit.clone()))
+            }
+            Query::Tokens => {
+                admins_only(who, "list tokens")?;
+                // The digest of an open token is worth guarding too.
+                let blank =
+                    |token: &rms_model::token::Token| rms_model::token::Token { digest: [0; 32], ..token.clone() };
+                Ok(Answer::Tokens(self.state.tokens.values().map(blank).collect()))
+            }
+            Query::Certificates => {
+                admins_only(who, "list certificates")?;
+                Ok(Answer::Certificates(self.state.certificates.values().cloned().collect()))
+            }
+            Query::Status => Ok(Answer::Status(self.status(now))),
+        }
+    }
+
+    /// Started jobs and ghosts first, then the queue in its order, then those that are not eligible.
+    fn queue(&mut self, now: Time) -> Answer {
+        let plan = self.estimates(now);
+        let holding = self.state.holding().map(|(job, _)| job);
+        let submitted = |(_, entry): &(&JobId, &Job)| matches!(entry.phase, Phase::Submitted { .. });
+        let rest = self.state.jobs().iter().filter(submitted).map(|(job, _)| *job);
+        let order: Vec<JobId> = holding.chain(self.state.queue()).chain(rest).collect();
+        let outcomes: std::collections::BTreeMap<JobId, usize> =
+            plan.placements.iter().enumerate().map(|(idx, placement)| (placement.job, idx)).collect();
+        let line = |job: &JobId| self.line(&plan, outcomes.get(job).copied(), *job);
+        Answer::Queue { now, jobs: order.iter().map(line).collect() }
+    }
+
+    fn details(&mut self, now: Time, who: &Identity, select: &Select) -> Result<Answer, Refusal> {
+        let plan = self.estimates(now);
+        let mut details = Vec::new();
+        for job in self.selected(who, select)? {
+            let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
+            let mut spec = (*entry.spec).clone();
+            if !self.may_see_secrets(who, entry) {
+                redact(&mut spec);
+            }
+            let idx = plan.placements.iter().position(|placement| placement.job == job);
+            let mut line = self.line(&plan, idx, job);
+            line.reason = plan::reason(&self.state, &plan, job, self.next_pass().unwrap_or(now).max(now));
+            details.push(JobDetail { line, spec });
+        }
+        Ok(Answer::Detail { now, jobs: details })
+    }
+
+    /// One line; `idx` is the job's placement in the plan. The blockers are left to `explain`.
+    fn line(&self, plan: &Plan, idx: Option<usize>, job: JobId) -> JobLine {
+        let entry = &self.state.jobs()[&job];
+        let placed = idx.map(|idx| &plan.placements[idx].outcome);
+        let started = entry.started();
+        let ghost = match &entry.phase {
+            Phase::Ghost(ghost) => Some(ghost),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
+        };
+        let planned = placed.and_then(|placed| placed.request());
+        let request = match (started, ghost, planned) {
+            (Some(started), _, _) => &started.request,
+            (None, Some(ghost), _) => &ghost.request,
+            (None, None, Some(request)) => request,
+            (None, None, None) => &entry.spec.options[0],
+        };
+        let outcome = match (started.and_then(|started| started.ending.as_ref()), ghost) {
+            (Some(ending), _) => Some(ending.outcome.clone()),
+            (None, Some(ghost)) => Some(ghost.outcome.clone()),
+            (None, None) => None,
+        };
+        let until = match (started, ghost) {
+            (Some(started), _) => Some(started.at + started.request.wall),
+            (None, ghost) => ghost.map(|ghost| ghost.until),
+        };
+        JobLine {
+            job,
+            run: entry.run,
+            name: entry.spec.name.clone(),
+            owner: entry.spec.owner.clone(),
+            state: entry.state(),
+            priority: entry.spec.priority,
+            n_tasks: entry.spec.tasks.total(request.n_hosts()),
+            cpus_per_task: entry.spec.cpus_per_task,
+            submitted: entry.submitted,
+            requested: entry.requested,
+            request: request.clone(),
+            started: started.map(|started| started.at),
+            estimate: placed.and_then(|placed| placed.estimate(plan.now)),
+            until,
+            nodes: self.state.node_names(entry.nodes()),
+            reason: self.short_reason(plan, placed, entry, job),
+            outcome,
+        }
+    }
+
+    /// The reason without the walk over all jobs that finding the blockers takes.
+    fn short_reason(
+        &self,
+        plan: &Plan,
+        placed: Option<&plan::Placed>,
+        entry: &Job,
+        job: JobId,
+    ) -> Option<crate::effect::Reason> {
+        match placed {
+            Some(placed) if entry.is_queued() => plan::short_reason(&self.state, plan, placed),
+            Some(_) => None,
+            None => plan::reason(&self.state, plan, job, plan.now),
+        }
+    }
+
+    fn node_lines(&self, now: Time) -> Answer {
+        let lines = self.state.nodes().values().map(|node| self.node_line(node)).collect();
+        let clusters = self.state.clusters().iter().map(|(cluster, name)| (*cluster, name.clone())).collect();
+        Answer::Nodes { now, nodes: lines, clusters }
+    }
+
+    fn node_line(&self, node: &Node) -> NodeLine {
+        let is_ghost = |job: &JobId| self.state.jobs()[job].state() == JobState::Ghost;
+        let is_held = !node.holders.is_empty();
+        let link_since = match node.link {
+            NodeLink::Connected { since } | NodeLink::Away { since } | NodeLink::Lost { since } => since,
+        };
+        let (state, reason, since) = match (&node.admin, node.link) {
+            (NodeAdmin::Down { reason, by: _, since }, _) => (NodeState::Down, Some(reason.clone()), *since),
+            (_, NodeLink::Lost { since }) => {
+                (NodeState::Lost, Some("its agent has been away for too long".to_owned()), since)
+            }
+            (_, NodeLink::Away { since }) => (NodeState::Away, Some("its agent is not connected".to_owned()), since),
+            (NodeAdmin::Drain { reason, by: _, since }, NodeLink::Connected { .. }) => {
+                let state = if is_held { NodeState::Draining } else { NodeState::Drained };
+                (state, Some(reason.clone()), *since)
+            }
+            (NodeAdmin::Enabled, NodeLink::Connected { .. }) => match node.holders.first() {
+                Some(job) if is_ghost(job) => (NodeState::Ghost, None, link_since),
+                Some(_) => (NodeState::Busy, None, link_since),
+                None if !node.stale.is_empty() => {
+                    (NodeState::Busy, Some("ending jobs that are no longer wanted".to_owned()), link_since)
+                }
+                None => (NodeState::Idle, None, link_since),
+            },
+        };
+        NodeLine {
+            name: node.name.clone(),
+            cluster: self.state.clusters()[&node.cluster].clone(),
+            state,
+            reason,
+            since,
+            inventory: node.inventory.clone(),
+            address: node.address.clone(),
+            generation: node.generation,
+            jobs: node.holders.iter().copied().collect(),
+        }
+    }
+
+    fn view(&mut self, now: Time, job: Option<JobId>) -> Result<Answer, Refusal> {
+        let clusters = match job {
+            None => {
+                let plan = self.estimates(now);
+                self.layers(&plan)
+            }
+            Some(job) => {
+                if !self.state.jobs().contains_key(&job) {
+                    return Err(Refusal::NoSuchJob(job));
+                }
+                let plan = plan::plan(&self.state, now, Scope::Views);
+                let view = plan.placement(job).and_then(|placement| placement.view.clone());
+                let Some(view) = view else {
+                    let state = self.state.jobs()[&job].state().word();
+                    let hint = "only a waiting job within the queue depth has a view";
+                    return Err(Refusal::WrongState { job, state, hint });
+                };
+                let mut seen = plan;
+                seen.last_view = view;
+                self.layers(&seen)
+            }
+        };
+        Ok(Answer::View(ViewAnswer { now, job, clusters }))
+    }
+
+    /// The plan's last view, taken apart into what holds it.
+    fn layers(&self, plan: &Plan) -> Vec<ClusterView> {
+        let layer = |(cluster, name): (&ClusterId, &String)| {
+            let (mut started, mut ghosts) = (Vec::new(), Vec::new());
+            for block in plan::base_blocks(&self.state, plan.now, *cluster) {
+                match block {
+                    (JobState::Ghost, block) => ghosts.push(block),
+                    (_, block) => started.push(block),
+                }
+            }
+            let base = plan.base.get(cluster).cloned().unwrap_or_default();
+            let mut planned = plan.last_view.get(cluster).cloned().unwrap_or_default().cut_before(plan.now);
+            planned.subtract(&base.cut_before(plan.now));
+            ClusterView {
+                cluster: *cluster,
+                name: name.clone(),
+                capacity: self.state.n_usable(*cluster),
+                total: self.state.nodes().values().filter(|node| node.cluster == *cluster).count() as u32,
+                started: Profile::from_blocks(started).cut_before(plan.now),
+                ghosts: Profile::from_blocks(ghosts).cut_before(plan.now),
+                planned,
+            }
+        };
+        self.state.clusters().iter().map(layer).collect()
+    }
+
+    fn status(&self, now: Time) -> Status {
+        let count = |state: JobState| self.state.holding().filter(|(_, entry)| entry.state() == state).count() as u32;
+        Status {
+            now,
+            n_nodes: self.state.nodes().len() as u32,
+            n_connected: self.state.nodes().values().filter(|node| node.is_connected()).count() as u32,
+            n_waiting: self.state.n_queued() as u32,
+            n_started: count(JobState::Started) + count(JobState::Ending),
+            n_ghosts: count(JobState::Ghost),
+            n_submitted: self.state.last_job.0,
+            n_passes: self.passes.count,
+            last_pass: self.passes.last,
+            ghost_host_time: self.state.ghost_host_time,
+        }
+    }
+}
+
+/// What only the owner and admins may read.
+fn redact(spec: &mut rms_model::JobSpec) {
+    use rms_model::Work;
+    spec.environment = Default::default();
+    spec.comment = String::new();
+    match &mut spec.work {
+        Work::Script { script, args } => {
+            *script = String::new();
+            args.clear();
+        }
+        Work::Tasks { argv } => argv.truncate(1),
+    }
+}

@@ -1,0 +1,342 @@
+//! What clients ask and order: who may, and what it does.
+
+use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Time};
+
+use crate::admit;
+use crate::effect::{Answer, Effect};
+use crate::event::{Call, Select, Submission, Ticket};
+use crate::fact::{Fact, SettingChange};
+use crate::job::{Job, Phase};
+use crate::plan::{self, Placed};
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    pub(crate) fn handle_call(&mut self, now: Time, step: &mut Step, ticket: Ticket, who: &Identity, call: Call) {
+        let answer = match call {
+            Call::Submit(submission) => self.submit(now, step, who, *submission),
+            Call::Cancel { select } => self.for_each(who, &select, |rms, job| rms.cancel(now, step, who, job)),
+            Call::Signal { select, signal } => self.for_each(who, &select, |rms, job| rms.signal(step, job, signal)),
+            Call::Hold { select } => self.for_each(who, &select, |rms, job| rms.hold(now, step, who, job)),
+            Call::Release { select } => self.for_each(who, &select, |rms, job| rms.release(now, step, who, job)),
+            Call::SetPriority { select, priority } => match check_priority(who, priority) {
+                Ok(()) => self.for_each(who, &select, |rms, job| rms.set_priority(now, step, who, job, priority)),
+                Err(refusal) => Err(refusal),
+            },
+            Call::Query(query) => self.query(now, who, query),
+            Call::Set { key, value } => self.set(now, step, who, &key, &value),
+            Call::Drain { nodes, reason } => {
+                let admin = NodeAdmin::Drain { reason, by: who.name.clone(), since: now };
+                self.set_admin(now, step, who, &nodes, admin)
+            }
+            Call::Down { nodes, reason } => {
+                let admin = NodeAdmin::Down { reason, by: who.name.clone(), since: now };
+                self.set_admin(now, step, who, &nodes, admin)
+            }
+            Call::Resume { nodes } => self.set_admin(now, step, who, &nodes, NodeAdmin::Enabled),
+            Call::Remove { nodes } => self.remove_nodes(step, who, &nodes),
+            Call::CreateToken(order) => self.create_token(now, step, who, order),
+            Call::RevokeToken { id } => self.revoke_token(now, step, who, &id),
+            Call::RevokeCertificate { which } => self.revoke_certificate(now, step, who, &which),
+            // These two are answered with a certificate, unless they are refused.
+            Call::Join { token_id, digest, name, csr, serial } => {
+                match self.join(now, step, &token_id, &digest, name.as_deref(), &serial) {
+                    Ok((identity, expires, cluster)) => {
+                        step.order(Effect::Sign { ticket, identity, csr, serial, expires, cluster });
+                        return;
+                    }
+                    Err(refusal) => Err(refusal),
+                }
+            }
+            Call::Renew { csr, serial } => match self.renew(now, step, who, &serial) {
+                Ok((identity, expires)) => {
+                    step.order(Effect::Sign { ticket, identity, csr, serial, expires, cluster: None });
+                    return;
+                }
+                Err(refusal) => Err(refusal),
+            },
+        };
+        step.order(Effect::Answer { ticket, answer });
+    }
+
+    fn submit(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        submission: Submission,
+    ) -> Result<Answer, Refusal> {
+        match who.role {
+            Role::User | Role::Admin => {}
+            Role::Server | Role::Agent => return Err(not_allowed(who, "submit jobs", "users and admins may")),
+        }
+        check_priority(who, submission.priority)?;
+        let max = self.state.settings().max_jobs;
+        if self.state.jobs().len() >= max as usize {
+            return Err(Refusal::SystemFull { max });
+        }
+        let (test_only, held) = (submission.test_only, submission.hold);
+        let spec = admit::admit(&self.state, who, submission)?;
+        if test_only {
+            return Ok(self.would_start(now, &spec));
+        }
+        let job = self.state.last_job.next();
+        let not_yet = spec.begin.is_some_and(|begin| begin > now);
+        self.record(step, Fact::JobSubmitted { job, at: now, spec: Box::new(spec), held });
+        if !held && !not_yet {
+            self.record(step, Fact::RequestSent { job, at: now });
+            self.passes.wanted = true;
+        }
+        Ok(Answer::Submitted { job })
+    }
+
+    fn would_start(&mut self, now: Time, spec: &rms_model::JobSpec) -> Answer {
+        let placed = plan::plan_with(&self.state, now, spec);
+        let plan = self.estimates(now);
+        let reason = match &placed {
+            Placed::Now { .. } => None,
+            Placed::Later { .. } | Placed::Never { .. } => {
+                plan::outcome_reason(&self.state, &plan, JobId(0), &placed, now)
+            }
+        };
+        let request = placed.request().unwrap_or(&spec.options[0]).clone();
+        Answer::WouldStart { request, at: placed.estimate(now), reason }
+    }
+
+    /// Does `act` to each selected job that the caller may touch.
+    fn for_each(
+        &mut self,
+        who: &Identity,
+        select: &Select,
+        mut act: impl FnMut(&mut Rms, JobId) -> Result<(), Refusal>,
+    ) -> Result<Answer, Refusal> {
+        let mut done = Vec::new();
+        let mut refused = Vec::new();
+        for job in self.selected(who, select)? {
+            let outcome = self.may_touch(who, job).and_then(|()| act(self, job));
+            match outcome {
+                Ok(()) => done.push(job),
+                Err(refusal) => refused.push((job, refusal)),
+            }
+        }
+        Ok(Answer::Jobs { done, refused })
+    }
+
+    pub(crate) fn selected(&self, who: &Identity, select: &Select) -> Result<Vec<JobId>, Refusal> {
+        let owned_by = |name: &str| {
+            let is_theirs = |(_, entry): &(&JobId, &Job)| entry.spec.owner.0 == name;
+            self.state.jobs().iter().filter(is_theirs).map(|(job, _)| *job).collect::<Vec<_>>()
+        };
+        match select {
+            Select::Ids(jobs) => Ok(jobs.clone()),
+            Select::Last => owned_by(&who.name).last().map(|job| vec![*job]).ok_or(Refusal::NoJobs),
+            Select::All => match who.role {
+                Role::Admin => Ok(self.state.jobs().keys().copied().collect()),
+                Role::User | Role::Agent | Role::Server => Ok(owned_by(&who.name)),
+            },
+            Select::User(name) => Ok(owned_by(name)),
+        }
+    }
+
+    fn may_touch(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
+        if self.may_see_secrets(who, entry) {
+            return Ok(());
+        }
+        Err(Refusal::NotYourJob { job, owner: entry.spec.owner.0.clone() })
+    }
+
+    /// Scripts, environments and streams belong to the owner, and to admins.
+    pub(crate) fn may_see_secrets(&self, who: &Identity, entry: &Job) -> bool {
+        match who.role {
+            Role::Admin => true,
+            Role::User => entry.spec.owner.0 == who.name,
+            Role::Agent | Role::Server => false,
+        }
+    }
+
+    fn cancel(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        let outcome = Outcome::Cancelled { by: who.name.clone() };
+        match &self.state.jobs()[&job].phase {
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                self.done(now, step, job, outcome);
+                Ok(())
+            }
+            Phase::Started(started) => match &started.ending {
+                // A job that would have waited again does not, once it is cancelled.
+                Some(ending) if !ending.requeue => Err(wrong_state(job, "ending", "it is being ended already")),
+                Some(_) | None => {
+                    self.end(now, step, job, outcome, false);
+                    Ok(())
+                }
+            },
+            Phase::Ghost(_) => {
+                Err(wrong_state(job, "done", "only its ghost keeps the hosts, for the fair-start delay"))
+            }
+        }
+    }
+
+    fn signal(&mut self, step: &mut Step, job: JobId, signal: i32) -> Result<(), Refusal> {
+        if !(1..=64).contains(&signal) {
+            return Err(Refusal::Malformed("a signal is a number from 1 to 64"));
+        }
+        let entry = &self.state.jobs()[&job];
+        let Some(started) = entry.started() else {
+            return Err(wrong_state(job, entry.state().word(), "only a started job can be signalled"));
+        };
+        for node in started.alive() {
+            let node = self.state.nodes()[&node].name.clone();
+            step.order(Effect::Signal { node, job, run: entry.run, signal });
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        match &self.state.jobs()[&job].phase {
+            Phase::Submitted { hold: Some(_) } => Err(wrong_state(job, "held", "there is nothing to do")),
+            Phase::Submitted { hold: None } | Phase::RequestSent | Phase::Waiting => {
+                self.record(step, Fact::JobHeld { job, by: who.name.clone(), at: now });
+                self.passes.wanted = true;
+                Ok(())
+            }
+            Phase::Started(_) | Phase::Ghost(_) => Err(wrong_state(job, "started", "only a waiting job can be held")),
+        }
+    }
+
+    fn release(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        let entry = &self.state.jobs()[&job];
+        match &entry.phase {
+            Phase::Submitted { hold: Some(hold) } => {
+                // A hold by an admin is not the user's to lift.
+                let by_another = hold.by != entry.spec.owner.0 && who.role != Role::Admin;
+                if by_another {
+                    return Err(not_allowed(who, "release a job that an admin holds", "an admin may"));
+                }
+                let not_yet = entry.spec.begin.is_some_and(|begin| begin > now);
+                self.record(step, Fact::JobReleased { job, by: who.name.clone(), at: now });
+                if !not_yet {
+                    self.record(step, Fact::RequestSent { job, at: now });
+                    self.passes.wanted = true;
+                }
+                Ok(())
+            }
+            Phase::Submitted { hold: None }
+            | Phase::RequestSent
+            | Phase::Waiting
+            | Phase::Started(_)
+            | Phase::Ghost(_) => Err(wrong_state(job, entry.state().word(), "only a held job can be released")),
+        }
+    }
+
+    fn set_priority(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        job: JobId,
+        priority: i32,
+    ) -> Result<(), Refusal> {
+        let entry = &self.state.jobs()[&job];
+        match &entry.phase {
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                self.record(step, Fact::JobPriorityChanged { job, priority, by: who.name.clone(), at: now });
+                self.passes.wanted = true;
+                Ok(())
+            }
+            Phase::Started(_) | Phase::Ghost(_) => {
+                Err(wrong_state(job, entry.state().word(), "a priority matters only while it waits"))
+            }
+        }
+    }
+
+    fn set(&mut self, now: Time, step: &mut Step, who: &Identity, key: &str, value: &str) -> Result<Answer, Refusal> {
+        admins_only(who, "change settings")?;
+        let old = self.state.settings().get(key)?;
+        let mut after = self.state.settings().clone();
+        after.set(key, value)?;
+        let new = after.get(key)?;
+        if old != new {
+            let change = SettingChange { at: now, by: who.name.clone(), key: key.to_owned(), old, new };
+            self.record(step, Fact::SettingChanged { change });
+            self.passes.wanted = true;
+        }
+        Ok(Answer::Done)
+    }
+
+    fn set_admin(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        names: &[String],
+        admin: NodeAdmin,
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "change nodes")?;
+        for node in self.nodes_named(names)? {
+            self.record(step, Fact::NodeAdminChanged { node, admin: admin.clone() });
+            match &admin {
+                NodeAdmin::Enabled | NodeAdmin::Drain { .. } => {}
+                NodeAdmin::Down { .. } if self.state.nodes()[&node].is_connected() => {
+                    let holders: Vec<JobId> = self.state.nodes()[&node].holders.iter().copied().collect();
+                    for job in holders {
+                        self.end_lost(now, step, job, node);
+                    }
+                }
+                NodeAdmin::Down { .. } => self.give_up_shares(now, step, node),
+            }
+        }
+        self.passes.wanted = true;
+        Ok(Answer::Done)
+    }
+
+    fn remove_nodes(&mut self, step: &mut Step, who: &Identity, names: &[String]) -> Result<Answer, Refusal> {
+        admins_only(who, "remove nodes")?;
+        let nodes = self.nodes_named(names)?;
+        for node in &nodes {
+            let entry = &self.state.nodes()[node];
+            if entry.is_connected() || !entry.holders.is_empty() {
+                return Err(Refusal::NodeInUse { node: entry.name.clone() });
+            }
+        }
+        for node in nodes {
+            self.untell(node);
+            self.record(step, Fact::NodeRemoved { node });
+        }
+        self.passes.wanted = true;
+        Ok(Answer::Done)
+    }
+
+    fn nodes_named(&self, names: &[String]) -> Result<Vec<NodeId>, Refusal> {
+        if names.is_empty() {
+            return Err(Refusal::Malformed("name at least one node"));
+        }
+        let find = |name: &String| {
+            self.state.node_named(name).ok_or_else(|| Refusal::NoSuchNode { name: name.chars().take(80).collect() })
+        };
+        names.iter().map(find).collect()
+    }
+}
+
+/// Users may step back in the queue; only an admin may let a job go first.
+fn check_priority(who: &Identity, priority: i32) -> Result<(), Refusal> {
+    if priority > 0 && who.role != Role::Admin {
+        return Err(not_allowed(who, "raise a priority above 0", "an admin may; users may lower theirs"));
+    }
+    Ok(())
+}
+
+pub(crate) fn admins_only(who: &Identity, action: &'static str) -> Result<(), Refusal> {
+    match who.role {
+        Role::Admin => Ok(()),
+        Role::User | Role::Agent | Role::Server => Err(not_allowed(who, action, "an admin may")),
+    }
+}
+
+pub(crate) fn not_allowed(who: &Identity, action: &'static str, needed: &'static str) -> Refusal {
+    Refusal::NotAllowed { who: who.clone(), action, needed }
+}
+
+fn wrong_state(job: JobId, state: &'static str, hint: &'static str) -> Refusal {
+    Refusal::WrongState { job, state, hint }
+}

@@ -1,0 +1,161 @@
+//! A job inside the core: which state of 001, Fig. 4 it is in, and what that state owns.
+
+use std::collections::BTreeMap;
+
+use rms_model::{JobRecord, JobSpec, NodeId, Outcome, Request, Run, Time, Usage};
+use serde::{Deserialize, Serialize};
+
+use crate::effect::JobState;
+
+/// One application that is in the system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub spec: Box<JobSpec>,
+    pub submitted: Time,
+    /// When its launcher first sent a request: its place in the queue, kept over a hold and a requeue.
+    pub requested: Option<Time>,
+    /// The execution that runs, or that ran last; 0 before the first.
+    pub run: Run,
+    pub phase: Phase,
+}
+
+/// The states of 001, Fig. 4. Finished is absent: a finished application leaves the system for the history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Its launcher has subscribed and sent no request: it is held, or its begin time has not come.
+    Submitted {
+        hold: Option<Hold>,
+    },
+    /// A request arrived; no pass has seen it yet.
+    RequestSent,
+    /// A pass has given it a view.
+    Waiting,
+    Started(Started),
+    Ghost(Ghost),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    pub by: String,
+    pub since: Time,
+}
+
+/// A job that holds hosts and has processes, or is about to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    pub at: Time,
+    pub request: Request,
+    /// Host 0 first.
+    pub nodes: Vec<NodeId>,
+    pub shares: BTreeMap<NodeId, Share>,
+    pub ending: Option<Ending>,
+    /// The highest exit code of the shares that have ended.
+    pub worst_code: i32,
+    /// Over the shares that have ended.
+    pub usage: Usage,
+}
+
+/// A job's part on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Share {
+    /// The node was told; it has not yet said that it runs.
+    Ordered,
+    Running {
+        since: Time,
+    },
+    /// The agent saw the processes gone, or the node is lost.
+    Ended,
+}
+
+/// How a job ends is settled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    pub at: Time,
+    pub outcome: Outcome,
+    /// It will wait again instead of leaving.
+    pub requeue: bool,
+}
+
+/// A job that is done; its hosts stay busy, so that slow launchers get their chance (001, §5.3.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ghost {
+    pub done_at: Time,
+    pub until: Time,
+    pub request: Request,
+    pub nodes: Vec<NodeId>,
+    pub outcome: Outcome,
+}
+
+impl Job {
+    pub fn state(&self) -> JobState {
+        match &self.phase {
+            Phase::Submitted { hold: Some(_) } => JobState::Held,
+            Phase::Submitted { hold: None } => JobState::Submitted,
+            Phase::RequestSent => JobState::RequestSent,
+            Phase::Waiting => JobState::Waiting,
+            Phase::Started(Started { ending: None, .. }) => JobState::Started,
+            Phase::Started(Started { ending: Some(_), .. }) => JobState::Ending,
+            Phase::Ghost(_) => JobState::Ghost,
+        }
+    }
+
+    /// Is it in the queue, with a request that wants hosts?
+    pub fn is_queued(&self) -> bool {
+        match &self.phase {
+            Phase::RequestSent | Phase::Waiting => true,
+            Phase::Submitted { .. } | Phase::Started(_) | Phase::Ghost(_) => false,
+        }
+    }
+
+    pub fn started(&self) -> Option<&Started> {
+        match &self.phase {
+            Phase::Started(started) => Some(started),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_) => None,
+        }
+    }
+
+    /// The hosts it keeps from others, host 0 first.
+    pub fn nodes(&self) -> &[NodeId] {
+        match &self.phase {
+            Phase::Started(started) => &started.nodes,
+            Phase::Ghost(ghost) => &ghost.nodes,
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => &[],
+        }
+    }
+
+    /// The history's line for a job that ends now with `outcome`. `nodes` are the names of its hosts.
+    pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
+        let started = self.started();
+        let request = match started {
+            Some(started) => started.request.clone(),
+            None => self.spec.options.first().cloned().expect("a job that was accepted has an option"),
+        };
+        JobRecord {
+            job,
+            run: self.run,
+            name: self.spec.name.clone(),
+            owner: self.spec.owner.clone(),
+            submitted: self.submitted,
+            eligible: self.requested.unwrap_or(ended),
+            started: started.map(|started| started.at),
+            ended,
+            n_tasks: self.spec.tasks.total(request.n_hosts()),
+            request,
+            cpus_per_task: self.spec.cpus_per_task,
+            nodes,
+            outcome,
+            usage: started.map(|started| started.usage).unwrap_or_default(),
+        }
+    }
+}
+
+impl Started {
+    /// Shares whose processes may still be there.
+    pub fn alive(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.shares.iter().filter(|(_, share)| **share != Share::Ended).map(|(node, _)| *node)
+    }
+
+    pub fn is_clear(&self) -> bool {
+        self.alive().next().is_none()
+    }
+}

@@ -1,0 +1,203 @@
+//! How a job starts, how its end is settled from its shares, and how it leaves.
+
+use std::sync::Arc;
+
+use rms_model::{JobId, NodeId, Outcome, Request, Time, Usage, Work};
+
+use crate::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
+use crate::effect::{Effect, JobChange, JobState};
+use crate::fact::Fact;
+use crate::job::{Job, Share, Started};
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// 001: startNotify.
+    pub(crate) fn start(&mut self, now: Time, step: &mut Step, job: JobId, request: Request, nodes: Vec<NodeId>) {
+        let run = self.state.jobs()[&job].run.next();
+        self.record(step, Fact::JobStarted { job, run, at: now, request, nodes });
+        self.announce(step, job);
+    }
+
+    /// The processes of one share are gone.
+    pub(crate) fn share_ended(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        node: NodeId,
+        exit: NodeExit,
+        usage: Usage,
+    ) {
+        if let NodeExit::Vanished { reason: _ } = exit {
+            self.end_lost(now, step, job, node);
+        }
+        let entry = &self.state.jobs()[&job];
+        let started = entry.started().expect("the caller has looked");
+        let verdict = if started.ending.is_some() { None } else { self.verdict(entry, started, node, &exit) };
+        self.record(step, Fact::ShareEnded { job, node, exit, usage });
+        let is_clear = self.state.jobs()[&job].started().expect("shares do not change the phase").is_clear();
+        match (verdict, is_clear) {
+            (Some(outcome), true) => self.done(now, step, job, outcome),
+            (Some(outcome), false) => self.end(now, step, job, outcome, false),
+            (None, true) => self.settle(now, step, job),
+            (None, false) => {}
+        }
+    }
+
+    /// Whether this share's end is the job's end, and which.
+    fn verdict(&self, entry: &Job, started: &Started, node: NodeId, exit: &NodeExit) -> Option<Outcome> {
+        let name = || self.state.nodes()[&node].name.clone();
+        let runs_script = match &entry.spec.work {
+            Work::Script { .. } => started.nodes.first() == Some(&node),
+            Work::Tasks { .. } => false,
+        };
+        match exit {
+            NodeExit::Exited { code: 0 } => runs_script.then_some(Outcome::Completed),
+            NodeExit::Exited { code } => runs_script.then_some(Outcome::Failed { code: *code }),
+            NodeExit::Signaled { signal } => Some(Outcome::Signaled { signal: *signal }),
+            NodeExit::Aborted { code } => Some(Outcome::Failed { code: if *code == 0 { 1 } else { *code } }),
+            NodeExit::WallTime => Some(Outcome::WallTime),
+            // The agent was told by hand, or by an order that a restart has forgotten.
+            NodeExit::Ordered => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
+            NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),
+            NodeExit::NotStarted { reason } => Some(Outcome::NotStarted { node: name(), reason: reason.clone() }),
+        }
+    }
+
+    /// How the job ends is known; what still runs of it is ended.
+    pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
+        self.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
+        self.announce(step, job);
+    }
+
+    /// The last share has ended.
+    fn settle(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let started = self.state.jobs()[&job].started().expect("the caller has looked");
+        match &started.ending {
+            Some(ending) if ending.requeue => {
+                self.record(step, Fact::JobRequeued { job, at: now });
+                self.launches.remove(&job);
+                self.passes.wanted = true;
+                self.announce(step, job);
+            }
+            Some(ending) => {
+                let outcome = ending.outcome.clone();
+                self.done(now, step, job, outcome);
+            }
+            None => {
+                let outcome = match started.worst_code {
+                    0 => Outcome::Completed,
+                    code => Outcome::Failed { code },
+                };
+                self.done(now, step, job, outcome);
+            }
+        }
+    }
+
+    /// 001: done. With a fair-start delay the hosts stay with the ghost, else they are free at once.
+    pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
+        let entry = &self.state.jobs()[&job];
+        let names = self.state.node_names(entry.nodes());
+        let held_hosts = entry.started().is_some();
+        let run = entry.run;
+        let record = entry.record(job, now, outcome.clone(), names.clone());
+        let ghost_until = if held_hosts { now + self.state.settings().fair_start } else { now };
+        self.record(step, Fact::JobDone { record: Box::new(record), ghost_until });
+        self.launches.remove(&job);
+        // A job that leaves the queue lets others move up, as much as one that frees hosts.
+        self.passes.wanted = true;
+        let state = if self.state.jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
+        step.order(Effect::Announce(JobChange { job, run, state, nodes: names, outcome: Some(outcome) }));
+    }
+
+    pub(crate) fn expire_ghost(&mut self, step: &mut Step, job: JobId) {
+        self.record(step, Fact::GhostExpired { job });
+        self.passes.wanted = true;
+    }
+
+    pub(crate) fn announce(&self, step: &mut Step, job: JobId) {
+        let entry = &self.state.jobs()[&job];
+        let ending = entry.started().and_then(|started| started.ending.as_ref());
+        step.order(Effect::Announce(JobChange {
+            job,
+            run: entry.run,
+            state: entry.state(),
+            nodes: self.state.node_names(entry.nodes()),
+            outcome: ending.filter(|ending| !ending.requeue).map(|ending| ending.outcome.clone()),
+        }));
+    }
+
+    /// Everything a node should be doing.
+    pub(crate) fn desired(&mut self, node: NodeId) -> Desired {
+        let entry = &self.state.nodes()[&node];
+        let generation = entry.generation;
+        let holders: Vec<JobId> = entry.holders.iter().copied().collect();
+        let mut jobs = Vec::new();
+        for job in holders {
+            let Some(started) = self.state.jobs()[&job].started() else { continue };
+            let is_over = started.shares.get(&node).is_none_or(|share| *share == Share::Ended);
+            if is_over {
+                continue;
+            }
+            let aim = match &started.ending {
+                Some(_) => Aim::End { grace: self.state.settings().kill_grace },
+                None => Aim::Run,
+            };
+            let host_idx = started.nodes.iter().position(|host| *host == node).expect("a share has a host") as u32;
+            let run = self.state.jobs()[&job].run;
+            jobs.push(DesiredJob { job, run, aim, launch: self.launch(job), host_idx });
+        }
+        Desired { generation, jobs }
+    }
+
+    fn launch(&mut self, job: JobId) -> Arc<Launch> {
+        if let Some(launch) = self.launches.get(&job) {
+            return Arc::clone(launch);
+        }
+        let entry = &self.state.jobs()[&job];
+        let started = entry.started().expect("only started jobs are launched");
+        let spec = &entry.spec;
+        let launch = Arc::new(Launch {
+            name: spec.name.clone(),
+            owner: spec.owner.clone(),
+            work: spec.work.clone(),
+            n_tasks: spec.tasks.total(started.nodes.len() as u32),
+            cpus_per_task: spec.cpus_per_task,
+            cwd: spec.cwd.clone(),
+            environment: Arc::clone(&spec.environment),
+            umask: spec.umask,
+            stdio: spec.stdio.clone(),
+            limits: spec.limits.clone(),
+            wall: started.request.wall,
+            grace: self.state.settings().kill_grace,
+            hosts: self.hosts(entry, started),
+        });
+        self.launches.insert(job, Arc::clone(&launch));
+        launch
+    }
+
+    /// The hosts with their blocks of tasks, the first hosts taking one more where it does not divide.
+    fn hosts(&self, entry: &Job, started: &Started) -> Vec<Host> {
+        let n_hosts = started.nodes.len() as u32;
+        let n_tasks = entry.spec.tasks.total(n_hosts);
+        let (least, n_with_more) = (n_tasks / n_hosts, n_tasks % n_hosts);
+        let mut first_task = 0;
+        let mut hosts = Vec::with_capacity(started.nodes.len());
+        for (idx, node) in started.nodes.iter().enumerate() {
+            let entry = &self.state.nodes()[node];
+            let n_tasks = least + u32::from((idx as u32) < n_with_more);
+            hosts.push(Host {
+                node: *node,
+                name: entry.name.clone(),
+                cluster: self.state.clusters()[&entry.cluster].clone(),
+                address: entry.address.clone(),
+                first_task,
+                n_tasks,
+                cpus: entry.inventory.cpus,
+            });
+            first_task += n_tasks;
+        }
+        hosts
+    }
+}

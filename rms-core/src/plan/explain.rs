@@ -1,0 +1,110 @@
+//! Why a job is where it is, in terms of the profile that the pass saw.
+
+use rms_model::{JobId, Time};
+
+use super::{Blocked, Placed, Plan};
+use crate::effect::{Blocker, Reason};
+use crate::job::Phase;
+use crate::state::State;
+
+/// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass.
+pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, next_pass: Time) -> Option<Reason> {
+    let entry = state.jobs().get(&job)?;
+    match &entry.phase {
+        Phase::Submitted { hold: Some(hold) } => Some(Reason::Held { by: hold.by.clone() }),
+        Phase::Submitted { hold: None } => Some(Reason::NotBefore { at: entry.spec.begin.unwrap_or(entry.submitted) }),
+        Phase::RequestSent | Phase::Waiting => match plan.placement(job) {
+            Some(placement) => outcome_reason(state, plan, job, &placement.outcome, next_pass),
+            None => {
+                let position = state.queue().position(|queued| queued == job).unwrap_or(0) as u32 + 1;
+                Some(Reason::BeyondDepth { depth: state.settings().queue_depth, position })
+            }
+        },
+        Phase::Started(_) | Phase::Ghost(_) => None,
+    }
+}
+
+/// The reason of a placement, without looking for the blockers.
+pub(crate) fn short_reason(state: &State, plan: &Plan, outcome: &Placed) -> Option<Reason> {
+    outcome_reason_by(state, plan, outcome, plan.now, |_| Vec::new())
+}
+
+/// The same for a placement alone.
+pub(crate) fn outcome_reason(
+    state: &State,
+    plan: &Plan,
+    job: JobId,
+    outcome: &Placed,
+    next_pass: Time,
+) -> Option<Reason> {
+    outcome_reason_by(state, plan, outcome, next_pass, |blocked| blockers(state, plan, job, blocked))
+}
+
+fn outcome_reason_by(
+    state: &State,
+    plan: &Plan,
+    outcome: &Placed,
+    next_pass: Time,
+    blockers: impl FnOnce(&Blocked) -> Vec<Blocker>,
+) -> Option<Reason> {
+    match outcome {
+        Placed::Now { .. } => Some(Reason::NotPlanned { next_pass }),
+        Placed::Never { shortage } => {
+            let in_cluster = |entry: &&crate::node::Node| entry.cluster == shortage.cluster;
+            Some(Reason::TooFewHosts {
+                cluster: state.clusters()[&shortage.cluster].clone(),
+                wanted: shortage.wanted,
+                usable: shortage.usable,
+                total: state.nodes().values().filter(in_cluster).count() as u32,
+            })
+        }
+        Placed::Later { blocked, .. } => {
+            // Without a blocking step the hosts are held by a job past its wall time: it starts with the next pass.
+            let Some(blocked) = blocked else { return Some(Reason::NotPlanned { next_pass }) };
+            Some(Reason::Blocked {
+                cluster: state.clusters()[&blocked.cluster].clone(),
+                wanted: blocked.wanted,
+                capacity: blocked.capacity.max(0) as u32,
+                busy: blocked.step.hosts.max(0) as u32,
+                from: blocked.step.from.max(plan.now),
+                until: blocked.until,
+                by: blockers(blocked),
+            })
+        }
+    }
+}
+
+/// The jobs before this one that hold hosts in the blocking step, the largest first.
+fn blockers(state: &State, plan: &Plan, job: JobId, blocked: &Blocked) -> Vec<Blocker> {
+    let instant = blocked.step.from.max(plan.now);
+    let mut blockers = Vec::new();
+    for (holder, entry) in state.holding() {
+        let in_cluster = |node: &&rms_model::NodeId| state.nodes()[*node].cluster == blocked.cluster;
+        let hosts = entry.nodes().iter().filter(in_cluster).count() as u32;
+        let until = match &entry.phase {
+            Phase::Started(started) => {
+                (started.at + started.request.wall).max(plan.now + rms_model::Span::from_millis(1))
+            }
+            Phase::Ghost(ghost) => ghost.until,
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => continue,
+        };
+        if hosts > 0 && until > instant {
+            blockers.push(Blocker { job: holder, state: entry.state(), hosts });
+        }
+    }
+    for placement in plan.placements.iter().take_while(|placement| placement.job != job) {
+        let (Some(at), Some(request)) = (placement.outcome.estimate(plan.now), placement.outcome.request()) else {
+            continue;
+        };
+        let hosts = request.hosts.get(&blocked.cluster).copied().unwrap_or(0);
+        if hosts > 0 && at <= instant && instant < at + request.wall {
+            blockers.push(Blocker { job: placement.job, state: state.jobs()[&placement.job].state(), hosts });
+        }
+    }
+    blockers.sort_by_key(|blocker| (std::cmp::Reverse(blocker.hosts), blocker.job));
+    blockers.truncate(MAX_BLOCKERS);
+    blockers
+}
+
+/// More would not be read.
+const MAX_BLOCKERS: usize = 16;

@@ -1,0 +1,112 @@
+//! Reads the state and says which jobs start now and when the others would; changes nothing.
+//!
+//! The pass of 001, Fig. 5 (FCFS with repeated backfilling): started jobs and ghosts make the first *last
+//! view*; then each queued application in order gets that view, its launcher's request is placed in the first
+//! hole, and added to the view for the next one.
+
+mod explain;
+mod ledger;
+pub mod notify;
+mod pass;
+
+use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
+
+pub(crate) use explain::{outcome_reason, reason, short_reason};
+pub(crate) use ledger::{base_blocks, meets};
+
+use crate::state::State;
+
+/// How much of a pass is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Only what starts now. The pass ends early once no host is free: nothing later in the order could start,
+    /// and nothing earlier depends on it.
+    Starts,
+    /// An estimate for every application that is considered.
+    Estimates,
+    /// Estimates, and each application's view.
+    Views,
+}
+
+/// What a pass found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub now: Time,
+    /// In the order of the queue, as far as the scope went.
+    pub placements: Vec<Placement>,
+    /// Started jobs and ghosts: the last view before the first application.
+    pub base: View,
+    /// The last view after the last application.
+    pub last_view: View,
+}
+
+/// Where one application was placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    pub job: JobId,
+    pub outcome: Placed,
+    /// What its launcher saw; only with [`Scope::Views`].
+    pub view: Option<View>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It starts now, on these hosts; host 0 first.
+    Now { request: Request, nodes: Vec<NodeId> },
+    /// It would start then, if nothing changed; the last step that kept it from starting earlier is given.
+    Later { request: Request, at: Time, blocked: Option<Blocked> },
+    /// No size of it fits the hosts that are usable today.
+    Never { shortage: Shortage },
+}
+
+/// The step of a cluster's profile that blocks an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    pub cluster: ClusterId,
+    pub step: profile::Step,
+    pub until: Time,
+    pub wanted: u32,
+    pub capacity: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    pub cluster: ClusterId,
+    pub wanted: u32,
+    pub usable: u32,
+}
+
+impl Plan {
+    pub fn placement(&self, job: JobId) -> Option<&Placement> {
+        self.placements.iter().find(|placement| placement.job == job)
+    }
+}
+
+impl Placed {
+    /// The estimated start (001, Fig. 5, step 4b).
+    pub fn estimate(&self, now: Time) -> Option<Time> {
+        match self {
+            Placed::Now { .. } => Some(now),
+            Placed::Later { at, .. } => Some(*at),
+            Placed::Never { .. } => None,
+        }
+    }
+
+    pub fn request(&self) -> Option<&Request> {
+        match self {
+            Placed::Now { request, .. } | Placed::Later { request, .. } => Some(request),
+            Placed::Never { .. } => None,
+        }
+    }
+}
+
+/// Steps 3 and 4 of 001, Fig. 5.
+pub fn plan(state: &State, now: Time, scope: Scope) -> Plan {
+    pass::run(state, now, scope, None)
+}
+
+/// As [`plan`], for one more application at the end of the queue that was not submitted.
+pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> Placed {
+    let mut plan = pass::run(state, now, Scope::Estimates, Some(applicant));
+    plan.placements.pop().expect("the applicant is placed last").outcome
+}

@@ -1,0 +1,26 @@
+//! Which clusters of a view have changed since it was last sent, and what that costs to send (001, §5.3.1 and B.1).
+
+use rms_model::{ClusterId, Profile, Request, Time, View};
+
+/// The clusters whose profiles differ on `[now, ∞)` (R7): the mere passing of time is no change.
+pub fn dirty_clusters(sent: &View, current: &View, now: Time) -> Vec<ClusterId> {
+    let empty = Profile::new();
+    let clusters: std::collections::BTreeSet<ClusterId> = sent.keys().chain(current.keys()).copied().collect();
+    let differs = |cluster: &ClusterId| {
+        let before = sent.get(cluster).unwrap_or(&empty).cut_before(now);
+        let after = current.get(cluster).unwrap_or(&empty).cut_before(now);
+        before != after
+    };
+    clusters.into_iter().filter(differs).collect()
+}
+
+/// 001, B.1: a changeNotify with n dirty clusters of m_i steps each takes n + 8·Σ m_i bytes (R8).
+pub fn change_notify_bytes(view: &View, dirty: &[ClusterId], now: Time) -> u64 {
+    let n_steps: usize = dirty.iter().filter_map(|cluster| view.get(cluster)).map(|p| p.pairs_from(now).len()).sum();
+    dirty.len() as u64 + 8 * n_steps as u64
+}
+
+/// 001, B.1: a request that names n clusters takes 4 + 5·n bytes (R8).
+pub fn request_bytes(request: &Request) -> u64 {
+    4 + 5 * request.hosts.values().filter(|hosts| **hosts > 0).count() as u64
+}

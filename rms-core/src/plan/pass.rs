@@ -1,0 +1,195 @@
+//! One pass over the queue (001, Fig. 5, step 4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_model::job::Constraint;
+use rms_model::profile::Block;
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
+
+use super::ledger::{self, Ledger};
+use super::{Placed, Placement, Plan, Scope, Shortage};
+use crate::launcher;
+use crate::state::State;
+
+pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
+    let n_free: usize = state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum();
+    if scope == Scope::Starts && n_free == 0 {
+        return Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() };
+    }
+    let mut pass = Pass::new(state, now, n_free);
+    let base = pass.all.view.clone();
+    let depth = match state.settings().queue_depth {
+        0 => usize::MAX,
+        depth => depth as usize,
+    };
+    let mut placements = Vec::new();
+    for job in state.queue().take(depth) {
+        if scope == Scope::Starts && pass.n_free == 0 {
+            break;
+        }
+        let view = (scope == Scope::Views).then(|| pass.view(state, now));
+        let outcome = pass.place(&state.jobs()[&job].spec);
+        placements.push(Placement { job, outcome, view });
+    }
+    if let Some(spec) = applicant {
+        let outcome = pass.place(spec);
+        placements.push(Placement { job: JobId(0), outcome, view: None });
+    }
+    Plan { now, placements, base, last_view: pass.all.view }
+}
+
+/// The views as they fill up, application by application.
+struct Pass<'a> {
+    state: &'a State,
+    now: Time,
+    /// Every usable host.
+    all: Ledger,
+    /// Hosts that meet a constraint, for the constraints met so far that exclude any.
+    special: BTreeMap<Constraint, Ledger>,
+    /// Constraints that every usable host meets.
+    trivial: BTreeSet<Constraint>,
+    /// What was placed so far, to open a special ledger late.
+    placed: Vec<Taken>,
+    /// Hosts given away in this pass.
+    taken: BTreeSet<NodeId>,
+    /// Free hosts left, over all clusters.
+    n_free: usize,
+}
+
+/// Hosts that a placed application takes from the view.
+struct Taken {
+    /// The ledger its hosts come from; `None` is every usable host.
+    constraint: Option<Constraint>,
+    request: Request,
+    at: Time,
+    /// Known only if it starts now.
+    nodes: Option<Vec<NodeId>>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
+        Pass {
+            state,
+            now,
+            all: Ledger::of_all(state, now),
+            special: BTreeMap::new(),
+            trivial: BTreeSet::from([Constraint::default()]),
+            placed: Vec::new(),
+            taken: BTreeSet::new(),
+            n_free,
+        }
+    }
+
+    /// The last view as an application may see it: from now on, over all clusters (R5).
+    fn view(&self, state: &State, now: Time) -> View {
+        let profile = |cluster: &ClusterId| self.all.view.get(cluster).map(|p| p.cut_before(now)).unwrap_or_default();
+        state.clusters().keys().map(|cluster| (*cluster, profile(cluster))).collect()
+    }
+
+    /// Steps 4b and 4c: the launcher's request in its first hole.
+    fn place(&mut self, spec: &JobSpec) -> Placed {
+        let constraint = |request: &Request| launcher::constraint_of(spec, request);
+        for request in &spec.options {
+            self.open_ledger(&constraint(request));
+        }
+        let holes = spec.options.iter().map(|request| {
+            let special = self.special.get(&constraint(request));
+            let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
+            (request, ledger::first_hole(&ledgers, request, self.now))
+        });
+        let choice = match launcher::choose(holes) {
+            Ok(choice) => choice,
+            Err((cluster, wanted)) => {
+                let constraint = spec.options.first().map(constraint).unwrap_or_default();
+                let ledger = self.special.get(&constraint).unwrap_or(&self.all);
+                return Placed::Never { shortage: Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) } };
+            }
+        };
+        let request = choice.request.clone();
+        let special = Some(constraint(&request)).filter(|constraint| self.special.contains_key(constraint));
+        let starts_now = choice.start == self.now;
+        let nodes = if starts_now { self.take_nodes(&request, special.as_ref()) } else { None };
+        let taken = Taken { constraint: special, request: request.clone(), at: choice.start, nodes: nodes.clone() };
+        self.add(taken);
+        match nodes {
+            Some(nodes) => Placed::Now { request, nodes },
+            None => Placed::Later { request, at: choice.start, blocked: choice.blocked },
+        }
+    }
+
+    /// Free hosts of each cluster of the request: plain ones first, then by id. `None` if the profile says that
+    /// hosts are free now which are not: hosts whose job is past its wall time.
+    fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Option<Vec<NodeId>> {
+        let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
+        let mut nodes = Vec::new();
+        for (cluster, wanted) in &request.hosts {
+            let wanted = *wanted as usize;
+            let is_left = |node: &NodeId| !self.taken.contains(node) && ledger.contains(*node);
+            let chosen: Vec<NodeId> = self.state.free(*cluster).filter(is_left).take(wanted).collect();
+            if chosen.len() < wanted {
+                return None;
+            }
+            nodes.extend(chosen);
+        }
+        self.n_free -= nodes.len();
+        self.taken.extend(nodes.iter().copied());
+        Some(nodes)
+    }
+
+    fn add(&mut self, taken: Taken) {
+        let until = taken.at + taken.request.wall;
+        for (cluster, wanted) in &taken.request.hosts {
+            self.all.add(*cluster, Block { from: taken.at, until, hosts: i64::from(*wanted) });
+        }
+        // The ledgers are moved out for a moment: the shares of one are counted against another.
+        let mut special = std::mem::take(&mut self.special);
+        let shares: Vec<_> = special
+            .iter()
+            .map(|(constraint, ledger)| (constraint.clone(), self.shares(&taken, ledger, &special)))
+            .collect();
+        for (constraint, shares) in shares {
+            let ledger = special.get_mut(&constraint).expect("it was listed just now");
+            for (cluster, hosts) in shares {
+                ledger.add(cluster, Block { from: taken.at, until, hosts });
+            }
+        }
+        self.special = special;
+        self.placed.push(taken);
+    }
+
+    /// What `taken` takes from the hosts of `ledger`.
+    fn shares(
+        &self,
+        taken: &Taken,
+        ledger: &Ledger,
+        special: &BTreeMap<Constraint, Ledger>,
+    ) -> BTreeMap<ClusterId, i64> {
+        if let Some(nodes) = &taken.nodes {
+            return ledger.count(self.state, nodes);
+        }
+        let source = taken.constraint.as_ref().and_then(|constraint| special.get(constraint)).unwrap_or(&self.all);
+        let share = |(cluster, wanted): (&ClusterId, &u32)| {
+            (*cluster, i64::from(ledger.least_share(self.state, source, *cluster, *wanted)))
+        };
+        taken.request.hosts.iter().map(share).collect()
+    }
+
+    /// Makes sure that a ledger exists for a constraint that excludes some hosts.
+    fn open_ledger(&mut self, constraint: &Constraint) {
+        if self.trivial.contains(constraint) || self.special.contains_key(constraint) {
+            return;
+        }
+        let mut ledger = Ledger::of(self.state, self.now, constraint);
+        if ledger.capacity == self.all.capacity {
+            self.trivial.insert(constraint.clone());
+            return;
+        }
+        for taken in &self.placed {
+            let until = taken.at + taken.request.wall;
+            for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
+                ledger.add(cluster, Block { from: taken.at, until, hosts });
+            }
+        }
+        self.special.insert(constraint.clone(), ledger);
+    }
+}

@@ -1,0 +1,232 @@
+//! The whole server, without I/O: events go in, steps come out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rms_model::{Generation, JobId, NodeId, NodeLink, Settings, Span, Time};
+
+use crate::desired::Launch;
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::fact::Fact;
+use crate::plan::{self, Placed, Plan, Scope};
+use crate::state::{Misfit, State};
+use crate::step::Step;
+
+/// What the core is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The settings of a new system; one that is restored has its own.
+    pub settings: Settings,
+    /// How long a certificate is valid.
+    pub certificate_life: Span,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90) }
+    }
+}
+
+/// The server.
+#[derive(Debug)]
+pub struct Rms {
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    pub(crate) passes: Passes,
+    /// What each node was last sent, so that a node is told once.
+    sent: BTreeMap<NodeId, Generation>,
+    /// Nodes whose desired state has changed since they were sent it.
+    bumped: BTreeSet<NodeId>,
+    /// Launches are the same for all nodes of a job and for as long as it runs.
+    pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
+    /// The last full plan, for as long as no fact has passed since.
+    estimates: Option<Arc<Plan>>,
+}
+
+/// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Passes {
+    pub(crate) wanted: bool,
+    pub(crate) last: Option<Time>,
+    pub(crate) count: u64,
+}
+
+impl Rms {
+    pub fn new(config: Config) -> Rms {
+        let state = State::new(config.settings.clone());
+        Rms::with_state(config, state)
+    }
+
+    /// The server as it was when its last fact was journaled.
+    ///
+    /// # Errors
+    /// The facts do not follow from each other: the journal is damaged.
+    pub fn restore(
+        config: Config,
+        snapshot: Option<State>,
+        facts: impl IntoIterator<Item = Fact>,
+    ) -> Result<Rms, Misfit> {
+        let mut rms = match snapshot {
+            Some(mut state) => {
+                state.rebuild_index();
+                Rms::with_state(config, state)
+            }
+            None => Rms::new(config),
+        };
+        for fact in facts {
+            rms.state.apply(&fact)?;
+        }
+        Ok(rms)
+    }
+
+    fn with_state(config: Config, state: State) -> Rms {
+        Rms {
+            config,
+            state,
+            passes: Passes { wanted: true, ..Passes::default() },
+            sent: BTreeMap::new(),
+            bumped: BTreeSet::new(),
+            launches: BTreeMap::new(),
+            estimates: None,
+        }
+    }
+
+    /// To be called once after [`Rms::restore`]: no agent is connected to a server that just started, and none is
+    /// lost for the time in which it could not connect.
+    pub fn boot(&mut self, now: Time) -> Step {
+        let mut step = Step::default();
+        for node in self.state.nodes().keys().copied().collect::<Vec<_>>() {
+            let is_lost = matches!(self.state.nodes()[&node].link, NodeLink::Lost { .. });
+            if !is_lost {
+                self.record(&mut step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since: now } });
+            }
+        }
+        step
+    }
+
+    /// Takes in what happened. `now` never goes back.
+    pub fn handle(&mut self, now: Time, event: Event) -> Step {
+        let mut step = Step::default();
+        match event {
+            Event::Called { ticket, who, call } => self.handle_call(now, &mut step, ticket, &who, call),
+            Event::AgentConnected { name, hello, report } => {
+                self.agent_connected(now, &mut step, &name, hello, report);
+            }
+            Event::AgentReported { name, report } => self.agent_reported(now, &mut step, &name, report),
+            Event::AgentGone { name } => self.agent_gone(now, &mut step, &name),
+            Event::Tick => self.tick(now, &mut step),
+        }
+        self.send_desires(&mut step);
+        step
+    }
+
+    /// When [`Event::Tick`] is next wanted; a time that is past means at once.
+    ///
+    /// A driver that takes in events in batches asks once after each batch: that is what makes a pass serve many
+    /// events even with a re-scheduling timer of zero.
+    pub fn next_timer(&self) -> Option<Time> {
+        let lost = self.state.longest_away().map(|(since, _)| since + self.state.settings().node_lost_after);
+        let ghost = self.state.next_ghost().map(|(until, _)| until);
+        let begin = self.state.next_begin().map(|(at, _)| at);
+        [self.next_pass(), lost, ghost, begin].into_iter().flatten().min()
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The plan with all estimates, as of `now`; kept until a fact passes or time does.
+    pub fn estimates(&mut self, now: Time) -> Arc<Plan> {
+        match &self.estimates {
+            Some(plan) if plan.now == now => Arc::clone(plan),
+            Some(_) | None => {
+                let plan = Arc::new(plan::plan(&self.state, now, Scope::Estimates));
+                self.estimates = Some(Arc::clone(&plan));
+                plan
+            }
+        }
+    }
+
+    /// When the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
+    pub(crate) fn next_pass(&self) -> Option<Time> {
+        if !self.passes.wanted {
+            return None;
+        }
+        let after = self.passes.last.map_or(Time::EPOCH, |last| last + self.state.settings().resched_timer);
+        Some(after)
+    }
+
+    /// The only way a fact comes about.
+    pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
+        self.state.apply_noting(&fact, &mut self.bumped).expect("the core records only what fits its own state");
+        self.estimates = None;
+        step.record(fact);
+    }
+
+    fn tick(&mut self, now: Time, step: &mut Step) {
+        while let Some((until, job)) = self.state.next_ghost()
+            && until <= now
+        {
+            self.expire_ghost(step, job);
+        }
+        while let Some((at, job)) = self.state.next_begin()
+            && at <= now
+        {
+            self.record(step, Fact::RequestSent { job, at: now });
+            self.passes.wanted = true;
+        }
+        while let Some((since, node)) = self.state.longest_away()
+            && since + self.state.settings().node_lost_after <= now
+        {
+            self.node_lost(now, step, node);
+        }
+        let is_due = self.next_pass().is_some_and(|due| due <= now);
+        if is_due {
+            self.pass(now, step);
+        }
+    }
+
+    /// 001, Fig. 5: plans and turns the plan into facts.
+    fn pass(&mut self, now: Time, step: &mut Step) {
+        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1 };
+        let plan = plan::plan(&self.state, now, Scope::Starts);
+        for placement in plan.placements {
+            match placement.outcome {
+                Placed::Now { request, nodes } => self.start(now, step, placement.job, request, nodes),
+                Placed::Later { .. } | Placed::Never { .. } => {}
+            }
+        }
+        let unseen: Vec<JobId> = self.state.unseen().iter().copied().collect();
+        if !unseen.is_empty() {
+            self.record(step, Fact::JobsQueued { jobs: unseen });
+        }
+    }
+
+    /// Every connected node whose desired state changed is sent the whole of it.
+    fn send_desires(&mut self, step: &mut Step) {
+        for node in std::mem::take(&mut self.bumped) {
+            let Some(entry) = self.state.nodes().get(&node) else { continue };
+            if !entry.is_connected() {
+                continue;
+            }
+            let name = entry.name.clone();
+            let generation = entry.generation;
+            if self.sent.insert(node, generation) != Some(generation) {
+                let desired = self.desired(node);
+                step.order(Effect::Desire { node: name, desired });
+            }
+        }
+    }
+
+    /// The node has just connected: it is told everything, whatever it was told before.
+    pub(crate) fn tell(&mut self, node: NodeId) {
+        self.sent.remove(&node);
+        self.bumped.insert(node);
+    }
+
+    /// Forgets what belongs to a connection that is gone.
+    pub(crate) fn untell(&mut self, node: NodeId) {
+        self.sent.remove(&node);
+    }
+}

@@ -1,0 +1,277 @@
+//! The one place where the state changes.
+
+use std::collections::BTreeSet;
+
+use rms_model::settings::SettingError;
+use rms_model::token::TokenState;
+use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run};
+
+use thiserror::Error;
+
+use super::{AUDIT_KEPT, State};
+use crate::desired::NodeExit;
+use crate::fact::Fact;
+use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, Started};
+use crate::node::Node;
+
+/// A fact that cannot have come from the state it is applied to.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Misfit {
+    #[error("a fact names job {0}, which is not there")]
+    Job(JobId),
+    #[error("a fact names node {0}, which is not there")]
+    Node(NodeId),
+    #[error("a fact needs job {job} {needed}, which it is not")]
+    Phase { job: JobId, needed: &'static str },
+    #[error("a fact changes a setting to what it cannot be")]
+    Setting(#[from] SettingError),
+}
+
+impl State {
+    /// Makes a fact true. Facts were judged when they were recorded and are not judged again.
+    ///
+    /// # Errors
+    /// The fact does not fit: the journal is damaged or belongs to another system. The state is of no use then.
+    pub fn apply(&mut self, fact: &Fact) -> Result<(), Misfit> {
+        self.apply_noting(fact, &mut BTreeSet::new())
+    }
+
+    /// As [`State::apply`]; `bumped` gains the nodes whose desired state has changed.
+    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+        match fact {
+            Fact::ClusterAdded { cluster, name } => {
+                self.clusters.insert(*cluster, name.clone());
+            }
+            Fact::NodeJoined { node, cluster, name, inventory, address, at } => {
+                let entry = Node {
+                    name: name.clone(),
+                    cluster: *cluster,
+                    inventory: inventory.clone(),
+                    address: address.clone(),
+                    admin: NodeAdmin::Enabled,
+                    link: NodeLink::Away { since: *at },
+                    generation: Generation(1),
+                    holders: Default::default(),
+                    stale: Vec::new(),
+                };
+                self.last_node = self.last_node.max(*node);
+                self.index.insert_node(*node, &entry);
+                self.nodes.insert(*node, entry);
+            }
+            Fact::NodeDescribed { node, inventory, address } => self.edit_node(*node, |entry| {
+                entry.inventory = inventory.clone();
+                entry.address = address.clone();
+            })?,
+            Fact::NodeAdminChanged { node, admin } => self.edit_node(*node, |entry| entry.admin = admin.clone())?,
+            Fact::NodeLinkChanged { node, link } => self.edit_node(*node, |entry| entry.link = *link)?,
+            Fact::NodeFenced { node, stale } => {
+                self.edit_node(*node, |entry| entry.stale = stale.clone())?;
+                self.bump(*node, bumped);
+            }
+            Fact::NodeRemoved { node } => {
+                if let Some(entry) = self.nodes.remove(node) {
+                    self.index.remove_node(*node, &entry);
+                }
+            }
+            Fact::SettingChanged { change } => {
+                self.settings.set(&change.key, &change.new)?;
+                if self.audit.len() == AUDIT_KEPT {
+                    self.audit.remove(0);
+                }
+                self.audit.push(change.clone());
+            }
+            Fact::JobSubmitted { job, at, spec, held } => {
+                let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
+                let entry = Job {
+                    spec: spec.clone(),
+                    submitted: *at,
+                    requested: None,
+                    run: Run(0),
+                    phase: Phase::Submitted { hold },
+                };
+                self.last_job = self.last_job.max(*job);
+                self.index.insert_job(*job, &entry);
+                self.jobs.insert(*job, entry);
+            }
+            Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
+                entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
+            })?,
+            Fact::JobReleased { job, by: _, at: _ } => {
+                self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None })?;
+            }
+            Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
+                self.edit_job(*job, |entry| entry.spec.priority = *priority)?;
+            }
+            Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
+                entry.requested.get_or_insert(*at);
+                entry.phase = Phase::RequestSent;
+            })?,
+            Fact::JobsQueued { jobs } => {
+                for job in jobs {
+                    let is_queued = self.jobs.get(job).is_some_and(Job::is_queued);
+                    if !is_queued {
+                        return Err(Misfit::Phase { job: *job, needed: "queued" });
+                    }
+                    self.edit_job(*job, |entry| entry.phase = Phase::Waiting)?;
+                }
+            }
+            Fact::JobStarted { job, run, at, request, nodes } => {
+                self.edit_job(*job, |entry| {
+                    entry.run = *run;
+                    entry.phase = Phase::Started(Started {
+                        at: *at,
+                        request: request.clone(),
+                        nodes: nodes.clone(),
+                        shares: nodes.iter().map(|node| (*node, Share::Ordered)).collect(),
+                        ending: None,
+                        worst_code: 0,
+                        usage: Default::default(),
+                    });
+                })?;
+                for node in nodes {
+                    self.edit_node(*node, |entry| {
+                        entry.holders.insert(*job);
+                    })?;
+                    self.bump(*node, bumped);
+                }
+            }
+            Fact::ShareRunning { job, node, since } => {
+                self.started_mut(*job)?.shares.insert(*node, Share::Running { since: *since });
+            }
+            Fact::ShareEnded { job, node, exit, usage } => {
+                let started = self.started_mut(*job)?;
+                started.shares.insert(*node, Share::Ended);
+                started.usage = started.usage.and(*usage);
+                if let NodeExit::Exited { code } = exit {
+                    started.worst_code = started.worst_code.max(*code);
+                }
+                self.bump(*node, bumped);
+            }
+            Fact::JobEnding { job, at, outcome, requeue } => {
+                let started = self.started_mut(*job)?;
+                started.ending = Some(Ending { at: *at, outcome: outcome.clone(), requeue: *requeue });
+                let alive: Vec<NodeId> = started.alive().collect();
+                for node in alive {
+                    self.bump(node, bumped);
+                }
+            }
+            Fact::JobDone { record, ghost_until } => {
+                let job = record.job;
+                let held_hosts = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
+                if held_hosts && *ghost_until > record.ended {
+                    let ghost = |started: &Started, outcome: &Outcome| Ghost {
+                        done_at: record.ended,
+                        until: *ghost_until,
+                        request: started.request.clone(),
+                        nodes: started.nodes.clone(),
+                        outcome: outcome.clone(),
+                    };
+                    self.edit_job(job, |entry| {
+                        if let Phase::Started(started) = &entry.phase {
+                            entry.phase = Phase::Ghost(ghost(started, &record.outcome));
+                        }
+                    })?;
+                } else {
+                    self.drop_job(job, bumped)?;
+                }
+            }
+            Fact::GhostExpired { job } => {
+                if let Some(Job { phase: Phase::Ghost(ghost), .. }) = self.jobs.get(job) {
+                    let kept = ghost.until.since(ghost.done_at).as_millis() * ghost.nodes.len() as i64;
+                    self.ghost_host_time = self.ghost_host_time + rms_model::Span::from_millis(kept);
+                }
+                self.drop_job(*job, bumped)?;
+            }
+            Fact::JobRequeued { job, at: _ } => {
+                self.release_nodes(*job, bumped)?;
+                self.edit_job(*job, |entry| entry.phase = Phase::RequestSent)?;
+            }
+            Fact::TokenCreated { token } => {
+                self.tokens.insert(token.id.clone(), token.clone());
+            }
+            Fact::TokenUsed { id, at } => {
+                if let Some(token) = self.tokens.get_mut(id) {
+                    token.state = TokenState::Used { at: *at };
+                }
+            }
+            Fact::TokenRevoked { id, at, by } => {
+                if let Some(token) = self.tokens.get_mut(id) {
+                    token.state = TokenState::Revoked { at: *at, by: by.clone() };
+                }
+            }
+            Fact::TokenForgotten { id } => {
+                self.tokens.remove(id);
+            }
+            Fact::CertificateIssued { issued } => {
+                self.certificates.insert(issued.serial.clone(), issued.clone());
+            }
+            Fact::CertificatesRevoked { serials, at, by: _ } => {
+                for serial in serials {
+                    if let Some(issued) = self.certificates.get_mut(serial) {
+                        issued.revoked = Some(*at);
+                    }
+                }
+            }
+            Fact::CertificateForgotten { serial } => {
+                self.certificates.remove(serial);
+            }
+        }
+        Ok(())
+    }
+
+    fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
+        let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
+        self.index.remove_job(job, entry);
+        edit(entry);
+        self.index.insert_job(job, entry);
+        Ok(())
+    }
+
+    fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
+        let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
+        self.index.remove_node(node, entry);
+        edit(entry);
+        self.index.insert_node(node, entry);
+        Ok(())
+    }
+
+    /// The node's desired state has changed.
+    fn bump(&mut self, node: NodeId, bumped: &mut BTreeSet<NodeId>) {
+        // The index does not hold generations, so it needs no care here.
+        if let Some(entry) = self.nodes.get_mut(&node) {
+            entry.generation = entry.generation.next();
+            bumped.insert(node);
+        }
+    }
+
+    fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
+        match self.jobs.get_mut(&job).map(|entry| &mut entry.phase) {
+            Some(Phase::Started(started)) => Ok(started),
+            Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) => {
+                Err(Misfit::Phase { job, needed: "started" })
+            }
+            None => Err(Misfit::Job(job)),
+        }
+    }
+
+    fn release_nodes(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+        let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
+        for node in nodes {
+            if self.nodes.contains_key(&node) {
+                self.edit_node(node, |entry| {
+                    entry.holders.remove(&job);
+                })?;
+                self.bump(node, bumped);
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_job(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+        self.release_nodes(job, bumped)?;
+        if let Some(entry) = self.jobs.remove(&job) {
+            self.index.remove_job(job, &entry);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! What must hold after every fact; tests and the simulator ask.
+
+use rms_model::{JobId, NodeId};
+use thiserror::Error;
+
+use super::State;
+use crate::job::Phase;
+
+/// A rule of the state that is broken: always a bug.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Violation {
+    #[error("node {node} is held by {holders:?}: a host belongs to one job at a time (001, §5.1)")]
+    Oversubscribed { node: NodeId, holders: Vec<JobId> },
+    #[error("job {job} and node {node} disagree on who holds whom")]
+    HoldersDisagree { job: JobId, node: NodeId },
+    #[error("job {job} holds {held} hosts of a cluster but requested {requested}")]
+    WrongSize { job: JobId, held: usize, requested: u32 },
+    #[error("job {job} is queued without a first request")]
+    NoPlace { job: JobId },
+    #[error("the index differs from what the state says")]
+    IndexStale,
+    #[error("job {job} started and all its shares ended, but it was not settled")]
+    Unsettled { job: JobId },
+}
+
+impl State {
+    /// # Errors
+    /// The first rule found broken.
+    pub fn check(&self) -> Result<(), Violation> {
+        for (node, entry) in &self.nodes {
+            if entry.holders.len() > 1 {
+                return Err(Violation::Oversubscribed {
+                    node: *node,
+                    holders: entry.holders.iter().copied().collect(),
+                });
+            }
+            for job in &entry.holders {
+                let agrees = self.jobs.get(job).is_some_and(|entry| entry.nodes().contains(node));
+                if !agrees {
+                    return Err(Violation::HoldersDisagree { job: *job, node: *node });
+                }
+            }
+        }
+        for (job, entry) in &self.jobs {
+            if entry.is_queued() && entry.requested.is_none() {
+                return Err(Violation::NoPlace { job: *job });
+            }
+            for node in entry.nodes() {
+                let agrees = self.nodes.get(node).is_some_and(|entry| entry.holders.contains(job));
+                if !agrees {
+                    return Err(Violation::HoldersDisagree { job: *job, node: *node });
+                }
+            }
+            let request = match &entry.phase {
+                Phase::Started(started) => &started.request,
+                Phase::Ghost(ghost) => &ghost.request,
+                Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => continue,
+            };
+            for (cluster, n_hosts) in &request.hosts {
+                let held = entry.nodes().iter().filter(|node| self.nodes[node].cluster == *cluster).count();
+                if held != *n_hosts as usize {
+                    return Err(Violation::WrongSize { job: *job, held, requested: *n_hosts });
+                }
+            }
+            if entry.started().is_some_and(|started| started.is_clear()) {
+                return Err(Violation::Unsettled { job: *job });
+            }
+        }
+        if self.index != self.derived_index() {
+            return Err(Violation::IndexStale);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! What is true: clusters, nodes, jobs, settings and rights. Only facts change it.
+
+mod apply;
+mod check;
+mod index;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_model::token::{Issued, Token};
+use rms_model::{ClusterId, JobId, NodeId, Settings, Span, Time};
+use serde::{Deserialize, Serialize};
+
+pub use apply::Misfit;
+pub use check::Violation;
+pub use index::QueueKey;
+
+use crate::fact::SettingChange;
+use crate::job::Job;
+use crate::node::Node;
+
+/// Everything that survives a restart. Two servers that applied the same facts have equal states.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    pub(crate) settings: Settings,
+    /// The newest [`AUDIT_KEPT`] changes of settings.
+    pub(crate) audit: Vec<SettingChange>,
+    pub(crate) clusters: BTreeMap<ClusterId, String>,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) tokens: BTreeMap<String, Token>,
+    /// By serial.
+    pub(crate) certificates: BTreeMap<String, Issued>,
+    /// The highest id ever given; ids are not used twice.
+    pub(crate) last_job: JobId,
+    pub(crate) last_node: NodeId,
+    pub(crate) ghost_host_time: Span,
+    #[serde(skip)]
+    pub(crate) index: index::Index,
+}
+
+/// How many changes of settings the state remembers.
+pub const AUDIT_KEPT: usize = 1000;
+
+impl State {
+    pub fn new(settings: Settings) -> State {
+        State {
+            settings,
+            audit: Vec::new(),
+            clusters: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            certificates: BTreeMap::new(),
+            last_job: JobId(0),
+            last_node: NodeId(0),
+            ghost_host_time: Span::ZERO,
+            index: index::Index::default(),
+        }
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub fn jobs(&self) -> &BTreeMap<JobId, Job> {
+        &self.jobs
+    }
+
+    pub fn nodes(&self) -> &BTreeMap<NodeId, Node> {
+        &self.nodes
+    }
+
+    pub fn clusters(&self) -> &BTreeMap<ClusterId, String> {
+        &self.clusters
+    }
+
+    /// Certificates that may not be used, though they have not expired.
+    pub fn revoked_serials(&self) -> impl Iterator<Item = &str> {
+        self.certificates.values().filter(|issued| issued.revoked.is_some()).map(|issued| issued.serial.as_str())
+    }
+
+    /// Jobs in the queue, in the order in which a pass takes them.
+    pub(crate) fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.index.queue.iter().map(|key| key.job)
+    }
+
+    pub(crate) fn n_queued(&self) -> usize {
+        self.index.queue.len()
+    }
+
+    /// Jobs that hold hosts: started ones and ghosts.
+    pub(crate) fn holding(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.index.holding.iter().map(|job| (*job, &self.jobs[job]))
+    }
+
+    /// Jobs that no pass has seen yet.
+    pub(crate) fn unseen(&self) -> &BTreeSet<JobId> {
+        &self.index.unseen
+    }
+
+    /// The hosts of a cluster that nobody holds, plain ones first.
+    pub(crate) fn free(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
+        self.index.free.get(&cluster).into_iter().flatten().map(|(_, node)| *node)
+    }
+
+    pub(crate) fn n_free(&self, cluster: ClusterId) -> usize {
+        self.index.free.get(&cluster).map_or(0, BTreeSet::len)
+    }
+
+    /// How many hosts of a cluster may be planned with.
+    pub(crate) fn n_usable(&self, cluster: ClusterId) -> u32 {
+        self.index.usable.get(&cluster).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn node_named(&self, name: &str) -> Option<NodeId> {
+        self.index.node_ids.get(name).copied()
+    }
+
+    pub(crate) fn cluster_named(&self, name: &str) -> Option<ClusterId> {
+        self.clusters.iter().find(|(_, known)| *known == name).map(|(cluster, _)| *cluster)
+    }
+
+    /// When the next ghost expires.
+    pub(crate) fn next_ghost(&self) -> Option<(Time, JobId)> {
+        self.index.ghosts.first().copied()
+    }
+
+    /// When the next job that waits for its begin time becomes eligible.
+    pub(crate) fn next_begin(&self) -> Option<(Time, JobId)> {
+        self.index.begins.first().copied()
+    }
+
+    /// The agent that has been away for the longest time and is not lost yet.
+    pub(crate) fn longest_away(&self) -> Option<(Time, NodeId)> {
+        self.index.away.first().copied()
+    }
+
+    pub(crate) fn node_names(&self, nodes: &[NodeId]) -> Vec<String> {
+        nodes.iter().map(|node| self.nodes[node].name.clone()).collect()
+    }
+}

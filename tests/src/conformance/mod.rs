@@ -1,0 +1,3 @@
+//! Reads vectors and holds the production core against them.
+
+pub mod rms_pass;

@@ -1,0 +1,67 @@
+//! What may be depended on, and why the exceptions are made.
+
+/// The rules of the dependency check; every exception carries its reason.
+pub struct Policy {
+    /// SPDX names that may be chosen.
+    pub licences: &'static [&'static str],
+    /// Crate, and why it stays out.
+    pub banned: &'static [(&'static str, &'static str)],
+    /// Crate, least version, and the advisories that it mends.
+    pub floors: &'static [(&'static str, &'static str, &'static str)],
+    /// Crates that are built in two incompatible versions.
+    pub duplicates: &'static [(&'static str, &'static str)],
+    pub unmaintained: &'static [(&'static str, &'static str)],
+    /// Crates of ours that decide, and the only crates they may use.
+    pub pure: &'static [(&'static str, &'static [&'static str])],
+    /// A crate that only one crate of ours may use.
+    pub confined: &'static [(&'static str, &'static str)],
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            licences: &[
+                "MIT",
+                "Apache-2.0",
+                "Apache-2.0 WITH LLVM-exception",
+                "BSD-2-Clause",
+                "BSD-3-Clause",
+                "ISC",
+                "Unicode-3.0",
+                "Unlicense",
+                "Zlib",
+            ],
+            banned: &[
+                ("openssl", "TLS is rustls with ring; a second TLS library doubles the advisories to watch"),
+                ("openssl-sys", "TLS is rustls with ring; a second TLS library doubles the advisories to watch"),
+                ("native-tls", "TLS is rustls with ring; a second TLS library doubles the advisories to watch"),
+                ("async-std", "the runtime is tokio"),
+                ("core_affinity", "masks are set with nix and rustix, which see every thread of a process"),
+                ("cgroups-rs", "cgroups are plain file writes; it would bring a D-Bus client"),
+            ],
+            // The advisories known to concern what is used here. No tool that needs an hour to build watches them.
+            floors: &[
+                ("quinn-proto", "0.11.15", "RUSTSEC-2026-0037 and RUSTSEC-2026-0185"),
+                ("rustls", "0.23.45", "RUSTSEC-2026-0285"),
+                ("rustls-webpki", "0.103.13", "RUSTSEC-2026-0049, -0098, -0099 and -0104"),
+                ("bytes", "1.11.1", "RUSTSEC-2026-0007"),
+                ("time", "0.3.47", "RUSTSEC-2026-0009"),
+                ("crossbeam-epoch", "0.9.20", "RUSTSEC-2026-0204"),
+                ("lru", "0.16.3", "RUSTSEC-2026-0002"),
+                ("tokio", "1.54.1", "no advisory: 1.54.0 was yanked"),
+            ],
+            duplicates: &[
+                ("getrandom", "ring 0.17 still uses 0.2"),
+                ("syn", "derive macros are moving from 2 to 3; a build-time cost only"),
+            ],
+            unmaintained: &[(
+                "bincode",
+                "RUSTSEC-2025-0141. The wire format is specified with it; it is pinned, called in one module of \
+                 rms-wire under hard limits, never on types that nest, and fuzzed. wincode reads the same bytes, \
+                 should it have to go",
+            )],
+            pure: &[("rms-model", &["serde", "thiserror"]), ("rms-core", &["rms-model", "serde", "thiserror"])],
+            confined: &[("bincode", "rms-wire")],
+        }
+    }
+}
