@@ -4,6 +4,7 @@
 //! are busy as a function of absolute time (001, §5.1), a *view* is one COP per cluster, a *request*
 //! names hosts per cluster and a wall time.
 
+pub mod evolution;
 pub mod hostlist;
 pub mod id;
 pub mod identity;
@@ -15,6 +16,7 @@ pub mod settings;
 pub mod time;
 pub mod token;
 
+pub use evolution::{Evolution, ExpandLimit, Expansion, Stage};
 pub use id::{ClusterId, Generation, JobId, NodeId, Run};
 pub use identity::{Identity, Role};
 pub use job::{Environment, JobRecord, JobSpec, Limits, Outcome, Owner, Stdio, TaskCount, Usage, Work};

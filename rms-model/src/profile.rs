@@ -60,8 +60,8 @@ pub struct Hole {
 pub struct NotCanonical;
 
 impl Profile {
-    pub fn new() -> Profile {
-        Profile::default()
+    pub const fn new() -> Profile {
+        Profile { steps: Chunks::EMPTY }
     }
 
     /// A profile from `(duration, hosts)` pairs that start at `origin`; not necessarily canonical.
@@ -228,7 +228,14 @@ impl Profile {
         if wanted > capacity {
             return None;
         }
-        let limit = capacity - wanted;
+        let start = self.free_from(capacity - wanted, span, from)?;
+        let blocked_by = if start > from { self.step_before(start) } else { None };
+        Some(Hole { start, blocked_by })
+    }
+
+    /// The earliest time at or after `from` from which on at most `limit` hosts are busy for `span`. `None` if that
+    /// never comes, which is only so for a negative limit.
+    pub fn free_from(&self, limit: i64, span: Span, from: Time) -> Option<Time> {
         let mut start = from;
         // The steps before this one are known to fit, as far as they are after the start.
         let mut unknown = self.steps.at(from).or_else(|| self.steps.first());
@@ -242,7 +249,7 @@ impl Profile {
             unknown = self.steps.after(last);
             // The last step that is in the way: all starts before its end fail by it, whatever is before it.
             if let Some(above) = self.steps.last_above(limit, first, last) {
-                // The last step is 0 hosts, so what blocks has a successor unless the capacity is negative.
+                // The last step is 0 hosts, so what blocks has a successor unless the limit is negative.
                 let free = self.steps.next_within(limit, self.steps.after(above)?)?;
                 start = self.steps.step(free).from;
                 if above == last {
@@ -250,8 +257,7 @@ impl Profile {
                 }
             }
         }
-        let blocked_by = if start > from { self.step_before(start) } else { None };
-        Some(Hole { start, blocked_by })
+        Some(start)
     }
 
     /// The step that ends at `time` or holds the instant before it.

@@ -4,11 +4,14 @@
 //! view*; then each queued application in order gets that view, its launcher's request is placed in the first
 //! hole, and added to the view for the next one.
 
+pub mod compact;
 mod explain;
+pub mod fit;
 mod frontier;
 mod ledger;
 pub mod notify;
 mod pass;
+pub mod place;
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
 

@@ -67,6 +67,8 @@ impl Chunk {
 }
 
 impl Chunks {
+    pub(super) const EMPTY: Chunks = Chunks { chunks: Vec::new() };
+
     /// From steps that are in order.
     pub(super) fn new(steps: Vec<Step>) -> Chunks {
         let chunks = match steps.len() {

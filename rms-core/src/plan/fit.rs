@@ -1,0 +1,187 @@
+//! Places an evolving application: where each stage of its profile begins, and how long it waits for the next (000, 003).
+//!
+//! The papers' Algorithm 2 (003: 3) searches recursively and forgets on its way back what it has learned, which costs
+//! exponential time on some inputs. Its result does not depend on the search: the start vectors that keep all
+//! constraints are closed under the component-wise minimum, and the fit is the least of them. So every stage gets a lower
+//! bound, and the bounds are raised, each by what its neighbours require, until none moves any more.
+
+use rms_model::{Evolution, ExpandLimit, Expansion, Profile, Span, Stage, Time};
+use thiserror::Error;
+
+use super::compact::compact;
+
+/// A profile that was placed (003: the scheduled EP).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// The delay is not a part of `expanded`.
+    pub start: Time,
+    /// The requested stages, some of them longer.
+    pub expanded: Evolution,
+}
+
+/// A stage needs more hosts than there are, so no start would ever do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("stage {number} needs {wanted} hosts of {capacity}")]
+pub struct TooLarge {
+    pub number: usize,
+    pub wanted: u32,
+    pub capacity: u32,
+}
+
+impl Fit {
+    pub fn completion(&self) -> Time {
+        self.start + self.expanded.span()
+    }
+
+    /// Puts it into the occupation that the next application sees.
+    pub fn occupy(&self, occupied: &mut Profile) {
+        for block in self.expanded.blocks(self.start) {
+            occupied.add(block);
+        }
+    }
+}
+
+/// [`fit`], and [`compact`] if that is wanted.
+///
+/// # Errors
+/// As [`fit`].
+pub fn place(
+    occupied: &Profile,
+    capacity: u32,
+    request: &Evolution,
+    expansion: Expansion,
+    from: Time,
+) -> Result<Fit, TooLarge> {
+    let base = fit(occupied, capacity, request, expansion.limit, from)?;
+    Ok(if expansion.compacting { compact(occupied, capacity, request, expansion.limit, base) } else { base })
+}
+
+/// The earliest completion of `request` beside what occupies some of `capacity` hosts, not starting before `from`. The
+/// first stage is moved next to the second, never expanded; nor is the last one.
+///
+/// # Errors
+/// A stage that is larger than the capacity.
+pub fn fit(
+    occupied: &Profile,
+    capacity: u32,
+    request: &Evolution,
+    limit: ExpandLimit,
+    from: Time,
+) -> Result<Fit, TooLarge> {
+    let stages = request.stages();
+    if let Some(idx) = stages.iter().position(|stage| stage.hosts > capacity) {
+        return Err(TooLarge { number: idx + 1, wanted: stages[idx].hosts, capacity });
+    }
+    let starts = least_starts(occupied, capacity, stages, limit, from);
+    Ok(Fit { start: starts.first().copied().unwrap_or(from), expanded: expanded(request, &starts) })
+}
+
+/// The component-wise least starts of stages that fit the capacity: each begins before the next one needs it, holds
+/// its hosts until then, and lasts no longer than the limit allows.
+pub(super) fn least_starts(
+    occupied: &Profile,
+    capacity: u32,
+    stages: &[Stage],
+    limit: ExpandLimit,
+    from: Time,
+) -> Vec<Time> {
+    let room = |stage: &Stage| i64::from(capacity) - i64::from(stage.hosts);
+    let hole = |stage: &Stage, from: Time| {
+        occupied.free_from(room(stage), stage.span, from).expect("in the end everything is free")
+    };
+    // Lower bounds. They only rise, and what was learned of a stage stays when an earlier one is moved again.
+    let mut starts = vec![from; stages.len()];
+    if let Some(first) = stages.first() {
+        starts[0] = hole(first, from);
+    }
+    let mut idx = 0;
+    while let [stage, next, ..] = &stages[idx.min(stages.len())..] {
+        let end = starts[idx] + stage.span;
+        let next_start = hole(next, starts[idx + 1].max(end));
+        starts[idx + 1] = next_start;
+        // The stage holds its hosts until the next one begins, so it begins after what keeps it from that.
+        let blocked = occupied.last_above(room(stage), end, next_start);
+        // 003's Algorithm 3 prints `i > 0` in its last test, which must be `i > 1`: the first stage is moved.
+        let longest = if idx == 0 { stage.span } else { limit.longest(stage.span) };
+        let bound = blocked.into_iter().fold(next_start - longest, Time::max);
+        if bound > starts[idx] {
+            starts[idx] = hole(stage, bound);
+            idx = idx.saturating_sub(1);
+        } else {
+            idx += 1;
+        }
+    }
+    starts
+}
+
+/// Every stage until the next one begins.
+fn expanded(request: &Evolution, starts: &[Time]) -> Evolution {
+    let until_next = |idx: usize, stage: &Stage| match starts.get(idx + 1) {
+        Some(next) => next.since(starts[idx]),
+        None => stage.span,
+    };
+    let spans: Vec<Span> = request.stages().iter().enumerate().map(|(idx, stage)| until_next(idx, stage)).collect();
+    request.lasting(&spans).expect("no stage is shorter than requested")
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::profile::Block;
+
+    use super::*;
+
+    fn profile(pairs: &[(i64, i64)]) -> Profile {
+        Profile::from_pairs(Time::EPOCH, pairs.iter().map(|(secs, hosts)| (Span::from_secs(*secs), *hosts)))
+    }
+
+    fn fitted(occupied: &Profile, request: &str, limit: ExpandLimit) -> (i64, String) {
+        let request = request.parse().expect("a profile");
+        let fit = fit(occupied, 5, &request, limit, Time::EPOCH).expect("it is small enough");
+        (fit.start.as_secs(), fit.expanded.to_string())
+    }
+
+    #[test]
+    fn a_stage_waits_for_the_next_one_within_its_limit() {
+        // Two hosts are free until 10, then all are.
+        let occupied = profile(&[(10, 3)]);
+        let request = "1x2s,2x4s,5x1s";
+        assert_eq!(fitted(&occupied, request, ExpandLimit::NONE), (4, "1x2s,2x4s,5x1s".to_owned()));
+        // The middle stage could begin earlier and wait, but that would not complete earlier: only the base fit does it.
+        assert_eq!(fitted(&occupied, request, ExpandLimit::TWICE), (0, "1x2s,2x8s,5x1s".to_owned()));
+        assert_eq!(fitted(&occupied, request, ExpandLimit::Milli(1500)), (2, "1x2s,2x6s,5x1s".to_owned()));
+    }
+
+    #[test]
+    fn waiting_gives_an_earlier_completion() {
+        // All is free for a second, then one host until 10.
+        let occupied = profile(&[(1, 0), (9, 4)]);
+        let request = "5x1s,1x1s,5x1s";
+        assert_eq!(fitted(&occupied, request, ExpandLimit::NONE), (10, "5x1s,1x1s,5x1s".to_owned()));
+        assert_eq!(fitted(&occupied, request, ExpandLimit::Infinite), (0, "5x1s,1x9s,5x1s".to_owned()));
+    }
+
+    #[test]
+    fn a_stage_that_is_too_large_is_refused_and_nothing_is_nothing() {
+        let request: Evolution = "1x1s,6x1s".parse().expect("a profile");
+        let error = fit(&Profile::new(), 5, &request, ExpandLimit::Infinite, Time::EPOCH).unwrap_err();
+        assert_eq!(error.to_string(), "stage 2 needs 6 hosts of 5");
+        let nothing = fit(&profile(&[(5, 5)]), 5, &Evolution::default(), ExpandLimit::NONE, Time::from_secs(3));
+        assert_eq!(nothing, Ok(Fit { start: Time::from_secs(3), expanded: Evolution::default() }));
+    }
+
+    /// Hill-climbed inputs cost the papers' recursion exponential time; here every turn raises a bound.
+    #[test]
+    fn many_stages_over_a_comb_take_a_short_time() {
+        let secs = Time::from_secs;
+        let teeth = (0..2000).map(|n| Block { from: secs(7 * n), until: secs(7 * n + 3), hosts: 1 + n % 4 });
+        let occupied = Profile::from_blocks(teeth);
+        let stages = (0..200).map(|n| Stage { hosts: 1 + n % 5, span: Span::from_secs(1 + i64::from(n) % 4) });
+        let request = Evolution::new(stages.collect()).expect("short enough");
+        for limit in [ExpandLimit::NONE, ExpandLimit::Milli(1300), ExpandLimit::TWICE, ExpandLimit::Infinite] {
+            let fit = fit(&occupied, 5, &request, limit, Time::EPOCH).expect("it is small enough");
+            let mut both = occupied.clone();
+            fit.occupy(&mut both);
+            assert!(both.max(Time::EPOCH, fit.completion()) <= 5);
+        }
+    }
+}

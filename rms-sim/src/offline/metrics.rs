@@ -1,0 +1,115 @@
+//! What 003's Tables 1 and 2 measure, for one test.
+
+use rms_core::plan::fit::Fit;
+use rms_model::{Evolution, Time};
+
+/// Exact sums over the applications of a test; areas are hosts times milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestMetrics {
+    pub capacity: u32,
+    pub used: i128,
+    /// What is held from start to completion; the delay before the start is not.
+    pub reserved: i128,
+    /// The latest completion; milliseconds, as all that follows.
+    pub makespan: i64,
+    pub sum_completion: i128,
+    /// All applications arrive at 0, so a start is a wait.
+    pub sum_waiting: i128,
+    pub jobs: Vec<JobMetrics>,
+}
+
+/// One application of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobMetrics {
+    pub used: i128,
+    pub reserved: i128,
+    pub requested_millis: i64,
+    pub scheduled_millis: i64,
+}
+
+/// A test's values as parts of those that conservative backfilling has in the same test; `None` if its value is 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Relative {
+    pub reservation: Option<f64>,
+    pub makespan: Option<f64>,
+    pub jct: Option<f64>,
+    pub jwt: Option<f64>,
+}
+
+impl TestMetrics {
+    /// `fits` are the placements of `apps`, in their order.
+    pub fn new(capacity: u32, apps: &[Evolution], fits: &[Fit]) -> TestMetrics {
+        let millis = |time: Time| i128::from(time.as_millis());
+        let job = |(app, fit): (&Evolution, &Fit)| JobMetrics {
+            used: app.area(),
+            reserved: fit.expanded.area(),
+            requested_millis: app.span().as_millis(),
+            scheduled_millis: fit.expanded.span().as_millis(),
+        };
+        let jobs: Vec<JobMetrics> = apps.iter().zip(fits).map(job).collect();
+        TestMetrics {
+            capacity,
+            used: jobs.iter().map(|job| job.used).sum(),
+            reserved: jobs.iter().map(|job| job.reserved).sum(),
+            makespan: fits.iter().map(|fit| fit.completion().as_millis()).max().unwrap_or(0),
+            sum_completion: fits.iter().map(|fit| millis(fit.completion())).sum(),
+            sum_waiting: fits.iter().map(|fit| millis(fit.start)).sum(),
+            jobs,
+        }
+    }
+
+    /// Reserved and not used, as a part of what was used (003 prints a maximum of 116 %).
+    pub fn waste(&self) -> f64 {
+        ratio(self.reserved - self.used, self.used)
+    }
+
+    pub fn utilisation(&self) -> f64 {
+        ratio(self.used, i128::from(self.capacity) * i128::from(self.makespan))
+    }
+
+    /// Mean completion time in seconds.
+    pub fn jct(&self) -> f64 {
+        ratio(self.sum_completion, 1000 * self.jobs.len() as i128)
+    }
+
+    /// Mean waiting time in seconds.
+    pub fn jwt(&self) -> f64 {
+        ratio(self.sum_waiting, 1000 * self.jobs.len() as i128)
+    }
+
+    pub fn n_stretched(&self) -> usize {
+        self.jobs.iter().filter(|job| job.scheduled_millis > job.requested_millis).count()
+    }
+
+    /// Stretched applications as a part of all.
+    pub fn stretches(&self) -> f64 {
+        ratio(self.n_stretched() as i128, self.jobs.len() as i128)
+    }
+
+    pub fn relative_to(&self, baseline: &TestMetrics) -> Relative {
+        let part = |own: i128, base: i128| (base != 0).then(|| ratio(own, base));
+        Relative {
+            reservation: part(self.reserved, baseline.reserved),
+            makespan: part(i128::from(self.makespan), i128::from(baseline.makespan)),
+            jct: part(self.sum_completion, baseline.sum_completion),
+            jwt: part(self.sum_waiting, baseline.sum_waiting),
+        }
+    }
+}
+
+impl JobMetrics {
+    /// By how much it takes longer than requested, as a part of that.
+    pub fn stretch(&self) -> f64 {
+        ratio(i128::from(self.scheduled_millis - self.requested_millis), i128::from(self.requested_millis))
+    }
+
+    /// By how much it holds more than it uses, as a part of that.
+    pub fn waste(&self) -> f64 {
+        ratio(self.reserved - self.used, self.used)
+    }
+}
+
+/// Nothing of nothing is nothing.
+fn ratio(numerator: i128, denominator: i128) -> f64 {
+    if denominator == 0 { 0.0 } else { numerator as f64 / denominator as f64 }
+}

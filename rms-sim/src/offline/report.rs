@@ -1,0 +1,203 @@
+//! Tables 1 and 2 of 003: least, mean and greatest values over all tests, and the means alone for machines to read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::Algorithm;
+use super::metrics::{Relative, TestMetrics};
+
+/// What all tests gave, by algorithm.
+#[derive(Clone, Debug)]
+pub struct Report {
+    rows: BTreeMap<Algorithm, Row>,
+}
+
+/// One algorithm's values; ratios, 1 = 100 %.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    waste: Spread,
+    reservation: Spread,
+    utilisation: Spread,
+    makespan: Spread,
+    jct: Spread,
+    jwt: Spread,
+    stretches: Spread,
+    /// Over all applications of all tests, as is the next.
+    job_stretch: Spread,
+    job_waste: Spread,
+    micros: Spread,
+}
+
+/// Least, mean and greatest of some values.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    pub least: f64,
+    pub greatest: f64,
+    sum: f64,
+    n_values: u64,
+}
+
+/// One row of both tables, averages only.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Averages {
+    pub waste_pct: f64,
+    pub reservation: f64,
+    pub utilisation_pct: f64,
+    pub makespan: f64,
+    pub jct: f64,
+    pub jwt: f64,
+    pub stretches_pct: f64,
+    pub job_stretch_pct: f64,
+    pub job_waste_pct: f64,
+    pub us_per_test: f64,
+}
+
+impl Default for Spread {
+    fn default() -> Spread {
+        Spread { least: f64::INFINITY, greatest: f64::NEG_INFINITY, sum: 0.0, n_values: 0 }
+    }
+}
+
+impl Spread {
+    fn add(&mut self, value: f64) {
+        self.least = self.least.min(value);
+        self.greatest = self.greatest.max(value);
+        self.sum += value;
+        self.n_values += 1;
+    }
+
+    /// 0 if there are no values.
+    pub fn mean(&self) -> f64 {
+        if self.n_values == 0 { 0.0 } else { self.sum / self.n_values as f64 }
+    }
+}
+
+impl Report {
+    pub(super) fn new() -> Report {
+        Report { rows: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, algorithm: Algorithm, metrics: &TestMetrics, relative: Relative, took: Duration) {
+        let row = self.rows.entry(algorithm).or_default();
+        row.waste.add(metrics.waste());
+        row.utilisation.add(metrics.utilisation());
+        row.stretches.add(metrics.stretches());
+        row.micros.add(took.as_secs_f64() * 1e6);
+        let parts = [
+            (&mut row.reservation, relative.reservation),
+            (&mut row.makespan, relative.makespan),
+            (&mut row.jct, relative.jct),
+            (&mut row.jwt, relative.jwt),
+        ];
+        for (spread, part) in parts {
+            if let Some(part) = part {
+                spread.add(part);
+            }
+        }
+        for job in &metrics.jobs {
+            row.job_stretch.add(job.stretch());
+            row.job_waste.add(job.waste());
+        }
+    }
+
+    pub fn averages(&self, algorithm: Algorithm) -> Averages {
+        let empty = Row::default();
+        let row = self.rows.get(&algorithm).unwrap_or(&empty);
+        Averages {
+            waste_pct: 100.0 * row.waste.mean(),
+            reservation: row.reservation.mean(),
+            utilisation_pct: 100.0 * row.utilisation.mean(),
+            makespan: row.makespan.mean(),
+            jct: row.jct.mean(),
+            jwt: row.jwt.mean(),
+            stretches_pct: 100.0 * row.stretches.mean(),
+            job_stretch_pct: 100.0 * row.job_stretch.mean(),
+            job_waste_pct: 100.0 * row.job_waste.mean(),
+            us_per_test: row.micros.mean(),
+        }
+    }
+
+    /// 003's Table 1, with the computing time in microseconds.
+    pub fn table_1(&self) -> Table {
+        let columns = |row: &Row| {
+            vec![
+                percent(&row.waste),
+                plain(&row.reservation, 2),
+                percent(&row.utilisation),
+                plain(&row.makespan, 2),
+                plain(&row.micros, 1),
+            ]
+        };
+        let names = vec!["Waste (%)", "Reservation", "Utilisation (%)", "Makespan", "Time (us)"];
+        self.table(names, columns)
+    }
+
+    /// 003's Table 2.
+    pub fn table_2(&self) -> Table {
+        let columns = |row: &Row| {
+            vec![
+                plain(&row.jct, 2),
+                plain(&row.jwt, 2),
+                percent(&row.stretches),
+                percent(&row.job_stretch),
+                percent(&row.job_waste),
+            ]
+        };
+        self.table(vec!["Avg. JCT", "Avg. JWT", "Stretches (%)", "Job Stretch (%)", "Job Waste (%)"], columns)
+    }
+
+    fn table(&self, names: Vec<&'static str>, columns: impl Fn(&Row) -> Vec<String>) -> Table {
+        Table { names, rows: self.rows.iter().map(|(algorithm, row)| (*algorithm, columns(row))).collect() }
+    }
+}
+
+/// `{"algorithms": {"mic+c": {…}}}`.
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let averages: BTreeMap<&str, Averages> =
+            self.rows.keys().map(|algorithm| (algorithm.name(), self.averages(*algorithm))).collect();
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("algorithms", &averages)?;
+        map.end()
+    }
+}
+
+/// A table of `least mean greatest` for each algorithm and measure.
+#[derive(Clone, Debug)]
+pub struct Table {
+    names: Vec<&'static str>,
+    rows: Vec<(Algorithm, Vec<String>)>,
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |idx: usize| {
+            let cells = self.rows.iter().map(|(_, cells)| cells[idx].len());
+            cells.chain([self.names[idx].len()]).max().unwrap_or(0)
+        };
+        write!(f, "{:6}", "")?;
+        for (idx, name) in self.names.iter().enumerate() {
+            write!(f, "  {name:>width$}", width = width(idx))?;
+        }
+        for (algorithm, cells) in &self.rows {
+            write!(f, "\n{algorithm:6}")?;
+            for (idx, cell) in cells.iter().enumerate() {
+                write!(f, "  {cell:>width$}", width = width(idx))?;
+            }
+        }
+        writeln!(f)
+    }
+}
+
+fn percent(spread: &Spread) -> String {
+    format!("{:.0} {:.1} {:.0}", 100.0 * spread.least, 100.0 * spread.mean(), 100.0 * spread.greatest)
+}
+
+fn plain(spread: &Spread, n_decimals: usize) -> String {
+    let Spread { least, greatest, .. } = spread;
+    format!("{least:.n_decimals$} {mean:.n_decimals$} {greatest:.n_decimals$}", mean = spread.mean())
+}

@@ -1,0 +1,3 @@
+//! Where the jobs of an experiment come from: traces and generators.
+
+pub mod evolving;
