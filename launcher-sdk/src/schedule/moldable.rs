@@ -1,0 +1,250 @@
+//! Applications that run on any number of hosts of one cluster (001, §5.2.1 and appendix A.2).
+
+use std::collections::BTreeMap;
+
+use rms_model::{ClusterId, Request, Span, Time};
+use thiserror::Error;
+
+use super::{Proposal, Sight, wall_of};
+
+/// How long an application runs. More hosts must never take longer; [`Table`] is for those where they do.
+pub trait WallTime {
+    /// For `n_hosts` hosts, at least 1, of `cluster`; `None` if the application can not use that cluster.
+    fn wall(&self, cluster: ClusterId, n_hosts: u32) -> Option<Span>;
+}
+
+/// How many hosts an application can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Fewer hosts are not enough.
+    pub least: u32,
+    /// More hosts would not be used.
+    pub most: u32,
+}
+
+impl Sizes {
+    /// As many as there are, but not fewer than `least`.
+    pub fn at_least(least: u32) -> Sizes {
+        Sizes { least, most: u32::MAX }
+    }
+}
+
+/// The cluster and the number of its hosts that complete first (001, Algorithm 1). `None` if no cluster that the
+/// application can use has enough hosts.
+///
+/// It visits the change-points of the view in turn, and at each asks for all that is free, then for what is free for as
+/// long as that takes, until it fits; later ones than the best completion can not be better.
+pub fn propose(sight: &Sight<'_>, now: Time, sizes: Sizes, application: &impl WallTime) -> Option<Proposal> {
+    let mut best: Option<Proposal> = None;
+    for (start, cluster) in sight.change_points(now) {
+        if best.as_ref().is_some_and(|best| best.completion() < start) {
+            break;
+        }
+        let seen = &sight.clusters[&cluster];
+        // Algorithm 1 forgets the application's own maximum (A2 of the errata; 5.2.1 has it).
+        let mut n_hosts = seen.free_at(start).min(sizes.most);
+        while n_hosts >= sizes.least.max(1) {
+            let Some(wall) = application.wall(cluster, n_hosts) else { break };
+            let n_free = seen.free(start, start + wall);
+            if n_free < n_hosts {
+                n_hosts = n_free;
+                continue;
+            }
+            if best.as_ref().is_none_or(|best| start + wall < best.completion()) {
+                best = Some(Proposal { request: Request::on_one(cluster, n_hosts, wall), start });
+            }
+            break;
+        }
+    }
+    best
+}
+
+/// Amdahl's law with exact fractions: the wall time on n hosts is (1 − P + P/n) times that on one, rounded up.
+#[derive(Clone, Debug)]
+pub struct Amdahl {
+    parallel: u64,
+    whole: u64,
+    on_one: BTreeMap<ClusterId, Span>,
+}
+
+/// Why a number is not the parallel part of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{numerator}/{denominator} is not a part: write a fraction from 0 to 1")]
+pub struct NoFraction {
+    numerator: u32,
+    denominator: u32,
+}
+
+impl Amdahl {
+    /// `numerator / denominator` of the work is parallel; `on_one` is the wall time on one host of each cluster that can
+    /// be used.
+    ///
+    /// # Errors
+    /// The fraction is more than 1, or its denominator is 0.
+    pub fn new(numerator: u32, denominator: u32, on_one: BTreeMap<ClusterId, Span>) -> Result<Amdahl, NoFraction> {
+        if denominator == 0 || numerator > denominator {
+            return Err(NoFraction { numerator, denominator });
+        }
+        Ok(Amdahl { parallel: u64::from(numerator), whole: u64::from(denominator), on_one })
+    }
+}
+
+impl WallTime for Amdahl {
+    fn wall(&self, cluster: ClusterId, n_hosts: u32) -> Option<Span> {
+        let on_one = self.on_one.get(&cluster)?.as_millis().max(0) as u128;
+        let (parallel, whole, n_hosts) =
+            (u128::from(self.parallel), u128::from(self.whole), u128::from(n_hosts.max(1)));
+        Some(wall_of(on_one * ((whole - parallel) * n_hosts + parallel), whole * n_hosts))
+    }
+}
+
+/// Downey's model: an application of some average parallelism A whose parallelism varies by sigma. The wall time
+/// on n hosts is that on one divided by the speed-up S(n), which grows up to A.
+#[derive(Clone, Debug)]
+pub struct Downey {
+    average: f64,
+    sigma: f64,
+    on_one: BTreeMap<ClusterId, Span>,
+}
+
+/// Why numbers are no model of Downey's.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum NoDowney {
+    /// The average parallelism.
+    #[error("an average parallelism of {0} is not possible: write a number of at least 1")]
+    Average(f64),
+    /// Its variation.
+    #[error("a sigma of {0} is not possible: write a number of at least 0")]
+    Sigma(f64),
+}
+
+impl Downey {
+    /// # Errors
+    /// An average parallelism below 1 or a negative sigma.
+    pub fn new(average: f64, sigma: f64, on_one: BTreeMap<ClusterId, Span>) -> Result<Downey, NoDowney> {
+        if !(average >= 1.0 && average.is_finite()) {
+            return Err(NoDowney::Average(average));
+        }
+        if !(sigma >= 0.0 && sigma.is_finite()) {
+            return Err(NoDowney::Sigma(sigma));
+        }
+        Ok(Downey { average, sigma, on_one })
+    }
+
+    /// How much faster `n_hosts` hosts are than one.
+    pub fn speed_up(&self, n_hosts: u32) -> f64 {
+        let (n, a, sigma) = (f64::from(n_hosts.max(1)), self.average, self.sigma);
+        let speed_up = if sigma <= 1.0 {
+            if n <= a {
+                a * n / (a + sigma / 2.0 * (n - 1.0))
+            } else if n <= 2.0 * a - 1.0 {
+                a * n / (sigma * (a - 0.5) + n * (1.0 - sigma / 2.0))
+            } else {
+                a
+            }
+        } else if n <= a + a * sigma - sigma {
+            n * a * (sigma + 1.0) / (sigma * (n + a - 1.0) + a)
+        } else {
+            a
+        };
+        speed_up.clamp(1.0, n)
+    }
+}
+
+impl WallTime for Downey {
+    fn wall(&self, cluster: ClusterId, n_hosts: u32) -> Option<Span> {
+        let on_one = self.on_one.get(&cluster)?.as_millis().max(0);
+        // A float holds every millisecond of a century. Rounding up may add one, never take one.
+        let millis = (on_one as f64 / self.speed_up(n_hosts)).ceil().max(0.0);
+        Some(wall_of(millis as u128, 1))
+    }
+}
+
+/// Measured wall times for some sizes, in any relation: more hosts may even take longer.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Wall times by cluster and number of hosts.
+    pub walls: BTreeMap<ClusterId, BTreeMap<u32, Span>>,
+}
+
+impl Table {
+    /// The size that completes first; each listed one is tried at its first hole.
+    pub fn propose(&self, sight: &Sight<'_>, now: Time) -> Option<Proposal> {
+        let mut best: Option<Proposal> = None;
+        for (cluster, walls) in &self.walls {
+            // More hosts first: of equals the first is kept.
+            for (n_hosts, wall) in walls.iter().rev().filter(|(n_hosts, _)| **n_hosts > 0) {
+                let Some(start) = sight.first_hole(*cluster, *n_hosts, *wall, now) else { continue };
+                let proposal = Proposal { request: Request::on_one(*cluster, *n_hosts, *wall), start };
+                let key = |proposal: &Proposal| (proposal.completion(), proposal.start);
+                if best.as_ref().is_none_or(|best| key(&proposal) < key(best)) {
+                    best = Some(proposal);
+                }
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rms_model::Profile;
+
+    const CLUSTER: ClusterId = ClusterId(0);
+
+    fn on_one(secs: i64) -> BTreeMap<ClusterId, Span> {
+        BTreeMap::from([(CLUSTER, Span::from_secs(secs))])
+    }
+
+    #[test]
+    fn amdahl_is_exact_and_rounds_up() {
+        let check = |(numerator, denominator), n_hosts, expected| {
+            let amdahl = Amdahl::new(numerator, denominator, on_one(100)).expect("a fraction");
+            assert_eq!(amdahl.wall(CLUSTER, n_hosts), Some(Span::from_secs(expected)));
+        };
+        check((1, 1), 3, 34);
+        check((0, 1), 3, 100);
+        check((95, 100), 10, 15);
+        check((95, 100), u32::MAX, 6);
+        let forever = BTreeMap::from([(CLUSTER, Span::MAX_WALL)]);
+        let amdahl = Amdahl::new(u32::MAX - 1, u32::MAX, forever).expect("a fraction");
+        assert!(amdahl.wall(CLUSTER, u32::MAX).is_some_and(|wall| wall > Span::ZERO));
+        assert_eq!(amdahl.wall(ClusterId(9), 1), None);
+        assert_eq!(
+            Amdahl::new(3, 2, on_one(1)).unwrap_err().to_string(),
+            "3/2 is not a part: write a fraction from 0 to 1"
+        );
+    }
+
+    #[test]
+    fn downey_grows_up_to_the_average_parallelism() {
+        for sigma in [0.0, 0.5, 1.0, 1.7, 5.0] {
+            let downey = Downey::new(12.5, sigma, on_one(1000)).expect("a model");
+            assert!((downey.speed_up(1) - 1.0).abs() < 1e-12);
+            let speed_ups: Vec<f64> = (1..200).map(|n| downey.speed_up(n)).collect();
+            assert!(speed_ups.windows(2).all(|two| two[0] <= two[1] + 1e-12), "sigma {sigma}: {speed_ups:?}");
+            assert!((speed_ups[198] - 12.5).abs() < 1e-9);
+        }
+        let linear = Downey::new(8.0, 0.0, on_one(1000)).expect("a model");
+        assert_eq!(linear.wall(CLUSTER, 4), Some(Span::from_secs(250)));
+        assert!(Downey::new(0.5, 0.0, on_one(1)).is_err() && Downey::new(2.0, f64::NAN, on_one(1)).is_err());
+    }
+
+    #[test]
+    fn a_table_may_prefer_fewer_hosts() {
+        let secs = Span::from_secs;
+        let walls = BTreeMap::from([(1, secs(90)), (4, secs(40)), (8, secs(50)), (16, secs(1))]);
+        let table = Table { walls: BTreeMap::from([(CLUSTER, walls)]) };
+        let hosts = BTreeMap::from([(CLUSTER, 8)]);
+        let propose = |busy: i64| {
+            let view = BTreeMap::from([(CLUSTER, Profile::from_pairs(Time::EPOCH, [(secs(busy), 6)]))]);
+            let proposal = table.propose(&Sight::new(&hosts, &view), Time::EPOCH).expect("it fits");
+            (proposal.request.n_hosts(), proposal.start.as_secs())
+        };
+        assert_eq!(propose(0), (4, 0));
+        assert_eq!(propose(49), (4, 49));
+        // One host now completes as early as four later; it starts first.
+        assert_eq!(propose(50), (1, 0));
+    }
+}
