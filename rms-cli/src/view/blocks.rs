@@ -220,7 +220,7 @@ a: 3 of 4 hosts taken
     fn colours_paint_runs_and_change_no_character() {
         let view = cluster(&[(0, 20, 2)], &[], &[]);
         let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
-        let coloured = draw(&[view.clone()], Time::EPOCH, window, Canvas { colours: true, ..PLAIN });
+        let coloured = draw(std::slice::from_ref(&view), Time::EPOCH, window, Canvas { colours: true, ..PLAIN });
         let mut stripped = coloured;
         for code in ["\x1b[34m", "\x1b[35m", "\x1b[33m", "\x1b[2m", "\x1b[0m"] {
             stripped = stripped.replace(code, "");

@@ -1,0 +1,7 @@
+//! Stories about the server: its journal under crashes and full disks, and whole servers over real links.
+
+mod crash;
+mod disk;
+mod golden;
+mod journal;
+mod story;
