@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rms_core::event::{Call, Select, Submission};
 use rms_core::effect::{JobChange, ViewAnswer};
+use rms_core::event::{Call, Select, Submission};
 use rms_model::{JobId, JobRecord, Outcome};
 use rms_wire::HistoryQuery;
 use tokio::runtime::{Builder, Runtime};

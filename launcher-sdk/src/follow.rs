@@ -199,7 +199,8 @@ impl Following {
             let event = match received {
                 Ok(Some(Followed::Chunk(chunk))) => self.place.take(chunk),
                 Ok(Some(Followed::Change(change))) => {
-                    let change = JobChange::try_from(change).map_err(|malformed| CallError::Interrupted(malformed.into()))?;
+                    let change =
+                        JobChange::try_from(change).map_err(|malformed| CallError::Interrupted(malformed.into()))?;
                     self.place.see(change.run);
                     Some(FollowEvent::Change(change))
                 }
