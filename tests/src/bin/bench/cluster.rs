@@ -36,7 +36,7 @@ impl Cluster {
 
     pub fn rms(&self, args: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.rms);
-        command.args(args).env("RMS_DIR", self.dir()).stdin(Stdio::null());
+        command.arg("--dir").arg(self.dir()).args(args).stdin(Stdio::null());
         let output = command.output().context("cannot run rms")?;
         if !output.status.success() {
             let complaint = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -133,7 +133,8 @@ impl Limber {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.rms);
-        command.args(args).env("RMS_DIR", &self.dir).env("NO_COLOR", "1").stdin(Stdio::null()).kill_on_drop(true);
+        command.arg("--dir").arg(&self.dir).args(args);
+        command.env("NO_COLOR", "1").stdin(Stdio::null()).kill_on_drop(true);
         command
     }
 }
