@@ -98,7 +98,12 @@ pub fn live(args: &[String]) -> Result<()> {
             sender.send(&ToServer::Hello((&hello).into())).await?;
             let agent = Agent::new();
             send_report(&mut sender, &agent.full_report()).await?;
-            agents.spawn(serve(agent, sender, receiver, manner));
+            agents.spawn(async move {
+                let ended = serve(agent, sender, receiver, manner).await;
+                // A link that nobody holds is closed.
+                drop(link);
+                ended
+            });
         }
         print!("r");
         std::io::Write::flush(&mut std::io::stdout())?;
