@@ -26,6 +26,7 @@ pub struct Ended {
 pub struct Broken {
     pub violation: Violation,
     pub trace: String,
+    pub whole_trace: Vec<String>,
 }
 
 impl fmt::Display for Broken {
@@ -53,7 +54,10 @@ pub fn small(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Brok
             n_facts: world.facts().len(),
             n_jobs: world.checks.acknowledged.len(),
         }),
-        Err(violation) => Err(Box::new(Broken { violation, trace: world.trace() })),
+        Err(violation) => {
+            let whole_trace = world.whole_trace().to_vec();
+            Err(Box::new(Broken { violation, trace: world.trace(), whole_trace }))
+        }
     }
 }
 

@@ -600,6 +600,11 @@ impl World {
         self.trace.hash()
     }
 
+    /// Everything that happened, line by line.
+    pub fn whole_trace(&self) -> &[String] {
+        self.trace.lines()
+    }
+
     /// The last things that happened.
     pub fn trace(&self) -> String {
         self.trace.to_string()
