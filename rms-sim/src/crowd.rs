@@ -60,7 +60,9 @@ impl Crowd {
             _ => spanning(&[("a", self.dice.number(1, self.n_hosts)), ("b", 1)], wall),
         };
         let runs = secs(&mut self.dice, 0, 100);
-        let mut job = job.runs(runs).starts_after(secs(&mut self.dice, 0, 2));
+        // Some programs come from a slow file system.
+        let slowest_start = if self.dice.chance(10) { 60 } else { 2 };
+        let mut job = job.runs(runs).starts_after(secs(&mut self.dice, 0, slowest_start));
         let codes = [0, 0, 0, 1, 7];
         job = job.exits(*self.dice.pick(&codes).expect("there are five"));
         if self.dice.chance(10) {
