@@ -65,7 +65,7 @@ fn settings(dice: &mut Dice) -> Settings {
     Settings {
         fair_start: dice.span(Span::ZERO, Span::from_secs(5)),
         resched_timer: if dice.chance(50) { Span::ZERO } else { Span::from_secs(1) },
-        node_lost_after: dice.span(Span::from_secs(5), Span::from_secs(60)),
+        node_lost_after: dice.span(Span::from_secs(1), Span::from_secs(30)),
         lost_policy: if dice.chance(50) {
             rms_model::settings::LostPolicy::Fail
         } else {
