@@ -1,1 +1,7 @@
-fn main() {}
+//! The command `rms`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rms_cli::main(std::env::args_os())
+}

@@ -50,10 +50,8 @@ impl Rms {
         let submitted = |(_, entry): &(&JobId, &Job)| matches!(entry.phase, Phase::Submitted { .. });
         let rest = self.state.jobs().iter().filter(submitted).map(|(job, _)| *job);
         let order: Vec<JobId> = holding.chain(self.state.queue()).chain(rest).collect();
-        let depth = plan.placements.len();
         let outcomes: std::collections::BTreeMap<JobId, usize> =
             plan.placements.iter().enumerate().map(|(idx, placement)| (placement.job, idx)).collect();
-        debug_assert_eq!(outcomes.len(), depth);
         let line = |job: &JobId| self.line(&plan, outcomes.get(job).copied(), *job);
         Answer::Queue { now, jobs: order.iter().map(line).collect() }
     }
@@ -145,9 +143,8 @@ impl Rms {
     fn node_line(&self, node: &Node) -> NodeLine {
         let is_ghost = |job: &JobId| self.state.jobs()[job].state() == JobState::Ghost;
         let is_held = !node.holders.is_empty();
-        let (link_since, is_connected) = match node.link {
-            NodeLink::Connected { since } => (since, true),
-            NodeLink::Away { since } | NodeLink::Lost { since } => (since, false),
+        let link_since = match node.link {
+            NodeLink::Connected { since } | NodeLink::Away { since } | NodeLink::Lost { since } => since,
         };
         let (state, reason, since) = match (&node.admin, node.link) {
             (NodeAdmin::Down { reason, by: _, since }, _) => (NodeState::Down, Some(reason.clone()), *since),
@@ -168,7 +165,6 @@ impl Rms {
                 None => (NodeState::Idle, None, link_since),
             },
         };
-        debug_assert_eq!(is_connected, node.is_connected());
         NodeLine {
             name: node.name.clone(),
             cluster: self.state.clusters()[&node.cluster].clone(),

@@ -30,5 +30,5 @@ pub use fact::Fact;
 pub use plan::plan;
 pub use refusal::Refusal;
 pub use rms::{Config, Rms};
-pub use state::State;
+pub use state::{Misfit, State};
 pub use step::{Journal, Step, Uncommitted};

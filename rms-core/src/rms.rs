@@ -10,7 +10,7 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::fact::Fact;
 use crate::plan::{self, Placed, Plan, Scope};
-use crate::state::State;
+use crate::state::{Misfit, State};
 use crate::step::Step;
 
 /// What the core is started with.
@@ -59,7 +59,14 @@ impl Rms {
     }
 
     /// The server as it was when its last fact was journaled.
-    pub fn restore(config: Config, snapshot: Option<State>, facts: impl IntoIterator<Item = Fact>) -> Rms {
+    ///
+    /// # Errors
+    /// The facts do not follow from each other: the journal is damaged.
+    pub fn restore(
+        config: Config,
+        snapshot: Option<State>,
+        facts: impl IntoIterator<Item = Fact>,
+    ) -> Result<Rms, Misfit> {
         let mut rms = match snapshot {
             Some(mut state) => {
                 state.rebuild_index();
@@ -68,9 +75,9 @@ impl Rms {
             None => Rms::new(config),
         };
         for fact in facts {
-            rms.state.apply(&fact);
+            rms.state.apply(&fact)?;
         }
-        rms
+        Ok(rms)
     }
 
     fn with_state(config: Config, state: State) -> Rms {
@@ -152,7 +159,7 @@ impl Rms {
 
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
-        self.state.apply_noting(&fact, &mut self.bumped);
+        self.state.apply_noting(&fact, &mut self.bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         step.record(fact);
     }

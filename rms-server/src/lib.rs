@@ -1,1 +1,23 @@
+//! The server around the core: real time, sockets and disk. What it decides, `rms-core` decides.
+//!
+//! Events enter by the [`inbox`], the [`driver`] alone runs the core and commits to the [`journal`], and the
+//! router leaves effects in bounded outboxes, from which each link's session takes them.
 
+mod authority;
+pub mod clock;
+pub mod config;
+pub mod dir;
+pub mod driver;
+mod error;
+pub mod history;
+pub mod inbox;
+pub mod init;
+pub mod journal;
+mod listener;
+pub mod outbox;
+pub mod registry;
+mod router;
+pub mod run;
+mod session;
+mod shared;
+mod trace;

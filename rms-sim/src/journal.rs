@@ -55,7 +55,7 @@ impl Journal for ModelJournal {
             return Err(DiskFull);
         }
         for fact in facts {
-            self.shadow.apply(fact);
+            self.shadow.apply(fact).expect("the core records what fits");
         }
         self.facts.extend_from_slice(facts);
         Ok(())

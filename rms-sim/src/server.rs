@@ -45,7 +45,7 @@ impl ModelServer {
 
     pub(crate) fn restore(config: Config, now: Time, journal: &ModelJournal) -> ModelServer {
         let (snapshot, facts) = journal.contents();
-        let mut rms = Rms::restore(config, snapshot, facts.iter().cloned());
+        let mut rms = Rms::restore(config, snapshot, facts.iter().cloned()).expect("the facts are of one journal");
         let pending = rms.boot(now);
         ModelServer { rms, pending, inbox: Vec::new(), is_stuck: false }
     }

@@ -326,10 +326,11 @@ impl World {
     /// `restore(journal) == state`, from the snapshot on and from the beginning.
     pub(crate) fn check_restore(&self) -> Result<(), Violation> {
         let (snapshot, later) = self.journal.contents();
-        let restored = rms_core::Rms::restore(self.config.clone(), snapshot, later.iter().cloned());
+        let restored = rms_core::Rms::restore(self.config.clone(), snapshot, later.iter().cloned())
+            .expect("the facts are of one journal");
         check::restored_is_equal(restored.state(), self.journal.shadow(), "restored from the snapshot")?;
         let facts = self.journal.facts().iter().cloned();
-        let restored = rms_core::Rms::restore(self.config.clone(), None, facts);
+        let restored = rms_core::Rms::restore(self.config.clone(), None, facts).expect("the facts are of one journal");
         check::restored_is_equal(restored.state(), self.journal.shadow(), "restored from all facts")?;
         check::acknowledged_jobs_are_kept(&self.checks.acknowledged, self.journal.facts())
     }

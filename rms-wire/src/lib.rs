@@ -1,1 +1,43 @@
+//! What travels between the programs of Limber, and the links that carry it: messages, framing, TLS, QUIC.
+//!
+//! Wire types are apart from the domain's: a [`Message`] is what a frame holds, [`convert`] parses it into
+//! the types of `rms-model` and `rms-core`, and what does not parse closes the link. [`codec`] is the only
+//! place that encodes or decodes. [`tls`] says who speaks, [`link`] carries frames over QUIC.
 
+pub mod answer;
+pub mod call;
+pub mod codec;
+pub mod convert;
+pub mod follow;
+pub mod hello;
+pub mod join;
+pub mod link;
+pub mod message;
+pub mod peer;
+pub mod refused;
+pub mod reply;
+pub mod request;
+pub mod tls;
+pub mod to_agent;
+pub mod to_server;
+pub mod token;
+pub mod vocabulary;
+
+pub use answer::ClientAnswer;
+pub use call::ClientCall;
+pub use convert::Malformed;
+pub use follow::{Chunk, FollowOrder, Followed, Input, Offset, Spooled, Stream};
+pub use hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
+pub use join::{JoinError, Joined, join};
+pub use link::{
+    Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve, Tuning,
+};
+pub use message::{Kind, Message};
+pub use peer::{PeerExec, PeerOpen, PmiDown, PmiUp};
+pub use refused::Refused;
+pub use reply::{CallError, Reply};
+pub use request::{ClientRequest, Follow, HistoryQuery, Watch};
+pub use tls::{Authority, Credentials, NewKey, Revoked};
+pub use to_agent::ToAgent;
+pub use to_server::ToServer;
+pub use token::TokenText;

@@ -2,5 +2,6 @@
 
 pub mod apps;
 pub mod conformance;
+pub mod harness;
 #[cfg(test)]
 mod tidy;

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use rms_model::settings::SettingError;
 use rms_model::token::TokenState;
 use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run};
+
+use thiserror::Error;
 
 use super::{AUDIT_KEPT, State};
 use crate::desired::NodeExit;
@@ -11,15 +14,30 @@ use crate::fact::Fact;
 use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, Started};
 use crate::node::Node;
 
+/// A fact that cannot have come from the state it is applied to.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Misfit {
+    #[error("a fact names job {0}, which is not there")]
+    Job(JobId),
+    #[error("a fact names node {0}, which is not there")]
+    Node(NodeId),
+    #[error("a fact needs job {job} {needed}, which it is not")]
+    Phase { job: JobId, needed: &'static str },
+    #[error("a fact changes a setting to what it cannot be")]
+    Setting(#[from] SettingError),
+}
+
 impl State {
-    /// Makes a fact true. Facts were judged when they were recorded; a fact that does not fit here is a bug or a
-    /// journal of another system, and panics with what it was.
-    pub fn apply(&mut self, fact: &Fact) {
-        self.apply_noting(fact, &mut BTreeSet::new());
+    /// Makes a fact true. Facts were judged when they were recorded and are not judged again.
+    ///
+    /// # Errors
+    /// The fact does not fit: the journal is damaged or belongs to another system. The state is of no use then.
+    pub fn apply(&mut self, fact: &Fact) -> Result<(), Misfit> {
+        self.apply_noting(fact, &mut BTreeSet::new())
     }
 
     /// As [`State::apply`]; `bumped` gains the nodes whose desired state has changed.
-    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut BTreeSet<NodeId>) {
+    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());
@@ -43,11 +61,11 @@ impl State {
             Fact::NodeDescribed { node, inventory, address } => self.edit_node(*node, |entry| {
                 entry.inventory = inventory.clone();
                 entry.address = address.clone();
-            }),
-            Fact::NodeAdminChanged { node, admin } => self.edit_node(*node, |entry| entry.admin = admin.clone()),
-            Fact::NodeLinkChanged { node, link } => self.edit_node(*node, |entry| entry.link = *link),
+            })?,
+            Fact::NodeAdminChanged { node, admin } => self.edit_node(*node, |entry| entry.admin = admin.clone())?,
+            Fact::NodeLinkChanged { node, link } => self.edit_node(*node, |entry| entry.link = *link)?,
             Fact::NodeFenced { node, stale } => {
-                self.edit_node(*node, |entry| entry.stale = stale.clone());
+                self.edit_node(*node, |entry| entry.stale = stale.clone())?;
                 self.bump(*node, bumped);
             }
             Fact::NodeGenerationRaised { node, generation } => {
@@ -60,7 +78,7 @@ impl State {
                 }
             }
             Fact::SettingChanged { change } => {
-                self.settings.set(&change.key, &change.new).expect("a recorded setting was accepted once");
+                self.settings.set(&change.key, &change.new)?;
                 if self.audit.len() == AUDIT_KEPT {
                     self.audit.remove(0);
                 }
@@ -81,20 +99,24 @@ impl State {
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
-            }),
+            })?,
             Fact::JobReleased { job, by: _, at: _ } => {
-                self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None });
+                self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None })?;
             }
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
-                self.edit_job(*job, |entry| entry.spec.priority = *priority);
+                self.edit_job(*job, |entry| entry.spec.priority = *priority)?;
             }
             Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
                 entry.requested.get_or_insert(*at);
                 entry.phase = Phase::RequestSent;
-            }),
+            })?,
             Fact::JobsQueued { jobs } => {
                 for job in jobs {
-                    self.edit_job(*job, |entry| entry.phase = Phase::Waiting);
+                    let is_queued = self.jobs.get(job).is_some_and(Job::is_queued);
+                    if !is_queued {
+                        return Err(Misfit::Phase { job: *job, needed: "queued" });
+                    }
+                    self.edit_job(*job, |entry| entry.phase = Phase::Waiting)?;
                 }
             }
             Fact::JobStarted { job, run, at, request, nodes } => {
@@ -109,19 +131,19 @@ impl State {
                         worst_code: 0,
                         usage: Default::default(),
                     });
-                });
+                })?;
                 for node in nodes {
                     self.edit_node(*node, |entry| {
                         entry.holders.insert(*job);
-                    });
+                    })?;
                     self.bump(*node, bumped);
                 }
             }
             Fact::ShareRunning { job, node, since } => {
-                self.started_mut(*job).shares.insert(*node, Share::Running { since: *since });
+                self.started_mut(*job)?.shares.insert(*node, Share::Running { since: *since });
             }
             Fact::ShareEnded { job, node, exit, usage } => {
-                let started = self.started_mut(*job);
+                let started = self.started_mut(*job)?;
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);
                 if let NodeExit::Exited { code } = exit {
@@ -130,7 +152,7 @@ impl State {
                 self.bump(*node, bumped);
             }
             Fact::JobEnding { job, at, outcome, requeue } => {
-                let started = self.started_mut(*job);
+                let started = self.started_mut(*job)?;
                 started.ending = Some(Ending { at: *at, outcome: outcome.clone(), requeue: *requeue });
                 let alive: Vec<NodeId> = started.alive().collect();
                 for node in alive {
@@ -152,9 +174,9 @@ impl State {
                         if let Phase::Started(started) = &entry.phase {
                             entry.phase = Phase::Ghost(ghost(started, &record.outcome));
                         }
-                    });
+                    })?;
                 } else {
-                    self.drop_job(job, bumped);
+                    self.drop_job(job, bumped)?;
                 }
             }
             Fact::GhostExpired { job } => {
@@ -162,11 +184,11 @@ impl State {
                     let kept = ghost.until.since(ghost.done_at).as_millis() * ghost.nodes.len() as i64;
                     self.ghost_host_time = self.ghost_host_time + rms_model::Span::from_millis(kept);
                 }
-                self.drop_job(*job, bumped);
+                self.drop_job(*job, bumped)?;
             }
             Fact::JobRequeued { job, at: _ } => {
-                self.release_nodes(*job, bumped);
-                self.edit_job(*job, |entry| entry.phase = Phase::RequestSent);
+                self.release_nodes(*job, bumped)?;
+                self.edit_job(*job, |entry| entry.phase = Phase::RequestSent)?;
             }
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
@@ -198,20 +220,23 @@ impl State {
                 self.certificates.remove(serial);
             }
         }
+        Ok(())
     }
 
-    fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) {
-        let entry = self.jobs.get_mut(&job).unwrap_or_else(|| panic!("a fact names job {job}, which is not there"));
+    fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
+        let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
         self.index.remove_job(job, entry);
         edit(entry);
         self.index.insert_job(job, entry);
+        Ok(())
     }
 
-    fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) {
-        let entry = self.nodes.get_mut(&node).unwrap_or_else(|| panic!("a fact names node {node}, which is not there"));
+    fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
+        let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
         self.index.remove_node(node, entry);
         edit(entry);
         self.index.insert_node(node, entry);
+        Ok(())
     }
 
     /// The node's desired state has changed.
@@ -223,29 +248,34 @@ impl State {
         }
     }
 
-    fn started_mut(&mut self, job: JobId) -> &mut Started {
+    fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
         match self.jobs.get_mut(&job).map(|entry| &mut entry.phase) {
-            Some(Phase::Started(started)) => started,
-            other => panic!("a fact needs job {job} started, but it is {other:?}"),
+            Some(Phase::Started(started)) => Ok(started),
+            Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) => {
+                Err(Misfit::Phase { job, needed: "started" })
+            }
+            None => Err(Misfit::Job(job)),
         }
     }
 
-    fn release_nodes(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) {
+    fn release_nodes(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
         let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
         for node in nodes {
             if self.nodes.contains_key(&node) {
                 self.edit_node(node, |entry| {
                     entry.holders.remove(&job);
-                });
+                })?;
                 self.bump(node, bumped);
             }
         }
+        Ok(())
     }
 
-    fn drop_job(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) {
-        self.release_nodes(job, bumped);
+    fn drop_job(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+        self.release_nodes(job, bumped)?;
         if let Some(entry) = self.jobs.remove(&job) {
             self.index.remove_job(job, &entry);
         }
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@ use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, JobId, NodeId, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
 
+pub use apply::Misfit;
 pub use check::Violation;
 pub use index::QueueKey;
 

@@ -14,7 +14,7 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
     let Some(last) = with.placements.last() else { return Ok(()) };
     let mut fewer = state.clone();
     let record = state.jobs()[&last.job].record(last.job, now, Outcome::Completed, Vec::new());
-    fewer.apply(&Fact::JobDone { record: Box::new(record), ghost_until: now });
+    fewer.apply(&Fact::JobDone { record: Box::new(record), ghost_until: now }).expect("the job is there");
     let without = plan(&fewer, now, Scope::Views);
     for (one, other) in with.placements.iter().zip(&without.placements) {
         let n_before = with.placements.len() - 1;

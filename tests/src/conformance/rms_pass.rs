@@ -68,11 +68,12 @@ type Cops = BTreeMap<u16, Vec<(i64, i64)>>;
 pub fn check(line: &str) -> Result<(), String> {
     let vector: Vector = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let now = Time::from_secs(vector.now);
-    let mut rms = Rms::restore(Config::default(), None, facts(&vector));
+    let mut rms = Rms::restore(Config::default(), None, facts(&vector)).map_err(|misfit| misfit.to_string())?;
     rms.state().check().map_err(|violation| violation.to_string())?;
 
     // The tick first moves ghosts on (R2), so the plan is read from a system that has ticked without a pass.
-    let before = Rms::restore(Config::default(), None, facts(&vector).into_iter().chain(expired(&vector)));
+    let before = Rms::restore(Config::default(), None, facts(&vector).into_iter().chain(expired(&vector)))
+        .map_err(|misfit| misfit.to_string())?;
     let plan = plan::plan(before.state(), now, Scope::Views);
     let step = rms.handle(now, Event::Tick);
     drop_step(step);

@@ -1,0 +1,3 @@
+//! The remote shell of `mpirun` inside a job.
+
+fn main() {}

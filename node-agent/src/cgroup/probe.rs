@@ -1,0 +1,249 @@
+//! Finds out which cgroups this process may make, and makes the one that all others live in.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::{Cgroup, Kind};
+use crate::topology::cpulist::{self, CpuSet};
+
+/// What the configuration wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// v2 if it can be used, else v1, else none.
+    #[default]
+    Auto,
+    V1,
+    V2,
+    None,
+}
+
+/// Why a text is no choice of cgroups.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' is no kind of cgroup: write auto, v1, v2 or none")]
+pub struct WantedError(String);
+
+impl FromStr for Wanted {
+    type Err = WantedError;
+
+    fn from_str(text: &str) -> Result<Wanted, WantedError> {
+        match text {
+            "auto" => Ok(Wanted::Auto),
+            "v1" => Ok(Wanted::V1),
+            "v2" => Ok(Wanted::V2),
+            "none" => Ok(Wanted::None),
+            other => Err(WantedError(other.to_owned())),
+        }
+    }
+}
+
+/// Why the wanted cgroups cannot be had.
+#[derive(Debug, Error)]
+pub enum ProbeError {
+    #[error("this machine has no {0} mounted; set cgroup = \"auto\"")]
+    NotMounted(&'static str),
+    #[error("cannot make the cgroup {path}; run as root, have it delegated, or set cgroup = \"none\"")]
+    Make { path: PathBuf, source: io::Error },
+}
+
+/// The cgroup that holds the cgroups of all supervisors of one agent.
+#[derive(Clone, Debug)]
+pub struct Parent {
+    kind: Kind,
+    /// By controller; in v2 the one directory under the name "".
+    dirs: BTreeMap<String, PathBuf>,
+    has_cpuset: bool,
+}
+
+/// v1 controllers that are used where they are mounted; the first two must be.
+const V1_CONTROLLERS: [&str; 4] = ["cpuacct", "memory", "pids", "cpuset"];
+
+/// `name` is the path under the hierarchy's root (v1) or under our own delegated cgroup (v2); `mask` restricts
+/// everything inside to some CPUs.
+///
+/// # Errors
+/// Only where one kind is wanted and cannot be had.
+pub fn probe(wanted: Wanted, name: &str, mask: Option<&CpuSet>) -> Result<Parent, ProbeError> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let none = || Parent { kind: Kind::None, dirs: BTreeMap::new(), has_cpuset: false };
+    match wanted {
+        Wanted::None => Ok(none()),
+        Wanted::V1 => probe_v1(&mounts, name, mask),
+        Wanted::V2 => probe_v2(&mounts, &own, name, mask),
+        Wanted::Auto => {
+            let v2 = probe_v2(&mounts, &own, name, mask);
+            let v2 = v2.ok().filter(Parent::counts_memory);
+            Ok(v2.or_else(|| probe_v1(&mounts, name, mask).ok()).unwrap_or_else(none))
+        }
+    }
+}
+
+fn probe_v1(mounts: &str, name: &str, mask: Option<&CpuSet>) -> Result<Parent, ProbeError> {
+    let mut dirs = BTreeMap::new();
+    for controller in V1_CONTROLLERS {
+        let is_needed = controller == "cpuacct" || controller == "memory";
+        let is_wanted = controller != "cpuset" || mask.is_some();
+        let Some(mount) = find_mount(mounts, "cgroup", Some(controller)).filter(|_| is_wanted) else {
+            if is_needed {
+                return Err(ProbeError::NotMounted("cgroup v1 with cpuacct and memory"));
+            }
+            continue;
+        };
+        let path = mount.join(name);
+        match make(&path, (controller == "cpuset").then_some(mount.as_path())) {
+            Ok(()) => drop(dirs.insert(controller.to_owned(), path)),
+            Err(source) if is_needed => return Err(ProbeError::Make { path, source }),
+            // The others only make things better.
+            Err(_) => {}
+        }
+    }
+    let has_cpuset = match (dirs.get("cpuset"), mask) {
+        (Some(dir), Some(mask)) => {
+            let set = fs::write(dir.join("cpuset.cpus"), cpulist::print(mask))
+                .and_then(|()| fs::write(dir.join("cgroup.clone_children"), "1"));
+            set.is_ok()
+        }
+        (Some(_), None) | (None, Some(_) | None) => false,
+    };
+    if !has_cpuset {
+        dirs.remove("cpuset");
+    }
+    Ok(Parent { kind: Kind::V1, dirs, has_cpuset })
+}
+
+/// Makes `path`. In a cpuset hierarchy each level needs CPUs and memory nodes before anybody can enter.
+fn make(path: &Path, cpuset_root: Option<&Path>) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    let Some(root) = cpuset_root else { return Ok(()) };
+    let below = path.strip_prefix(root).unwrap_or(Path::new(""));
+    let mut level = root.to_owned();
+    for part in below {
+        let parent = level.clone();
+        level.push(part);
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let is_empty = fs::read_to_string(level.join(file))?.trim().is_empty();
+            if is_empty {
+                fs::write(level.join(file), fs::read_to_string(parent.join(file))?.trim())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn probe_v2(mounts: &str, own: &str, name: &str, mask: Option<&CpuSet>) -> Result<Parent, ProbeError> {
+    let mount = find_mount(mounts, "cgroup2", None).ok_or(ProbeError::NotMounted("cgroup v2"))?;
+    let own_path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
+    let base = mount.join(own_path);
+    let path = base.join(name);
+    fs::create_dir_all(&path).map_err(|source| ProbeError::Make { path: path.clone(), source })?;
+    if !own_path.is_empty() {
+        // A cgroup that holds processes may not pass controllers on, so the agent goes one level down.
+        let agent = base.join("limber-agent");
+        let _without_controllers = fs::create_dir_all(&agent).and_then(|()| fs::write(agent.join("cgroup.procs"), "0"));
+    }
+    let mut level = base.clone();
+    enable_controllers(&level);
+    for part in Path::new(name) {
+        level.push(part);
+        enable_controllers(&level);
+    }
+    let has_cpuset = mask.is_some_and(|mask| fs::write(path.join("cpuset.cpus"), cpulist::print(mask)).is_ok());
+    Ok(Parent { kind: Kind::V2, dirs: BTreeMap::from([(String::new(), path)]), has_cpuset })
+}
+
+fn enable_controllers(dir: &Path) {
+    for controller in ["memory", "pids", "cpuset"] {
+        // What is not delegated stays away; the CPU is counted in any case.
+        let _not_delegated = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+}
+
+/// Where a hierarchy is mounted: `device path type options …`.
+fn find_mount(mounts: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (path, found, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let has_option = option.is_none_or(|wanted| options.split(',').any(|option| option == wanted));
+        (found == kind && has_option).then(|| PathBuf::from(path))
+    })
+}
+
+impl Parent {
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Does a cpuset keep everything inside on the masked CPUs?
+    pub fn has_cpuset(&self) -> bool {
+        self.has_cpuset
+    }
+
+    fn counts_memory(&self) -> bool {
+        let dir = self.dirs.get("");
+        dir.and_then(|dir| fs::read_to_string(dir.join("cgroup.subtree_control")).ok())
+            .is_some_and(|controllers| controllers.split_whitespace().any(|name| name == "memory"))
+    }
+
+    /// # Errors
+    /// The kernel refuses.
+    pub fn make(&self, name: &str) -> io::Result<Cgroup> {
+        let cgroup = self.at(name);
+        cgroup.dirs.iter().try_for_each(fs::create_dir_all)?;
+        Ok(cgroup)
+    }
+
+    /// The names of all that are there.
+    pub fn names(&self) -> Vec<String> {
+        let Some(dir) = self.dirs.values().next() else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+        let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        entries.filter_map(Result::ok).filter(is_dir).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// The cgroup of this name, which may not be there.
+    pub fn at(&self, name: &str) -> Cgroup {
+        let dir = |controller: &str| self.dirs.get(controller).map(|dir| dir.join(name));
+        let (cpuacct, memory, pids) = match self.kind {
+            Kind::V1 => (dir("cpuacct"), dir("memory"), dir("pids")),
+            Kind::V2 => (dir(""), dir(""), dir("")),
+            Kind::None => (None, None, None),
+        };
+        Cgroup { kind: self.kind, dirs: self.dirs.values().map(|dir| dir.join(name)).collect(), cpuacct, memory, pids }
+    }
+
+    /// Removes the parent itself; whoever still lives inside keeps it.
+    pub fn remove(&self) {
+        for dir in self.dirs.values() {
+            let _still_used = fs::remove_dir(dir);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+        cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n\
+        cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n\
+        cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+
+    #[test]
+    fn hierarchies_are_found_by_type_and_controller() {
+        let find = |kind, option| find_mount(MOUNTS, kind, option).map(|path| path.display().to_string());
+        assert_eq!(find("cgroup", Some("cpuacct")).as_deref(), Some("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(find("cgroup2", None).as_deref(), Some("/sys/fs/cgroup/unified"));
+        assert_eq!(find("cgroup", Some("pids")), None);
+    }
+
+    #[test]
+    fn without_hierarchies_one_kind_is_refused_and_auto_does_without() {
+        assert!(matches!(probe_v1("", "x", None), Err(ProbeError::NotMounted(_))));
+        assert!(matches!(probe_v2("", "", "x", None), Err(ProbeError::NotMounted(_))));
+    }
+}

@@ -1,0 +1,134 @@
+//! The process that forks supervisors: small and single-threaded, which the agent is not.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Cgroup;
+use crate::frame::{self, Decoder, Frame};
+use crate::spool;
+use crate::supervisor::{self, Seat, seat_socket};
+use crate::sys::{self, SingleThreaded};
+
+/// Orders one supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeatOrder {
+    pub name: String,
+    pub cgroup: Cgroup,
+    pub seats_dir: PathBuf,
+    pub jobs_dir: PathBuf,
+}
+
+/// The answer: its socket can be connected to from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeatMade {
+    pub name: String,
+    /// The process id, or why there is none.
+    pub made: Result<i32, String>,
+}
+
+/// Starts the spawner and returns the way to it. It ends when that is closed, and takes idle supervisors along.
+///
+/// It is executed anew rather than forked off, so that an agent with threads can replace one that was killed.
+///
+/// # Errors
+/// No more processes.
+pub fn start(program: &Path) -> io::Result<(UnixStream, Child)> {
+    let (agent_end, spawner_end) = UnixStream::pair()?;
+    let mut command = Command::new(program);
+    command.arg(SUBCOMMAND).stdin(OwnedFd::from(spawner_end)).stdout(Stdio::null());
+    let child = command.spawn()?;
+    Ok((agent_end, child))
+}
+
+/// How the program is called to be the spawner.
+pub const SUBCOMMAND: &str = "spawner";
+
+/// The spawner's whole life; standard input is the way to the agent.
+///
+/// # Errors
+/// It has no such input, or has threads.
+pub fn main() -> io::Result<()> {
+    let single = SingleThreaded::check()?;
+    let orders = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let null = OpenOptions::new().read(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    drop(null);
+    serve(orders, single)
+}
+
+fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
+    let _only_cosmetic = prctl::set_name(c"rms-spawner");
+    sys::reset_signals();
+    // The agent is told to stop by these; the spawner ends when the agent has ended.
+    let mut mask = nix::sys::signal::SigSet::empty();
+    mask.add(Signal::SIGINT);
+    mask.add(Signal::SIGTERM);
+    mask.add(Signal::SIGHUP);
+    mask.thread_block()?;
+    sys::ignore_children();
+    let mut decoder = Decoder::default();
+    let mut piece = [0; 4096];
+    loop {
+        let n = match orders.read(&mut piece) {
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if n == 0 {
+            return Ok(());
+        }
+        decoder.push(&piece[..n]);
+        while let Some(frame) = decoder.next::<SeatOrder>().map_err(io::Error::other)? {
+            let Frame::Message(order) = frame else { continue };
+            let name = order.name.clone();
+            match make(order, &single) {
+                Ok(Made::Parent(pid)) => orders.write_all(&frame::message(&SeatMade { name, made: Ok(pid) }))?,
+                Ok(Made::Child(seat)) => {
+                    drop(orders);
+                    return become_supervisor(seat, single);
+                }
+                Err(error) => {
+                    orders.write_all(&frame::message(&SeatMade { name, made: Err(error.to_string()) }))?;
+                }
+            }
+        }
+    }
+}
+
+enum Made {
+    Parent(i32),
+    Child(Seat),
+}
+
+fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Made> {
+    let SeatOrder { name, cgroup, seats_dir, jobs_dir } = order;
+    // Bound before the fork, so that the agent may connect at once.
+    let listener = spool::bind_socket(&seat_socket(&seats_dir, &name))?;
+    match single.fork()? {
+        ForkResult::Parent { child } => Ok(Made::Parent(child.as_raw())),
+        ForkResult::Child => {
+            // While it has no job it ends with the spawner, which ends with the agent.
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            Ok(Made::Child(Seat { name, seats_dir, jobs_dir, cgroup, listener }))
+        }
+    }
+}
+
+/// It may outlive whoever reads the agent's output, so it holds none of that open.
+fn become_supervisor(seat: Seat, single: SingleThreaded) -> io::Result<()> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    drop(null);
+    supervisor::run(seat, single)
+}

@@ -1,0 +1,217 @@
+//! Where an agent keeps what must outlive it: one directory for each execution of a job on this node.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rms_core::desired::JobReport;
+use rms_model::{JobId, Run};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Cgroup;
+use crate::supervisor::order::Order;
+
+/// The directories of one agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spool {
+    dir: PathBuf,
+}
+
+/// What a later agent needs to know of an execution, written before anything is started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub order: Order,
+    /// Of the boot in which it was started: after a reboot nothing of it is left.
+    pub boot: String,
+    /// Of its supervisor.
+    pub cgroup: Cgroup,
+    pub seat: String,
+}
+
+impl Spool {
+    /// Makes the directories under the agent's directory. Users must be able to reach their scripts, host
+    /// files and the agent's socket, so the way there may be walked but not listed.
+    ///
+    /// # Errors
+    /// No permission, no space.
+    pub fn create(agent_dir: &Path) -> io::Result<Spool> {
+        let dir = agent_dir.join("spool");
+        for path in [agent_dir.to_owned(), dir.clone(), dir.join("jobs"), dir.join("seats")] {
+            fs::create_dir_all(&path)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
+        }
+        Ok(Spool { dir })
+    }
+
+    pub fn jobs_dir(&self) -> PathBuf {
+        self.dir.join("jobs")
+    }
+
+    pub fn seats_dir(&self) -> PathBuf {
+        self.dir.join("seats")
+    }
+
+    pub fn entry_dir(&self, job: JobId, run: Run) -> PathBuf {
+        self.jobs_dir().join(entry_name(job, run))
+    }
+
+    /// The executions that are there.
+    ///
+    /// # Errors
+    /// The spool cannot be read.
+    pub fn entries(&self) -> io::Result<Vec<(JobId, Run, PathBuf)>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(self.jobs_dir())? {
+            let entry = entry?;
+            if let Some((job, run)) = entry.file_name().to_str().and_then(parse_entry_name) {
+                entries.push((job, run, entry.path()));
+            }
+        }
+        entries.sort();
+        Ok(entries)
+    }
+}
+
+pub fn entry_name(job: JobId, run: Run) -> String {
+    format!("{job}.{run}")
+}
+
+fn parse_entry_name(name: &str) -> Option<(JobId, Run)> {
+    let (job, run) = name.split_once('.')?;
+    Some((JobId(job.parse().ok()?), Run(run.parse().ok()?)))
+}
+
+/// The first to make the directory is the one that executes; everybody else finds it there.
+///
+/// # Errors
+/// `AlreadyExists` if another supervisor was faster.
+pub fn claim(entry_dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o711).create(entry_dir)
+}
+
+/// Writes a file that is there as a whole or not at all.
+///
+/// # Errors
+/// No space, no permission.
+pub fn write_whole(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let _left_over = fs::remove_file(&draft);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
+    io::Write::write_all(&mut file, contents)?;
+    fs::rename(&draft, path)
+}
+
+/// Makes a file and its name durable.
+///
+/// # Errors
+/// The disk fails.
+pub fn sync(path: &Path) -> io::Result<()> {
+    fs::File::open(path)?.sync_all()?;
+    path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
+}
+
+pub fn write_entry(entry_dir: &Path, entry: &Entry) -> io::Result<()> {
+    write_whole(&entry_dir.join("entry"), &serde_json::to_vec(entry).map_err(io::Error::other)?, 0o600)
+}
+
+pub fn read_entry(entry_dir: &Path) -> io::Result<Entry> {
+    serde_json::from_slice(&fs::read(entry_dir.join("entry"))?).map_err(io::Error::other)
+}
+
+pub fn result_path(entry_dir: &Path) -> PathBuf {
+    entry_dir.join("result")
+}
+
+pub fn write_result(entry_dir: &Path, report: &JobReport) -> io::Result<()> {
+    write_whole(&result_path(entry_dir), &serde_json::to_vec(report).map_err(io::Error::other)?, 0o600)
+}
+
+pub fn read_result(entry_dir: &Path) -> io::Result<JobReport> {
+    serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)
+}
+
+pub fn socket_path(entry_dir: &Path) -> PathBuf {
+    entry_dir.join("control.sock")
+}
+
+/// Marks an entry whose result the server has, but whose streams may still be read.
+pub fn forgotten_path(entry_dir: &Path) -> PathBuf {
+    entry_dir.join("forgotten")
+}
+
+/// The file in which a task's stream is kept for followers.
+pub fn stream_path(entry_dir: &Path, stream: &str, task: u32) -> PathBuf {
+    entry_dir.join(format!("{stream}.{task}"))
+}
+
+/// The file that holds what no other execution can: a new one at each boot.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Binds a socket at a path that may be longer than an address of a Unix socket can hold.
+///
+/// # Errors
+/// As bind(2).
+pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
+    let _left_over = fs::remove_file(path);
+    let (_dir, short) = short_path(path)?;
+    let listener = UnixListener::bind(short)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Connects to a socket at a path of any length.
+///
+/// # Errors
+/// As connect(2).
+pub fn connect_socket(path: &Path) -> io::Result<UnixStream> {
+    let (_dir, short) = short_path(path)?;
+    UnixStream::connect(short)
+}
+
+/// The same file through an open directory; valid as long as that is kept.
+fn short_path(path: &Path) -> io::Result<(Option<fs::File>, PathBuf)> {
+    const MAX_ADDRESS: usize = 107;
+    if path.as_os_str().len() <= MAX_ADDRESS {
+        return Ok((None, path.to_owned()));
+    }
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let dir = fs::File::open(dir)?;
+    let short = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+    Ok((Some(dir), short))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_at_a_long_path_can_be_bound_and_reached() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let deep = dir.path().join("d".repeat(100)).join("e".repeat(100));
+        fs::create_dir_all(&deep).expect("directories");
+        let path = deep.join("control.sock");
+        let listener = bind_socket(&path).expect("bound");
+        connect_socket(&path).expect("connected");
+        drop(listener);
+        assert_eq!(connect_socket(&path).expect_err("nobody listens").kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn entries_are_found_by_their_names_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::create(dir.path()).expect("created");
+        claim(&spool.entry_dir(JobId(7), Run(2))).expect("claimed");
+        fs::create_dir(spool.jobs_dir().join("lost+found")).expect("something else");
+        let found: Vec<_> = spool.entries().expect("readable").into_iter().map(|(job, run, _)| (job, run)).collect();
+        assert_eq!(found, [(JobId(7), Run(2))]);
+        let again = claim(&spool.entry_dir(JobId(7), Run(2))).expect_err("it is taken");
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    }
+}

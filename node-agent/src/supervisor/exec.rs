@@ -1,0 +1,171 @@
+//! Commands that `rms-rsh` runs inside the job on this host, and their streams.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::{Pid, pipe2};
+
+use super::child::Program;
+use super::environment::{self, Variables};
+use super::order::{Order, WINDOW};
+use super::start::StartError;
+use super::user::Account;
+use crate::sys::{End, SingleThreaded};
+
+/// A command that runs, or whose last output is being passed on.
+#[derive(Debug)]
+pub struct Exec {
+    /// Its input; output is the stream after it, errors the one after that.
+    pub stream: u64,
+    pub pid: Pid,
+    pub end: Option<End>,
+    pub input: Feeder,
+    outputs: [Option<Output>; 2],
+}
+
+/// A pipe that a process reads from.
+#[derive(Debug, Default)]
+pub struct Feeder {
+    pipe: Option<File>,
+    /// Bounded by the sender's window.
+    waiting: VecDeque<u8>,
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+struct Output {
+    pipe: File,
+    /// Sent and not yet passed on; no more is read at [`WINDOW`].
+    n_unconfirmed: u64,
+}
+
+impl Exec {
+    /// # Errors
+    /// No more processes or files, or the shell cannot be executed as the owner.
+    pub fn start(
+        order: &Order,
+        account: &Account,
+        variables: &Variables,
+        stream: u64,
+        command: String,
+        single: &SingleThreaded,
+    ) -> Result<Exec, StartError> {
+        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| StartError::Child(super::child::ChildError::Fork(error)));
+        let (stdin, input) = pipe()?;
+        let (output, stdout) = pipe()?;
+        let (errors, stderr) = pipe()?;
+        let argv = ["sh".to_owned(), "-c".to_owned(), command].map(super::start::c_string);
+        let program = Program {
+            order,
+            account,
+            argv: argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?,
+            candidates: vec![CString::from(c"/bin/sh")],
+            environment: environment::to_c(variables),
+            stdin: &stdin,
+            stdout: &stdout,
+            stderr: &stderr,
+            inherited: None,
+        };
+        let forked = program.fork(single)?;
+        let pid = forked.pid;
+        forked.executed()?;
+        let outputs = [output, errors].map(|pipe| Some(Output { pipe: unblocked(pipe), n_unconfirmed: 0 }));
+        Ok(Exec { stream, pid, end: None, input: Feeder::new(input), outputs })
+    }
+
+    /// Pipes that may be read from now on: position and descriptor.
+    pub fn readable(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        let open = self.outputs.iter().enumerate().filter_map(|(idx, output)| Some((idx, output.as_ref()?)));
+        open.filter(|(_, output)| output.n_unconfirmed < WINDOW).map(|(idx, output)| (idx, output.pipe.as_fd()))
+    }
+
+    /// Reads a piece; the stream it belongs to, or nothing if there is none now. An empty piece is the end.
+    pub fn read(&mut self, idx: usize) -> Option<(u64, Vec<u8>)> {
+        let stream = self.stream + 1 + idx as u64;
+        let output = self.outputs.get_mut(idx)?.as_mut()?;
+        let mut bytes = vec![0; 32 << 10];
+        match output.pipe.read(&mut bytes) {
+            Ok(n) => {
+                bytes.truncate(n);
+                output.n_unconfirmed += n as u64;
+                if n == 0 {
+                    self.outputs[idx] = None;
+                }
+                Some((stream, bytes))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
+            Err(_) => {
+                self.outputs[idx] = None;
+                Some((stream, Vec::new()))
+            }
+        }
+    }
+
+    /// The agent passed on so much of one of our streams.
+    pub fn confirmed(&mut self, stream: u64, n_bytes: u64) {
+        let idx = stream.wrapping_sub(self.stream + 1) as usize;
+        if let Some(Some(output)) = self.outputs.get_mut(idx) {
+            output.n_unconfirmed = output.n_unconfirmed.saturating_sub(n_bytes);
+        }
+    }
+
+    /// Nobody listens any more: the process will notice when it writes.
+    pub fn abandon(&mut self) {
+        self.outputs = [None, None];
+        self.input = Feeder::default();
+    }
+}
+
+impl Feeder {
+    pub fn new(pipe: OwnedFd) -> Feeder {
+        Feeder { pipe: Some(unblocked(pipe)), waiting: VecDeque::new(), is_complete: false }
+    }
+
+    /// More input; none at all means that this was the last. Returns how much was passed on.
+    pub fn feed(&mut self, bytes: &[u8]) -> u64 {
+        if bytes.is_empty() {
+            self.is_complete = true;
+        } else {
+            self.waiting.extend(bytes);
+        }
+        self.flush()
+    }
+
+    /// The pipe, if something waits for it.
+    pub fn writable(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().filter(|_| !self.waiting.is_empty()).map(AsFd::as_fd)
+    }
+
+    /// Writes what the pipe takes, and returns how much that was. What nobody reads any more counts as taken.
+    pub fn flush(&mut self) -> u64 {
+        let mut n_taken = 0;
+        while let (Some(pipe), false) = (&mut self.pipe, self.waiting.is_empty()) {
+            match pipe.write(self.waiting.as_slices().0) {
+                Ok(n) => {
+                    self.waiting.drain(..n);
+                    n_taken += n as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return n_taken,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_reader_gone) => self.pipe = None,
+            }
+        }
+        if self.pipe.is_none() {
+            n_taken += self.waiting.len() as u64;
+            self.waiting.clear();
+        }
+        if self.is_complete {
+            self.pipe = None;
+        }
+        n_taken
+    }
+}
+
+fn unblocked(pipe: OwnedFd) -> File {
+    let _cannot_fail_on_a_pipe = fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+    File::from(pipe)
+}

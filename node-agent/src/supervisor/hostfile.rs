@@ -1,0 +1,46 @@
+//! Writes a job's host files: the forms that Open MPI and MPICH read.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use super::order::{Order, Place};
+use crate::spool;
+
+/// `name slots=n` as Open MPI reads it.
+pub fn openmpi(order: &Order) -> String {
+    let mut text = heading(order);
+    for (host, slots) in order.hosts.iter().zip(slots(order)) {
+        let _infallible = writeln!(text, "{} slots={slots}", address_name(host, order));
+    }
+    text
+}
+
+/// `name:n` as MPICH's Hydra reads it.
+pub fn mpich(order: &Order) -> String {
+    let mut text = heading(order);
+    for (host, slots) in order.hosts.iter().zip(slots(order)) {
+        let _infallible = writeln!(text, "{}:{slots}", address_name(host, order));
+    }
+    text
+}
+
+/// # Errors
+/// No space, no permission.
+pub fn write(path: &Path, contents: &str) -> io::Result<()> {
+    spool::write_whole(path, contents.as_bytes(), 0o644)
+}
+
+fn heading(order: &Order) -> String {
+    format!("# job {} run {} generation 1\n", order.job, order.run)
+}
+
+/// A host that holds no task still has its CPUs, which a script may use.
+fn slots(order: &Order) -> impl Iterator<Item = u32> {
+    order.hosts.iter().map(|host| if host.n_tasks > 0 { host.n_tasks } else { host.cpus.max(1) })
+}
+
+/// How an MPI library is to name a host.
+pub fn address_name(host: &Place, _order: &Order) -> String {
+    host.name.clone()
+}

@@ -1,0 +1,225 @@
+//! One share of a job under a supervisor: its tasks, how it is ended, what it used.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::unistd::getpid;
+use rms_core::desired::{JobReport, JobStatus, NodeExit};
+use rms_model::{JobId, Run, Span, Time, Usage};
+
+use super::environment::Variables;
+use super::exec::{Exec, Feeder};
+use super::mpi::{Desk, Errand};
+use super::order::Order;
+use super::start::{Started, Task};
+use super::tree;
+use super::user::Account;
+use crate::cgroup::{Baseline, Cgroup};
+use crate::sys::{End, Reaped};
+
+/// A share that was started, or failed to.
+#[derive(Debug)]
+pub struct Job {
+    pub order: Order,
+    pub entry_dir: PathBuf,
+    pub phase: Phase,
+    pub since: Time,
+    pub account: Option<Account>,
+    pub variables: Variables,
+    pub tasks: Vec<Task>,
+    pub input: Feeder,
+    pub desk: Option<Desk>,
+    pub execs: Vec<Exec>,
+    wall_at: Instant,
+    baseline: Baseline,
+    /// Added up from the children reaped, for where no cgroup counts.
+    reaped: Usage,
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub enum Phase {
+    Running,
+    Ending(Ending),
+    Ended {
+        report: JobReport,
+        /// When the result becomes durable, unless the server has it before.
+        sync_at: Instant,
+    },
+}
+
+/// A share whose end is settled but whose processes are not all gone.
+#[derive(Debug)]
+pub struct Ending {
+    exit: NodeExit,
+    /// The next KILL.
+    kill_at: Instant,
+    n_kills: u32,
+}
+
+/// A result that the server has within this time never costs a disk flush. It is in the file before: only a
+/// power failure within this time can lose it.
+const SYNC_AFTER: Duration = Duration::from_millis(200);
+
+impl Job {
+    pub fn new(order: Order, entry_dir: PathBuf, cgroup: &Cgroup) -> Job {
+        // A wall time that no clock can hold never comes.
+        let wall_at = Instant::now().checked_add(order.wall.to_std()).unwrap_or_else(far_away);
+        Job {
+            entry_dir,
+            phase: Phase::Running,
+            since: now(),
+            account: None,
+            variables: Variables::new(),
+            tasks: Vec::new(),
+            input: Feeder::default(),
+            desk: None,
+            execs: Vec::new(),
+            wall_at,
+            baseline: cgroup.baseline(),
+            reaped: Usage::default(),
+            order,
+        }
+    }
+
+    pub fn job(&self) -> JobId {
+        self.order.job
+    }
+
+    pub fn run(&self) -> Run {
+        self.order.run
+    }
+
+    /// Its tasks run.
+    pub fn started(&mut self, started: Started) {
+        if !started.rank_sockets.is_empty() {
+            self.desk = Some(Desk::new(&self.order, started.rank_sockets));
+        }
+        self.account = Some(started.account);
+        self.variables = started.variables;
+        self.tasks = started.tasks;
+        self.input = started.input.map(Feeder::new).unwrap_or_default();
+        self.since = now();
+    }
+
+    pub fn report(&self) -> JobReport {
+        match &self.phase {
+            Phase::Running | Phase::Ending(_) => {
+                JobReport { job: self.job(), run: self.run(), status: JobStatus::Running { since: self.since } }
+            }
+            Phase::Ended { report, .. } => report.clone(),
+        }
+    }
+
+    /// TERM to the whole tree; KILL after `grace`. The first reason counts, the shortest grace too.
+    pub fn end(&mut self, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
+        let kill_at = Instant::now().checked_add(grace.to_std()).unwrap_or_else(far_away);
+        match &mut self.phase {
+            Phase::Running => {
+                self.phase = Phase::Ending(Ending { exit, kill_at, n_kills: 0 });
+                if !grace.is_zero() {
+                    tree::signal_descendants(getpid(), nix::libc::SIGTERM);
+                    tree::signal_descendants(getpid(), nix::libc::SIGCONT);
+                }
+            }
+            Phase::Ending(ending) => ending.kill_at = ending.kill_at.min(kill_at),
+            Phase::Ended { .. } => {}
+        }
+        self.on_time(Instant::now(), cgroup);
+    }
+
+    /// When [`on_time`](Job::on_time) is to be called next.
+    pub fn deadline(&self) -> Instant {
+        match &self.phase {
+            Phase::Running => self.wall_at,
+            Phase::Ending(ending) => ending.kill_at,
+            Phase::Ended { sync_at, .. } => *sync_at,
+        }
+    }
+
+    /// Does what is due by now; the result is not made durable here.
+    pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
+        match &mut self.phase {
+            Phase::Running if now >= self.wall_at => self.end(NodeExit::WallTime, self.order.grace, cgroup),
+            Phase::Ending(ending) if now >= ending.kill_at => {
+                cgroup.forbid_forks(true);
+                tree::signal_descendants(getpid(), nix::libc::SIGKILL);
+                // Whatever was forked during the walk is found by the next one; it mostly need not come,
+                // because the end of the last child wakes us first.
+                ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));
+                ending.n_kills += 1;
+            }
+            Phase::Running | Phase::Ending(_) | Phase::Ended { .. } => {}
+        }
+    }
+
+    /// A child has ended: a task, a command, or an orphan that we inherited.
+    pub fn reaped(&mut self, reaped: Reaped, errands: &mut Vec<Errand>) {
+        self.reaped = self.reaped.and(reaped.usage);
+        if let Some(local) = self.tasks.iter().position(|task| task.pid == reaped.pid && task.end.is_none()) {
+            self.tasks[local].end = Some(reaped.end);
+            if let Some(desk) = &mut self.desk {
+                desk.left(local, reaped.end, errands);
+            }
+        }
+        if let Some(exec) = self.execs.iter_mut().find(|exec| exec.pid == reaped.pid && exec.end.is_none()) {
+            exec.end = Some(reaped.end);
+        }
+    }
+
+    /// The job ends with its last task, whatever else still runs. Hosts without tasks wait for the order.
+    pub fn settle(&mut self, cgroup: &Cgroup) {
+        let is_over = !self.tasks.is_empty() && self.tasks.iter().all(|task| task.end.is_some());
+        if is_over && matches!(self.phase, Phase::Running) {
+            let exit = self.tasks_exit();
+            self.end(exit, Span::ZERO, cgroup);
+        }
+    }
+
+    /// The highest code, unless a signal killed a task: that tells more.
+    fn tasks_exit(&self) -> NodeExit {
+        let mut highest = 0;
+        for task in &self.tasks {
+            match task.end {
+                Some(End::Signaled(signal)) => return NodeExit::Signaled { signal },
+                Some(End::Exited(code)) => highest = highest.max(code),
+                None => {}
+            }
+        }
+        NodeExit::Exited { code: highest }
+    }
+
+    /// No process is left. Returns the report if that is the end of it.
+    pub fn all_gone(&mut self, cgroup: &Cgroup) -> Option<JobReport> {
+        let Phase::Ending(ending) = &self.phase else { return None };
+        cgroup.forbid_forks(false);
+        Some(self.ended(ending.exit.clone(), cgroup))
+    }
+
+    /// It ended, or never started.
+    pub fn ended(&mut self, exit: NodeExit, cgroup: &Cgroup) -> JobReport {
+        let usage = cgroup.usage(self.baseline).unwrap_or(self.reaped);
+        let status = JobStatus::Ended { at: now(), exit, usage };
+        let report = JobReport { job: self.job(), run: self.run(), status };
+        self.phase = Phase::Ended { report: report.clone(), sync_at: Instant::now() + SYNC_AFTER };
+        report
+    }
+
+    /// A signal to every task and what it started in its session's first process group.
+    pub fn signal(&self, signal: i32) {
+        for task in self.tasks.iter().filter(|task| task.end.is_none()) {
+            let _gone_already = crate::sys::kill(-task.pid.as_raw(), signal);
+        }
+    }
+}
+
+/// The wall clock, for reports; deadlines are counted by the steady one.
+pub fn now() -> Time {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn far_away() -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+    Instant::now() + CENTURY
+}

@@ -1,0 +1,153 @@
+//! What an agent and a supervisor tell each other.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rms_core::desired::JobReport;
+use rms_model::{Environment, JobId, Limits, Owner, Run, Span, Stdio, Work};
+use serde::{Deserialize, Serialize};
+
+use crate::pmi::hub::HubFrame;
+
+/// One share of a job, complete: a supervisor asks nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    pub job: JobId,
+    pub run: Run,
+    pub name: String,
+    pub owner: Owner,
+    pub work: Work,
+    pub n_tasks: u32,
+    pub cpus_per_task: u32,
+    pub cwd: String,
+    pub environment: Arc<Environment>,
+    pub umask: u32,
+    pub stdio: Stdio,
+    pub limits: Limits,
+    pub wall: Span,
+    pub grace: Span,
+    pub hosts: Vec<Place>,
+    /// Which of the hosts this is.
+    pub host_idx: u32,
+    /// The CPUs of every process of the job; absent: all.
+    pub mask: Option<BTreeSet<u32>>,
+    /// Where `rms-rsh` reaches the agent.
+    pub agent_socket: PathBuf,
+    /// The remote-shell replacement, if it is installed.
+    pub rsh: Option<PathBuf>,
+    /// Tells this execution on this node from any other process on the machine.
+    pub mark: String,
+}
+
+/// One host of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub name: String,
+    pub cluster: String,
+    pub address: String,
+    pub first_task: u32,
+    pub n_tasks: u32,
+    pub cpus: u32,
+}
+
+impl Order {
+    /// This host.
+    pub fn place(&self) -> Option<&Place> {
+        self.hosts.get(self.host_idx as usize)
+    }
+
+    /// Do the streams of the tasks stay in the spool for a client that follows them?
+    pub fn is_streamed(&self) -> bool {
+        self.stdio.stream && self.stdio.output.is_none()
+    }
+}
+
+/// From the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToSupervisor {
+    Start(Box<Order>),
+    /// TERM, wait, KILL.
+    Stop {
+        grace: Span,
+    },
+    Kill,
+    Signal {
+        signal: i32,
+    },
+    /// The result is known to the server. `keep`: somebody may still read the streams.
+    Forget {
+        keep: bool,
+    },
+    /// Runs one more command inside the job; its streams are numbered from `stream` on.
+    Exec(Box<ExecOrder>),
+    /// Nobody waits for this command any more.
+    ExecAbandon {
+        stream: u64,
+    },
+    /// So many bytes of a stream were passed on.
+    Taken {
+        stream: u64,
+        n_bytes: u64,
+    },
+    /// From another host of the job.
+    Pmi {
+        host_idx: u32,
+        frame: HubFrame,
+    },
+    /// The way to another host has been made (again): what was not answered is to be sent again.
+    PmiLinked {
+        host_idx: u32,
+    },
+}
+
+/// A command to be run inside a job on behalf of `rms-rsh`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecOrder {
+    /// Its input; output is `stream + 1`, errors are `stream + 2`.
+    pub stream: u64,
+    pub command: String,
+}
+
+/// From the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromSupervisor {
+    /// Ready for an order; sent on connecting and after each job.
+    Idle,
+    /// The first word on connecting to one that has a job, and each change after that.
+    Job(JobReport),
+    /// Another supervisor was faster; this one did nothing and is idle.
+    AlreadyThere {
+        job: JobId,
+        run: Run,
+    },
+    ExecStarted {
+        stream: u64,
+    },
+    ExecEnded {
+        stream: u64,
+        code: i32,
+    },
+    ExecFailed {
+        stream: u64,
+        reason: String,
+    },
+    /// So many bytes of an input were written to the process.
+    Taken {
+        stream: u64,
+        n_bytes: u64,
+    },
+    /// For another host of the job.
+    Pmi {
+        host_idx: u32,
+        frame: HubFrame,
+    },
+}
+
+/// The stream that is the standard input of task 0.
+pub const TASK_INPUT: u64 = 0;
+/// Streams of commands are numbered from here on, in steps of [`STREAMS_PER_EXEC`].
+pub const FIRST_EXEC: u64 = 16;
+pub const STREAMS_PER_EXEC: u64 = 4;
+/// A sender has at most so many bytes on the way in each stream.
+pub const WINDOW: u64 = 256 << 10;

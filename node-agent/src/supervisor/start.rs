@@ -1,0 +1,191 @@
+//! Starts the tasks of a job's share: account, files, host files, streams, then one process each.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::Pid;
+use rms_model::Work;
+use thiserror::Error;
+
+use super::child::{ChildError, Program};
+use super::environment::{self, HostFiles, Variables};
+use super::hostfile;
+use super::order::{Order, Place};
+use super::streams::{self, StreamsError};
+use super::user::{Account, AccountError};
+use crate::spool;
+use crate::sys::{End, SingleThreaded};
+
+/// One task that runs, or has ended.
+#[derive(Debug)]
+pub struct Task {
+    pub pid: Pid,
+    pub end: Option<End>,
+}
+
+/// A share whose tasks run.
+#[derive(Debug)]
+pub struct Started {
+    pub account: Account,
+    pub variables: Variables,
+    pub tasks: Vec<Task>,
+    /// The way into task 0's standard input.
+    pub input: Option<OwnedFd>,
+    /// Our ends of the ranks' sockets; none for a script.
+    pub rank_sockets: Vec<OwnedFd>,
+}
+
+/// Why a share did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    #[error("this order does not say which host it is for")]
+    NoPlace,
+    #[error("cannot write {path}: {source}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Streams(#[from] StreamsError),
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    #[error("cannot make a socket for a rank: {0}")]
+    Socket(nix::Error),
+    #[error("a word of the command holds a zero byte")]
+    ZeroByte,
+}
+
+/// # Errors
+/// Nothing of the share was left running; the caller kills what was forked before the failure.
+pub fn start(order: &Order, entry_dir: &Path, single: &SingleThreaded) -> Result<Started, StartError> {
+    let account = Account::resolve(&order.owner.0)?;
+    let place = order.place().ok_or(StartError::NoPlace)?;
+    let (openmpi, mpich) = (entry_dir.join("hosts.openmpi"), entry_dir.join("hosts.mpich"));
+    for (path, contents) in [(&openmpi, hostfile::openmpi(order)), (&mpich, hostfile::mpich(order))] {
+        hostfile::write(path, &contents).map_err(|source| StartError::Write { path: path.clone(), source })?;
+    }
+    let files = HostFiles { openmpi: &openmpi, mpich: &mpich };
+    let variables = environment::of_job(order, &account, &files);
+    let starter = Starter { order, place, account: &account, variables: &variables, entry_dir, single };
+    let (tasks, input, rank_sockets) = match &order.work {
+        Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
+        // The other hosts of a script wait for what the script starts on them.
+        Work::Script { .. } => {
+            starter.check_cwd()?;
+            (Vec::new(), None, Vec::new())
+        }
+        Work::Tasks { argv } => starter.tasks(argv)?,
+    };
+    Ok(Started { account, variables, tasks, input, rank_sockets })
+}
+
+struct Starter<'a> {
+    order: &'a Order,
+    place: &'a Place,
+    account: &'a Account,
+    variables: &'a Variables,
+    entry_dir: &'a Path,
+    single: &'a SingleThreaded,
+}
+
+type Tasks = (Vec<Task>, Option<OwnedFd>, Vec<OwnedFd>);
+
+impl Starter<'_> {
+    fn check_cwd(&self) -> Result<(), StartError> {
+        streams::open(self.order, self.account, self.entry_dir, 0, 0)?;
+        Ok(())
+    }
+
+    fn script(&self, script: &str, args: &[String]) -> Result<Tasks, StartError> {
+        let path = self.entry_dir.join("script");
+        let owned = spool::write_whole(&path, script.as_bytes(), 0o500)
+            .and_then(|()| chown(&path, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())));
+        owned.map_err(|source| StartError::Write { path: path.clone(), source })?;
+        let all = streams::open(self.order, self.account, self.entry_dir, 0, 1)?;
+        let mut variables = self.variables.clone();
+        environment::of_task(&mut variables, 0, 0);
+        let name = c_string(path.display().to_string())?;
+        let mut argv = vec![name.clone()];
+        for arg in args {
+            argv.push(c_string(arg.clone())?);
+        }
+        let mut tasks = Vec::new();
+        for streams in &all.tasks {
+            let program = Program {
+                order: self.order,
+                account: self.account,
+                argv: argv.clone(),
+                candidates: vec![name.clone()],
+                environment: environment::to_c(&variables),
+                stdin: &streams.stdin,
+                stdout: &streams.stdout,
+                stderr: &streams.stderr,
+                inherited: None,
+            };
+            let forked = program.fork(self.single)?;
+            tasks.push(Task { pid: forked.pid, end: None });
+            forked.executed()?;
+        }
+        Ok((tasks, all.input, Vec::new()))
+    }
+
+    fn tasks(&self, argv: &[String]) -> Result<Tasks, StartError> {
+        let Place { first_task, n_tasks: n_local, .. } = *self.place;
+        let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local)?;
+        let argv = argv.iter().cloned().map(c_string).collect::<Result<Vec<CString>, StartError>>()?;
+        let candidates = candidates(argv.first().ok_or(StartError::ZeroByte)?, self.variables);
+        let mut variables = self.variables.clone();
+        let mut tasks = Vec::with_capacity(all.tasks.len());
+        let mut rank_sockets = Vec::with_capacity(all.tasks.len());
+        let mut forked = Vec::with_capacity(all.tasks.len());
+        for (local, streams) in (0_u32..).zip(&all.tasks) {
+            let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
+                .map_err(StartError::Socket)?;
+            let rank = first_task + local;
+            environment::of_task(&mut variables, rank, local);
+            let pmi_fd = std::os::fd::AsRawFd::as_raw_fd(&theirs);
+            environment::of_rank(&mut variables, pmi_fd, rank, local, n_local, self.order.n_tasks);
+            let program = Program {
+                order: self.order,
+                account: self.account,
+                argv: argv.clone(),
+                candidates: candidates.clone(),
+                environment: environment::to_c(&variables),
+                stdin: &streams.stdin,
+                stdout: &streams.stdout,
+                stderr: &streams.stderr,
+                inherited: Some(&theirs),
+            };
+            let child = program.fork(self.single)?;
+            tasks.push(Task { pid: child.pid, end: None });
+            rank_sockets.push(ours);
+            forked.push(child);
+        }
+        // Only now, so that the processes start side by side.
+        for child in forked {
+            child.executed()?;
+        }
+        Ok((tasks, all.input, rank_sockets))
+    }
+}
+
+/// Where a program of this name may be, in the job's own `PATH`.
+pub fn candidates(name: &CString, variables: &Variables) -> Vec<CString> {
+    let text = name.to_string_lossy();
+    if text.contains('/') {
+        return vec![name.clone()];
+    }
+    let path = variables.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str);
+    path.split(':')
+        // An empty part means the working directory.
+        .map(|dir| if dir.is_empty() { "." } else { dir })
+        .filter_map(|dir| CString::new(format!("{dir}/{text}")).ok())
+        .collect()
+}
+
+pub fn c_string(text: String) -> Result<CString, StartError> {
+    CString::new(text).map_err(|_| StartError::ZeroByte)
+}

@@ -1,0 +1,189 @@
+//! Opens the standard streams of a job's tasks, with the owner's permissions and nobody else's.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::pipe2;
+use thiserror::Error;
+
+use super::order::Order;
+use super::pattern::{Names, fill};
+use super::user::{Account, Acting};
+use crate::spool;
+
+/// The streams of one task. Tasks that name the same file share one open file.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    pub stdin: Rc<OwnedFd>,
+    pub stdout: Rc<OwnedFd>,
+    pub stderr: Rc<OwnedFd>,
+}
+
+/// The streams of all tasks here.
+#[derive(Debug)]
+pub struct AllStreams {
+    pub tasks: Vec<Streams>,
+    /// The other end of task 0's standard input, where somebody may type.
+    pub input: Option<OwnedFd>,
+}
+
+/// Why the streams cannot be opened.
+#[derive(Debug, Error)]
+pub enum StreamsError {
+    #[error("cannot act as user {user}: {source}")]
+    Act { user: String, source: nix::Error },
+    #[error("cannot open {path} for {what}: {source}")]
+    Open { path: PathBuf, what: &'static str, source: io::Error },
+    #[error("cannot make a pipe: {0}")]
+    Pipe(nix::Error),
+    #[error("the working directory {path} cannot be used here: {source}")]
+    Cwd { path: PathBuf, source: io::Error },
+}
+
+/// Where a script's output goes if nobody says.
+const DEFAULT_OUTPUT: &str = "rms-%j.out";
+
+/// # Errors
+/// A file cannot be opened as the owner; the working directory is not there.
+pub fn open(
+    order: &Order,
+    account: &Account,
+    entry_dir: &Path,
+    first: u32,
+    n: u32,
+) -> Result<AllStreams, StreamsError> {
+    let mut opener = Opener { order, account, files: BTreeMap::new() };
+    let is_input_streamed = order.stdio.stream && order.stdio.input.is_none() && first == 0;
+    let nothing = Rc::new(open_input(Path::new("/dev/null"))?);
+    let mut input = None;
+    let mut tasks = Vec::with_capacity(n as usize);
+    let spooled = if order.is_streamed() { Some(open_spooled(entry_dir, first, n)?) } else { None };
+    let _acting = opener.act()?;
+    opener.check_cwd()?;
+    for task in first..first + n {
+        let stdin = match &order.stdio.input {
+            Some(pattern) => opener.input(pattern, task)?,
+            None if is_input_streamed && task == 0 => {
+                let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(StreamsError::Pipe)?;
+                input = Some(writer);
+                Rc::new(reader)
+            }
+            None => Rc::clone(&nothing),
+        };
+        let (stdout, stderr) = match spooled.as_ref().and_then(|spooled| spooled.get((task - first) as usize)) {
+            Some((out, err)) => (Rc::clone(out), Rc::clone(err)),
+            None => {
+                let out = order.stdio.output.as_deref().unwrap_or(DEFAULT_OUTPUT);
+                let stdout = opener.output(out, task)?;
+                let stderr = match &order.stdio.error {
+                    Some(pattern) => opener.output(pattern, task)?,
+                    None => Rc::clone(&stdout),
+                };
+                (stdout, stderr)
+            }
+        };
+        tasks.push(Streams { stdin, stdout, stderr });
+    }
+    Ok(AllStreams { tasks, input })
+}
+
+struct Opener<'a> {
+    order: &'a Order,
+    account: &'a Account,
+    files: BTreeMap<PathBuf, Rc<OwnedFd>>,
+}
+
+impl Opener<'_> {
+    fn act(&self) -> Result<Acting, StreamsError> {
+        let act = |source| StreamsError::Act { user: self.account.name.clone(), source };
+        self.account.act().map_err(act)
+    }
+
+    fn check_cwd(&self) -> Result<(), StreamsError> {
+        let path = PathBuf::from(&self.order.cwd);
+        let is_dir = std::fs::metadata(&path)
+            .and_then(|found| if found.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) });
+        is_dir.map_err(|source| StreamsError::Cwd { path, source })
+    }
+
+    fn path(&self, pattern: &str, task: u32) -> PathBuf {
+        let order = self.order;
+        let names = Names {
+            job: order.job.0,
+            job_name: &order.name,
+            user: &order.owner.0,
+            node: order.place().map_or("", |place| &place.name),
+            node_idx: order.host_idx,
+            task,
+        };
+        Path::new(&order.cwd).join(fill(pattern, &names))
+    }
+
+    fn output(&mut self, pattern: &str, task: u32) -> Result<Rc<OwnedFd>, StreamsError> {
+        let path = self.path(pattern, task);
+        if let Some(open) = self.files.get(&path) {
+            return Ok(Rc::clone(open));
+        }
+        // Hosts that share a file share what is in it: the first one empties it, all append.
+        let is_own = ["%N", "%n", "%t"].iter().any(|letter| pattern.contains(letter));
+        let empties = !self.order.stdio.append && (is_own || self.order.host_idx == 0);
+        let old = umask(Mode::from_bits_truncate(self.order.umask));
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o666)
+            // A FIFO without a reader must not hold up the supervisor.
+            .custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits())
+            .open(&path);
+        umask(old);
+        let emptied = file.and_then(|file| {
+            let is_file = file.metadata()?.is_file();
+            if empties && is_file {
+                file.set_len(0)?;
+            }
+            block(file)
+        });
+        let open = |source| StreamsError::Open { path: path.clone(), what: "output", source };
+        let file = Rc::new(emptied.map_err(open)?);
+        self.files.insert(path, Rc::clone(&file));
+        Ok(file)
+    }
+
+    fn input(&self, pattern: &str, task: u32) -> Result<Rc<OwnedFd>, StreamsError> {
+        let path = self.path(pattern, task);
+        // Each task reads from the start, so nothing is shared.
+        Ok(Rc::new(open_input(&path)?))
+    }
+}
+
+fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).and_then(block);
+    file.map_err(|source| StreamsError::Open { path: path.to_owned(), what: "input", source })
+}
+
+/// Undoes what kept the open from waiting.
+fn block(file: File) -> io::Result<OwnedFd> {
+    fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
+    Ok(OwnedFd::from(file))
+}
+
+/// Streams that stay in the spool belong to the agent: the job writes through the open file only.
+fn open_spooled(entry_dir: &Path, first: u32, n: u32) -> Result<Vec<(Rc<OwnedFd>, Rc<OwnedFd>)>, StreamsError> {
+    let open = |stream: &str, task: u32| {
+        let path = spool::stream_path(entry_dir, stream, task);
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        file.map(|file| Rc::new(OwnedFd::from(file))).map_err(|source| StreamsError::Open {
+            path,
+            what: "output",
+            source,
+        })
+    };
+    (first..first + n).map(|task| Ok((open("out", task)?, open("err", task)?))).collect()
+}

@@ -1,0 +1,102 @@
+//! Who a job runs as: the owner's ids and groups on this node.
+
+use std::ffi::CString;
+
+use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgrouplist, setegid, seteuid, setgroups, setresgid, setresuid};
+use thiserror::Error;
+
+/// A resolved owner.
+#[derive(Clone, Debug)]
+pub struct Account {
+    pub name: String,
+    pub uid: Uid,
+    pub gid: Gid,
+    pub home: String,
+    pub shell: String,
+    /// Absent where this process cannot change its identity and needs not.
+    groups: Option<Vec<Gid>>,
+}
+
+/// Why nothing can run as the owner here.
+#[derive(Debug, Error)]
+pub enum AccountError {
+    #[error("there is no user '{0}' on this node")]
+    Unknown(String),
+    #[error("the agent runs as user {agent} and cannot run jobs of '{owner}': start it as root, or submit as {agent}")]
+    NotOurs { agent: String, owner: String },
+    #[error("cannot look up user '{owner}'")]
+    Lookup { owner: String, source: nix::Error },
+}
+
+impl Account {
+    /// # Errors
+    /// The owner is unknown here, or somebody else and this process is not root.
+    pub fn resolve(owner: &str) -> Result<Account, AccountError> {
+        let lookup = |source| AccountError::Lookup { owner: owner.to_owned(), source };
+        let user = User::from_name(owner).map_err(lookup)?;
+        let own_uid = geteuid();
+        let is_own = user.as_ref().is_some_and(|user| user.uid == own_uid);
+        if !own_uid.is_root() || is_own {
+            let agent = User::from_uid(own_uid).map_err(lookup)?;
+            // In a container a user may have a number only.
+            let agent_name = agent.as_ref().map_or_else(|| own_uid.to_string(), |agent| agent.name.clone());
+            let is_unnamed = user.is_none() && agent_name == owner;
+            if !is_own && !is_unnamed {
+                return Err(AccountError::NotOurs { agent: agent_name, owner: owner.to_owned() });
+            }
+            let (home, shell) = agent.map_or_else(no_home, |agent| home_and_shell(&agent));
+            return Ok(Account { name: owner.to_owned(), uid: own_uid, gid: getegid(), home, shell, groups: None });
+        }
+        let user = user.ok_or_else(|| AccountError::Unknown(owner.to_owned()))?;
+        let name = CString::new(owner).map_err(|_| AccountError::Unknown(owner.to_owned()))?;
+        let groups = getgrouplist(&name, user.gid).map_err(lookup)?;
+        let (home, shell) = home_and_shell(&user);
+        Ok(Account { name: user.name, uid: user.uid, gid: user.gid, home, shell, groups: Some(groups) })
+    }
+
+    /// Becomes the owner for good; called in a child before it executes.
+    ///
+    /// # Errors
+    /// The kernel refuses, for example because of a limit on the owner's processes.
+    pub fn become_for_good(&self) -> nix::Result<()> {
+        let Some(groups) = &self.groups else { return Ok(()) };
+        setgroups(groups)?;
+        setresgid(self.gid, self.gid, self.gid)?;
+        setresuid(self.uid, self.uid, self.uid)
+    }
+
+    /// Acts as the owner until the guard is dropped, so that opening a file asks for the owner's permissions.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn act(&self) -> nix::Result<Acting> {
+        let Some(groups) = &self.groups else { return Ok(Acting(false)) };
+        let acting = Acting(true);
+        setgroups(groups)?;
+        setegid(self.gid)?;
+        seteuid(self.uid)?;
+        Ok(acting)
+    }
+}
+
+/// While it lives, the process acts as somebody else.
+#[derive(Debug)]
+pub struct Acting(bool);
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        if self.0 {
+            let root = seteuid(Uid::from_raw(0)).and_then(|()| setegid(Gid::from_raw(0))).and_then(|()| setgroups(&[]));
+            // A supervisor that stays somebody else could not end the job; dying is cleaner: the agent sees it.
+            root.expect("the saved user id is 0, so returning to it cannot be refused");
+        }
+    }
+}
+
+fn home_and_shell(user: &User) -> (String, String) {
+    (user.dir.display().to_string(), user.shell.display().to_string())
+}
+
+fn no_home() -> (String, String) {
+    ("/".to_owned(), "/bin/sh".to_owned())
+}

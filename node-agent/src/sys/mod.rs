@@ -1,0 +1,128 @@
+//! The only unsafe code: forking, reaping with usage, signal dispositions.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::wait::WaitStatus;
+use nix::unistd::{ForkResult, Pid};
+use rms_model::{Span, Usage};
+
+/// Proof that this process had one thread when it was checked; whoever holds it starts none.
+#[derive(Debug)]
+pub struct SingleThreaded(());
+
+impl SingleThreaded {
+    /// # Errors
+    /// The process has more than one thread, or `/proc` is not there to tell.
+    pub fn check() -> io::Result<SingleThreaded> {
+        let n_threads = fs::read_dir("/proc/self/task")?.count();
+        if n_threads != 1 {
+            return Err(io::Error::other(format!("the process has {n_threads} threads and cannot fork safely")));
+        }
+        Ok(SingleThreaded(()))
+    }
+
+    /// # Errors
+    /// As fork(2).
+    pub fn fork(&self) -> nix::Result<ForkResult> {
+        // SAFETY: with one thread no lock can be held by a thread that the child lacks, so the child may run
+        // ordinary code (allocate, panic, take locks). `self` proves that there is one thread.
+        unsafe { nix::unistd::fork() }
+    }
+}
+
+/// A child that has ended and what it and its own reaped children used.
+#[derive(Clone, Copy, Debug)]
+pub struct Reaped {
+    pub pid: Pid,
+    pub end: End,
+    pub usage: Usage,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Exited(i32),
+    Signaled(i32),
+}
+
+/// What [`reap`] found.
+#[derive(Clone, Copy, Debug)]
+pub enum Harvest {
+    Reaped(Reaped),
+    /// Children live, none has ended.
+    AllAlive,
+    NoChildren,
+}
+
+/// One child that has ended, without waiting.
+pub fn reap() -> Harvest {
+    loop {
+        let mut status = 0;
+        // SAFETY: an all-zero `rusage` is a valid value of that plain C struct.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live locals of the right types.
+        let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage) };
+        if pid == 0 {
+            return Harvest::AllAlive;
+        }
+        if pid < 0 {
+            match Errno::last() {
+                Errno::EINTR => continue,
+                _no_children => return Harvest::NoChildren,
+            }
+        }
+        let pid = Pid::from_raw(pid);
+        let end = match WaitStatus::from_raw(pid, status) {
+            Ok(WaitStatus::Exited(_, code)) => End::Exited(code),
+            Ok(WaitStatus::Signaled(_, signal, _)) => End::Signaled(signal as i32),
+            // Real-time signals have no name in `Signal`.
+            Err(_) if libc::WIFSIGNALED(status) => End::Signaled(libc::WTERMSIG(status)),
+            // Stops and continues are not asked for.
+            Ok(_) | Err(_) => continue,
+        };
+        let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
+        let cpu = Span::from_millis((micros(usage.ru_utime) + micros(usage.ru_stime)) / 1000);
+        let peak_memory_kib = u64::try_from(usage.ru_maxrss).unwrap_or(0);
+        return Harvest::Reaped(Reaped { pid, end, usage: Usage { cpu, peak_memory_kib } });
+    }
+}
+
+/// Gives every signal its default action and an empty mask, as a program expects to be executed.
+pub fn reset_signals() {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    for signal in Signal::iterator() {
+        let is_fixed = signal == Signal::SIGKILL || signal == Signal::SIGSTOP;
+        if !is_fixed {
+            // SAFETY: the default action runs no code of ours.
+            let _cannot_fail = unsafe { sigaction(signal, &default) };
+        }
+    }
+    let _cannot_fail = SigSet::empty().thread_set_mask();
+}
+
+/// Children are reaped by the kernel; [`reset_signals`] in a child undoes it.
+pub fn ignore_children() {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // SAFETY: ignoring runs no code of ours.
+    let _cannot_fail = unsafe { sigaction(Signal::SIGCHLD, &ignore) };
+}
+
+/// Ends this process at once: no destructors, no exit handlers of the process it was forked from.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// A signal by number, for those that `Signal` has no name for.
+///
+/// # Errors
+/// As kill(2).
+pub fn kill(pid: i32, signal: i32) -> nix::Result<()> {
+    // SAFETY: kill has no memory preconditions.
+    Errno::result(unsafe { libc::kill(pid, signal) }).map(drop)
+}

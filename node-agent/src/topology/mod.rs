@@ -1,0 +1,92 @@
+//! Describes the node: what it tells the server, and which CPUs its jobs may really use.
+
+pub mod cpulist;
+pub mod declared;
+pub mod sysfs;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use nix::sched::{CpuSet as KernelCpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use rms_model::{Inventory, Mebibytes};
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+
+use cpulist::CpuSet;
+use declared::Declared;
+use sysfs::SysfsError;
+
+/// The node as it is described and as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// What the server plans with.
+    pub inventory: Inventory,
+    /// The mask of every job here; `None` where no CPU was taken away.
+    pub mask: Option<CpuSet>,
+}
+
+/// What the configuration says of the node.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    pub cpus: Option<CpuSet>,
+    pub declared: Option<Declared>,
+    pub memory: Option<Mebibytes>,
+    pub speed_milli: Option<u32>,
+    pub features: BTreeSet<String>,
+}
+
+/// # Errors
+/// The machine cannot be read, or none of the wished CPUs exists.
+pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
+    let own = own_cpus();
+    let allowed = match (&wishes.cpus, &own) {
+        (Some(wished), Some(own)) => Some(wished.intersection(own).copied().collect()),
+        (Some(wished), None) => Some(wished.clone()),
+        (None, own) => own.clone(),
+    };
+    let machine = sysfs::read(sys, allowed.as_ref())?;
+    let mask = wishes.cpus.is_some().then(|| machine.cpus.clone());
+    let memory = wishes.memory.unwrap_or_else(machine_memory);
+    let (sockets, numa_nodes, cores, cpus) = match wishes.declared {
+        // CPUs that the machine does not have are accounted, not applied.
+        Some(declared) => (declared.packs, declared.numa_nodes(), declared.cores(), declared.cpus()),
+        None => (machine.sockets, machine.numa_nodes, machine.cores, machine.cpus.len() as u32),
+    };
+    let speed_milli = wishes.speed_milli.unwrap_or(1000);
+    let features = wishes.features.clone();
+    let inventory = Inventory { sockets, numa_nodes, cores, cpus, memory, speed_milli, features };
+    Ok(Topology { inventory, mask })
+}
+
+/// The CPUs that this process may run on; jobs inherit no more.
+fn own_cpus() -> Option<CpuSet> {
+    let kernel = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    Some((0..KernelCpuSet::count()).filter(|cpu| kernel.is_set(*cpu).unwrap_or(false)).map(|cpu| cpu as u32).collect())
+}
+
+fn machine_memory() -> Mebibytes {
+    let ram = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    Mebibytes(System::new_with_specifics(ram).map_or(0, |system| system.total_memory() >> 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_declared_topology_is_accounted_but_not_applied() {
+        let declared = Declared::parse("pack:2 core:24 pu:1").ok();
+        let topology = describe(Path::new("/sys"), &Wishes { declared, ..Wishes::default() }).expect("readable");
+        assert_eq!((topology.inventory.sockets, topology.inventory.cpus), (2, 48));
+        assert_eq!(topology.mask, None);
+        assert!(topology.inventory.memory > Mebibytes(16), "{topology:?}");
+    }
+
+    #[test]
+    fn a_list_of_cpus_becomes_the_mask() {
+        let first = own_cpus().expect("an affinity").first().copied().expect("a CPU");
+        let cpus = Some(CpuSet::from([first, 8000]));
+        let topology = describe(Path::new("/sys"), &Wishes { cpus, ..Wishes::default() }).expect("readable");
+        assert_eq!((topology.inventory.cpus, topology.mask), (1, Some(CpuSet::from([first]))));
+    }
+}

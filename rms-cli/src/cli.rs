@@ -1,0 +1,117 @@
+//! The command line as a whole: parses it, runs its verb, and turns what comes of it into an exit code.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, FormFlags, GONE, Output};
+use crate::place::Places;
+use crate::verb::Verb;
+
+/// Limber runs jobs on clusters whose applications grow and shrink.
+#[derive(Parser, Debug)]
+#[command(name = "rms", version, max_term_width = 110, after_help = AFTER_HELP, arg_required_else_help = true)]
+struct Cli {
+    /// Directory of the cluster or client to use; else $RMS_DIR, the cluster of 'rms up', ~/.config/limber,
+    /// /etc/limber/client
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Output", display_order = 899)]
+    dir: Option<PathBuf>,
+    #[command(flatten)]
+    form: FormFlags,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const AFTER_HELP: &str = "\
+Begin here:
+  rms up                         a cluster of four nodes on this machine
+  rms run -N 2 -n 4 hostname     run a program and see its output
+  rms submit job.sh              submit a script and get its id
+  rms queue                      what waits and runs
+  rms view                       the occupation over time
+  rms down                       stop the cluster
+
+Exit codes: 0 done, 1 failed, 2 wrong usage; 'rms run' and 'rms wait' tell the job's own code.";
+
+/// Runs one command and gives its exit code.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return code(not_parsed(&error, &args)),
+    };
+    let output = Output::new(&cli.form);
+    let context = Context { output, dir: cli.dir, places: Places::look() };
+    let exit = match run(cli.verb, &context) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            if failure.kind != GONE {
+                output.failure(&failure);
+            }
+            failure.exit
+        }
+    };
+    code(exit)
+}
+
+fn code(exit: Exit) -> ExitCode {
+    ExitCode::from(exit.0)
+}
+
+fn run(verb: Verb, context: &Context) -> Result<Exit, Failure> {
+    // One thread: a command waits for one server, and starting threads would cost more than it does.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::io("the runtime cannot be started", error))?;
+    let exit = runtime.block_on(verb.run(context));
+    // A thread may still wait for input that nobody wants any more.
+    runtime.shutdown_background();
+    exit
+}
+
+/// Help and version are answers; everything else is a usage error.
+fn not_parsed(error: &clap::Error, args: &[OsString]) -> Exit {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = output::write_out(error.render().to_string().as_bytes());
+            return Exit::OK;
+        }
+        _ => {}
+    }
+    let wants_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+    if wants_json {
+        let text = error.render().to_string();
+        let message = text.split("\n\nUsage:").next().unwrap_or(&text).split("\n\nFor more").next().unwrap_or(&text);
+        let message: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let message = message.join("; ");
+        let failure = Failure::usage(message.trim_start_matches("error: ")).hint("'rms help' lists what there is");
+        let _ = output::write_out(format!("{}\n", failure.to_json()).as_bytes());
+    } else {
+        output::warn(error.render().to_string().trim_end());
+    }
+    Exit::USAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_explains_itself_by_examples() {
+        for verb in Cli::command().get_subcommands() {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("rms "), "'rms {} --help' has no example", verb.get_name());
+        }
+    }
+}

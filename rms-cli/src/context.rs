@@ -1,0 +1,45 @@
+//! What every verb gets: where to write, and the way to the server.
+
+use std::path::PathBuf;
+
+use launcher_sdk::Client;
+
+use crate::failure::Failure;
+use crate::names::ClusterNames;
+use crate::output::Output;
+use crate::place::Places;
+
+/// The surroundings of one command.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub output: Output,
+    /// `--dir`.
+    pub dir: Option<PathBuf>,
+    pub places: Places,
+}
+
+impl Context {
+    /// The client directory that this command uses.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn client_dir(&self) -> Result<PathBuf, Failure> {
+        self.places.client(self.dir.as_deref())
+    }
+
+    /// A connected client.
+    ///
+    /// # Errors
+    /// No client directory, or a server that does not answer.
+    pub async fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(&self.client_dir()?).await?)
+    }
+
+    /// The names of the clusters, for commands whose answer names them by number.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn cluster_names(&self, client: &Client) -> Result<ClusterNames, Failure> {
+        Ok(ClusterNames::new(client.nodes().await?.clusters))
+    }
+}

@@ -1,0 +1,200 @@
+//! Reads the `#RMS` and `#SBATCH` lines of a script: which words stand on which line.
+
+use clap::{Args as _, FromArgMatches as _};
+use thiserror::Error;
+
+use crate::job_options::JobOptions;
+use crate::sbatch;
+
+/// What a script's directives say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directives {
+    /// `#RMS` lines over `#SBATCH` lines.
+    pub options: JobOptions,
+    /// What was left aside, as `file:line: text`.
+    pub warnings: Vec<String>,
+}
+
+/// Why a script's directives cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{file}:{line}: {problem}")]
+pub struct DirectiveError {
+    pub file: String,
+    pub line: usize,
+    pub problem: String,
+}
+
+/// Reads the directives that stand before the first command of `script`.
+///
+/// # Errors
+/// The first line that is wrong; `#RMS` lines take no unknown option, `#SBATCH` lines none that would change
+/// what the job gets.
+pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
+    let mut rms = JobOptions::default();
+    let mut slurm = JobOptions::default();
+    let mut warnings = Vec::new();
+    let mut in_head = true;
+    for (idx, text) in script.lines().enumerate() {
+        let line = idx + 1;
+        let fail = |problem: String| DirectiveError { file: file.to_owned(), line, problem };
+        let Some(directive) = Directive::of(text) else {
+            let is_blank_or_comment = text.trim().is_empty() || text.starts_with('#');
+            in_head = in_head && is_blank_or_comment;
+            continue;
+        };
+        if !in_head {
+            let mark = directive.mark();
+            warnings.push(format!("{file}:{line}: this {mark} line is ignored: it stands after the first command"));
+            continue;
+        }
+        match directive {
+            Directive::Rms(rest) => {
+                let words = split_words(rest).map_err(|problem| fail(problem.to_owned()))?;
+                // A later line wins over an earlier one.
+                rms = parse_options(&words).map_err(fail)?.over(rms);
+            }
+            Directive::Slurm(rest) => {
+                let words = split_words(rest).map_err(|problem| fail(problem.to_owned()))?;
+                let translated = sbatch::translate(&words).map_err(|error| fail(error.to_string()))?;
+                warnings.extend(translated.ignored.iter().map(|why| format!("{file}:{line}: {why}")));
+                slurm = parse_options(&translated.words).map_err(fail)?.over(slurm);
+            }
+        }
+    }
+    Ok(Directives { options: rms.over(slurm), warnings })
+}
+
+enum Directive<'a> {
+    Rms(&'a str),
+    Slurm(&'a str),
+}
+
+impl Directive<'_> {
+    fn of(text: &str) -> Option<Directive<'_>> {
+        let after =
+            |mark: &str| text.strip_prefix(mark).filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        after("#RMS").map(Directive::Rms).or_else(|| after("#SBATCH").map(Directive::Slurm))
+    }
+
+    fn mark(&self) -> &'static str {
+        match self {
+            Directive::Rms(_) => "#RMS",
+            Directive::Slurm(_) => "#SBATCH",
+        }
+    }
+}
+
+/// Words as a shell splits them: quotes, backslashes, and a comment after an unquoted `#`.
+fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (Some('\''), _) => word.get_or_insert_default().push(c),
+            (_, '\\') => match chars.next() {
+                Some(next) => word.get_or_insert_default().push(next),
+                None => return Err("a backslash ends the line: directives cannot be continued, write two lines"),
+            },
+            (Some(_), _) => word.get_or_insert_default().push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '#') if word.is_none() => break,
+            (None, _) if c.is_whitespace() => words.extend(word.take()),
+            (None, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    if quote.is_some() {
+        return Err("a quote is not closed");
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+fn parse_options(words: &[String]) -> Result<JobOptions, String> {
+    let command = clap::Command::new("directive").no_binary_name(true).disable_help_flag(true);
+    let mut command = JobOptions::augment_args(command);
+    let matches = command.try_get_matches_from_mut(words).map_err(|error| one_line(&error))?;
+    JobOptions::from_arg_matches(&matches).map_err(|error| one_line(&error))
+}
+
+/// The first sentence of a command line error, with its tip but without the usage that stands below it.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let kept = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let kept: Vec<&str> =
+        kept.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
+    kept.join("; ").trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rms_model::Span;
+
+    use super::*;
+    use crate::size::NodeCount;
+
+    fn options(script: &str) -> JobOptions {
+        read("job.sh", script).unwrap_or_else(|error| panic!("{error}")).options
+    }
+
+    fn error(script: &str) -> String {
+        read("job.sh", script).expect_err(script).to_string()
+    }
+
+    #[test]
+    fn rms_lines_win_over_sbatch_lines_and_later_over_earlier() {
+        let script = "#!/bin/sh\n#RMS -N 2 --time=1h\n#SBATCH -N 8 -J old\n\n# plain\n#RMS -t 2h # longer\necho\n";
+        let options = options(script);
+        assert_eq!(options.nodes, Some(NodeCount::Exactly(2)));
+        assert_eq!(options.time, Some(Span::from_hours(2)));
+        assert_eq!(options.name.as_deref(), Some("old"));
+    }
+
+    #[test]
+    fn words_may_be_quoted() {
+        let options = options("#RMS -J 'a b' --comment=\"say \\\"x\\\" # here\" -o out\\ %j\n");
+        assert_eq!(options.name.as_deref(), Some("a b"));
+        assert_eq!(options.comment.as_deref(), Some("say \"x\" # here"));
+        assert_eq!(options.output.as_deref(), Some("out %j"));
+    }
+
+    #[test]
+    fn wrong_lines_are_named() {
+        let check = |script: &str, start: &str, part: &str| {
+            let error = error(script);
+            assert!(error.starts_with(start) && error.contains(part), "{error}");
+        };
+        check("#!/bin/sh\n#RMS --noddes 4\n", "job.sh:2: ", "--noddes");
+        check("#RMS -N x\n", "job.sh:1: ", "is no number of nodes");
+        check("#RMS -J 'a\n", "job.sh:1: ", "not closed");
+        check("#RMS -N 1 \\\n", "job.sh:1: ", "two lines");
+        check("#RMS stray\n", "job.sh:1: ", "stray");
+        check("\n\n#SBATCH --array=1-4\n", "job.sh:3: ", "--array");
+        check("#SBATCH --tiem=4\n", "job.sh:1: ", "--tiem");
+        check("#SBATCH -t soon\n", "job.sh:1: ", "duration");
+    }
+
+    #[test]
+    fn what_is_left_aside_is_said() {
+        let script = "#!/bin/sh\n#SBATCH --mail-user=ada -p fast\necho\n#RMS -N 4\n#RMSX\n";
+        let directives = read("job.sh", script).unwrap();
+        assert_eq!(directives.options, JobOptions::default());
+        assert_eq!(directives.warnings.len(), 3, "{:?}", directives.warnings);
+        assert!(directives.warnings[0].starts_with("job.sh:2: "), "{:?}", directives.warnings);
+        assert!(directives.warnings[2].starts_with("job.sh:4: this #RMS line is ignored"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_panics(rest in "[ -~]{0,40}", slurm in any::<bool>()) {
+            let mark = if slurm { "#SBATCH" } else { "#RMS" };
+            let _ = read("job.sh", &format!("{mark} {rest}\n"));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What went wrong with a command, as a person and as a program read it, and the exit code that says so.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+
+use serde_json::{Value, json};
+
+/// How a command ended, as the shell sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit(pub u8);
+
+impl Exit {
+    pub const OK: Exit = Exit(0);
+    /// The command was understood and did not work.
+    pub const FAILED: Exit = Exit(1);
+    /// The command line, a script's directives or a value in them are wrong.
+    pub const USAGE: Exit = Exit(2);
+    /// `wait --timeout` ran out.
+    pub const TIMED_OUT: Exit = Exit(124);
+    /// The system failed, not the job: no server, no such job, a node that was lost.
+    pub const SYSTEM: Exit = Exit(125);
+}
+
+/// One failed command. It is printed once, at the edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// A stable word for programs: `usage`, `unreachable`, `no_such_job`, …
+    pub kind: Cow<'static, str>,
+    pub message: String,
+    /// What to do now, where the message does not say it already.
+    pub hint: Option<String>,
+    pub exit: Exit,
+}
+
+impl Failure {
+    pub fn new(kind: impl Into<Cow<'static, str>>, message: impl Display) -> Failure {
+        Failure { kind: kind.into(), message: message.to_string(), hint: None, exit: Exit::FAILED }
+    }
+
+    /// What was typed or written in a script is wrong.
+    pub fn usage(message: impl Display) -> Failure {
+        Failure { exit: Exit::USAGE, ..Failure::new("usage", message) }
+    }
+
+    /// A file or another thing of the operating system did not do what was wanted.
+    pub fn io(doing: impl Display, error: impl Display) -> Failure {
+        Failure::new("io", format!("{doing}: {error}"))
+    }
+
+    pub fn hint(self, hint: impl Display) -> Failure {
+        Failure { hint: Some(hint.to_string()), ..self }
+    }
+
+    pub fn exit(self, exit: Exit) -> Failure {
+        Failure { exit, ..self }
+    }
+
+    /// `{"error": {"kind", "message", "hint"}}`; the hint is null where there is none.
+    pub fn to_json(&self) -> Value {
+        json!({"error": {"kind": self.kind, "message": self.message, "hint": self.hint}})
+    }
+
+    /// The lines for a terminal.
+    pub fn to_text(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("rms: {}\n     {hint}\n", self.message),
+            None => format!("rms: {}\n", self.message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_reads_for_people_and_programs() {
+        let failure = Failure::new("unreachable", "no server answers at 127.0.0.1:1").hint("start one with 'rms up'");
+        assert_eq!(failure.to_text(), "rms: no server answers at 127.0.0.1:1\n     start one with 'rms up'\n");
+        let expected = json!({"error": {
+            "kind": "unreachable", "message": "no server answers at 127.0.0.1:1", "hint": "start one with 'rms up'"
+        }});
+        assert_eq!(failure.to_json(), expected);
+        assert_eq!(Failure::usage("x").exit, Exit::USAGE);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a job inherits from the shell that submits it: directory, environment, umask and limits.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use nix::sys::resource::{Resource, getrlimit};
+use rms_model::{Limits, Time};
+
+use crate::failure::Failure;
+use crate::stamp;
+
+/// The place and moment of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Here {
+    pub cwd: PathBuf,
+    pub environment: Vec<(String, String)>,
+    pub umask: u32,
+    pub limits: Limits,
+    pub now: Time,
+}
+
+impl Here {
+    /// # Errors
+    /// A working directory that was removed.
+    pub fn look() -> Result<Here, Failure> {
+        let cwd =
+            std::env::current_dir().map_err(|error| Failure::io("the working directory cannot be read", error))?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Ok(Here {
+            cwd,
+            environment: environment(std::env::vars_os()),
+            umask: umask(&status).unwrap_or(DEFAULT_UMASK),
+            limits: limits(),
+            now: stamp::now(),
+        })
+    }
+}
+
+/// Variables whose names and values are text, in the order of names. What is not text cannot be sent.
+fn environment(vars: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut environment: Vec<(String, String)> = vars.filter_map(text).filter(|(name, _)| !name.is_empty()).collect();
+    environment.sort();
+    environment
+}
+
+/// Reading the umask by the system call would change it for a moment; the kernel also writes it here.
+fn umask(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+fn limits() -> Limits {
+    let soft = |resource| getrlimit(resource).ok().map(|(soft, _)| soft);
+    Limits {
+        open_files: soft(Resource::RLIMIT_NOFILE),
+        core_bytes: soft(Resource::RLIMIT_CORE),
+        stack_bytes: soft(Resource::RLIMIT_STACK),
+        locked_bytes: soft(Resource::RLIMIT_MEMLOCK),
+        processes: soft(Resource::RLIMIT_NPROC),
+        address_space_bytes: soft(Resource::RLIMIT_AS),
+    }
+}
+
+const DEFAULT_UMASK: u32 = 0o022;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn the_umask_is_read_where_the_kernel_writes_it() {
+        assert_eq!(umask("Name:\tsh\nUmask:\t0027\nState:\tR\n"), Some(0o027));
+        assert_eq!(umask("Name:\tsh\n"), None);
+    }
+
+    #[test]
+    fn variables_that_are_no_text_are_left_out() {
+        let odd = OsString::from_vec(vec![0xff]);
+        let vars = vec![("B".into(), "2".into()), ("A".into(), "1".into()), ("X".into(), odd)];
+        assert_eq!(environment(vars.into_iter()), [("A".into(), "1".into()), ("B".into(), "2".into())]);
+    }
+}

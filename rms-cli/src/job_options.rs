@@ -1,0 +1,233 @@
+//! The flags that describe a job, the same on the command line and in `#RMS` lines, and which of them win.
+
+use std::str::FromStr;
+
+use clap::Args;
+use rms_model::{Mebibytes, Span};
+use thiserror::Error;
+
+use crate::size::{NodeCount, Shapes};
+
+/// How a job is to be; every flag may be absent, so that sources can be laid over each other.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(next_help_heading = "Size and time")]
+pub struct JobOptions {
+    /// Nodes: 4, 1-16, 1-15:4 (in steps), 2+ (or more), a:2,b:2 (by cluster); of a range, the size that ends
+    /// first is started
+    #[arg(short = 'N', long, value_name = "COUNT")]
+    pub nodes: Option<NodeCount>,
+    /// Tasks; one per node if absent
+    #[arg(short = 'n', long, visible_alias = "ntasks", value_name = "COUNT", value_parser = count)]
+    pub tasks: Option<u32>,
+    /// CPUs for each task
+    #[arg(short = 'c', long, value_name = "COUNT", value_parser = count)]
+    pub cpus_per_task: Option<u32>,
+    /// Tasks on each node, instead of -n; the number of nodes must be fixed
+    #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count, conflicts_with = "tasks")]
+    pub tasks_per_node: Option<u32>,
+    /// Wall time: 90s, 1h30m, 30 (minutes), MM:SS, HH:MM:SS or D-HH:MM:SS
+    #[arg(short = 't', long, value_name = "SPAN")]
+    pub time: Option<Span>,
+    /// Sizes with a wall time each, best first: 2x1h,4x35m; instead of -N and -t
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time", "tasks_per_node"])]
+    pub shapes: Option<Shapes>,
+
+    /// Clusters that may be used: a,b; any if absent
+    #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',', help_heading = "Where and when")]
+    pub clusters: Option<Vec<String>>,
+    /// Features that every node must have: fast,bigmem
+    #[arg(short = 'C', long, value_name = "FEATURES", help_heading = "Where and when")]
+    pub constraint: Option<Features>,
+    /// Memory that every node must have: 512M, 4G (a bare number is MiB)
+    #[arg(long, value_name = "SIZE", help_heading = "Where and when")]
+    pub mem: Option<Memory>,
+    /// Not before: now+1h, 16:00 (UTC), 2026-11-20T16:00
+    #[arg(long, value_name = "TIME", help_heading = "Where and when", allow_hyphen_values = true)]
+    pub begin: Option<String>,
+    /// Higher goes first; 0 if absent
+    #[arg(long, value_name = "NUMBER", help_heading = "Where and when", allow_hyphen_values = true)]
+    pub priority: Option<i32>,
+    /// Keep it from starting until 'rms release'
+    #[arg(long, help_heading = "Where and when")]
+    pub hold: bool,
+    /// Start it again if a node of it is lost
+    #[arg(long, help_heading = "Where and when")]
+    pub requeue: bool,
+
+    /// Name; the script's or the program's if absent
+    #[arg(short = 'J', long, visible_alias = "job-name", value_name = "NAME", help_heading = "What runs")]
+    pub name: Option<String>,
+    /// Working directory
+    #[arg(short = 'D', long, value_name = "DIR", help_heading = "What runs")]
+    pub chdir: Option<String>,
+    /// File for standard output; %j job, %x name, %u user, %N node, %n node index, %t task
+    #[arg(short = 'o', long, value_name = "FILE", help_heading = "What runs")]
+    pub output: Option<String>,
+    /// File for standard error; with the output if absent
+    #[arg(short = 'e', long, value_name = "FILE", help_heading = "What runs")]
+    pub error: Option<String>,
+    /// File for standard input
+    #[arg(short = 'i', long, value_name = "FILE", help_heading = "What runs")]
+    pub input: Option<String>,
+    /// Append to the files or truncate them
+    #[arg(long, value_name = "append|truncate", help_heading = "What runs")]
+    pub open_mode: Option<OpenMode>,
+    /// Variables of the environment that the job gets: ALL, NONE, or a list like PATH,LEVEL=2 (ALL,LEVEL=2 adds)
+    #[arg(long, value_name = "LIST", help_heading = "What runs")]
+    pub export: Option<String>,
+    /// A remark, kept with the job
+    #[arg(long, value_name = "TEXT", help_heading = "What runs")]
+    pub comment: Option<String>,
+}
+
+impl JobOptions {
+    /// These options, completed by `lower` where they say nothing.
+    pub fn over(self, lower: JobOptions) -> JobOptions {
+        let (nodes, tasks_per_node, time, shapes) = self.size_over(&lower);
+        let tasks = if self.tasks_per_node.is_some() { None } else { self.tasks.or(lower.tasks) };
+        JobOptions {
+            nodes,
+            tasks,
+            cpus_per_task: self.cpus_per_task.or(lower.cpus_per_task),
+            tasks_per_node,
+            time,
+            shapes,
+            clusters: self.clusters.or(lower.clusters),
+            constraint: self.constraint.or(lower.constraint),
+            mem: self.mem.or(lower.mem),
+            begin: self.begin.or(lower.begin),
+            priority: self.priority.or(lower.priority),
+            hold: self.hold || lower.hold,
+            requeue: self.requeue || lower.requeue,
+            name: self.name.or(lower.name),
+            chdir: self.chdir.or(lower.chdir),
+            output: self.output.or(lower.output),
+            error: self.error.or(lower.error),
+            input: self.input.or(lower.input),
+            open_mode: self.open_mode.or(lower.open_mode),
+            export: self.export.or(lower.export),
+            comment: self.comment.or(lower.comment),
+        }
+    }
+
+    /// `--shapes` says at once what `-N` and `-t` say apart, so the higher source silences the other form.
+    #[allow(clippy::type_complexity, reason = "four fields of one struct, used once")]
+    fn size_over(&self, lower: &JobOptions) -> (Option<NodeCount>, Option<u32>, Option<Span>, Option<Shapes>) {
+        if self.shapes.is_some() {
+            return (None, None, None, self.shapes.clone());
+        }
+        let names_a_size = self.nodes.is_some() || self.time.is_some() || self.tasks_per_node.is_some();
+        let shapes = if names_a_size { None } else { lower.shapes.clone() };
+        let per_node = if self.tasks.is_some() { None } else { self.tasks_per_node.or(lower.tasks_per_node) };
+        (self.nodes.clone().or(lower.nodes.clone()), per_node, self.time.or(lower.time), shapes)
+    }
+}
+
+/// Whether output files are continued or begun anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OpenMode {
+    Append,
+    Truncate,
+}
+
+/// A number of tasks or CPUs.
+fn count(text: &str) -> Result<u32, &'static str> {
+    match text.parse::<u32>() {
+        Ok(0) | Err(_) => Err("write a whole number of at least 1"),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// Features that every node must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Features(pub Vec<String>);
+
+/// Why a text is no list of features.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FeaturesError {
+    #[error("alternatives ('|') are not supported: name features that every node must have, like fast,bigmem")]
+    Alternatives,
+    #[error("a feature has no name: write a list like fast,bigmem")]
+    Empty,
+}
+
+impl FromStr for Features {
+    type Err = FeaturesError;
+
+    fn from_str(text: &str) -> Result<Features, FeaturesError> {
+        if text.contains(['|', '[', '*']) {
+            return Err(FeaturesError::Alternatives);
+        }
+        let names: Vec<String> = text.split([',', '&']).map(|name| name.trim().to_owned()).collect();
+        if names.iter().any(String::is_empty) { Err(FeaturesError::Empty) } else { Ok(Features(names)) }
+    }
+}
+
+/// Memory of a node, rounded up to MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory(pub Mebibytes);
+
+/// Why a text is no amount of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' is no amount of memory: write 512M, 4G, 1.5G, 1T or a number of MiB")]
+pub struct MemoryError(String);
+
+impl FromStr for Memory {
+    type Err = MemoryError;
+
+    fn from_str(text: &str) -> Result<Memory, MemoryError> {
+        let fail = || MemoryError(text.chars().take(80).collect());
+        let n_number = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(n_number);
+        let unit = unit.to_ascii_lowercase();
+        let kib = match unit.trim_end_matches("ib").trim_end_matches('b') {
+            "k" => 1.0,
+            "" | "m" => 1024.0,
+            "g" => 1024.0 * 1024.0,
+            "t" => 1024.0 * 1024.0 * 1024.0,
+            _ => return Err(fail()),
+        };
+        let mebibytes = (number.parse::<f64>().map_err(|_| fail())? * kib / 1024.0).ceil();
+        // Below 2^53 every whole number has its exact float.
+        if (0.0..9e15).contains(&mebibytes) { Ok(Memory(Mebibytes(mebibytes as u64))) } else { Err(fail()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_reads_with_its_units() {
+        let check = |text: &str, expected: u64| assert_eq!(text.parse(), Ok(Memory(Mebibytes(expected))), "{text}");
+        check("512", 512);
+        check("512M", 512);
+        check("4G", 4096);
+        check("4GiB", 4096);
+        check("1.5g", 1536);
+        check("1T", 1_048_576);
+        check("1K", 1);
+        for text in ["", "G", "4X", "1e99", "-1", "1.2.3G", "é"] {
+            assert!(text.parse::<Memory>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn features_are_all_needed_so_alternatives_are_refused() {
+        assert_eq!("fast&big,gpu".parse(), Ok(Features(vec!["fast".into(), "big".into(), "gpu".into()])));
+        assert_eq!("a|b".parse::<Features>(), Err(FeaturesError::Alternatives));
+        assert_eq!("a,,b".parse::<Features>(), Err(FeaturesError::Empty));
+    }
+
+    #[test]
+    fn a_higher_source_wins_and_silences_the_other_way_to_name_a_size() {
+        let shapes = JobOptions { shapes: "2x1h".parse().ok(), ..JobOptions::default() };
+        let counted = JobOptions { nodes: "4".parse().ok(), tasks: Some(8), ..JobOptions::default() };
+        let both = counted.clone().over(shapes.clone());
+        assert_eq!((both.nodes, both.shapes), ("4".parse().ok(), None));
+        let both = shapes.clone().over(counted.clone());
+        assert_eq!((both.nodes, both.shapes, both.tasks), (None, shapes.shapes, Some(8)));
+        let per_node = JobOptions { tasks_per_node: Some(3), ..JobOptions::default() }.over(counted);
+        assert_eq!((per_node.tasks, per_node.tasks_per_node), (None, Some(3)));
+    }
+}

@@ -1,0 +1,246 @@
+//! The JSON forms of what the server tells; their fields are an interface and only grow.
+
+use rms_core::effect::{ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status};
+use rms_core::fact::SettingChange;
+use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
+use rms_model::{ClusterId, JobId, JobRecord, Outcome, Profile, Request, Span, Time, Work};
+use serde_json::{Map, Value, json};
+
+use crate::names::ClusterNames;
+use crate::stamp;
+
+/// ISO 8601 in UTC, or null.
+pub fn time(time: Option<Time>) -> Value {
+    time.and_then(stamp::iso).map_or(Value::Null, Value::String)
+}
+
+/// Whole milliseconds.
+pub fn span(span: Span) -> Value {
+    json!(span.as_millis())
+}
+
+pub fn job_id(job: JobId) -> Value {
+    json!(job.0)
+}
+
+/// Hosts by the name of their cluster.
+pub fn hosts(request: &Request, clusters: &ClusterNames) -> Value {
+    let entry = |(cluster, count): (&ClusterId, &u32)| (clusters.name(*cluster), json!(count));
+    Value::Object(request.hosts.iter().map(entry).collect::<Map<_, _>>())
+}
+
+pub fn request(request: &Request, clusters: &ClusterNames) -> Value {
+    json!({"nodes": request.n_hosts(), "nodes_by_cluster": hosts(request, clusters), "wall_ms": span(request.wall)})
+}
+
+pub fn outcome(outcome: Option<&Outcome>) -> Value {
+    let Some(outcome) = outcome else {
+        return Value::Null;
+    };
+    let (code, signal) = outcome.code_signal();
+    json!({"word": outcome.word(), "code": code, "signal": signal, "text": outcome.to_string()})
+}
+
+pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
+    json!({
+        "job": job_id(line.job),
+        "run": line.run.0,
+        "name": line.name,
+        "user": line.owner.0,
+        "state": line.state.word(),
+        "priority": line.priority,
+        "tasks": line.n_tasks,
+        "cpus_per_task": line.cpus_per_task,
+        "request": request(&line.request, clusters),
+        "nodes": line.nodes,
+        "submitted": time(Some(line.submitted)),
+        "requested": time(line.requested),
+        "started": time(line.started),
+        "estimate": time(line.estimate),
+        "until": time(line.until),
+        "reason": reason(line.reason.as_ref()),
+        "outcome": outcome(line.outcome.as_ref()),
+    })
+}
+
+pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
+    let spec = &detail.spec;
+    let mut value = job_line(&detail.line, clusters);
+    let work = match &spec.work {
+        Work::Script { script, args } => json!({"kind": "script", "script": script, "args": args}),
+        Work::Tasks { argv } => json!({"kind": "tasks", "argv": argv}),
+    };
+    let options: Vec<Value> = spec.options.iter().map(|option| request(option, clusters)).collect();
+    let more = json!({
+        "work": work,
+        "directory": spec.cwd,
+        "options": options,
+        "constraint": {
+            "features": spec.constraint.features,
+            "memory_mib": spec.constraint.memory.0,
+            "cpus": spec.constraint.cpus,
+        },
+        "input": spec.stdio.input,
+        "output": spec.stdio.output,
+        "error": spec.stdio.error,
+        "streamed": spec.stdio.stream,
+        "requeue": spec.requeue,
+        "begin": time(spec.begin),
+        "comment": spec.comment,
+    });
+    if let (Value::Object(line), Value::Object(more)) = (&mut value, more) {
+        line.extend(more);
+    }
+    value
+}
+
+pub fn reason(reason: Option<&Reason>) -> Value {
+    let Some(reason) = reason else {
+        return Value::Null;
+    };
+    match reason {
+        Reason::Held { by } => json!({"kind": "held", "by": by}),
+        Reason::NotBefore { at } => json!({"kind": "not_before", "at": time(Some(*at))}),
+        Reason::NotPlanned { next_pass } => json!({"kind": "not_planned", "next_pass": time(Some(*next_pass))}),
+        Reason::BeyondDepth { depth, position } => {
+            json!({"kind": "beyond_depth", "depth": depth, "position": position})
+        }
+        Reason::TooFewHosts { cluster, wanted, usable, total } => {
+            json!({"kind": "too_few_hosts", "cluster": cluster, "wanted": wanted, "usable": usable, "total": total})
+        }
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => json!({
+            "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy,
+            "from": time(Some(*from)), "until": time(Some(*until)),
+            "by": by.iter().map(|blocker| json!({
+                "job": job_id(blocker.job), "state": blocker.state.word(), "hosts": blocker.hosts,
+            })).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
+    json!({
+        "job": job_id(record.job),
+        "run": record.run.0,
+        "name": record.name,
+        "user": record.owner.0,
+        "state": JobState::Finished.word(),
+        "tasks": record.n_tasks,
+        "cpus_per_task": record.cpus_per_task,
+        "request": request(&record.request, clusters),
+        "nodes": record.nodes,
+        "submitted": time(Some(record.submitted)),
+        "eligible": time(Some(record.eligible)),
+        "started": time(record.started),
+        "ended": time(Some(record.ended)),
+        "outcome": outcome(Some(&record.outcome)),
+        "cpu_ms": span(record.usage.cpu),
+        "peak_memory_kib": record.usage.peak_memory_kib,
+    })
+}
+
+pub fn node(node: &NodeLine) -> Value {
+    let inventory = &node.inventory;
+    json!({
+        "node": node.name,
+        "cluster": node.cluster,
+        "state": node.state.word(),
+        "usable": is_usable(node.state),
+        "reason": node.reason,
+        "since": time(Some(node.since)),
+        "address": node.address,
+        "generation": node.generation.0,
+        "jobs": node.jobs.iter().copied().map(job_id).collect::<Vec<_>>(),
+        "sockets": inventory.sockets,
+        "numa_nodes": inventory.numa_nodes,
+        "cores": inventory.cores,
+        "cpus": inventory.cpus,
+        "memory_mib": inventory.memory.0,
+        "speed": f64::from(inventory.speed_milli) / 1000.0,
+        "features": inventory.features,
+    })
+}
+
+/// May new jobs be placed on a node in this state?
+pub fn is_usable(state: NodeState) -> bool {
+    match state {
+        NodeState::Idle | NodeState::Busy | NodeState::Ghost => true,
+        NodeState::Draining | NodeState::Drained | NodeState::Down | NodeState::Away | NodeState::Lost => false,
+    }
+}
+
+/// `[{"from", "hosts"}]`, the last step with 0 hosts.
+pub fn profile(profile: &Profile) -> Value {
+    let step = |step: &rms_model::profile::Step| json!({"from": time(Some(step.from)), "hosts": step.hosts});
+    Value::Array(profile.steps().iter().map(step).collect())
+}
+
+pub fn cluster_view(view: &ClusterView) -> Value {
+    json!({
+        "cluster": view.name,
+        "capacity": view.capacity,
+        "total": view.total,
+        "started": profile(&view.started),
+        "ghosts": profile(&view.ghosts),
+        "planned": profile(&view.planned),
+    })
+}
+
+pub fn setting_change(change: &SettingChange) -> Value {
+    json!({"at": time(Some(change.at)), "by": change.by, "key": change.key, "old": change.old, "new": change.new})
+}
+
+/// The identity as `role/name`; an agent that names itself is `agent/*`.
+pub fn token_identity(identity: &TokenIdentity) -> String {
+    match identity {
+        TokenIdentity::Named(identity) => identity.to_string(),
+        TokenIdentity::AnyAgent => "agent/*".to_owned(),
+    }
+}
+
+pub fn token(token: &Token, now: Time) -> Value {
+    json!({
+        "token": token.id,
+        "identity": token_identity(&token.identity),
+        "cluster": token.cluster,
+        "created": time(Some(token.created)),
+        "created_by": token.created_by,
+        "expires": time(Some(token.expires)),
+        "state": token_state(token, now),
+    })
+}
+
+/// A token's state as one word.
+pub fn token_state(token: &Token, now: Time) -> &'static str {
+    match token.state {
+        TokenState::Open if token.expires <= now => "expired",
+        TokenState::Open => "open",
+        TokenState::Used { .. } => "used",
+        TokenState::Revoked { .. } => "revoked",
+    }
+}
+
+pub fn issued(issued: &Issued) -> Value {
+    json!({
+        "serial": issued.serial,
+        "identity": issued.identity.to_string(),
+        "issued": time(Some(issued.issued)),
+        "expires": time(Some(issued.expires)),
+        "revoked": time(issued.revoked),
+    })
+}
+
+pub fn status(status: &Status) -> Value {
+    json!({
+        "now": time(Some(status.now)),
+        "nodes": status.n_nodes,
+        "connected": status.n_connected,
+        "waiting": status.n_waiting,
+        "started": status.n_started,
+        "ghosts": status.n_ghosts,
+        "submitted": status.n_submitted,
+        "passes": status.n_passes,
+        "last_pass": time(status.last_pass),
+        "ghost_host_ms": span(status.ghost_host_time),
+    })
+}

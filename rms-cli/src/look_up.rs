@@ -1,0 +1,95 @@
+//! Finds jobs wherever they are: in the system, or in the history if they have ended.
+
+use launcher_sdk::{CallError, Client, HistoryQuery};
+use rms_core::effect::JobDetail;
+use rms_core::event::Select;
+use rms_model::{JobId, JobRecord, Time};
+
+use crate::failure::Failure;
+
+/// Jobs that were found, each in one place only.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub now: Time,
+    pub live: Vec<JobDetail>,
+    pub ended: Vec<JobRecord>,
+}
+
+impl Found {
+    pub fn ids(&self) -> impl Iterator<Item = JobId> {
+        let live = self.live.iter().map(|detail| detail.line.job);
+        live.chain(self.ended.iter().map(|record| record.job))
+    }
+}
+
+/// The selected jobs; of `last`, `all` and `user:NAME` only those that are still in the system, unless there are
+/// none: then `last` is the caller's newest job of the history.
+///
+/// # Errors
+/// A job that is nowhere, and what can go wrong with calls.
+pub async fn jobs(client: &Client, select: Select) -> Result<Found, Failure> {
+    match select {
+        Select::Ids(ids) => by_ids(client, ids).await,
+        Select::Last => match live(client, Select::Last).await {
+            Ok(found) if !found.live.is_empty() => Ok(found),
+            Ok(_) => newest_ended(client).await,
+            Err(CallError::Refused(refused)) if is_gone(&refused.kind) => newest_ended(client).await,
+            Err(error) => Err(error.into()),
+        },
+        select @ (Select::All | Select::User(_)) => Ok(live(client, select).await?),
+    }
+}
+
+async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
+    let queue = client.queue().await?;
+    let is_live = |job: &JobId| queue.jobs.iter().any(|line| line.job == *job);
+    let (in_system, gone): (Vec<JobId>, Vec<JobId>) = ids.into_iter().partition(is_live);
+    let mut found = Found { now: queue.now, live: Vec::new(), ended: Vec::new() };
+    let mut missing = gone;
+    for job in in_system {
+        match live(client, Select::Ids(vec![job])).await {
+            Ok(one) => found.live.extend(one.live),
+            // It ended while we were looking.
+            Err(CallError::Refused(refused)) if is_gone(&refused.kind) => missing.push(job),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if !missing.is_empty() {
+        found.ended = ended(client, &missing).await?;
+    }
+    missing.retain(|job| !found.ended.iter().any(|record| record.job == *job));
+    match missing.first() {
+        None => Ok(found),
+        Some(job) => Err(Failure::new("no_such_job", format!("there is no job {job}, neither in the queue nor in the history"))
+            .hint("'rms queue' and 'rms history' list them")),
+    }
+}
+
+/// The records of these jobs that have ended.
+///
+/// # Errors
+/// What can go wrong with a call.
+pub async fn ended(client: &Client, jobs: &[JobId]) -> Result<Vec<JobRecord>, CallError> {
+    let mut records = client.history(HistoryQuery { jobs: jobs.to_vec(), ..HistoryQuery::default() }).await?;
+    records.sort_by_key(|record| (record.job, record.run));
+    Ok(records)
+}
+
+async fn live(client: &Client, select: Select) -> Result<Found, CallError> {
+    let details = client.jobs(select).await?;
+    Ok(Found { now: details.now, live: details.jobs, ended: Vec::new() })
+}
+
+async fn newest_ended(client: &Client) -> Result<Found, Failure> {
+    let user = Some(client.identity().name.clone());
+    let ended = client.history(HistoryQuery { user, limit: 1, ..HistoryQuery::default() }).await?;
+    if ended.is_empty() {
+        return Err(Failure::new("no_jobs", "you have had no job yet").hint("submit one with 'rms submit' or 'rms run'"));
+    }
+    Ok(Found { now: crate::stamp::now(), live: Vec::new(), ended })
+}
+
+/// Refusals that mean: not in the system any more.
+pub fn is_gone(kind: &str) -> bool {
+    kind == "no_such_job" || kind == "no_jobs"
+}

@@ -1,0 +1,40 @@
+//! The names of clusters, which the server tells beside its nodes and everything else calls by number.
+
+use std::collections::BTreeMap;
+
+use rms_model::{ClusterId, Request};
+
+/// Cluster names by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterNames(BTreeMap<ClusterId, String>);
+
+impl ClusterNames {
+    pub fn new(clusters: impl IntoIterator<Item = (ClusterId, String)>) -> ClusterNames {
+        ClusterNames(clusters.into_iter().collect())
+    }
+
+    /// The name, or the number of a cluster that joined a moment ago.
+    pub fn name(&self, cluster: ClusterId) -> String {
+        self.0.get(&cluster).cloned().unwrap_or_else(|| format!("#{cluster}"))
+    }
+
+    /// `a:2+b:2`, in the order of clusters.
+    pub fn hosts(&self, request: &Request) -> String {
+        let part = |(cluster, count): (&ClusterId, &u32)| format!("{}:{count}", self.name(*cluster));
+        request.hosts.iter().map(part).collect::<Vec<_>>().join("+")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Span;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_written_by_cluster() {
+        let names = ClusterNames::new([(ClusterId(1), "a".to_owned())]);
+        let hosts = BTreeMap::from([(ClusterId(1), 2), (ClusterId(7), 3)]);
+        assert_eq!(names.hosts(&Request { hosts, wall: Span::ZERO }), "a:2+#7:3");
+    }
+}

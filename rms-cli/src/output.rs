@@ -1,0 +1,133 @@
+//! Writes answers in the form that was asked for, and never complains that nobody reads them.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::failure::{Exit, Failure};
+use crate::table::Table;
+
+/// The flags that choose the form of all output.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FormFlags {
+    /// Print one JSON value; errors too
+    #[arg(long, global = true, conflicts_with_all = ["quiet", "parsable"], help_heading = "Output", display_order = 900)]
+    pub json: bool,
+    /// Print bare ids or names only
+    #[arg(short = 'q', long, global = true, conflicts_with = "parsable", help_heading = "Output", display_order = 901)]
+    pub quiet: bool,
+    /// Print fields between '|', with a first line that names them
+    #[arg(short = 'P', long, global = true, help_heading = "Output", display_order = 902)]
+    pub parsable: bool,
+}
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Text,
+    Json,
+    Quiet,
+    Parsable,
+}
+
+/// What a command answers, in every form that can be asked for.
+pub trait Show {
+    /// For people.
+    fn text(&self) -> String;
+    /// One value; times are ISO 8601 in UTC, spans are milliseconds in fields that end in `_ms`.
+    fn json(&self) -> Value;
+    /// Bare ids or names, one a line.
+    fn ids(&self) -> Vec<String>;
+    /// For `--parsable`.
+    fn table(&self) -> Option<Table>;
+}
+
+/// Where a command writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    form: Form,
+}
+
+impl Output {
+    pub fn new(flags: &FormFlags) -> Output {
+        let form = match (flags.json, flags.quiet, flags.parsable) {
+            (true, _, _) => Form::Json,
+            (false, true, _) => Form::Quiet,
+            (false, false, true) => Form::Parsable,
+            (false, false, false) => Form::Text,
+        };
+        Output { form }
+    }
+
+    pub fn form(self) -> Form {
+        self.form
+    }
+
+    /// Writes the whole answer of a command.
+    ///
+    /// # Errors
+    /// A standard output that takes nothing (a full disk), but not one that nobody reads.
+    pub fn show(self, answer: &impl Show) -> Result<(), Failure> {
+        write_out(render(answer, self.form).as_bytes())
+    }
+
+    /// A note beside the answer, for people only.
+    pub fn note(self, text: &str) {
+        if self.form == Form::Text {
+            warn(text);
+        }
+    }
+
+    pub fn failure(self, failure: &Failure) {
+        match self.form {
+            Form::Json => {
+                // The exit code still tells of the failure if even this cannot be written.
+                let _ = write_out(format!("{}\n", failure.to_json()).as_bytes());
+            }
+            Form::Text | Form::Quiet | Form::Parsable => warn(failure.to_text().trim_end()),
+        }
+    }
+}
+
+/// The answer as it is written to the standard output.
+pub fn render(answer: &impl Show, form: Form) -> String {
+    match form {
+        Form::Text => answer.text(),
+        Form::Json => format!("{}\n", answer.json()),
+        Form::Quiet => answer.ids().into_iter().map(|id| id + "\n").collect(),
+        Form::Parsable => match answer.table() {
+            Some(table) => table.parsable(),
+            None => answer.ids().into_iter().map(|id| id + "\n").collect(),
+        },
+    }
+}
+
+/// Writes to the standard output. A pipe that nobody reads any more (`rms queue | head`) ends the command
+/// without a word: the reader has what it wanted.
+///
+/// # Errors
+/// [`GONE`] if nobody reads, else what the system said.
+pub fn write_out(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(GONE, "nobody reads the output").exit(Exit::OK))
+        }
+        Err(error) => Err(Failure::io("the standard output cannot be written", error)),
+    }
+}
+
+/// The kind of the failure that is none: nobody reads the output any more.
+pub const GONE: &str = "output_closed";
+
+/// A line on the standard error; if that is gone, there is nobody to tell.
+pub fn warn(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Colours are for people at a terminal who did not turn them off.
+pub fn colours() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}

@@ -1,0 +1,105 @@
+//! What `submit` and `run` share: asks the server for a job, or only whether and when it would start.
+
+use launcher_sdk::{Client, Submitted};
+use rms_core::effect::Reason;
+use rms_model::{JobId, Request, Time};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::explain;
+use crate::failure::Failure;
+use crate::here::Here;
+use crate::job_options::JobOptions;
+use crate::json;
+use crate::names::ClusterNames;
+use crate::output::Show;
+use crate::size::NodeCount;
+use crate::stamp;
+use crate::submission::{self, Order};
+use crate::table::Table;
+
+/// What became of a request for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Requested {
+    Job(JobId),
+    /// `--test-only`: nothing was submitted.
+    WouldStart { request: Request, at: Option<Time>, reason: Option<Reason>, clusters: ClusterNames, now: Time },
+}
+
+/// # Errors
+/// Wrong flags, and refusals of the server.
+pub async fn request(
+    client: &Client,
+    context: &Context,
+    options: JobOptions,
+    order: Order,
+) -> Result<Requested, Failure> {
+    let here = Here::look()?;
+    let largest = match &options.nodes {
+        Some(NodeCount::AtLeast(_)) => largest_cluster(client, options.clusters.as_deref().unwrap_or_default()).await?,
+        Some(NodeCount::Exactly(_) | NodeCount::Range { .. } | NodeCount::PerCluster(_)) | None => 0,
+    };
+    let submission = submission::build(options, order, &here, largest)?;
+    match client.submit(submission).await? {
+        Submitted::Job(job) => Ok(Requested::Job(job)),
+        Submitted::WouldStart { request, at, reason } => {
+            let clusters = context.cluster_names(client).await?;
+            Ok(Requested::WouldStart { request, at, reason, clusters, now: here.now })
+        }
+    }
+}
+
+/// How many nodes the largest of these clusters has; of all clusters, if none is named.
+async fn largest_cluster(client: &Client, wanted: &[String]) -> Result<u32, Failure> {
+    let nodes = client.nodes().await?.nodes;
+    let is_wanted = |cluster: &str| wanted.is_empty() || wanted.iter().any(|name| name == cluster);
+    let mut sizes = std::collections::BTreeMap::<&str, u32>::new();
+    for node in nodes.iter().filter(|node| is_wanted(&node.cluster)) {
+        *sizes.entry(&node.cluster).or_default() += 1;
+    }
+    Ok(sizes.values().copied().max().unwrap_or(0))
+}
+
+impl Show for Requested {
+    fn text(&self) -> String {
+        match self {
+            Requested::Job(job) => format!("submitted job {job}\n"),
+            Requested::WouldStart { request, at, reason, clusters, now } => {
+                let size = clusters.hosts(request);
+                let why = reason.as_ref().map(|reason| format!(": {}", explain::reason(reason, *now)));
+                let why = why.unwrap_or_default();
+                match at {
+                    Some(at) if at <= now => format!("it would start at once, on {size}\n"),
+                    Some(at) => {
+                        let wait = stamp::brief(at.since(*now));
+                        format!("it would start at {} (in {wait}), on {size}{why}\n", stamp::iso_secs(*at))
+                    }
+                    None => format!("it is possible, but cannot be planned yet{why}\n"),
+                }
+            }
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Requested::Job(job) => json!({"job": job.0}),
+            Requested::WouldStart { request, at, reason, clusters, now: _ } => json!({
+                "would_start": json::time(*at),
+                "request": json::request(request, clusters),
+                "reason": json::reason(reason.as_ref()),
+            }),
+        }
+    }
+
+    fn ids(&self) -> Vec<String> {
+        match self {
+            Requested::Job(job) => vec![job.to_string()],
+            Requested::WouldStart { at, .. } => vec![at.map_or_else(|| "-".to_owned(), stamp::iso_secs)],
+        }
+    }
+
+    fn table(&self) -> Option<Table> {
+        // As the field does: `--parsable` prints the bare id, for `job=$(rms submit --parsable …)`.
+        None
+    }
+}

@@ -1,0 +1,102 @@
+//! A batch script: where it comes from, and what makes it one.
+
+use std::io::Read;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// A script as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// How messages name it: the path as typed, or `stdin`.
+    pub file: String,
+    /// The name of a job that names itself nothing.
+    pub job_name: String,
+    pub text: String,
+}
+
+impl Script {
+    /// Reads a file; `-` is the standard input.
+    ///
+    /// # Errors
+    /// What cannot be read, or is no script.
+    pub fn read(path: &str) -> Result<Script, Failure> {
+        if path == "-" {
+            return Script::parse("stdin", "stdin", read_all("stdin", &mut std::io::stdin().lock())?);
+        }
+        let open = std::fs::File::open(path).and_then(|file| {
+            let is_dir = file.metadata()?.is_dir();
+            if is_dir { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(file) }
+        });
+        let mut file = open.map_err(|error| {
+            Failure::usage(format!("the script {path} cannot be read: {error}"))
+                .hint("check the path, or use --wrap 'command'")
+        })?;
+        let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
+        Script::parse(path, &name, read_all(path, &mut file)?)
+    }
+
+    /// A script of one command line.
+    pub fn wrap(command: &str) -> Script {
+        Script { file: "--wrap".into(), job_name: "wrap".into(), text: format!("#!/bin/sh\n{command}\n") }
+    }
+
+    fn parse(file: &str, job_name: &str, bytes: Vec<u8>) -> Result<Script, Failure> {
+        let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+        let Some(text) = text else {
+            let failure = Failure::usage(format!("{file} is not a script but binary"));
+            return Err(failure.hint(format!("to run a program, use 'rms run {file}' or --wrap '{file}'")));
+        };
+        if text.trim().is_empty() {
+            return Err(Failure::usage(format!("the script {file} is empty")));
+        }
+        if !text.starts_with("#!") {
+            let failure = Failure::usage(format!("{file}:1: a script begins with the program that reads it"));
+            return Err(failure.hint("write #!/bin/sh or #!/bin/bash on the first line, or use --wrap 'command'"));
+        }
+        Ok(Script { file: file.to_owned(), job_name: job_name.to_owned(), text })
+    }
+}
+
+/// Reads no more than a script may have, so that a wrong path (a disk image, `/dev/zero`) costs nothing.
+fn read_all(file: &str, from: &mut impl Read) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = from.take(MAX_SCRIPT_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::io(format!("the script {file} cannot be read"), error))?;
+    if bytes.len() as u64 > MAX_SCRIPT_BYTES {
+        let failure = Failure::usage(format!("the script {file} is longer than {} KiB", MAX_SCRIPT_BYTES / 1024));
+        return Err(failure.hint("keep it in a file on the nodes, and submit a short script that calls it"));
+    }
+    Ok(bytes)
+}
+
+const MAX_SCRIPT_BYTES: u64 = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> Result<Script, Failure> {
+        Script::parse("job.sh", "job.sh", bytes.to_vec())
+    }
+
+    #[test]
+    fn what_is_no_script_is_refused_with_advice() {
+        assert!(parse(b"#!/bin/sh\ntrue\n").is_ok());
+        let check = |bytes: &[u8], part: &str| {
+            let failure = parse(bytes).expect_err(part);
+            assert!(failure.to_text().contains(part), "{}", failure.to_text());
+        };
+        check(b"\x7fELF\x00", "rms run job.sh");
+        check(b"#!/bin/sh\n\0", "binary");
+        check(b" \n", "empty");
+        check(b"echo\n", "#!/bin/sh");
+        check(&[0xff, 0xfe], "binary");
+    }
+
+    #[test]
+    fn endless_input_is_cut_off() {
+        let failure = read_all("x", &mut std::io::repeat(b'a')).expect_err("endless");
+        assert!(failure.message.contains("longer than 256 KiB"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Which jobs a command means: `7`, `3,5-9`, `last`, `all`, `user:ada`.
+
+use rms_core::event::Select;
+use rms_model::{JobId, identity};
+use thiserror::Error;
+
+/// Why a text names no jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SelectError {
+    #[error("'{0}' names no jobs: write ids like 7 or 3,5-9, or last, all, user:NAME")]
+    Nonsense(String),
+    #[error("'{0}' runs backwards: write the lower id first")]
+    Backwards(String),
+    #[error("'{text}' names more than {MAX_IDS} jobs: name fewer, or use all")]
+    TooMany { text: String },
+    #[error("'{0}' stands alone: name ids, or one of last, all, user:NAME")]
+    Mixed(String),
+}
+
+/// More ids than any one command may name, so that `1-99999999999` is refused, not built.
+pub const MAX_IDS: usize = 10_000;
+
+/// The jobs that the words of a command line name together.
+///
+/// # Errors
+/// See [`SelectError`].
+pub fn parse(words: &[String]) -> Result<Select, SelectError> {
+    let mut ids: Vec<JobId> = Vec::new();
+    for word in words {
+        if let Some(whole) = parse_word(word) {
+            if words.len() > 1 {
+                return Err(SelectError::Mixed(shorten(word)));
+            }
+            return whole;
+        }
+        for part in word.split(',') {
+            push_range(&mut ids, part)?;
+        }
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(Select::Ids(ids))
+}
+
+/// The selectors that are a word; `None` for a list of ids.
+fn parse_word(word: &str) -> Option<Result<Select, SelectError>> {
+    if let Some(user) = word.strip_prefix("user:") {
+        let is_name = identity::check_name(user).is_ok();
+        let select = Select::User(user.to_owned());
+        return Some(is_name.then_some(select).ok_or_else(|| SelectError::Nonsense(shorten(word))));
+    }
+    match word {
+        "last" => Some(Ok(Select::Last)),
+        "all" => Some(Ok(Select::All)),
+        _ => None,
+    }
+}
+
+fn push_range(ids: &mut Vec<JobId>, part: &str) -> Result<(), SelectError> {
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    let (Some(low), Some(high)) = (number(first), number(last)) else {
+        return Err(SelectError::Nonsense(shorten(part)));
+    };
+    if low > high {
+        return Err(SelectError::Backwards(shorten(part)));
+    }
+    let room = MAX_IDS.saturating_sub(ids.len()) as u64;
+    if high - low >= room {
+        return Err(SelectError::TooMany { text: shorten(part) });
+    }
+    ids.extend((low..=high).map(JobId));
+    Ok(())
+}
+
+fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+/// One job by its id, for commands that take exactly one.
+///
+/// # Errors
+/// A text that is no single id.
+pub fn parse_one(text: &str) -> Result<JobId, SelectError> {
+    number(text).map(JobId).ok_or_else(|| SelectError::Nonsense(shorten(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn selectors_read_as_the_field_writes_them() {
+        let ids = |ids: &[u64]| Select::Ids(ids.iter().copied().map(JobId).collect());
+        let check = |line: &str, expected: Select| assert_eq!(parse(&words(line)), Ok(expected), "{line}");
+        check("7", ids(&[7]));
+        check("3,5-9", ids(&[3, 5, 6, 7, 8, 9]));
+        check("9 3,3 4-5", ids(&[3, 4, 5, 9]));
+        check("last", Select::Last);
+        check("all", Select::All);
+        check("user:ada", Select::User("ada".into()));
+    }
+
+    #[test]
+    fn what_names_no_jobs_is_refused_with_what_to_write() {
+        for line in [
+            "x",
+            "1,,2",
+            "-3",
+            "3-",
+            "9-5",
+            "1-99999999999",
+            "99999999999999999999",
+            "last 3",
+            "user:",
+            "1.5",
+            "user:/",
+        ] {
+            let error = parse(&words(line)).expect_err(line).to_string();
+            assert!(error.contains(':'), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".{0,40}") {
+            let _ = parse(&[text]);
+        }
+
+        #[test]
+        fn a_range_names_all_of_its_ids(low in 1_u64..1_000_000, n_more in 0_u64..100) {
+            let select = parse(&[format!("{low}-{}", low + n_more)]);
+            prop_assert_eq!(select, Ok(Select::Ids((low..=low + n_more).map(JobId).collect())));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Turns a job's flags, directives and script into the submission that the server checks.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rms_core::event::{Nodes, Shape, Submission};
+use rms_model::job::Constraint;
+use rms_model::{Environment, Mebibytes, Stdio, Work};
+use thiserror::Error;
+
+use crate::export::{self, ExportError};
+use crate::here::Here;
+use crate::job_options::{JobOptions, OpenMode};
+use crate::stamp::{self, ParseTimeError};
+
+/// What runs and what becomes of its output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub work: Work,
+    /// The name of a job that names itself nothing.
+    pub name: String,
+    /// Where the output goes if no file is named.
+    pub output: Output,
+    pub test_only: bool,
+}
+
+/// Where output goes that no flag sends anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// [`DEFAULT_OUTPUT`] in the working directory.
+    File,
+    /// To the client that follows the job.
+    Stream,
+}
+
+/// The output file of a batch job that names none.
+pub const DEFAULT_OUTPUT: &str = "rms-%j.out";
+
+/// Why flags and directives make no submission.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SubmissionError {
+    #[error("--begin: {0}")]
+    Begin(#[from] ParseTimeError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    #[error("--tasks-per-node needs one fixed number of nodes: write -N 4, or say the tasks by -n")]
+    PerNodeOfRange,
+    #[error("{per_node} tasks on each of {n_nodes} nodes are more than can be counted")]
+    TooManyTasks { per_node: u32, n_nodes: u32 },
+    #[error("the directory '{0}' is not text in UTF-8: use --chdir with another one")]
+    OddDirectory(String),
+}
+
+/// `largest` is the number of nodes of the largest cluster that may be used; only `-N min+` needs it.
+///
+/// # Errors
+/// See [`SubmissionError`].
+pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Result<Submission, SubmissionError> {
+    let shapes = match (&options.shapes, &options.nodes) {
+        (Some(shapes), _) => shapes.0.clone(),
+        (None, Some(nodes)) => nodes.shapes(options.time, || largest),
+        (None, None) if options.tasks_per_node.is_some() => vec![Shape { nodes: Nodes::Count(1), wall: options.time }],
+        (None, None) if options.time.is_some() => vec![Shape { nodes: Nodes::FromTasks, wall: options.time }],
+        (None, None) => Vec::new(),
+    };
+    let begin = options.begin.as_deref().map(|text| stamp::parse(text, here.now)).transpose()?;
+    let environment = export::select(options.export.as_deref(), &here.environment)?;
+    let n_tasks = n_tasks(&options)?;
+    let stream = order.output == Output::Stream && options.output.is_none();
+    let output = if stream { None } else { Some(options.output.unwrap_or_else(|| DEFAULT_OUTPUT.to_owned())) };
+    let constraint = Constraint {
+        features: options
+            .constraint
+            .map(|features| features.0.into_iter().collect::<BTreeSet<_>>())
+            .unwrap_or_default(),
+        memory: options.mem.map_or(Mebibytes(0), |memory| memory.0),
+        cpus: 0,
+    };
+    Ok(Submission {
+        name: options.name.unwrap_or(order.name),
+        work: order.work,
+        n_tasks,
+        cpus_per_task: options.cpus_per_task.unwrap_or(0),
+        cwd: directory(options.chdir.as_deref(), &here.cwd)?,
+        environment: Environment(environment),
+        umask: here.umask,
+        stdio: Stdio {
+            input: options.input,
+            output,
+            error: options.error,
+            append: options.open_mode == Some(OpenMode::Append),
+            stream,
+        },
+        limits: here.limits.clone(),
+        shapes,
+        clusters: options.clusters.unwrap_or_default(),
+        constraint,
+        priority: options.priority.unwrap_or(0),
+        hold: options.hold,
+        requeue: options.requeue,
+        begin,
+        comment: options.comment.unwrap_or_default(),
+        test_only: order.test_only,
+    })
+}
+
+fn n_tasks(options: &JobOptions) -> Result<Option<u32>, SubmissionError> {
+    let Some(per_node) = options.tasks_per_node else {
+        return Ok(options.tasks);
+    };
+    let n_nodes = match &options.nodes {
+        Some(nodes) => nodes.fixed().ok_or(SubmissionError::PerNodeOfRange)?,
+        None => 1,
+    };
+    let n_tasks = per_node.checked_mul(n_nodes).ok_or(SubmissionError::TooManyTasks { per_node, n_nodes })?;
+    Ok(Some(n_tasks))
+}
+
+/// Where the job works, absolute: the server has no directory that a relative one could start from.
+fn directory(chdir: Option<&str>, cwd: &Path) -> Result<String, SubmissionError> {
+    let path = chdir.map_or_else(|| cwd.to_owned(), |dir| cwd.join(dir));
+    path.to_str().map(str::to_owned).ok_or_else(|| SubmissionError::OddDirectory(path.to_string_lossy().into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{Limits, Span, Time};
+
+    use super::*;
+
+    fn here() -> Here {
+        Here {
+            cwd: "/home/ada".into(),
+            environment: vec![("PATH".into(), "/bin".into())],
+            umask: 0o022,
+            limits: Limits::default(),
+            now: Time::from_secs(1000),
+        }
+    }
+
+    fn order(output: Output) -> Order {
+        Order { work: Work::Tasks { argv: vec!["true".into()] }, name: "true".into(), output, test_only: false }
+    }
+
+    fn submission(options: JobOptions) -> Submission {
+        build(options, order(Output::File), &here(), 4).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn nothing_said_is_the_least_job() {
+        let submission = submission(JobOptions::default());
+        assert!(submission.shapes.is_empty());
+        assert_eq!(submission.n_tasks, None);
+        assert_eq!(submission.cwd, "/home/ada");
+        assert_eq!(submission.stdio.output.as_deref(), Some(DEFAULT_OUTPUT));
+        assert_eq!(submission.name, "true");
+    }
+
+    #[test]
+    fn sizes_become_shapes() {
+        let hour = Some(Span::from_hours(1));
+        let options = JobOptions { nodes: "3+".parse().ok(), time: hour, ..JobOptions::default() };
+        let shape = |n_nodes| Shape { nodes: Nodes::Count(n_nodes), wall: hour };
+        assert_eq!(submission(options).shapes, [shape(4), shape(3)]);
+        let options = JobOptions { time: hour, tasks: Some(5), ..JobOptions::default() };
+        assert_eq!(submission(options).shapes, [Shape { nodes: Nodes::FromTasks, wall: hour }]);
+    }
+
+    #[test]
+    fn tasks_on_each_node_need_a_fixed_number_of_nodes() {
+        let per_node =
+            |nodes: &str| JobOptions { nodes: nodes.parse().ok(), tasks_per_node: Some(3), ..JobOptions::default() };
+        assert_eq!(submission(per_node("4")).n_tasks, Some(12));
+        assert_eq!(submission(per_node("a:1,b:1")).n_tasks, Some(6));
+        let error = build(per_node("1-4"), order(Output::File), &here(), 4);
+        assert_eq!(error, Err(SubmissionError::PerNodeOfRange));
+        let error = build(per_node("4000000000"), order(Output::File), &here(), 4);
+        assert!(matches!(error, Err(SubmissionError::TooManyTasks { .. })));
+    }
+
+    #[test]
+    fn output_is_streamed_unless_a_file_is_named() {
+        let stdio = |options| build(options, order(Output::Stream), &here(), 4).expect("it is right").stdio;
+        let streamed = stdio(JobOptions::default());
+        assert_eq!((streamed.stream, streamed.output), (true, None));
+        let to_file = stdio(JobOptions { output: Some("x".into()), ..JobOptions::default() });
+        assert_eq!((to_file.stream, to_file.output.as_deref()), (false, Some("x")));
+    }
+
+    #[test]
+    fn relative_directories_start_here() {
+        let chdir = |dir: &str| submission(JobOptions { chdir: Some(dir.into()), ..JobOptions::default() }).cwd;
+        assert_eq!(chdir("run"), "/home/ada/run");
+        assert_eq!(chdir("/tmp"), "/tmp");
+    }
+}

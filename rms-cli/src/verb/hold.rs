@@ -1,0 +1,27 @@
+//! `rms hold`: keeps waiting jobs from starting until they are released.
+
+use rms_core::Call;
+
+use super::jobs_done::JobsDone;
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::select;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms hold 7                     keep job 7 from starting
+  rms hold all                   all of your waiting jobs")]
+pub struct Args {
+    /// Which jobs: 7, 3,5-9, last, all, user:NAME
+    #[arg(required = true, value_name = "JOBS", allow_hyphen_values = true)]
+    jobs: Vec<String>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let select = select::parse(&args.jobs)?;
+    let client = context.client().await?;
+    let answer = JobsDone::new("held", client.order(Call::Hold { select }).await?);
+    context.output.show(&answer)?;
+    Ok(answer.exit())
+}

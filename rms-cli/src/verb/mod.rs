@@ -1,0 +1,95 @@
+//! The verbs of the command line, one file each.
+
+use clap::Subcommand;
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+
+mod admin;
+mod cancel;
+mod down;
+mod explain;
+mod history;
+mod hold;
+mod join;
+mod jobs_done;
+mod logs;
+mod nodes;
+mod queue;
+mod release;
+mod run;
+mod show;
+mod submit;
+mod token;
+mod up;
+mod view;
+mod wait;
+
+/// What `rms` can be told to do.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Start a whole cluster on this machine
+    Up(up::Args),
+    /// Stop the cluster of 'rms up', jobs included
+    Down(down::Args),
+    /// Submit a batch script
+    Submit(Box<submit::Args>),
+    /// Run a program on the nodes and see its output
+    Run(Box<run::Args>),
+    /// List jobs that wait or run
+    #[command(visible_alias = "jobs")]
+    Queue(queue::Args),
+    /// List nodes and their states
+    Nodes(nodes::Args),
+    /// Show all about jobs
+    Show(show::Args),
+    /// End jobs, or signal them
+    Cancel(cancel::Args),
+    /// Keep waiting jobs from starting
+    Hold(hold::Args),
+    /// Let held jobs start
+    Release(release::Args),
+    /// List jobs that have ended
+    History(history::Args),
+    /// Say why jobs are where they are
+    Explain(explain::Args),
+    /// Draw the occupation of the clusters over time
+    View(view::Args),
+    /// Wait until jobs have ended
+    Wait(wait::Args),
+    /// Show the output of a job
+    Logs(logs::Args),
+    /// Make and list join tokens and certificates
+    Token(token::Args),
+    /// Join a cluster as a user, with a token
+    Join(join::Args),
+    /// Settings, nodes and the state of the server
+    Admin(admin::Args),
+}
+
+impl Verb {
+    /// # Errors
+    /// Whatever the verb could not do.
+    pub async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        match self {
+            Verb::Up(args) => up::run(args, context).await,
+            Verb::Down(args) => down::run(args, context).await,
+            Verb::Submit(args) => submit::run(*args, context).await,
+            Verb::Run(args) => run::run(*args, context).await,
+            Verb::Queue(args) => queue::run(args, context).await,
+            Verb::Nodes(args) => nodes::run(args, context).await,
+            Verb::Show(args) => show::run(args, context).await,
+            Verb::Cancel(args) => cancel::run(args, context).await,
+            Verb::Hold(args) => hold::run(args, context).await,
+            Verb::Release(args) => release::run(args, context).await,
+            Verb::History(args) => history::run(args, context).await,
+            Verb::Explain(args) => explain::run(args, context).await,
+            Verb::View(args) => view::run(args, context).await,
+            Verb::Wait(args) => wait::run(args, context).await,
+            Verb::Logs(args) => logs::run(args, context).await,
+            Verb::Token(args) => token::run(args, context).await,
+            Verb::Join(args) => join::run(args, context).await,
+            Verb::Admin(args) => admin::run(args, context).await,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `rms nodes`: lists the nodes, their states and what they are made of.
+
+use launcher_sdk::NodeList;
+use rms_core::effect::NodeLine;
+use rms_model::hostlist;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::json;
+use crate::output::Show;
+use crate::stamp;
+use crate::table::{Table, plain};
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms nodes                      all nodes
+  rms nodes 'a[1-4]'             some
+  rms nodes -M a                 those of one cluster
+  rms nodes --json
+States: idle, busy, ghost (kept free for fairness), draining, drained, down, away (its agent is not heard of), lost")]
+pub struct Args {
+    /// Only these nodes: a1,a[2-4]
+    #[arg(value_name = "NODES")]
+    nodes: Option<String>,
+    /// Only nodes of these clusters
+    #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',')]
+    clusters: Vec<String>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let wanted = args.nodes.as_deref().map(hostlist::expand).transpose()?;
+    let client = context.client().await?;
+    let mut list = client.nodes().await?;
+    if let Some(wanted) = &wanted {
+        let missing: Vec<&str> = wanted
+            .iter()
+            .filter(|name| !list.nodes.iter().any(|node| node.name == **name))
+            .map(String::as_str)
+            .collect();
+        if !missing.is_empty() {
+            let failure = Failure::new("no_such_node", format!("there is no node {}", missing.join(", ")));
+            return Err(failure.hint("'rms nodes' lists them all"));
+        }
+        list.nodes.retain(|node| wanted.contains(&node.name));
+    }
+    list.nodes.retain(|node| args.clusters.is_empty() || args.clusters.contains(&node.cluster));
+    context.output.show(&NodesAnswer(list))?;
+    Ok(Exit::OK)
+}
+
+/// The nodes as they were asked for.
+#[derive(Clone, Debug)]
+pub struct NodesAnswer(pub NodeList);
+
+impl Show for NodesAnswer {
+    fn text(&self) -> String {
+        let empty = "no node has joined yet: make a token with 'rms token create --role agent', and start an agent with it";
+        self.table_of(true).text(empty)
+    }
+
+    fn json(&self) -> Value {
+        let clusters = self.0.clusters.iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let nodes = self.0.nodes.iter().map(json::node).collect::<Vec<_>>();
+        json!({"now": json::time(Some(self.0.now)), "clusters": clusters, "nodes": nodes})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.0.nodes.iter().map(|node| node.name.clone()).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        Some(self.table_of(false))
+    }
+}
+
+impl NodesAnswer {
+    fn table_of(&self, brief: bool) -> Table {
+        let columns = ["node", "cluster", "state", ">cpus", ">memory", ">speed", "features", "jobs", "since", "reason"];
+        let mut table = Table::new(&columns);
+        for node in &self.0.nodes {
+            let since = if brief { stamp::short(node.since, self.0.now) } else { stamp::iso_secs(node.since) };
+            table.row(vec![
+                node.name.clone(),
+                node.cluster.clone(),
+                node.state.word().to_owned(),
+                node.inventory.cpus.to_string(),
+                memory(node),
+                format!("{:.2}", f64::from(node.inventory.speed_milli) / 1000.0),
+                node.inventory.features.iter().cloned().collect::<Vec<_>>().join(","),
+                node.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+                since,
+                plain(node.reason.as_deref().unwrap_or_default()),
+            ]);
+        }
+        table
+    }
+}
+
+fn memory(node: &NodeLine) -> String {
+    let mebibytes = node.inventory.memory.0;
+    if mebibytes >= 10 * 1024 { format!("{}G", mebibytes / 1024) } else { format!("{mebibytes}M") }
+}

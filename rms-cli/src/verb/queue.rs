@@ -1,0 +1,179 @@
+//! `rms queue`: lists the jobs that wait or run, in the order in which they would start.
+
+use launcher_sdk::{Client, Queue};
+use rms_core::effect::{JobLine, JobState, Reason};
+use rms_model::{Time, hostlist};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::json;
+use crate::names::ClusterNames;
+use crate::output::{self, Form, Show};
+use crate::stamp;
+use crate::table::{Table, plain};
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms queue                      everything in the system
+  rms queue --user ada           one user's jobs
+  rms queue --state waiting      only what waits
+  rms queue -w                   live, until Ctrl-C
+  rms queue --json | jq '.jobs[] | select(.state == \"waiting\") | .job'
+States: submitted, held, request_sent, waiting, started, ending, ghost")]
+pub struct Args {
+    /// Redraw the list when jobs change
+    #[arg(short, long)]
+    watch: bool,
+    /// Only this user's jobs
+    #[arg(short, long, value_name = "NAME")]
+    user: Option<String>,
+    /// Only jobs in these states
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = STATES)]
+    state: Vec<String>,
+}
+
+const STATES: [&str; 7] = ["submitted", "held", "request_sent", "waiting", "started", "ending", "ghost"];
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let client = context.client().await?;
+    if !args.watch {
+        context.output.show(&look(&args, context, &client).await?)?;
+        return Ok(Exit::OK);
+    }
+    // Each change of any job is a reason to look again; changes that come while looking are one reason.
+    let mut changes = client.watch_all();
+    loop {
+        let answer = look(&args, context, &client).await?;
+        draw(context.output.form(), &answer)?;
+        if changes.changed().await?.is_none() {
+            return Ok(Exit::OK);
+        }
+    }
+}
+
+async fn look(args: &Args, context: &Context, client: &Client) -> Result<QueueAnswer, Failure> {
+    let (queue, clusters) = tokio::join!(client.queue(), context.cluster_names(client));
+    let mut queue = queue?;
+    queue.jobs.retain(|line| {
+        let is_users = args.user.as_ref().is_none_or(|user| line.owner.0 == *user);
+        is_users && (args.state.is_empty() || args.state.iter().any(|state| state == line.state.word()))
+    });
+    Ok(QueueAnswer { queue, clusters: clusters? })
+}
+
+/// On a terminal the list replaces the one before; elsewhere each one follows the other, JSON as one line each.
+fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
+    let text = output::render(answer, form);
+    if form == Form::Text && output::is_terminal() {
+        let head = format!("{}   (Ctrl-C ends)", stamp::iso_secs(answer.queue.now));
+        return output::write_out(format!("\x1b[H\x1b[2J{head}\n\n{text}").as_bytes());
+    }
+    output::write_out(text.as_bytes())
+}
+
+/// The queue and what its clusters are called.
+#[derive(Clone, Debug)]
+pub struct QueueAnswer {
+    pub queue: Queue,
+    pub clusters: ClusterNames,
+}
+
+impl Show for QueueAnswer {
+    fn text(&self) -> String {
+        self.table_of(JobLine::name_plain).text("nothing waits or runs")
+    }
+
+    fn json(&self) -> Value {
+        let jobs: Vec<Value> = self.queue.jobs.iter().map(|line| json::job_line(line, &self.clusters)).collect();
+        json!({"now": json::time(Some(self.queue.now)), "jobs": jobs})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.queue.jobs.iter().map(|line| line.job.to_string()).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        Some(self.table_of(|line| line.name.clone()))
+    }
+}
+
+impl QueueAnswer {
+    fn table_of(&self, name: impl Fn(&JobLine) -> String) -> Table {
+        let columns = [">job", "user", "name", "state", ">nodes", ">tasks", ">wall", "start", "end", "where or why"];
+        let mut table = Table::new(&columns);
+        let now = self.queue.now;
+        for line in &self.queue.jobs {
+            let start = match (line.started, line.estimate) {
+                (Some(started), _) => stamp::short(started, now),
+                (None, Some(estimate)) => format!("~{}", stamp::short(estimate, now)),
+                (None, None) => "-".to_owned(),
+            };
+            table.row(vec![
+                line.job.to_string(),
+                line.owner.0.clone(),
+                name(line),
+                line.state.word().to_owned(),
+                line.request.n_hosts().to_string(),
+                line.n_tasks.to_string(),
+                stamp::brief(line.request.wall),
+                start,
+                line.until.map_or_else(|| "-".to_owned(), |until| stamp::short(until, now)),
+                self.place(line, now),
+            ]);
+        }
+        table
+    }
+
+    fn place(&self, line: &JobLine, now: Time) -> String {
+        if !line.nodes.is_empty() {
+            return hostlist::fold(&line.nodes);
+        }
+        match &line.reason {
+            Some(reason) => short_reason(reason, now),
+            None => self.clusters.hosts(&line.request),
+        }
+    }
+}
+
+/// Why, in a few words; `rms explain` has the sentence.
+fn short_reason(reason: &Reason, now: Time) -> String {
+    match reason {
+        Reason::Held { by } => format!("(held by {by})"),
+        Reason::NotBefore { at } => format!("(not before {})", stamp::short(*at, now)),
+        Reason::NotPlanned { .. } => "(not planned yet)".to_owned(),
+        Reason::BeyondDepth { position, .. } => format!("(place {position}, beyond the planned depth)"),
+        Reason::TooFewHosts { cluster, wanted, usable, .. } => format!("({wanted} of {cluster} wanted, {usable} usable)"),
+        Reason::Blocked { by, .. } => {
+            let ids: Vec<String> = by.iter().take(3).map(|blocker| blocker.job.to_string()).collect();
+            let more = if by.len() > ids.len() { ", …" } else { "" };
+            if ids.is_empty() { "(hosts are taken)".to_owned() } else { format!("(behind {}{more})", ids.join(", ")) }
+        }
+    }
+}
+
+trait PlainName {
+    fn name_plain(&self) -> String;
+}
+
+impl PlainName for JobLine {
+    /// Long names would push every other column off the screen.
+    fn name_plain(&self) -> String {
+        let name = plain(&self.name);
+        if name.chars().count() <= 20 { name } else { name.chars().take(19).chain(['…']).collect() }
+    }
+}
+
+/// Does this state still hold hosts or wait for them?
+pub fn is_active(state: JobState) -> bool {
+    match state {
+        JobState::Submitted
+        | JobState::Held
+        | JobState::RequestSent
+        | JobState::Waiting
+        | JobState::Started
+        | JobState::Ending => true,
+        JobState::Ghost | JobState::Finished => false,
+    }
+}

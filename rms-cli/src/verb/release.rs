@@ -1,0 +1,27 @@
+//! `rms release`: lets held jobs start.
+
+use rms_core::Call;
+
+use super::jobs_done::JobsDone;
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::select;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms release 7                  let job 7 start when it fits
+  rms release all                all of your held jobs")]
+pub struct Args {
+    /// Which jobs: 7, 3,5-9, last, all, user:NAME
+    #[arg(required = true, value_name = "JOBS", allow_hyphen_values = true)]
+    jobs: Vec<String>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let select = select::parse(&args.jobs)?;
+    let client = context.client().await?;
+    let answer = JobsDone::new("released", client.order(Call::Release { select }).await?);
+    context.output.show(&answer)?;
+    Ok(answer.exit())
+}

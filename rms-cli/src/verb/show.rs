@@ -1,0 +1,180 @@
+//! `rms show`: all that is known of jobs, in the system or in the history.
+
+use rms_core::effect::JobDetail;
+use rms_core::event::Select;
+use rms_model::{JobRecord, Time, Work, hostlist};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::json;
+use crate::look_up::{self, Found};
+use crate::names::ClusterNames;
+use crate::output::Show;
+use crate::select;
+use crate::stamp;
+use crate::table::{Table, plain};
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms show 7                     one job, running or ended
+  rms show last --script         with its script
+  rms show 3,5-9 --json")]
+pub struct Args {
+    /// Which jobs: 7, 3,5-9, last, all, user:NAME
+    #[arg(default_value = "last", value_name = "JOBS", allow_hyphen_values = true)]
+    jobs: Vec<String>,
+    /// Print the script too
+    #[arg(long)]
+    script: bool,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let select = select::parse(&args.jobs)?;
+    let is_one = matches!(&select, Select::Last) || matches!(&select, Select::Ids(ids) if ids.len() == 1);
+    let client = context.client().await?;
+    let found = look_up::jobs(&client, select).await?;
+    let clusters = context.cluster_names(&client).await?;
+    context.output.show(&ShowAnswer { found, clusters, with_script: args.script, is_one })?;
+    Ok(Exit::OK)
+}
+
+struct ShowAnswer {
+    found: Found,
+    clusters: ClusterNames,
+    with_script: bool,
+    is_one: bool,
+}
+
+impl Show for ShowAnswer {
+    fn text(&self) -> String {
+        let now = self.found.now;
+        let live = self.found.live.iter().map(|detail| self.detail(detail, now));
+        let ended = self.found.ended.iter().map(|record| self.record(record));
+        live.chain(ended).collect::<Vec<_>>().join("\n")
+    }
+
+    fn json(&self) -> Value {
+        let live = self.found.live.iter().map(|detail| json::job_detail(detail, &self.clusters));
+        let ended = self.found.ended.iter().map(|record| json::record(record, &self.clusters));
+        let mut jobs: Vec<Value> = live.chain(ended).collect();
+        match jobs.pop() {
+            Some(job) if self.is_one && jobs.is_empty() => job,
+            last => {
+                jobs.extend(last);
+                json!({"jobs": jobs})
+            }
+        }
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.found.ids().map(|job| job.to_string()).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}
+
+impl ShowAnswer {
+    fn detail(&self, detail: &JobDetail, now: Time) -> String {
+        let (line, spec) = (&detail.line, &detail.spec);
+        let time = |time: Option<Time>| time.map_or_else(|| "-".to_owned(), stamp::iso_secs);
+        let mut fields = Fields::new(&format!("job {}", line.job));
+        fields.add("name", plain(&line.name));
+        fields.add("user", line.owner.0.clone());
+        fields.add("state", line.state.word());
+        if let Some(outcome) = &line.outcome {
+            fields.add("outcome", outcome.to_string());
+        }
+        if let Some(reason) = &line.reason {
+            fields.add("waits because", crate::explain::reason(reason, now));
+        }
+        fields.add("nodes", self.size(&line.request, &line.nodes));
+        fields.add("tasks", format!("{} x {} CPUs", line.n_tasks, line.cpus_per_task));
+        fields.add("wall time", line.request.wall.to_string());
+        if spec.options.len() > 1 {
+            let option = |request: &rms_model::Request| format!("{} x {}", self.clusters.hosts(request), request.wall);
+            fields.add("sizes", spec.options.iter().map(option).collect::<Vec<_>>().join(", "));
+        }
+        fields.add("priority", line.priority.to_string());
+        fields.add("submitted", time(Some(line.submitted)));
+        match line.started {
+            Some(_) => fields.add("started", time(line.started)),
+            None => fields.add("starts about", time(line.estimate)),
+        }
+        if line.until.is_some() {
+            fields.add("until", time(line.until));
+        }
+        fields.add("run", line.run.to_string());
+        fields.add("directory", plain(&spec.cwd));
+        match &spec.work {
+            Work::Script { script, args } => {
+                fields.add("script", format!("{} lines {}", script.lines().count(), plain(&args.join(" "))));
+            }
+            Work::Tasks { argv } => fields.add("command", plain(&argv.join(" "))),
+        }
+        let output = spec.stdio.output.clone().unwrap_or_else(|| if spec.stdio.stream { "streamed" } else { "-" }.into());
+        fields.add("output", plain(&output));
+        if let Some(error) = &spec.stdio.error {
+            fields.add("error", plain(error));
+        }
+        if !spec.comment.is_empty() {
+            fields.add("comment", plain(&spec.comment));
+        }
+        let mut text = fields.text();
+        if let (Work::Script { script, args: _ }, true) = (&spec.work, self.with_script) {
+            text += &format!("\n{}\n", script.trim_end());
+        }
+        text
+    }
+
+    fn record(&self, record: &JobRecord) -> String {
+        let mut fields = Fields::new(&format!("job {}", record.job));
+        let (code, signal) = record.outcome.code_signal();
+        fields.add("name", plain(&record.name));
+        fields.add("user", record.owner.0.clone());
+        fields.add("state", "finished");
+        fields.add("outcome", format!("{} ({code}:{signal})", record.outcome));
+        fields.add("nodes", self.size(&record.request, &record.nodes));
+        fields.add("tasks", format!("{} x {} CPUs", record.n_tasks, record.cpus_per_task));
+        fields.add("wall time", record.request.wall.to_string());
+        fields.add("submitted", stamp::iso_secs(record.submitted));
+        fields.add("eligible", stamp::iso_secs(record.eligible));
+        if let Some(started) = record.started {
+            fields.add("started", stamp::iso_secs(started));
+        }
+        fields.add("ended", stamp::iso_secs(record.ended));
+        fields.add("CPU time", stamp::brief(record.usage.cpu));
+        fields.add("peak memory", format!("{} KiB", record.usage.peak_memory_kib));
+        fields.text()
+    }
+
+    fn size(&self, request: &rms_model::Request, nodes: &[String]) -> String {
+        let size = self.clusters.hosts(request);
+        if nodes.is_empty() { size } else { format!("{size} ({})", hostlist::fold(nodes)) }
+    }
+}
+
+/// Names and values, aligned.
+struct Fields {
+    title: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Fields {
+    fn new(title: &str) -> Fields {
+        Fields { title: title.to_owned(), fields: Vec::new() }
+    }
+
+    fn add(&mut self, name: &'static str, value: impl Into<String>) {
+        self.fields.push((name, value.into()));
+    }
+
+    fn text(&self) -> String {
+        let width = self.fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let line = |(name, value): &(&'static str, String)| format!("  {name:<width$}  {}\n", value.trim_end());
+        format!("{}\n{}", self.title, self.fields.iter().map(line).collect::<String>())
+    }
+}

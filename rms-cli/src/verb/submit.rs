@@ -1,0 +1,72 @@
+//! `rms submit`: sends a batch script to the queue.
+
+use rms_model::Work;
+
+use crate::context::Context;
+use crate::directive;
+use crate::failure::{Exit, Failure};
+use crate::job_options::JobOptions;
+use crate::output;
+use crate::request_job;
+use crate::script::Script;
+use crate::submission::{Order, Output};
+
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "\
+A script runs once, on the first of its nodes; inside, 'mpirun' and RMS_HOSTFILE reach the others. It may hold its
+flags itself, before the first command; the command line wins over #RMS lines, and those over #SBATCH lines:
+  #!/bin/sh
+  #RMS -N 2 -t 10m -J nbody
+  mpirun ./nbody
+
+Examples:
+  rms submit -N 4 -t 1h job.sh             four nodes for an hour
+  rms submit job.sh --input data.bin       what follows the script are its arguments
+  rms submit --wrap 'sleep 10; hostname'   a command line instead of a script
+  rms submit --shapes 2x1h,4x35m job.sh    two sizes; the one that ends first is started
+  rms submit -N a:2,b:2 job.sh             nodes on two clusters at once
+  rms submit --test-only -N 8 job.sh       when would it start?
+  job=$(rms submit -q job.sh)              the bare id"
+)]
+pub struct Args {
+    #[command(flatten)]
+    options: JobOptions,
+    /// Say only when it would start; submit nothing
+    #[arg(long)]
+    test_only: bool,
+    /// A command line to run instead of a script
+    #[arg(long, value_name = "COMMAND", conflicts_with = "script")]
+    wrap: Option<String>,
+    /// The script, or - for the standard input
+    #[arg(value_name = "SCRIPT", required_unless_present = "wrap")]
+    script: Option<String>,
+    /// Arguments of the script
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    args: Vec<String>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let script = match (&args.wrap, &args.script) {
+        (Some(command), _) if command.trim().is_empty() => {
+            return Err(Failure::usage("--wrap is empty").hint("write a command line, like --wrap 'hostname'"));
+        }
+        (Some(command), _) => Script::wrap(command),
+        (None, path) => Script::read(path.as_deref().unwrap_or("-"))?,
+    };
+    let directives = directive::read(&script.file, &script.text)?;
+    for warning in &directives.warnings {
+        output::warn(&format!("rms: warning: {warning}"));
+    }
+    let options = args.options.over(directives.options);
+    let order = Order {
+        work: Work::Script { script: script.text, args: args.args },
+        name: script.job_name,
+        output: Output::File,
+        test_only: args.test_only,
+    };
+    let client = context.client().await?;
+    let requested = request_job::request(&client, context, options, order).await?;
+    context.output.show(&requested)?;
+    Ok(Exit::OK)
+}

@@ -1,0 +1,267 @@
+//! Draws occupation profiles with characters: time to the right, hosts upwards, one row a host where there is room.
+
+use rms_core::effect::ClusterView;
+use rms_model::Time;
+
+use super::axis;
+use super::slabs::{Slab, Window, cut};
+use crate::table::plain;
+
+/// How wide, how high and how colourful.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Canvas {
+    /// Characters of a line, axis included.
+    pub width: usize,
+    /// The most rows for one cluster.
+    pub height: usize,
+    pub colours: bool,
+}
+
+/// What stands at one place of the drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    Started,
+    Ghost,
+    Planned,
+    Free,
+    /// Above the capacity.
+    Nothing,
+}
+
+impl Cell {
+    fn mark(self) -> char {
+        match self {
+            Cell::Started => '█',
+            Cell::Ghost => '▒',
+            Cell::Planned => '░',
+            Cell::Free => '·',
+            Cell::Nothing => ' ',
+        }
+    }
+
+    /// The code of an ANSI colour; what is busy now stands out.
+    fn colour(self) -> &'static str {
+        match self {
+            Cell::Started => "34",
+            Cell::Ghost => "35",
+            Cell::Planned => "33",
+            Cell::Free | Cell::Nothing => "2",
+        }
+    }
+}
+
+/// The whole drawing: a panel for each cluster, and what its marks mean.
+pub fn draw(clusters: &[ClusterView], now: Time, window: Window, canvas: Canvas) -> String {
+    let mut text = String::new();
+    for view in clusters {
+        text += &panel(view, now, window, canvas);
+        text.push('\n');
+    }
+    let legend = [(Cell::Started, "started"), (Cell::Ghost, "ghost"), (Cell::Planned, "planned"), (Cell::Free, "free")];
+    let entries = legend.map(|(cell, word)| format!("{} {word}", paint(&[cell], canvas.colours)));
+    text + &format!("{}   times in UTC\n", entries.join("   "))
+}
+
+fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> String {
+    let busy = view.started.at(now) + view.ghosts.at(now);
+    let mut text = format!("{}: {busy} of {} hosts taken", plain(&view.name), view.capacity);
+    if view.total != view.capacity {
+        text += &format!(" ({} exist)", view.total);
+    }
+    text.push('\n');
+    let slabs = cut(view, window);
+    let peak = slabs.iter().map(Slab::total).max().unwrap_or(0);
+    let most = peak.max(i64::from(view.capacity)).max(1);
+    let label_width = most.to_string().len();
+    let n_columns = canvas.width.saturating_sub(label_width + 3).clamp(10, 400);
+    let n_rows = usize::try_from(most).unwrap_or(usize::MAX).min(canvas.height.max(1));
+    let columns = columns(&slabs, window, n_columns);
+    for row_idx in (0..n_rows).rev() {
+        let host = row_host(row_idx, n_rows, most);
+        let cells: Vec<Cell> = columns.iter().map(|slab| cell(slab, host, view.capacity)).collect();
+        let label = row_label(row_idx, n_rows, most);
+        text += &format!("{label:>label_width$} ┤{}\n", paint(&cells, canvas.colours));
+    }
+    text + &time_axis(window, n_columns, label_width)
+}
+
+/// The host, counted from 1, that a row stands for: the highest of those it covers.
+fn row_host(row_idx: usize, n_rows: usize, most: i64) -> i64 {
+    let (row_idx, n_rows) = (row_idx as i64, n_rows as i64);
+    (most * (row_idx + 1)).div_ceil_of(n_rows)
+}
+
+trait DivCeil {
+    fn div_ceil_of(self, by: i64) -> i64;
+}
+
+impl DivCeil for i64 {
+    /// For positive numbers.
+    fn div_ceil_of(self, by: i64) -> i64 {
+        (self + by - 1) / by
+    }
+}
+
+fn row_label(row_idx: usize, n_rows: usize, most: i64) -> String {
+    let is_top = row_idx + 1 == n_rows;
+    let every_row = n_rows <= 12;
+    let is_round = (row_idx + 1).is_multiple_of(4);
+    if every_row || is_top || is_round { row_host(row_idx, n_rows, most).to_string() } else { String::new() }
+}
+
+/// Which layer a host lies in: the started ones stand at the bottom.
+fn cell(slab: &Slab, host: i64, capacity: u32) -> Cell {
+    if host <= slab.started {
+        Cell::Started
+    } else if host <= slab.started + slab.ghosts {
+        Cell::Ghost
+    } else if host <= slab.total() {
+        Cell::Planned
+    } else if host <= i64::from(capacity) {
+        Cell::Free
+    } else {
+        Cell::Nothing
+    }
+}
+
+/// One slab for each column: the fullest that it touches, so that a short job does not vanish between columns.
+pub fn columns(slabs: &[Slab], window: Window, n_columns: usize) -> Vec<Slab> {
+    let span = i128::from(window.span().as_millis().max(1));
+    let edge = |idx: usize| {
+        let millis = span * idx as i128 / n_columns as i128;
+        Time::from_millis(window.from.as_millis().saturating_add(millis as i64))
+    };
+    let mut columns = Vec::with_capacity(n_columns);
+    let mut first = 0;
+    for idx in 0..n_columns {
+        let (from, until) = (edge(idx), edge(idx + 1));
+        while slabs.get(first).is_some_and(|slab| slab.until <= from) {
+            first += 1;
+        }
+        let touched = slabs[first.min(slabs.len())..].iter().take_while(|slab| slab.from < until || slab.from <= from);
+        let fullest = touched.copied().reduce(|best, slab| if slab.total() > best.total() { slab } else { best });
+        columns.extend(fullest);
+    }
+    columns
+}
+
+/// Neighbours of one kind are painted at once.
+fn paint(cells: &[Cell], colours: bool) -> String {
+    let mut text = String::new();
+    for run in cells.chunk_by(|a, b| a == b) {
+        let marks = run.iter().map(|cell| cell.mark());
+        if colours {
+            text += &format!("\x1b[{}m", run[0].colour());
+            text.extend(marks);
+            text += "\x1b[0m";
+        } else {
+            text.extend(marks);
+        }
+    }
+    text
+}
+
+fn time_axis(window: Window, n_columns: usize, label_width: usize) -> String {
+    let mut line: Vec<char> = vec!['─'; n_columns];
+    let mut labels: Vec<char> = vec![' '; n_columns + 12];
+    let mut free_from = 0;
+    let span = i128::from(window.span().as_millis().max(1));
+    for (at, label) in axis::time_marks(window, (n_columns / 14).max(1) as i64) {
+        let column = i128::from(at.since(window.from).as_millis()) * n_columns as i128 / span;
+        let column = usize::try_from(column).unwrap_or(usize::MAX);
+        let fits = column < n_columns && column >= free_from;
+        if fits {
+            line[column] = '┬';
+            for (idx, c) in label.chars().enumerate().take(12) {
+                labels[column + idx] = c;
+            }
+            free_from = column + label.chars().count() + 2;
+        }
+    }
+    let pad = " ".repeat(label_width + 1);
+    let labels: String = labels.into_iter().collect();
+    format!("{pad}└{}\n{pad} {}\n", line.into_iter().collect::<String>(), labels.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::slabs::tests::{blocks, cluster};
+    use super::*;
+
+    const PLAIN: Canvas = Canvas { width: 44, height: 12, colours: false };
+
+    #[test]
+    fn a_drawing_shows_the_layers_over_time() {
+        let now = Time::from_secs(3600);
+        let view = cluster(&[(3600, 20, 2)], &[(3600, 5, 1)], &[(3620, 20, 4)]);
+        let window = Window::of(now, std::slice::from_ref(&view), None);
+        let expected = "\
+a: 3 of 4 hosts taken
+4 ┤····················░░░░░░░░░░░░░░░░░░░░
+3 ┤▒▒▒▒▒···············░░░░░░░░░░░░░░░░░░░░
+2 ┤████████████████████░░░░░░░░░░░░░░░░░░░░
+1 ┤████████████████████░░░░░░░░░░░░░░░░░░░░
+  └┬───────────────────┬───────────────────
+   01:00:00            01:00:30
+
+█ started   ▒ ghost   ░ planned   · free   times in UTC
+";
+        let drawn = draw(&[view], now, window, PLAIN);
+        // The second mark is where the axis puts it; the drawing above it must be exact.
+        let body = |text: &str| text.lines().take(5).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(body(&drawn), body(expected), "{drawn}");
+        assert_eq!(drawn.lines().last(), expected.lines().last());
+        assert!(drawn.contains("01:00:00"), "{drawn}");
+    }
+
+    #[test]
+    fn colours_paint_runs_and_change_no_character() {
+        let view = cluster(&[(0, 20, 2)], &[], &[]);
+        let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
+        let coloured = draw(std::slice::from_ref(&view), Time::EPOCH, window, Canvas { colours: true, ..PLAIN });
+        let mut stripped = coloured;
+        for code in ["\x1b[34m", "\x1b[35m", "\x1b[33m", "\x1b[2m", "\x1b[0m"] {
+            stripped = stripped.replace(code, "");
+        }
+        assert_eq!(stripped, draw(&[view], Time::EPOCH, window, PLAIN));
+    }
+
+    #[test]
+    fn a_short_job_does_not_vanish() {
+        let view = cluster(&[(5000, 1, 3)], &[], &[(90_000, 10_000, 1)]);
+        let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
+        let columns = columns(&cut(&view, window), window, 40);
+        assert!(columns.iter().any(|slab| slab.started == 3));
+    }
+
+    #[test]
+    fn large_clusters_and_tiny_terminals_are_drawn_too() {
+        let mut view = cluster(&[(0, 20, 1000)], &[], &[]);
+        view.capacity = 4000;
+        let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
+        for width in [0, 1, 7, 20_000] {
+            let drawn = draw(std::slice::from_ref(&view), Time::EPOCH, window, Canvas { width, ..PLAIN });
+            assert!(drawn.contains("4000 ┤"), "{drawn}");
+            let n_started = drawn.lines().filter(|line| line.contains("┤█")).count();
+            assert_eq!(n_started, 3, "a quarter of 12 rows: {drawn}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_marks_of_a_column_are_its_hosts(started in blocks(), ghosts in blocks(), planned in blocks()) {
+            let view = cluster(&started, &ghosts, &planned);
+            let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
+            let slabs = cut(&view, window);
+            for slab in columns(&slabs, window, 60) {
+                let count = |kind: Cell| (1..=100).filter(|host| cell(&slab, *host, 4) == kind).count() as i64;
+                prop_assert_eq!(count(Cell::Started), slab.started);
+                prop_assert_eq!(count(Cell::Ghost), slab.ghosts);
+                prop_assert_eq!(count(Cell::Planned), slab.planned);
+                prop_assert_eq!(count(Cell::Free), (4 - slab.total()).max(0));
+            }
+        }
+    }
+}

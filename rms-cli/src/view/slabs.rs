@@ -1,0 +1,127 @@
+//! Cuts the layers of a cluster's occupation into slabs of time in which nothing changes.
+
+use rms_core::effect::ClusterView;
+use rms_model::{Span, Time};
+
+/// Hosts by layer during `[from, until)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slab {
+    pub from: Time,
+    pub until: Time,
+    pub started: i64,
+    pub ghosts: i64,
+    pub planned: i64,
+}
+
+impl Slab {
+    /// The cluster occupation profile here: the layers stand on each other.
+    pub fn total(&self) -> i64 {
+        self.started + self.ghosts + self.planned
+    }
+}
+
+/// The time that is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub from: Time,
+    pub until: Time,
+}
+
+impl Window {
+    /// From now to where the last known job ends, or as long as `wanted` says.
+    pub fn of(now: Time, clusters: &[ClusterView], wanted: Option<Span>) -> Window {
+        if let Some(span) = wanted {
+            return Window { from: now, until: now + span.max(Span::from_secs(1)) };
+        }
+        let profiles = clusters.iter().flat_map(|view| [&view.started, &view.ghosts, &view.planned]);
+        let last = profiles.filter_map(|profile| profile.steps().last()).map(|step| step.from).max();
+        let until = last.filter(|last| *last > now).unwrap_or(now + IDLE_WINDOW);
+        // Something that never ends would leave no room for what does.
+        Window { from: now, until: until.min(now + Span::MAX_WALL) }
+    }
+
+    pub fn span(&self) -> Span {
+        self.until.since(self.from)
+    }
+}
+
+/// What is drawn of an idle cluster.
+const IDLE_WINDOW: Span = Span::from_hours(1);
+
+/// The slabs of `view` that fill the window without a gap.
+pub fn cut(view: &ClusterView, window: Window) -> Vec<Slab> {
+    let layers = [&view.started, &view.ghosts, &view.planned];
+    let steps = layers.into_iter().flat_map(|profile| profile.steps()).map(|step| step.from);
+    let mut cuts: Vec<Time> = steps.filter(|at| *at > window.from && *at < window.until).collect();
+    cuts.extend([window.from, window.until]);
+    cuts.sort_unstable();
+    cuts.dedup();
+    let slab = |two: &[Time]| Slab {
+        from: two[0],
+        until: two[1],
+        started: view.started.at(two[0]),
+        ghosts: view.ghosts.at(two[0]),
+        planned: view.planned.at(two[0]),
+    };
+    cuts.windows(2).map(slab).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use proptest::prelude::*;
+    use rms_model::profile::Block;
+    use rms_model::{ClusterId, Profile};
+
+    use super::*;
+
+    fn profile(blocks: &[(i64, i64, i64)]) -> Profile {
+        let block = |(from, span, hosts): &(i64, i64, i64)| Block {
+            from: Time::from_secs(*from),
+            until: Time::from_secs(from + span),
+            hosts: *hosts,
+        };
+        Profile::from_blocks(blocks.iter().map(block))
+    }
+
+    /// Blocks as (from, span, hosts) in seconds.
+    pub fn cluster(
+        started: &[(i64, i64, i64)],
+        ghosts: &[(i64, i64, i64)],
+        planned: &[(i64, i64, i64)],
+    ) -> ClusterView {
+        let profiles = [started, ghosts, planned].map(profile);
+        let [started, ghosts, planned] = profiles;
+        ClusterView { cluster: ClusterId(0), name: "a".into(), capacity: 4, total: 4, started, ghosts, planned }
+    }
+
+    pub fn blocks() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
+        proptest::collection::vec((-50_i64..500, 1_i64..200, 1_i64..4), 0..8)
+    }
+
+    #[test]
+    fn an_idle_cluster_is_drawn_for_an_hour() {
+        let window = Window::of(Time::from_secs(5), &[cluster(&[], &[], &[])], None);
+        assert_eq!(window, Window { from: Time::from_secs(5), until: Time::from_secs(3605) });
+    }
+
+    proptest! {
+        #[test]
+        fn slabs_fill_the_window_and_their_totals_are_the_profile(
+            started in blocks(), ghosts in blocks(), planned in blocks()
+        ) {
+            let view = cluster(&started, &ghosts, &planned);
+            let now = Time::from_secs(10);
+            let window = Window::of(now, std::slice::from_ref(&view), None);
+            let slabs = cut(&view, window);
+            prop_assert_eq!(slabs.first().map(|slab| slab.from), Some(window.from));
+            prop_assert_eq!(slabs.last().map(|slab| slab.until), Some(window.until));
+            prop_assert!(slabs.windows(2).all(|two| two[0].until == two[1].from));
+            let total = profile(&[started, ghosts, planned].concat());
+            for secs in 10..window.until.as_secs() {
+                let at = Time::from_secs(secs);
+                let slab = slabs.iter().find(|slab| slab.from <= at && at < slab.until).expect("no gap");
+                prop_assert_eq!(slab.total(), total.at(at));
+            }
+        }
+    }
+}

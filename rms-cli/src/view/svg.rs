@@ -1,0 +1,197 @@
+//! Draws occupation profiles as SVG: one panel a cluster, exact steps, axes and a legend.
+
+use std::fmt::Write as _;
+
+use rms_core::effect::ClusterView;
+use rms_model::{JobId, Time};
+
+use super::axis;
+use super::slabs::{Slab, Window, cut};
+use crate::stamp;
+
+/// A complete SVG document.
+pub fn draw(clusters: &[ClusterView], now: Time, job: Option<JobId>, window: Window) -> String {
+    let height = TOP + clusters.len().max(1) as f64 * PANEL_PITCH + BOTTOM;
+    let title = match job {
+        Some(job) => format!("Cluster occupation as job {job} sees it"),
+        None => "Cluster occupation as the scheduler sees it".to_owned(),
+    };
+    let mut svg = String::new();
+    let w = &mut svg;
+    put(w, format_args!(r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">"#));
+    put(w, format_args!("<title>{title}</title>"));
+    put(w, format_args!("<style>{STYLE}</style>"));
+    put(w, format_args!(r#"<rect class="paper" width="{WIDTH}" height="{height}"/>"#));
+    put(w, format_args!(r#"<text class="title" x="{LEFT}" y="26">{title}</text>"#));
+    let subtitle = format!("at {} · the next {}", stamp::iso_secs(now), axis::span_text(window));
+    put(w, format_args!(r#"<text class="soft" x="{LEFT}" y="44">{subtitle}</text>"#));
+    legend(w);
+    for (idx, view) in clusters.iter().enumerate() {
+        panel(w, view, window, TOP + idx as f64 * PANEL_PITCH);
+    }
+    put(w, format_args!("</svg>"));
+    svg
+}
+
+/// Writing to a string cannot fail.
+fn put(svg: &mut String, line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(svg, "{line}");
+}
+
+fn legend(svg: &mut String) {
+    let mut x = WIDTH - RIGHT - 330.0;
+    for (class, word, width) in [("started", "started", 80.0), ("ghosts", "ghost", 72.0), ("planned", "planned", 84.0)]
+    {
+        put(svg, format_args!(r#"<rect class="{class}" x="{x}" y="17" width="12" height="12"/>"#));
+        put(svg, format_args!(r#"<text class="label" x="{}" y="27">{word}</text>"#, x + 17.0));
+        x += width;
+    }
+    put(svg, format_args!(r#"<line class="capacity" x1="{x}" y1="23" x2="{}" y2="23"/>"#, x + 20.0));
+    put(svg, format_args!(r#"<text class="label" x="{}" y="27">capacity</text>"#, x + 26.0));
+}
+
+/// Where times and hosts stand in one panel.
+struct Scale {
+    window: Window,
+    most: i64,
+    top: f64,
+}
+
+impl Scale {
+    fn x(&self, at: Time) -> f64 {
+        let span = self.window.span().as_millis().max(1) as f64;
+        let part = at.since(self.window.from).as_millis() as f64 / span;
+        round(LEFT + part.min(1.0) * (WIDTH - LEFT - RIGHT))
+    }
+
+    fn y(&self, hosts: i64) -> f64 {
+        round(self.top + PANEL_HEIGHT * (1.0 - hosts as f64 / self.most as f64))
+    }
+}
+
+/// Hundredths of a pixel: nobody sees less, and files stay small and equal everywhere.
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
+    let slabs = cut(view, window);
+    let peak = slabs.iter().map(Slab::total).max().unwrap_or(0);
+    let scale = Scale { window, most: peak.max(i64::from(view.capacity)).max(1), top };
+    let (right, bottom) = (WIDTH - RIGHT, scale.y(0));
+    let name = escape(&view.name);
+    put(svg, format_args!(r#"<g id="cluster-{name}">"#));
+    put(svg, format_args!(r#"<text class="name" x="{LEFT}" y="{}">cluster {name}</text>"#, top - 8.0));
+    for hosts in axis::host_marks(scale.most, 6) {
+        let y = scale.y(hosts);
+        put(svg, format_args!(r#"<line class="grid" x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}"/>"#));
+        put(svg, format_args!(r#"<text class="label right" x="{}" y="{}">{hosts}</text>"#, LEFT - 8.0, y + 4.0));
+    }
+    let y_middle = top + PANEL_HEIGHT / 2.0;
+    put(
+        svg,
+        format_args!(r#"<text class="soft middle" transform="translate(18 {y_middle}) rotate(-90)">hosts</text>"#),
+    );
+    layer(svg, "started", &slabs, &scale, |_| 0, |slab| slab.started);
+    layer(svg, "ghosts", &slabs, &scale, |slab| slab.started, |slab| slab.started + slab.ghosts);
+    layer(svg, "planned", &slabs, &scale, |slab| slab.started + slab.ghosts, Slab::total);
+    let y = scale.y(i64::from(view.capacity));
+    put(svg, format_args!(r#"<line class="capacity" x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}"/>"#));
+    put(svg, format_args!(r#"<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"/>"#));
+    for (at, label) in axis::time_marks(window, 8) {
+        let x = scale.x(at);
+        put(svg, format_args!(r#"<line class="axis" x1="{x}" y1="{bottom}" x2="{x}" y2="{}"/>"#, bottom + 5.0));
+        put(svg, format_args!(r#"<text class="label middle" x="{x}" y="{}">{label}</text>"#, bottom + 19.0));
+    }
+    put(svg, format_args!("</g>"));
+}
+
+/// The area between two step functions, as one path for each stretch where they differ.
+fn layer(
+    svg: &mut String,
+    class: &str,
+    slabs: &[Slab],
+    scale: &Scale,
+    lower: impl Fn(&Slab) -> i64,
+    upper: impl Fn(&Slab) -> i64,
+) {
+    let mut path = String::new();
+    for run in slabs.chunk_by(|a, b| (lower(a) < upper(a)) == (lower(b) < upper(b))) {
+        let is_empty = run.first().is_none_or(|slab| lower(slab) >= upper(slab));
+        if is_empty {
+            continue;
+        }
+        let start = scale.x(run[0].from);
+        let _ = write!(path, "M{start} {}", scale.y(lower(&run[0])));
+        for slab in run {
+            let _ = write!(path, "V{}H{}", scale.y(upper(slab)), scale.x(slab.until));
+        }
+        for slab in run.iter().rev() {
+            let _ = write!(path, "V{}H{}", scale.y(lower(slab)), scale.x(slab.from));
+        }
+        path.push('Z');
+    }
+    if !path.is_empty() {
+        put(svg, format_args!(r#"<path class="{class}" d="{path}"/>"#));
+    }
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            other if other.is_control() => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 24.0;
+const TOP: f64 = 84.0;
+const PANEL_HEIGHT: f64 = 150.0;
+const PANEL_PITCH: f64 = 216.0;
+const BOTTOM: f64 = 0.0;
+const STYLE: &str = "\
+text{font-family:system-ui,sans-serif;fill:#1f2933}.title{font-size:16px;font-weight:600}\
+.name{font-size:13px;font-weight:600}.label{font-size:12px}.soft{font-size:12px;fill:#667380}\
+.right{text-anchor:end}.middle{text-anchor:middle}.paper{fill:#fff}\
+.started{fill:#2f6fab}.ghosts{fill:#a48bc4}.planned{fill:#f0b860}\
+.grid{stroke:#e3e8ec}.axis{stroke:#667380}.capacity{stroke:#b3261e;stroke-width:1.5;stroke-dasharray:6 4}";
+
+#[cfg(test)]
+mod tests {
+    use super::super::slabs::tests::cluster;
+    use super::*;
+
+    #[test]
+    fn a_layer_is_drawn_step_by_step() {
+        let view = cluster(&[(0, 10, 2), (0, 20, 1)], &[], &[(20, 20, 4)]);
+        let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
+        let svg = draw(&[view], Time::EPOCH, None, window);
+        let path = |class: &str| {
+            let line = svg.lines().find(|line| line.contains(&format!(r#"<path class="{class}""#)));
+            line.unwrap_or_default().to_owned()
+        };
+        // 872 pixels are 40 seconds, 150 pixels are 4 hosts; the floor is at 234.
+        assert!(path("started").contains("M64 234V121.5H282V196.5H500V234H282V234H64Z"), "{}", path("started"));
+        assert!(path("planned").contains("M500 234V84H936V234H500Z"), "{}", path("planned"));
+        assert!(!svg.contains(r#"<path class="ghosts""#));
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_the_document() {
+        let mut view = cluster(&[], &[], &[]);
+        view.name = "<&\"\u{1b}".into();
+        let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
+        let svg = draw(&[view], Time::EPOCH, Some(JobId(3)), window);
+        assert!(svg.contains("cluster &lt;&amp;&quot;\u{fffd}"));
+        assert!(svg.contains("as job 3 sees it"));
+    }
+}

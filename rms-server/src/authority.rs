@@ -1,0 +1,121 @@
+//! Signs what the core orders to be signed, and keeps the server's own certificate young.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rms_model::{Identity, Role, Span, Time};
+use rms_wire::Endpoint;
+use rms_wire::tls::{Authority, AuthorityError, Credentials, CredentialsError, KeyError, NewKey, draw_serial};
+use thiserror::Error;
+
+use crate::clock::Clock;
+use crate::error::chain;
+use crate::inbox::SignOrder;
+
+/// Certificates for one who asked, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signed {
+    pub chain: String,
+    pub ca: String,
+}
+
+/// Why the server has no certificate of its own.
+#[derive(Debug, Error)]
+pub enum OwnCertificateError {
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}
+
+/// Certificates are valid a little before they are made, for peers whose clocks are behind.
+const BACKDATED: Span = Span::from_mins(5);
+
+/// Makes a certificate as the core has decided; everything in the request but its key is ignored.
+///
+/// # Errors
+/// A request that is no request.
+pub fn sign(authority: &Authority, order: &SignOrder, now: Time) -> Result<Signed, AuthorityError> {
+    let chain = authority.sign(&order.csr, &order.identity, &order.serial, now - BACKDATED, order.expires)?;
+    Ok(Signed { chain, ca: authority.ca_pem().to_owned() })
+}
+
+/// A new key with a certificate for `identity`.
+///
+/// # Errors
+/// No randomness, or an unusable authority.
+pub fn issue(
+    authority: &Authority,
+    identity: &Identity,
+    now: Time,
+    life: Span,
+) -> Result<Credentials, OwnCertificateError> {
+    let key = NewKey::generate()?;
+    let chain = authority.sign(key.csr_der(), identity, &draw_serial(), now - BACKDATED, now + life)?;
+    Ok(key.into_credentials(&chain, authority.ca_pem())?)
+}
+
+/// Who the server is in its own certificate.
+pub fn server_identity() -> Identity {
+    Identity { role: Role::Server, name: "server".to_owned() }
+}
+
+/// The server's own certificate: renewed when two thirds of its life are over.
+#[derive(Debug)]
+pub struct OwnCertificate {
+    dir: PathBuf,
+    life: Span,
+    credentials: Credentials,
+}
+
+impl OwnCertificate {
+    /// # Errors
+    /// Unreadable or damaged files.
+    pub fn load(dir: PathBuf, life: Span) -> Result<OwnCertificate, CredentialsError> {
+        let credentials = Credentials::load(&dir)?;
+        Ok(OwnCertificate { dir, life, credentials })
+    }
+
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// A server that was off for long begins with a new certificate.
+    ///
+    /// # Errors
+    /// It cannot be made or saved.
+    pub fn renew_if_due(&mut self, authority: &Authority, now: Time) -> Result<(), OwnCertificateError> {
+        if now < self.due() {
+            return Ok(());
+        }
+        let credentials = issue(authority, &server_identity(), now, self.life)?;
+        credentials.save(&self.dir)?;
+        tracing::info!(serial = credentials.serial(), "the server has a new certificate");
+        self.credentials = credentials;
+        Ok(())
+    }
+
+    fn due(&self) -> Time {
+        let (issued, expires) = (self.credentials.issued(), self.credentials.expires());
+        issued + Span::from_millis(expires.since(issued).as_millis() / 3 * 2)
+    }
+
+    /// Sleeps until a renewal is due, renews, and so on. A failure is tried again after a while.
+    pub async fn keep_young(mut self, authority: &Authority, endpoint: &Endpoint) {
+        let mut clock = Clock::start();
+        loop {
+            let wait = self.due().since(clock.now()).to_std();
+            tokio::time::sleep(wait.max(SHORTEST_WAIT)).await;
+            let renewed = self.renew_if_due(authority, clock.now()).map_err(|error| chain(&error));
+            let rotated = renewed.and_then(|()| endpoint.rotate(&self.credentials).map_err(|error| chain(&error)));
+            if let Err(error) = rotated {
+                tracing::error!(error, "the server's certificate was not renewed");
+            }
+        }
+    }
+}
+
+/// Between two attempts that fail.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);

@@ -1,0 +1,68 @@
+//! The time of the server: the wall clock, but never backwards.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use rms_model::Time;
+
+/// Reads the wall clock. When that was set back, time goes on from where it was at half the speed, until the wall
+/// clock has caught up: timers keep coming, and stamps stay in order.
+#[derive(Debug)]
+pub struct Clock {
+    last: Time,
+    read_at: Instant,
+}
+
+impl Clock {
+    pub fn start() -> Clock {
+        Clock { last: wall(SystemTime::now()), read_at: Instant::now() }
+    }
+
+    /// The time now; never before an earlier answer.
+    pub fn now(&mut self) -> Time {
+        self.advance(wall(SystemTime::now()), Instant::now())
+    }
+
+    fn advance(&mut self, wall: Time, at: Instant) -> Time {
+        if wall >= self.last {
+            self.last = wall;
+            self.read_at = at;
+        } else {
+            let half = at.saturating_duration_since(self.read_at).as_millis() as i64 / 2;
+            if half > 0 {
+                self.last += rms_model::Span::from_millis(half);
+                self.read_at = at;
+            }
+        }
+        self.last
+    }
+}
+
+fn wall(now: SystemTime) -> Time {
+    // A clock before 1970 is not set at all; the epoch is as good.
+    let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_back_goes_on_slowly_until_caught_up() {
+        let start = Instant::now();
+        let mut clock = Clock { last: Time::from_secs(100), read_at: start };
+        let mut check = |wall_secs, elapsed_secs, expected_secs| {
+            let at = start + Duration::from_secs(elapsed_secs);
+            assert_eq!(clock.advance(Time::from_secs(wall_secs), at), Time::from_secs(expected_secs));
+        };
+        check(110, 10, 110);
+        // One hour back.
+        check(50, 10, 110);
+        check(60, 20, 115);
+        check(70, 30, 120);
+        // And forward again.
+        check(130, 40, 130);
+    }
+}

@@ -1,0 +1,303 @@
+//! The one configuration file: what it may say, its defaults, and errors that point at the place.
+
+mod document;
+mod problem;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use rms_model::settings::KEYS;
+use rms_model::{Settings, Span};
+use serde::Deserialize;
+use toml::Spanned;
+
+pub use self::document::DEFAULTS;
+pub use self::problem::ConfigError;
+use crate::journal::SnapshotPolicy;
+
+/// Everything that an admin can set before the server starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    pub listen: SocketAddr,
+    /// Initial values: what was changed by `rms admin set` is in the journal and wins.
+    pub settings: Settings,
+    pub certificate_life: Span,
+    pub snapshot: SnapshotPolicy,
+    pub limits: LinkLimits,
+}
+
+/// What peers may take of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkLimits {
+    /// Live links over all.
+    pub links: usize,
+    /// Live links of one user or admin.
+    pub links_per_user: usize,
+    /// Calls of one link that are worked on at once; more of them wait in the transport.
+    pub calls_per_link: usize,
+    /// Join attempts in a second, over all.
+    pub joins_per_second: u32,
+}
+
+/// Port 7117 is free in the lists of well-known services.
+pub const DEFAULT_LISTEN: &str = "0.0.0.0:7117";
+
+impl Default for ServerConfig {
+    fn default() -> ServerConfig {
+        ServerConfig {
+            listen: SocketAddr::from(([0, 0, 0, 0], 7117)),
+            settings: Settings::default(),
+            certificate_life: Span::from_hours(24 * 90),
+            snapshot: SnapshotPolicy::default(),
+            limits: LinkLimits::default(),
+        }
+    }
+}
+
+impl Default for LinkLimits {
+    fn default() -> LinkLimits {
+        LinkLimits { links: 20_000, links_per_user: 256, calls_per_link: 256, joins_per_second: 50 }
+    }
+}
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// An unreadable file, or what is wrong in it with line, caret and what was expected.
+pub fn load(path: &Path) -> Result<ServerConfig, ConfigError> {
+    let source =
+        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    parse(&path.display().to_string(), &source)
+}
+
+/// Checks the text of a file that is called `name` in messages.
+///
+/// # Errors
+/// See [`load`].
+pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
+    let text: Text = toml::from_str(source).map_err(|error| ConfigError::of_toml(name, source, &error))?;
+    let wrong = |span, message: String| ConfigError::at(name, source, span, message);
+    let mut config = ServerConfig::default();
+    if let Some(listen) = &text.listen {
+        config.listen = listen.get_ref().parse().map_err(|_| {
+            let message =
+                format!("'{}' is not an address: write IP:PORT, as in \"{DEFAULT_LISTEN}\"", listen.get_ref());
+            wrong(listen.span(), message)
+        })?;
+    }
+    for (key, value) in text.settings.in_order() {
+        let Some(value) = value else { continue };
+        config.settings.set(key, &value.get_ref().0).map_err(|error| wrong(value.span(), error.to_string()))?;
+    }
+    if let Some(life) = &text.certificates.life {
+        config.certificate_life = life.get_ref().parse().map_err(|error| wrong(life.span(), format!("{error}")))?;
+        let is_sane = (MIN_LIFE..=MAX_LIFE).contains(&config.certificate_life);
+        if !is_sane {
+            let message = format!("a certificate lives from {MIN_LIFE} to {MAX_LIFE}, not {}", config.certificate_life);
+            return Err(wrong(life.span(), message));
+        }
+    }
+    let at_least_one = |value: &Option<Spanned<u64>>, default: u64| match value {
+        None => Ok(default),
+        Some(value) if *value.get_ref() == 0 => Err(wrong(value.span(), "expected a number of at least 1".to_owned())),
+        Some(value) => Ok(*value.get_ref()),
+    };
+    config.snapshot.facts = at_least_one(&text.journal.snapshot_facts, config.snapshot.facts)?;
+    config.snapshot.bytes = at_least_one(&text.journal.snapshot_mib, config.snapshot.bytes / MIB)?.saturating_mul(MIB);
+    let limits = &mut config.limits;
+    limits.links = at_least_one(&text.limits.links, limits.links as u64)? as usize;
+    limits.links_per_user = at_least_one(&text.limits.links_per_user, limits.links_per_user as u64)? as usize;
+    limits.calls_per_link = at_least_one(&text.limits.calls_per_link, limits.calls_per_link as u64)? as usize;
+    let joins = at_least_one(&text.limits.joins_per_second, u64::from(limits.joins_per_second))?;
+    limits.joins_per_second = u32::try_from(joins).unwrap_or(u32::MAX);
+    Ok(config)
+}
+
+const MIB: u64 = 1024 * 1024;
+const MIN_LIFE: Span = Span::from_secs(10);
+const MAX_LIFE: Span = Span::from_hours(24 * 3650);
+
+/// The file as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Text {
+    listen: Option<Spanned<String>>,
+    settings: SettingsText,
+    certificates: CertificatesText,
+    journal: JournalText,
+    limits: LimitsText,
+}
+
+/// One field for each of [`KEYS`], so that an unknown one is found with its place.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SettingsText {
+    fair_start: Option<Spanned<Scalar>>,
+    resched_timer: Option<Spanned<Scalar>>,
+    queue_depth: Option<Spanned<Scalar>>,
+    node_lost_after: Option<Spanned<Scalar>>,
+    lost_policy: Option<Spanned<Scalar>>,
+    kill_grace: Option<Spanned<Scalar>>,
+    default_wall: Option<Spanned<Scalar>>,
+    max_wall: Option<Spanned<Scalar>>,
+    max_jobs: Option<Spanned<Scalar>>,
+}
+
+impl SettingsText {
+    fn in_order(&self) -> [(&'static str, &Option<Spanned<Scalar>>); KEYS.len()] {
+        [
+            ("fair_start", &self.fair_start),
+            ("resched_timer", &self.resched_timer),
+            ("queue_depth", &self.queue_depth),
+            ("node_lost_after", &self.node_lost_after),
+            ("lost_policy", &self.lost_policy),
+            ("kill_grace", &self.kill_grace),
+            ("default_wall", &self.default_wall),
+            ("max_wall", &self.max_wall),
+            ("max_jobs", &self.max_jobs),
+        ]
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CertificatesText {
+    life: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct JournalText {
+    snapshot_facts: Option<Spanned<u64>>,
+    snapshot_mib: Option<Spanned<u64>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsText {
+    links: Option<Spanned<u64>>,
+    links_per_user: Option<Spanned<u64>>,
+    calls_per_link: Option<Spanned<u64>>,
+    joins_per_second: Option<Spanned<u64>>,
+}
+
+/// A value of a setting, in the form that `rms admin set` takes; a number may stand without quotes.
+#[derive(Debug)]
+struct Scalar(String);
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Scalar, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a text in quotes or a whole number")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar(text.to_owned()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+                Ok(Scalar(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(source: &str, expected: &str) {
+        let error = parse("rms-server.toml", source).expect_err("a wrong file");
+        assert_eq!(error.to_string(), expected.trim_start_matches('\n'), "\n{error}");
+    }
+
+    #[test]
+    fn the_printed_defaults_are_the_defaults() {
+        assert_eq!(parse("defaults", DEFAULTS).expect("the comments"), ServerConfig::default());
+        // Each commented value, switched on, is still the default.
+        let switched_on: String = DEFAULTS
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(rest) if rest.contains(" = ") => format!("{rest}\n"),
+                Some(_) | None => format!("{line}\n"),
+            })
+            .collect();
+        assert_eq!(parse("defaults", &switched_on).expect("the values"), ServerConfig::default());
+        for key in KEYS {
+            assert!(switched_on.contains(&format!("\n{key} = ")), "{key} is not documented");
+        }
+    }
+
+    #[test]
+    fn a_file_sets_what_it_names_and_leaves_the_rest() {
+        let source = "listen = '127.0.0.1:0'\n[settings]\nfair_start = '10s'\nqueue_depth = 50\nmax_wall = 60\n";
+        let config = parse("f", source).expect("a right file");
+        assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 0)));
+        assert_eq!(config.settings.fair_start, Span::from_secs(10));
+        assert_eq!(config.settings.queue_depth, 50);
+        assert_eq!(config.settings.max_wall, Span::from_hours(1));
+        assert_eq!(config.settings.kill_grace, Settings::default().kill_grace);
+    }
+
+    #[test]
+    fn a_wrong_duration_is_pointed_at() {
+        check(
+            "[settings]\nfair_start = \"soon\"\n",
+            r#"
+rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:SS, HH:MM:SS or D-HH:MM:SS
+  |
+2 | fair_start = "soon"
+  |              ^^^^^^"#,
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_is_pointed_at_with_the_known_ones() {
+        check(
+            "[settings]\nfair_strat = \"1s\"\n",
+            r#"
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`
+  |
+2 | fair_strat = "1s"
+  | ^^^^^^^^^^"#,
+        );
+    }
+
+    #[test]
+    fn broken_toml_is_pointed_at() {
+        let error = parse("f.toml", "listen = \n").expect_err("no value").to_string();
+        assert!(error.starts_with("f.toml:1:"), "{error}");
+        assert!(error.contains("\n1 | listen = \n"), "{error}");
+    }
+
+    #[test]
+    fn an_address_without_a_port_is_pointed_at() {
+        check(
+            "listen = \"localhost\"\n",
+            r#"
+rms-server.toml:1:10: 'localhost' is not an address: write IP:PORT, as in "0.0.0.0:7117"
+  |
+1 | listen = "localhost"
+  |          ^^^^^^^^^^^"#,
+        );
+    }
+
+    #[test]
+    fn zero_limits_and_silly_lives_are_pointed_at() {
+        check(
+            "[limits]\n\nlinks = 0\n",
+            r"
+rms-server.toml:3:9: expected a number of at least 1
+  |
+3 | links = 0
+  |         ^",
+        );
+        let error = parse("f", "[certificates]\nlife = '1s'").expect_err("too short").to_string();
+        assert!(error.contains("a certificate lives from 10s to 3650d, not 1s"), "{error}");
+    }
+}

@@ -1,0 +1,62 @@
+//! The documentation of the configuration: a file in which every value stands, commented out, with its default.
+
+/// What `rms-server print-config` prints and `rms-server init` writes.
+pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is shown with its default; remove the '# ' to change it.
+# 'rms-server check-config FILE' checks a file. Durations are written 250ms, 90s, 1h30m, 2d or HH:MM:SS.
+
+# Where agents and clients reach the server (UDP). Port 0 takes a free one; the file 'address' in the data
+# directory says which.
+# listen = "0.0.0.0:7117"
+
+# Initial values. What 'rms admin set KEY VALUE' changed is kept in the journal and wins over this file, also
+# after a restart; 'rms admin show' prints what is in force.
+[settings]
+
+# How long the hosts of a job that ended stay reserved for the others' next request.
+# fair_start = "0s"
+
+# The least time between two scheduling passes.
+# resched_timer = "0s"
+
+# How many waiting applications a pass considers, in order; 0 considers all.
+# queue_depth = 1000
+
+# How long an agent may be away before its node is lost and the jobs on it are ended.
+# node_lost_after = "1m"
+
+# What becomes of the jobs of a lost node: "fail", or "requeue" for those that allow it.
+# lost_policy = "fail"
+
+# Between TERM and KILL.
+# kill_grace = "10s"
+
+# The wall time of a job that names none, and the longest that is accepted.
+# default_wall = "1h"
+# max_wall = "365d"
+
+# The most jobs in the system at once; a submit beyond it is refused.
+# max_jobs = 1000000
+
+[certificates]
+
+# How long the certificates of agents, users and the server are valid; they are renewed before.
+# life = "90d"
+
+[journal]
+
+# A snapshot is written, and the facts before it are deleted, after so many facts or so many MiB of them.
+# snapshot_facts = 100000
+# snapshot_mib = 64
+
+[limits]
+
+# Live connections over all, and of one user or admin.
+# links = 20000
+# links_per_user = 256
+
+# Calls of one connection that are worked on at once; more of them wait.
+# calls_per_link = 256
+
+# Attempts to redeem a token in a second, over all; more are refused.
+# joins_per_second = 50
+"##;

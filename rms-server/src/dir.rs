@@ -1,0 +1,164 @@
+//! The data directory: where things lie in it, the lock on it, and writes that are whole or not there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use thiserror::Error;
+
+/// The paths of one deployment.
+#[derive(Clone, Debug)]
+pub struct DataDir {
+    root: PathBuf,
+}
+
+impl DataDir {
+    pub fn new(root: &Path) -> DataDir {
+        DataDir { root: root.to_owned() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.root.join("journal.db")
+    }
+
+    /// The certificate authority with its key.
+    pub fn authority(&self) -> PathBuf {
+        self.root.join("ca")
+    }
+
+    /// The server's own certificate and key.
+    pub fn credentials(&self) -> PathBuf {
+        self.root.join("server")
+    }
+
+    /// A client directory for the first admin, made by `init`.
+    pub fn admin(&self) -> PathBuf {
+        self.root.join("admin")
+    }
+
+    /// The configuration that is used when none is named.
+    pub fn config(&self) -> PathBuf {
+        self.root.join("rms-server.toml")
+    }
+
+    /// Where the running server says on which address it listens.
+    pub fn address(&self) -> PathBuf {
+        self.root.join("address")
+    }
+
+    fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+}
+
+/// Why a data directory cannot be had.
+#[derive(Debug, Error)]
+pub enum LockError {
+    #[error("{dir} is in use by the server with process id {pid}: stop that one first", dir = dir.display())]
+    Held { dir: PathBuf, pid: String },
+    #[error("{dir} is no data directory: make it with 'rms-server init --dir {dir}'", dir = dir.display())]
+    NoDirectory { dir: PathBuf },
+    #[error("cannot lock {path}", path = path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// While it lives no other server can use the directory. The kernel lets go of it when the process ends, however
+/// it ends.
+#[derive(Debug)]
+pub struct DirLock {
+    _file: Flock<File>,
+}
+
+impl DirLock {
+    /// # Errors
+    /// Somebody else has the lock, or there is no such directory.
+    pub fn acquire(dir: &DataDir) -> Result<DirLock, LockError> {
+        let path = dir.lock();
+        let of_io = |source| LockError::Io { path: path.clone(), source };
+        if !dir.root().is_dir() {
+            return Err(LockError::NoDirectory { dir: dir.root().to_owned() });
+        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        match Flock::lock(file.map_err(of_io)?, FlockArg::LockExclusiveNonblock) {
+            Ok(mut file) => {
+                // The number is for people only, so it does not matter that a crash may leave an old one.
+                file.set_len(0).and_then(|()| file.rewind()).map_err(of_io)?;
+                writeln!(file, "{}", std::process::id()).map_err(of_io)?;
+                Ok(DirLock { _file: file })
+            }
+            Err((mut file, Errno::EWOULDBLOCK)) => {
+                let mut pid = String::new();
+                file.read_to_string(&mut pid).map_err(of_io)?;
+                let pid = if pid.trim().is_empty() { "unknown".to_owned() } else { pid.trim().to_owned() };
+                Err(LockError::Held { dir: dir.root().to_owned(), pid })
+            }
+            Err((_, errno)) => Err(of_io(errno.into())),
+        }
+    }
+}
+
+/// Replaces a file by new content; readers see the old or the new one.
+///
+/// # Errors
+/// The directory cannot be written; the old file stays.
+pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let partial = path.with_extension(format!("partial{}", std::process::id()));
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&partial)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)?;
+        sync_dir(path)
+    };
+    let written = write();
+    if written.is_err() {
+        // It may never have been there.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+/// Makes a rename in the directory of `path` durable.
+///
+/// # Errors
+/// As the kernel says.
+pub fn sync_dir(path: &Path) -> io::Result<()> {
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        Some(_) | None => Path::new("."),
+    };
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_server_is_told_who_has_the_directory() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let dir = DataDir::new(root.path());
+        let first = DirLock::acquire(&dir).expect("a free directory");
+        let error = DirLock::acquire(&dir).expect_err("a held directory");
+        let pid = std::process::id();
+        assert_eq!(
+            error.to_string(),
+            format!("{} is in use by the server with process id {pid}: stop that one first", root.path().display())
+        );
+        drop(first);
+        let _second = DirLock::acquire(&dir).expect("a free directory again");
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let error = DirLock::acquire(&DataDir::new(Path::new("/nowhere/at/all"))).expect_err("no directory");
+        assert!(error.to_string().contains("rms-server init --dir /nowhere/at/all"), "{error}");
+    }
+}

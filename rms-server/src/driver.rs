@@ -1,0 +1,192 @@
+//! Runs the core: takes events in batches, makes what came of them durable, and lets the effects go.
+//!
+//! It is alone on its thread, and waits for two things only: the inbox, and the core's next timer.
+
+mod boot;
+mod storage;
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use rms_core::effect::JobChange;
+use rms_core::job::Phase;
+use rms_core::{Config, Event, Rms, State};
+use rms_model::{JobId, Span};
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::boot::BootError;
+use self::storage::Storage;
+use crate::clock::Clock;
+use crate::config::ServerConfig;
+use crate::inbox::{Answered, Found, Inbound, Inbox};
+use crate::journal::FactLog;
+use crate::registry::Registry;
+use crate::router::Router;
+
+/// The core with everything around it that it needs to run.
+#[derive(Debug)]
+pub struct Driver {
+    rms: Rms,
+    config: Config,
+    clock: Clock,
+    storage: Storage,
+    router: Router,
+    inbox: mpsc::Receiver<Inbound>,
+    /// For snapshots that are made aside.
+    reports: Inbox,
+    /// Who wants to know what jobs are now, as soon as that is durable.
+    lookers: Vec<(Vec<JobId>, oneshot::Sender<Vec<Found>>)>,
+    is_stopping: bool,
+}
+
+/// Events of one transaction at most: it bounds how long the first of them waits for the last.
+const MAX_BATCH: usize = 1024;
+
+impl Driver {
+    /// Restores the core from the journal and takes up its work. When this returns, what the system is now is
+    /// durable, and calls may be put into the inbox.
+    ///
+    /// # Errors
+    /// A damaged journal, or one that cannot be written.
+    pub fn start(
+        log: FactLog,
+        config: &ServerConfig,
+        registry: Arc<Registry>,
+        (reports, inbox): (Inbox, mpsc::Receiver<Inbound>),
+    ) -> Result<JoinHandle<()>, BootError> {
+        let core_config = boot::core_config(config);
+        let (rms, storage, clock) = boot::boot(log, &core_config, config, &registry)?;
+        let router = Router::new(registry);
+        let driver = Driver {
+            rms,
+            config: core_config,
+            clock,
+            storage,
+            router,
+            inbox,
+            reports,
+            lookers: Vec::new(),
+            is_stopping: false,
+        };
+        // The runtime of this thread is its clock and its bell; nothing else runs on it.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(BootError::Thread)?;
+        let run = move || runtime.block_on(driver.run());
+        thread::Builder::new().name("driver".to_owned()).spawn(run).map_err(BootError::Thread)
+    }
+
+    async fn run(mut self) {
+        let mut batch = Vec::with_capacity(MAX_BATCH);
+        while !self.is_stopping {
+            self.wait(&mut batch).await;
+            for inbound in batch.drain(..) {
+                self.take(inbound);
+            }
+            self.tick();
+            self.commit();
+        }
+        if let Some(message) = self.storage.failure() {
+            tracing::error!("stopped while the journal could not be written: {message}");
+        }
+    }
+
+    /// Until something happens, or the core or the storage wants to be woken.
+    async fn wait(&mut self, batch: &mut Vec<Inbound>) {
+        let received = match self.sleep() {
+            None => Some(self.inbox.recv_many(batch, MAX_BATCH).await),
+            Some(span) => tokio::time::timeout(span.to_std(), self.inbox.recv_many(batch, MAX_BATCH)).await.ok(),
+        };
+        // The last sender is gone, so nobody is left to serve.
+        if received == Some(0) {
+            self.is_stopping = true;
+        }
+    }
+
+    /// How long to wait if nothing happens; `None` for ever.
+    fn sleep(&mut self) -> Option<Span> {
+        if let Some(span) = self.storage.until_retry() {
+            return Some(span);
+        }
+        let due = self.rms.next_timer()?;
+        Some(due.since(self.clock.now()))
+    }
+
+    fn take(&mut self, inbound: Inbound) {
+        match inbound {
+            Inbound::Call { who, call, reply } => match self.storage.failure() {
+                // Even a question is refused: its answer would tell of what is not durable.
+                Some(message) => drop(reply.send(Answered::Failing { message: message.to_owned() })),
+                None => {
+                    let ticket = self.router.ticket(reply);
+                    self.handle(Event::Called { ticket, who, call });
+                }
+            },
+            Inbound::AgentConnected { name, hello, report, outbox } => {
+                self.router.agent_connected(&name, outbox);
+                self.handle(Event::AgentConnected { name, hello, report });
+            }
+            Inbound::AgentReported { name, link, report } => {
+                if self.router.is_current(&name, link) {
+                    self.handle(Event::AgentReported { name, report });
+                }
+            }
+            Inbound::AgentGone { name, link } => {
+                if self.router.is_current(&name, link) {
+                    self.router.agent_gone(&name);
+                    self.handle(Event::AgentGone { name });
+                }
+            }
+            Inbound::Watch { jobs, watcher, reply } => {
+                self.router.watch(&jobs, &watcher);
+                self.lookers.push((jobs, reply));
+            }
+            Inbound::Snapshot(made) => self.storage.snapshot_made(made),
+            Inbound::Stop => self.is_stopping = true,
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.clock.now();
+        let step = self.rms.handle(now, event);
+        self.storage.add(step);
+    }
+
+    /// Nothing new is decided while it could not be made durable.
+    fn tick(&mut self) {
+        let now = self.clock.now();
+        let is_due = self.rms.next_timer().is_some_and(|due| due <= now);
+        if is_due && self.storage.failure().is_none() {
+            let step = self.rms.handle(now, Event::Tick);
+            self.storage.add(step);
+        }
+    }
+
+    fn commit(&mut self) {
+        match self.storage.commit() {
+            Ok(effects) => self.router.release(effects),
+            Err(message) => self.router.fail_callers(&message),
+        }
+        if self.storage.failure().is_none() {
+            for (jobs, reply) in self.lookers.drain(..) {
+                let found = jobs.iter().filter_map(|job| look_up(self.rms.state(), *job)).collect();
+                // Whoever asked may have left.
+                let _ = reply.send(found);
+            }
+        }
+        if let Some(order) = self.storage.due_compaction() {
+            let (config, reports) = (self.config.clone(), self.reports.clone());
+            storage::compact_aside(order, config, reports);
+        }
+    }
+}
+
+/// What a job is now; `None` if it is not in the system.
+fn look_up(state: &State, job: JobId) -> Option<Found> {
+    let entry = state.jobs().get(&job)?;
+    let outcome = match &entry.phase {
+        Phase::Ghost(ghost) => Some(ghost.outcome.clone()),
+        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
+    };
+    let nodes = entry.nodes().iter().filter_map(|node| state.nodes().get(node)).map(|node| node.name.clone()).collect();
+    let change = JobChange { job, run: entry.run, state: entry.state(), nodes, outcome };
+    Some(Found { owner: entry.spec.owner.clone(), change })
+}

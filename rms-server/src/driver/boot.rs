@@ -1,0 +1,92 @@
+//! Brings the core back as it was, and what the configuration file says into force.
+
+use rms_core::effect::{Answer, Effect};
+use rms_core::{Call, Config, Event, Misfit, Query, Rms, Ticket};
+use rms_model::settings::KEYS;
+use rms_model::{Identity, Role, Settings};
+use thiserror::Error;
+
+use super::storage::Storage;
+use crate::clock::Clock;
+use crate::config::ServerConfig;
+use crate::journal::{FactLog, OpenError};
+use crate::registry::Registry;
+
+/// Why the core cannot be started.
+#[derive(Debug, Error)]
+pub enum BootError {
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// Each fact is whole, but they do not fit together: the journal is not of one piece, or there is a bug.
+    #[error("the facts in the journal contradict each other: restore the data directory from a backup")]
+    Misfit(#[from] Misfit),
+    #[error("cannot start: {0}")]
+    Commit(String),
+    #[error("no thread for the driver")]
+    Thread(#[source] std::io::Error),
+}
+
+/// In the audit, the name behind changes that came from the file. No user can have it: it has spaces.
+const FROM_FILE: &str = "the configuration file";
+
+/// The core starts with the built-in settings; the file's are changes to them, as facts, so that a replay gives
+/// the same settings whatever the file says by then.
+pub fn core_config(config: &ServerConfig) -> Config {
+    Config { settings: Settings::default(), certificate_life: config.certificate_life }
+}
+
+/// Replays the journal and makes durable what became true by the restart itself.
+pub fn boot(
+    mut log: FactLog,
+    core_config: &Config,
+    config: &ServerConfig,
+    registry: &Registry,
+) -> Result<(Rms, Storage, Clock), BootError> {
+    let started = std::time::Instant::now();
+    let mut rms = log.replay(|snapshot, facts| Rms::restore(core_config.clone(), snapshot, facts))??;
+    let (n_jobs, n_nodes) = (rms.state().jobs().len(), rms.state().nodes().len());
+    tracing::info!(facts = log.last_seq(), jobs = n_jobs, nodes = n_nodes, took = ?started.elapsed(), "restored");
+    registry.restore_revoked(rms.state().revoked_serials().map(str::to_owned));
+
+    let mut clock = Clock::start();
+    let now = clock.now();
+    let mut storage = Storage::new(log);
+    storage.add(rms.boot(now));
+    let changed_by_admins = changed_by_admins(&mut rms, &mut storage, now)?;
+    for key in KEYS {
+        let (Ok(wanted), Ok(current)) = (config.settings.get(key), rms.state().settings().get(key)) else { continue };
+        if wanted == current {
+            continue;
+        }
+        if changed_by_admins.iter().any(|changed| changed == key) {
+            tracing::info!("{key} stays {current}, set by 'rms admin set'; the configuration file says {wanted}");
+            continue;
+        }
+        let call = Call::Set { key: key.to_owned(), value: wanted };
+        storage.add(rms.handle(now, Event::Called { ticket: BOOT, who: file(), call }));
+    }
+    storage.commit().map_err(BootError::Commit)?;
+    Ok((rms, storage, clock))
+}
+
+/// The settings that were last changed by somebody at run time.
+fn changed_by_admins(rms: &mut Rms, storage: &mut Storage, now: rms_model::Time) -> Result<Vec<String>, BootError> {
+    let audit = Event::Called { ticket: BOOT, who: file(), call: Call::Query(Query::Audit) };
+    storage.add(rms.handle(now, audit));
+    let mut last_by: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
+    for effect in storage.commit().map_err(BootError::Commit)? {
+        if let Effect::Answer { answer: Ok(Answer::Audit(changes)), ticket: _ } = effect {
+            let mut changes = changes;
+            changes.sort_by_key(|change| change.at);
+            last_by.extend(changes.into_iter().map(|change| (change.key, change.by)));
+        }
+    }
+    Ok(last_by.into_iter().filter(|(_, by)| by != FROM_FILE).map(|(key, _)| key).collect())
+}
+
+fn file() -> Identity {
+    Identity { role: Role::Admin, name: FROM_FILE.to_owned() }
+}
+
+/// Nobody waits for the answers to what the server asks itself.
+const BOOT: Ticket = Ticket(0);

@@ -1,0 +1,149 @@
+//! Makes steps durable, and keeps those that cannot be until the disk takes them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rms_core::{Config, Effect, Fact, Journal, Rms, Step, Uncommitted};
+use rms_model::Span;
+
+use crate::error::chain;
+use crate::inbox::{Inbound, Inbox};
+use crate::journal::{AppendError, Compaction, FactLog, SnapshotError, SnapshotMade};
+
+/// The journal, with what still has to go there.
+#[derive(Debug)]
+pub struct Storage {
+    log: FactLog,
+    /// Everything since the last commit. While the disk fails it grows by what agents report only, which their
+    /// jobs bound: calls are refused and nothing is started.
+    pending: Step,
+    failing: Option<Failing>,
+    is_compacting: bool,
+}
+
+#[derive(Debug)]
+struct Failing {
+    message: String,
+    backoff: Duration,
+    retry_at: Instant,
+}
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+
+impl Storage {
+    pub fn new(log: FactLog) -> Storage {
+        Storage { log, pending: Step::default(), failing: None, is_compacting: false }
+    }
+
+    pub fn add(&mut self, step: Step) {
+        self.pending.merge(step);
+    }
+
+    /// Why nothing can be made durable now, in words for callers.
+    pub fn failure(&self) -> Option<&str> {
+        self.failing.as_ref().map(|failing| failing.message.as_str())
+    }
+
+    /// When the disk should be tried again, if it is failing.
+    pub fn until_retry(&self) -> Option<Span> {
+        let failing = self.failing.as_ref()?;
+        let wait = failing.retry_at.saturating_duration_since(Instant::now());
+        Some(Span::from_millis(wait.as_millis() as i64 + 1))
+    }
+
+    /// Everything that was added becomes durable, and its effects are free. While the disk fails, this tries
+    /// again only when it is time to.
+    ///
+    /// # Errors
+    /// What to tell the callers who wait.
+    pub fn commit(&mut self) -> Result<Vec<Effect>, String> {
+        if let Some(failing) = &self.failing
+            && Instant::now() < failing.retry_at
+        {
+            return Ok(Vec::new());
+        }
+        if self.pending.is_empty() {
+            self.recovered();
+            return Ok(Vec::new());
+        }
+        let step = std::mem::take(&mut self.pending);
+        match step.commit(&mut Traced(&mut self.log)) {
+            Ok(effects) => {
+                self.recovered();
+                Ok(effects)
+            }
+            Err(Uncommitted { step, error }) => {
+                self.pending = step;
+                Err(self.failed(&error))
+            }
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.failing.take().is_some() {
+            tracing::info!("the journal can be written again");
+        }
+    }
+
+    fn failed(&mut self, error: &AppendError) -> String {
+        let message = chain(error);
+        let backoff = match &self.failing {
+            Some(failing) => (failing.backoff * 2).min(LONGEST_BACKOFF),
+            None => FIRST_BACKOFF,
+        };
+        tracing::error!(retry_in = ?backoff, "{message}");
+        self.failing = Some(Failing { message: message.clone(), backoff, retry_at: Instant::now() + backoff });
+        message
+    }
+
+    /// A snapshot to be made aside, one at a time, and none while the disk fails.
+    pub fn due_compaction(&mut self) -> Option<Compaction> {
+        if self.is_compacting || self.failing.is_some() {
+            return None;
+        }
+        let order = self.log.due_compaction();
+        self.is_compacting = order.is_some();
+        order
+    }
+
+    /// A snapshot that was not made or cannot be adopted is only a pity: the journal is whole without it.
+    pub fn snapshot_made(&mut self, made: Result<SnapshotMade, SnapshotError>) {
+        self.is_compacting = false;
+        let adopted = made.and_then(|made| {
+            self.log.adopt(&made)?;
+            Ok(made)
+        });
+        match adopted {
+            Ok(made) => tracing::info!(seq = made.seq, bytes = made.n_bytes, "the journal begins at a new snapshot"),
+            Err(error) => tracing::warn!("no new snapshot: {}", chain(&error)),
+        }
+    }
+}
+
+/// Replays on a thread of its own and reports to the inbox.
+pub fn compact_aside(order: Compaction, config: Config, reports: Inbox) {
+    let work = move || {
+        let made = order.run(|snapshot, facts| Rms::restore(config, snapshot, facts), Rms::state);
+        // A server that is stopping leaves the file, and the next start clears it away.
+        let _ = reports.put_blocking(Inbound::Snapshot(made));
+    };
+    if let Err(error) = thread::Builder::new().name("snapshot".to_owned()).spawn(work) {
+        tracing::warn!(%error, "no thread for a snapshot: none will be made until the restart");
+    }
+}
+
+/// Facts are the log: each that has become durable is traced.
+struct Traced<'a>(&'a mut FactLog);
+
+impl Journal for Traced<'_> {
+    type Error = AppendError;
+
+    fn append(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
+        self.0.append(facts)?;
+        if tracing::enabled!(target: "facts", tracing::Level::INFO) {
+            facts.iter().for_each(crate::trace::fact);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! What enters the driver: the one bounded queue between everything outside and the core.
+
+use rms_core::desired::NodeReport;
+use rms_core::effect::JobChange;
+use rms_core::event::AgentHello;
+use rms_core::{Answer, Call, Refusal};
+use rms_model::{Identity, JobId, Owner, Time};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::journal::{SnapshotError, SnapshotMade};
+use crate::outbox::{AgentOutbox, LinkId, Watcher};
+
+/// Something that happened outside, with where its consequences go.
+#[derive(Debug)]
+pub enum Inbound {
+    Call {
+        who: Identity,
+        call: Call,
+        reply: oneshot::Sender<Answered>,
+    },
+    /// An agent's link is up; one that it had before is closed.
+    AgentConnected {
+        name: String,
+        hello: AgentHello,
+        report: NodeReport,
+        outbox: AgentOutbox,
+    },
+    /// Taken for what it is only while `link` is the agent's newest.
+    AgentReported {
+        name: String,
+        link: LinkId,
+        report: NodeReport,
+    },
+    AgentGone {
+        name: String,
+        link: LinkId,
+    },
+    /// Tells `watcher` of every change of these jobs from now on, and `reply` what they are now.
+    Watch {
+        jobs: Vec<JobId>,
+        watcher: Watcher,
+        reply: oneshot::Sender<Vec<Found>>,
+    },
+    Snapshot(Result<SnapshotMade, SnapshotError>),
+    /// Commit what there is and end.
+    Stop,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub enum Answered {
+    Done(Answer),
+    Refused(Refusal),
+    /// The core wants this certificate to be signed and handed to the caller.
+    Sign(SignOrder),
+    /// The journal cannot be written.
+    Failing {
+        message: String,
+    },
+}
+
+/// A job that is in the system, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub owner: Owner,
+    pub change: JobChange,
+}
+
+/// A certificate to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignOrder {
+    pub identity: Identity,
+    pub csr: Vec<u8>,
+    pub serial: String,
+    pub expires: Time,
+    pub cluster: Option<String>,
+}
+
+/// How the rest of the server speaks to the driver.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    sender: mpsc::Sender<Inbound>,
+}
+
+/// The server is stopping: nobody takes anything in any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server is stopping")]
+pub struct Stopping;
+
+/// When the inbox is full, whoever has something waits before it reads its next frame. So a busy driver slows its
+/// peers down through the flow control of their links, and no queue grows.
+const MAX_INBOUND: usize = 4096;
+
+impl Inbox {
+    /// The inbox, and the end that the driver reads.
+    pub fn new() -> (Inbox, mpsc::Receiver<Inbound>) {
+        let (sender, receiver) = mpsc::channel(MAX_INBOUND);
+        (Inbox { sender }, receiver)
+    }
+
+    /// # Errors
+    /// The driver has ended.
+    pub async fn put(&self, inbound: Inbound) -> Result<(), Stopping> {
+        self.sender.send(inbound).await.map_err(|_| Stopping)
+    }
+
+    /// For threads outside of the runtime.
+    ///
+    /// # Errors
+    /// The driver has ended.
+    pub fn put_blocking(&self, inbound: Inbound) -> Result<(), Stopping> {
+        self.sender.blocking_send(inbound).map_err(|_| Stopping)
+    }
+
+    /// Until the driver has ended.
+    pub async fn closed(&self) {
+        self.sender.closed().await;
+    }
+
+    /// The jobs that are in the system as they are now, and a stream of what becomes of them.
+    ///
+    /// # Errors
+    /// The driver has ended.
+    pub async fn watch(&self, jobs: Vec<JobId>) -> Result<(Vec<Found>, mpsc::Receiver<JobChange>), Stopping> {
+        let (watcher, changes) = Watcher::new();
+        let (reply, found) = oneshot::channel();
+        self.put(Inbound::Watch { jobs, watcher, reply }).await?;
+        Ok((found.await.map_err(|_| Stopping)?, changes))
+    }
+
+    /// Asks the core something and waits until the answer is durable.
+    ///
+    /// # Errors
+    /// The driver has ended.
+    pub async fn call(&self, who: Identity, call: Call) -> Result<Answered, Stopping> {
+        let (reply, answered) = oneshot::channel();
+        self.put(Inbound::Call { who, call, reply }).await?;
+        answered.await.map_err(|_| Stopping)
+    }
+}

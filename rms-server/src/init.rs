@@ -1,0 +1,120 @@
+//! Makes a deployment: its authority, the server's certificate, the first admin, and an empty journal.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use rms_core::Fact;
+use rms_model::identity::NameError;
+use rms_model::token::Issued;
+use rms_model::{Identity, Role};
+use rms_wire::tls::{Authority, AuthorityError, CredentialsError};
+use thiserror::Error;
+
+use crate::authority::{OwnCertificateError, issue, server_identity};
+use crate::clock::Clock;
+use crate::config::{DEFAULT_LISTEN, DEFAULTS, ServerConfig};
+use crate::dir::{DataDir, DirLock, LockError, write_atomically};
+use crate::journal::{AppendError, FactLog, OpenError, SnapshotPolicy};
+
+/// What is to be made.
+#[derive(Clone, Debug)]
+pub struct Deployment {
+    pub dir: DataDir,
+    pub name: String,
+    pub listen: SocketAddr,
+    /// The Unix user who becomes the first admin.
+    pub admin: String,
+}
+
+/// Why nothing was made, or not all of it.
+#[derive(Debug, Error)]
+pub enum InitError {
+    #[error("{path} is there already: choose another directory, or remove it if nothing in it is needed", path = path.display())]
+    Exists { path: PathBuf },
+    #[error("cannot write {path}", path = path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    #[error(transparent)]
+    Certificate(#[from] OwnCertificateError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    #[error(transparent)]
+    Append(#[from] AppendError),
+}
+
+/// Makes it. Whatever is there already stays as it is, and is an error.
+///
+/// # Errors
+/// See [`InitError`].
+pub fn init(deployment: &Deployment) -> Result<(), InitError> {
+    let Deployment { dir, name, listen, admin } = deployment;
+    let admin = Identity::new(Role::Admin, admin)?;
+    make_dir(dir)?;
+    let _lock = DirLock::acquire(dir)?;
+    for path in [dir.authority(), dir.credentials(), dir.admin(), dir.journal(), dir.config()] {
+        if path.exists() {
+            return Err(InitError::Exists { path });
+        }
+    }
+    let now = Clock::start().now();
+    let life = ServerConfig::default().certificate_life;
+    let authority = Authority::create(&dir.authority(), name, now)?;
+    issue(&authority, &server_identity(), now, life)?.save(&dir.credentials())?;
+    let credentials = issue(&authority, &admin, now, life)?;
+    credentials.save(&dir.admin())?;
+    write_client_address(dir, *listen)?;
+    let path = dir.config();
+    let of_io = |source| InitError::Write { path: path.clone(), source };
+    write_atomically(&path, config_with(*listen).as_bytes(), 0o644).map_err(of_io)?;
+    // The journal comes last: where it is, everything else is.
+    let mut log = FactLog::create(&dir.journal(), SnapshotPolicy::default())?;
+    let issued = Issued {
+        serial: credentials.serial().to_owned(),
+        identity: admin,
+        issued: now,
+        expires: credentials.expires(),
+        revoked: None,
+    };
+    log.append(&[Fact::CertificateIssued { issued }])?;
+    Ok(())
+}
+
+/// Tells the admin's client where the server is; done again whenever the server has another port.
+///
+/// # Errors
+/// The directory cannot be written.
+pub fn write_client_address(dir: &DataDir, listen: SocketAddr) -> Result<(), InitError> {
+    let path = dir.admin().join("client.toml");
+    let reachable = match listen.ip() {
+        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        ip => ip,
+    };
+    let text = format!("# Where the server is reached.\nserver = \"{}\"\n", SocketAddr::new(reachable, listen.port()));
+    let is_current = fs::read_to_string(&path).is_ok_and(|current| current == text);
+    if is_current {
+        return Ok(());
+    }
+    write_atomically(&path, text.as_bytes(), 0o644).map_err(|source| InitError::Write { path, source })
+}
+
+fn make_dir(dir: &DataDir) -> Result<(), InitError> {
+    // It holds keys: nobody else has business in there.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir.root());
+    made.map_err(|source| InitError::Write { path: dir.root().to_owned(), source })
+}
+
+/// The documented defaults, with the address that was asked for.
+fn config_with(listen: SocketAddr) -> String {
+    let default = format!("# listen = \"{DEFAULT_LISTEN}\"");
+    DEFAULTS.replacen(&default, &format!("listen = \"{listen}\""), 1)
+}

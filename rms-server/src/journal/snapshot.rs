@@ -1,0 +1,132 @@
+//! The file of one snapshot: a header, the state, and a digest over both.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Chain;
+use super::error::{OpenError, SnapshotError};
+use crate::dir::sync_dir;
+
+const MAGIC: &[u8; 8] = b"LMBRSNP1";
+const HEADER_LEN: usize = MAGIC.len() + 8 + Chain::LEN;
+
+/// Where the snapshot of the state after fact `seq` lies.
+pub fn path_of(journal: &Path, seq: u64) -> PathBuf {
+    journal.with_file_name(format!("snapshot.{seq}"))
+}
+
+/// Clears away what a crash left: snapshots half written, never adopted, or replaced.
+pub fn remove_all_but(journal: &Path, seq: u64) {
+    let keep = path_of(journal, seq);
+    let Some(entries) = journal.parent().and_then(|dir| fs::read_dir(dir).ok()) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let is_snapshot = path.file_stem().is_some_and(|stem| stem == "snapshot");
+        if is_snapshot
+            && path != keep
+            && let Err(error) = fs::remove_file(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "a stray snapshot stays on the disk");
+        }
+    }
+}
+
+/// Writes a snapshot whole or not at all, and returns its size.
+pub fn write<S: Serialize>(path: &Path, seq: u64, chain: Chain, state: &S) -> Result<u64, SnapshotError> {
+    let partial = path.with_file_name("snapshot.partial");
+    let written = write_partial(&partial, seq, chain, state).and_then(|n_bytes| {
+        let of_io = |source| SnapshotError::Write { path: path.to_owned(), source };
+        fs::rename(&partial, path).and_then(|()| sync_dir(path)).map_err(of_io)?;
+        Ok(n_bytes)
+    });
+    if written.is_err() {
+        // Space may be what was missing. That the file cannot be removed either changes nothing.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+fn write_partial<S: Serialize>(partial: &Path, seq: u64, chain: Chain, state: &S) -> Result<u64, SnapshotError> {
+    let of_io = |source| SnapshotError::Write { path: partial.to_owned(), source };
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(partial).map_err(of_io)?;
+    let mut writer = BufWriter::with_capacity(64 * 1024, Digesting::new(file));
+    writer.write_all(MAGIC).map_err(of_io)?;
+    writer.write_all(&seq.to_be_bytes()).map_err(of_io)?;
+    writer.write_all(&chain.0).map_err(of_io)?;
+    rmp_serde::encode::write_named(&mut writer, state)?;
+    let Digesting { mut inner, context } = writer.into_inner().map_err(|error| of_io(error.into_error()))?;
+    inner.write_all(context.finish().as_ref()).map_err(of_io)?;
+    inner.sync_all().map_err(of_io)?;
+    Ok(inner.metadata().map_err(of_io)?.len())
+}
+
+/// Reads a snapshot back, with its size.
+pub fn read<S: DeserializeOwned>(path: &Path, seq: u64, chain: Chain) -> Result<(S, u64), OpenError> {
+    let of_io = |source| OpenError::Read { path: path.to_owned(), source };
+    let damaged = |problem: &str| OpenError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
+    let file = File::open(path).map_err(of_io)?;
+    let n_bytes = file.metadata().map_err(of_io)?.len();
+    let n_content = n_bytes
+        .checked_sub(SHA256_OUTPUT_LEN as u64)
+        .filter(|n_content| *n_content >= HEADER_LEN as u64)
+        .ok_or_else(|| damaged("it is too short"))?;
+    let mut reader = BufReader::with_capacity(64 * 1024, Digesting::new(file.take(n_content)));
+    let mut header = [0; HEADER_LEN];
+    reader.read_exact(&mut header).map_err(of_io)?;
+    let mut expected = Vec::with_capacity(HEADER_LEN);
+    expected.extend_from_slice(MAGIC);
+    expected.extend_from_slice(&seq.to_be_bytes());
+    expected.extend_from_slice(&chain.0);
+    if header[..] != expected[..] {
+        return Err(damaged("it does not belong to this journal"));
+    }
+    let state = rmp_serde::from_read(&mut reader);
+    // The digest is looked at first: it tells damage from a format that is not understood.
+    io::copy(&mut reader, &mut io::sink()).map_err(of_io)?;
+    let Digesting { inner, context } = reader.into_inner();
+    let mut stored = [0; SHA256_OUTPUT_LEN];
+    inner.into_inner().read_exact(&mut stored).map_err(of_io)?;
+    if context.finish().as_ref() != stored {
+        return Err(damaged("it does not match its checksum"));
+    }
+    let state =
+        state.map_err(|error| damaged(&format!("it is unreadable ({error}); was it written by a newer server?")))?;
+    Ok((state, n_bytes))
+}
+
+/// Digests what passes through.
+struct Digesting<T> {
+    inner: T,
+    context: Context,
+}
+
+impl<T> Digesting<T> {
+    fn new(inner: T) -> Digesting<T> {
+        Digesting { inner, context: Context::new(&SHA256) }
+    }
+}
+
+impl<W: Write> Write for Digesting<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n_written = self.inner.write(bytes)?;
+        self.context.update(&bytes[..n_written]);
+        Ok(n_written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<R: Read> Read for Digesting<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let n_read = self.inner.read(bytes)?;
+        self.context.update(&bytes[..n_read]);
+        Ok(n_read)
+    }
+}

@@ -1,0 +1,116 @@
+//! What leaves the driver for one peer; each is bounded, and none makes the driver wait.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rms_core::desired::Desired;
+use rms_core::effect::JobChange;
+use rms_model::{JobId, Run};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Tells one link of an agent from its next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(u64);
+
+impl LinkId {
+    /// One that no link had before in this process.
+    pub fn draw() -> LinkId {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        LinkId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Display for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where the driver leaves what an agent is to be told.
+#[derive(Debug)]
+pub struct AgentOutbox {
+    link: LinkId,
+    /// A slot, not a queue: a desired state is whole, so a newer one replaces one that was not sent yet, however
+    /// slow the agent is.
+    desired: watch::Sender<Desired>,
+    signals: mpsc::Sender<SignalOrder>,
+    /// The reason to close the link, once.
+    close: Option<oneshot::Sender<String>>,
+}
+
+/// What the agent's session sends on.
+#[derive(Debug)]
+pub struct AgentOrders {
+    pub link: LinkId,
+    pub desired: watch::Receiver<Desired>,
+    pub signals: mpsc::Receiver<SignalOrder>,
+    pub close: oneshot::Receiver<String>,
+}
+
+/// A signal to every task of a job on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalOrder {
+    pub job: JobId,
+    pub run: Run,
+    pub signal: i32,
+}
+
+/// Signals are best effort: when the agent is so slow that this many wait, the next is dropped and logged.
+const MAX_SIGNALS: usize = 256;
+
+impl AgentOutbox {
+    pub fn new(link: LinkId) -> (AgentOutbox, AgentOrders) {
+        let (desired, desired_orders) = watch::channel(Desired::default());
+        let (signals, signal_orders) = mpsc::channel(MAX_SIGNALS);
+        let (close, close_order) = oneshot::channel();
+        let outbox = AgentOutbox { link, desired, signals, close: Some(close) };
+        let orders = AgentOrders { link, desired: desired_orders, signals: signal_orders, close: close_order };
+        (outbox, orders)
+    }
+
+    pub fn link(&self) -> LinkId {
+        self.link
+    }
+
+    pub fn desire(&self, desired: Desired) {
+        self.desired.send_replace(desired);
+    }
+
+    pub fn signal(&self, order: SignalOrder) {
+        if let Err(error) = self.signals.try_send(order) {
+            tracing::warn!(job = %order.job, signal = order.signal, %error, "a signal was not delivered");
+        }
+    }
+
+    pub fn close(&mut self, reason: String) {
+        if let Some(close) = self.close.take() {
+            // The session may have ended by itself.
+            let _ = close.send(reason);
+        }
+    }
+}
+
+/// Somebody who wants to know when jobs move on.
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    changes: mpsc::Sender<JobChange>,
+}
+
+/// A watcher that is so slow that this many changes wait is let go: its stream ends, and it asks again.
+const MAX_CHANGES: usize = 1024;
+
+impl Watcher {
+    pub fn new() -> (Watcher, mpsc::Receiver<JobChange>) {
+        let (changes, receiver) = mpsc::channel(MAX_CHANGES);
+        (Watcher { changes }, receiver)
+    }
+
+    /// Whether it is still there to be told more.
+    pub fn tell(&self, change: &JobChange) -> bool {
+        self.changes.try_send(change.clone()).is_ok()
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.changes.is_closed()
+    }
+}

@@ -1,0 +1,183 @@
+//! The live links: how many there may be, which use revoked certificates, and where each agent is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rms_model::{Identity, Role};
+use rms_wire::Link;
+use rms_wire::tls::Revoked;
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::config::LinkLimits;
+use crate::outbox::LinkId;
+
+/// Shared by the driver, which revokes, and the sessions, which come and go.
+#[derive(Debug)]
+pub struct Registry {
+    limits: LinkLimits,
+    /// What handshakes consult.
+    revoked: Revoked,
+    live: Mutex<Live>,
+    /// Rung when an agent has come, for those who wait for one.
+    agents_came: watch::Sender<()>,
+    /// Rung when certificates were revoked, for agents, who also accept links.
+    revocations: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    links: BTreeMap<LinkId, Link>,
+    per_user: HashMap<Identity, usize>,
+    agents: HashMap<String, LinkId>,
+    revoked: BTreeSet<String>,
+}
+
+/// Why a link may not stay.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotAdmitted {
+    #[error("the certificate {serial} is revoked")]
+    Revoked { serial: String },
+    #[error("the server has its {max} connections (limits.links): try again later")]
+    Full { max: usize },
+    #[error("{who} has {max} connections already (limits.links_per_user): close one first")]
+    TooMany { who: Identity, max: usize },
+}
+
+/// A link's place among the live ones; it is given back on drop.
+#[derive(Debug)]
+pub struct Place {
+    registry: Arc<Registry>,
+    link: LinkId,
+    who: Identity,
+}
+
+impl Registry {
+    pub fn new(limits: LinkLimits, revoked: Revoked) -> Registry {
+        let (agents_came, _) = watch::channel(());
+        let (revocations, _) = watch::channel(());
+        Registry { limits, revoked, live: Mutex::default(), agents_came, revocations }
+    }
+
+    /// Gives the link a place, unless its certificate was revoked or there are too many.
+    ///
+    /// # Errors
+    /// Why the link must be closed.
+    pub fn admit(self: &Arc<Registry>, link: &Link) -> Result<Place, NotAdmitted> {
+        let who = link.identity().clone();
+        let mut live = self.live();
+        // Looked at under the lock that revoking takes: a certificate that is revoked right now is either seen
+        // here, or its link is seen there.
+        if live.revoked.contains(link.serial()) {
+            return Err(NotAdmitted::Revoked { serial: link.serial().to_owned() });
+        }
+        if live.links.len() >= self.limits.links {
+            return Err(NotAdmitted::Full { max: self.limits.links });
+        }
+        let id = LinkId::draw();
+        match who.role {
+            Role::User | Role::Admin => {
+                let n_links = live.per_user.entry(who.clone()).or_default();
+                if *n_links >= self.limits.links_per_user {
+                    return Err(NotAdmitted::TooMany { who, max: self.limits.links_per_user });
+                }
+                *n_links += 1;
+            }
+            Role::Agent => {
+                live.agents.insert(who.name.clone(), id);
+            }
+            Role::Server => {}
+        }
+        live.links.insert(id, link.clone());
+        drop(live);
+        if who.role == Role::Agent {
+            self.agents_came.send_replace(());
+        }
+        Ok(Place { registry: Arc::clone(self), link: id, who })
+    }
+
+    /// Ends the links that use these certificates, and lets no new ones in.
+    pub fn revoke(&self, serials: &[String]) {
+        let mut live = self.live();
+        for serial in serials {
+            self.revoked.insert(serial);
+            live.revoked.insert(serial.clone());
+        }
+        for link in live.links.values().filter(|link| serials.iter().any(|serial| serial == link.serial())) {
+            tracing::info!(peer = %link.identity(), serial = link.serial(), "closing a link: revoked");
+            link.close("the certificate is revoked");
+        }
+        drop(live);
+        self.revocations.send_replace(());
+    }
+
+    /// After a restart: these are the revoked certificates.
+    pub fn restore_revoked(&self, serials: impl IntoIterator<Item = String>) {
+        let mut live = self.live();
+        live.revoked = serials.into_iter().collect();
+        self.revoked.replace(live.revoked.iter().cloned());
+    }
+
+    pub fn revoked(&self) -> Vec<String> {
+        self.live().revoked.iter().cloned().collect()
+    }
+
+    pub fn revocations(&self) -> watch::Receiver<()> {
+        self.revocations.subscribe()
+    }
+
+    /// The agent's newest link, as soon as there is one that lives.
+    pub async fn agent(&self, name: &str) -> Link {
+        let mut came = self.agents_came.subscribe();
+        loop {
+            came.mark_unchanged();
+            if let Some(link) = self.live_agent(name) {
+                return link;
+            }
+            if came.changed().await.is_err() {
+                // The sender lives in `self`.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn live_agent(&self, name: &str) -> Option<Link> {
+        let live = self.live();
+        let link = live.links.get(live.agents.get(name)?)?;
+        (!link.is_closed()).then(|| link.clone())
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        // No change of it can panic half-way.
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    pub fn link(&self) -> LinkId {
+        self.link
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut live = self.registry.live();
+        live.links.remove(&self.link);
+        match self.who.role {
+            Role::User | Role::Admin => {
+                if let Some(n_links) = live.per_user.get_mut(&self.who) {
+                    *n_links -= 1;
+                    if *n_links == 0 {
+                        live.per_user.remove(&self.who);
+                    }
+                }
+            }
+            Role::Agent => {
+                if live.agents.get(&self.who.name) == Some(&self.link) {
+                    live.agents.remove(&self.who.name);
+                }
+            }
+            Role::Server => {}
+        }
+    }
+}

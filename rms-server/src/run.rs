@@ -1,0 +1,142 @@
+//! Brings a server up from its data directory, and down again in order.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rms_model::Role;
+use rms_wire::link::EndpointError;
+use rms_wire::tls::{Authority, AuthorityError, CredentialsError, Revoked};
+use rms_wire::{Endpoint, Serve};
+use thiserror::Error;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::authority::{OwnCertificate, OwnCertificateError};
+use crate::clock::Clock;
+use crate::config::ServerConfig;
+use crate::dir::{DataDir, DirLock, LockError, write_atomically};
+use crate::driver::{BootError, Driver};
+use crate::history::History;
+use crate::inbox::{Inbound, Inbox};
+use crate::init::{InitError, write_client_address};
+use crate::journal::{FactLog, OpenError};
+use crate::listener::listen;
+use crate::registry::Registry;
+use crate::shared::Shared;
+
+/// Why a server does not run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    #[error(transparent)]
+    Boot(#[from] BootError),
+    #[error("the authority cannot be used")]
+    Authority(#[from] AuthorityError),
+    #[error("the server's certificate cannot be used")]
+    Credentials(#[from] CredentialsError),
+    #[error("the server's certificate cannot be renewed")]
+    OwnCertificate(#[from] OwnCertificateError),
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("the socket is lost")]
+    Socket(#[source] io::Error),
+    #[error("signals cannot be received")]
+    Signals(#[source] io::Error),
+    #[error("cannot write {path}", path = path.display())]
+    Address { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    ClientAddress(#[from] InitError),
+    #[error("the driver has ended by itself; its last words are above")]
+    DriverDied,
+}
+
+/// Runs until TERM or INT. Says on standard output and in the file `address` where it listens.
+///
+/// # Errors
+/// What keeps it from running. Nothing is running any more when this returns.
+pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> Result<(), RunError> {
+    let _lock = DirLock::acquire(dir)?;
+    let mut stop = Stop::listen()?;
+    let authority = Authority::load(&dir.authority())?;
+    let mut own = OwnCertificate::load(dir.credentials(), config.certificate_life)?;
+    own.renew_if_due(&authority, Clock::start().now())?;
+
+    let log = FactLog::open(&dir.journal(), config.snapshot)?;
+    let revoked = Revoked::new();
+    let registry = Arc::new(Registry::new(config.limits, revoked.clone()));
+    let (inbox, inbound) = Inbox::new();
+    let driver = Driver::start(log, config, Arc::clone(&registry), (inbox.clone(), inbound))?;
+    let history = History::start(&dir.journal())?;
+
+    let roles = vec![Role::Agent, Role::User, Role::Admin];
+    let endpoint = Endpoint::bind(address, own.credentials(), Serve::Peers { roles, join: true, revoked })?;
+    let shared = Arc::new(Shared::new(inbox.clone(), history, registry, authority, config.limits));
+    let listening = endpoint.local_addr().map_err(RunError::Socket)?;
+    announce(dir, listening)?;
+
+    let rotation = {
+        let (shared, endpoint) = (Arc::clone(&shared), endpoint.clone());
+        tokio::spawn(async move { own.keep_young(&shared.authority, &endpoint).await })
+    };
+    let listener = tokio::spawn(listen(endpoint.clone(), shared));
+    let stopped = tokio::select! {
+        name = stop.requested() => {
+            tracing::info!("stopping: {name} was received");
+            Ok(())
+        }
+        () = inbox.closed() => Err(RunError::DriverDied),
+    };
+    rotation.abort();
+    listener.abort();
+    endpoint.close("the server is stopping");
+    // The driver commits what it has; jobs go on without us.
+    let driver_was_there = inbox.put(Inbound::Stop).await.is_ok();
+    let joined = tokio::task::spawn_blocking(move || driver.join()).await;
+    let died = !driver_was_there || !matches!(joined, Ok(Ok(())));
+    let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
+    if died { Err(RunError::DriverDied) } else { stopped }
+}
+
+/// For peers to hear that we are leaving, so that they need not wait for silence.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+fn announce(dir: &DataDir, listening: SocketAddr) -> Result<(), RunError> {
+    let path = dir.address();
+    write_atomically(&path, format!("{listening}\n").as_bytes(), 0o644)
+        .map_err(|source| RunError::Address { path, source })?;
+    // Absent when the admin has moved it to where it belongs.
+    if dir.admin().is_dir() {
+        write_client_address(dir, listening)?;
+    }
+    tracing::info!(%listening, "serving");
+    let mut stdout = io::stdout().lock();
+    // Nobody may be reading it.
+    let _ = writeln!(stdout, "listening on {listening}").and_then(|()| stdout.flush());
+    Ok(())
+}
+
+/// The signals that end a server.
+struct Stop {
+    term: Signal,
+    int: Signal,
+}
+
+impl Stop {
+    fn listen() -> Result<Stop, RunError> {
+        let term = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+        let int = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+        Ok(Stop { term, int })
+    }
+
+    async fn requested(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+        }
+    }
+}

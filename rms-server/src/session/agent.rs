@@ -1,0 +1,180 @@
+//! An agent's link: its reports go to the driver, the newest desired state goes to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rms_core::Call;
+use rms_core::desired::NodeReport;
+use rms_core::event::AgentHello;
+use rms_model::Identity;
+use rms_wire::convert::{ReportParts, desire_parts};
+use rms_wire::link::{Receiver, Sender};
+use rms_wire::message::MAX_LINES;
+use rms_wire::tls::draw_serial;
+use rms_wire::{Link, LinkError, ToAgent, ToServer};
+use tokio::sync::{mpsc, oneshot};
+
+use super::SessionError;
+use super::join::{certify, stopping};
+use crate::inbox::Inbound;
+use crate::outbox::{AgentOrders, AgentOutbox, LinkId, SignalOrder};
+use crate::shared::Shared;
+
+/// An agent that has come and says nothing is let go after this.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Renewals that wait to be sent; the agent's next one waits for them.
+const MAX_ANSWERS: usize = 4;
+
+/// Until the link ends.
+pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), SessionError> {
+    let name = link.identity().name.clone();
+    let opening = async {
+        let (sender, mut receiver) = link.accept().await?.split();
+        let hello = receive_hello(&mut receiver).await?;
+        let report = receive_first_report(&mut receiver).await?;
+        Ok::<_, SessionError>((sender, receiver, hello, report))
+    };
+    let opened = tokio::time::timeout(PATIENCE, opening).await;
+    let (sender, mut receiver, hello, report) =
+        opened.map_err(|_| SessionError::Violation("an agent says hello and reports at once"))??;
+
+    let (outbox, orders) = AgentOutbox::new(id);
+    shared.inbox.put(Inbound::AgentConnected { name: name.clone(), hello, report, outbox }).await?;
+    let (answers, answers_to_send) = mpsc::channel(MAX_ANSWERS);
+    let writing = Writing { link: link.clone(), shared: Arc::clone(shared), sender, answers: answers_to_send };
+    tokio::spawn(writing.run(orders));
+    let served = read(&mut receiver, link.identity(), id, shared, &answers).await;
+    shared.inbox.put(Inbound::AgentGone { name, link: id }).await?;
+    served
+}
+
+async fn read(
+    receiver: &mut Receiver,
+    who: &Identity,
+    id: LinkId,
+    shared: &Shared,
+    answers: &mpsc::Sender<ToAgent>,
+) -> Result<(), SessionError> {
+    let mut parts = ReportParts::new();
+    while let Some(message) = receiver.recv::<ToServer>().await? {
+        match message {
+            ToServer::Hello(_) => return Err(SessionError::Violation("a second hello")),
+            ToServer::Report(part) => {
+                let Some(report) = parts.push(part).map_err(LinkError::from)? else { continue };
+                shared.inbox.put(Inbound::AgentReported { name: who.name.clone(), link: id, report }).await?;
+            }
+            ToServer::Renew { csr } => {
+                let call = Call::Renew { csr, serial: draw_serial() };
+                let answered = shared.inbox.call(who.clone(), call).await.map_err(stopping);
+                let answer = match answered.and_then(|answered| certify(answered, shared)) {
+                    Ok(signing) => ToAgent::Renewed { chain: signing.signed.chain, ca: signing.signed.ca },
+                    Err(refused) => ToAgent::NotRenewed(refused),
+                };
+                if answers.send(answer).await.is_err() {
+                    // The writer has seen the end of the link first.
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn receive_hello(receiver: &mut Receiver) -> Result<AgentHello, SessionError> {
+    match receiver.recv_some::<ToServer>().await? {
+        ToServer::Hello(hello) => Ok(AgentHello::try_from(hello).map_err(LinkError::from)?),
+        ToServer::Report(_) | ToServer::Renew { .. } => Err(SessionError::Violation("an agent says hello first")),
+    }
+}
+
+async fn receive_first_report(receiver: &mut Receiver) -> Result<NodeReport, SessionError> {
+    let mut parts = ReportParts::new();
+    loop {
+        match receiver.recv_some::<ToServer>().await? {
+            ToServer::Report(part) => {
+                if let Some(report) = parts.push(part).map_err(LinkError::from)? {
+                    return Ok(report);
+                }
+            }
+            ToServer::Hello(_) | ToServer::Renew { .. } => {
+                return Err(SessionError::Violation("an agent reports right after its hello"));
+            }
+        }
+    }
+}
+
+/// The outgoing half of an agent's control channel.
+struct Writing {
+    link: Link,
+    shared: Arc<Shared>,
+    sender: Sender,
+    answers: mpsc::Receiver<ToAgent>,
+}
+
+impl Writing {
+    async fn run(mut self, orders: AgentOrders) {
+        let AgentOrders { link: _, mut desired, mut signals, close } = orders;
+        // Apart, because a close must not wait behind a frame that the agent does not read.
+        tokio::spawn(close_when_told(self.link.clone(), close));
+        let mut revocations = self.shared.registry.revocations();
+        // Whatever was revoked before is news for a new link.
+        revocations.mark_changed();
+        loop {
+            // Nothing is sent within the select: half a frame would stay on the channel.
+            let next = tokio::select! {
+                Some(answer) = self.answers.recv() => Next::Send(answer),
+                Some(order) = signals.recv() => Next::Signal(order),
+                Ok(()) = revocations.changed() => Next::Revoked,
+                Ok(()) = desired.changed() => Next::Desire,
+                _ = self.link.closed() => return,
+            };
+            let sent = match next {
+                Next::Send(answer) => self.sender.send(&answer).await,
+                Next::Signal(SignalOrder { job, run, signal }) => {
+                    self.sender.send(&ToAgent::Signal { job: job.0, run: run.0, signal }).await
+                }
+                Next::Revoked => self.send_all(revoked_parts(&self.shared.registry.revoked())).await,
+                Next::Desire => {
+                    let parts = desire_parts(&desired.borrow_and_update());
+                    self.send_all(parts).await
+                }
+            };
+            if sent.is_err() {
+                // The reading half learns why, and ends the session.
+                return;
+            }
+        }
+    }
+
+    async fn send_all(&mut self, parts: Vec<ToAgent>) -> Result<(), LinkError> {
+        for part in parts {
+            self.sender.send(&part).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What the agent is told next.
+enum Next {
+    Send(ToAgent),
+    Signal(SignalOrder),
+    Revoked,
+    Desire,
+}
+
+async fn close_when_told(link: Link, close: oneshot::Receiver<String>) {
+    tokio::select! {
+        Ok(reason) = close => {
+            tracing::info!(reason, "closing the link of an agent");
+            link.close(&reason);
+        }
+        _ = link.closed() => {}
+    }
+}
+
+fn revoked_parts(serials: &[String]) -> Vec<ToAgent> {
+    let n_parts = serials.len().div_ceil(MAX_LINES);
+    let chunks = serials.chunks(MAX_LINES).enumerate();
+    chunks.map(|(idx, serials)| ToAgent::Revoked { serials: serials.to_vec(), last: idx + 1 == n_parts }).collect()
+}

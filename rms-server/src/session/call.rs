@@ -1,0 +1,84 @@
+//! One call of a client: parsed, answered, done.
+
+use std::sync::Arc;
+
+use rms_core::Call;
+use rms_model::Identity;
+use rms_wire::convert::{answer_parts, history_parts};
+use rms_wire::link::{Channel, Sender};
+use rms_wire::tls::draw_serial;
+use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, Refused};
+
+use super::join::{certify, failing, stopping};
+use super::{SessionError, follow, watch};
+use crate::error::chain;
+use crate::history::Page;
+use crate::inbox::Answered;
+use crate::shared::Shared;
+
+/// Reads the call and answers it.
+pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Result<(), SessionError> {
+    let (mut sender, mut receiver) = channel.split();
+    // A channel that was opened and given up asks for nothing.
+    let Some(call) = receiver.recv::<ClientCall>().await? else { return Ok(()) };
+    let request = match ClientRequest::parse(call, draw_serial) {
+        Ok(request) => request,
+        // Well-formed nonsense is more often a user's slip than an attack.
+        Err(malformed) => return last(&mut sender, &ClientAnswer::Refused(Refused::from(&malformed))).await,
+    };
+    match request {
+        ClientRequest::Call(call) => answer(&mut sender, who, call, shared).await,
+        ClientRequest::History(query) => history(&mut sender, query, shared).await,
+        ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
+        ClientRequest::Watch(order) => watch::serve(&mut sender, order, shared).await,
+    }
+}
+
+async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared) -> Result<(), SessionError> {
+    let refused = match shared.inbox.call(who.clone(), call).await {
+        Ok(Answered::Done(answer)) => {
+            for part in answer_parts(&Ok(answer)) {
+                sender.send(&part).await?;
+            }
+            sender.finish();
+            return Ok(());
+        }
+        Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
+        Ok(Answered::Failing { message }) => failing(&message),
+        Ok(signing @ Answered::Sign(_)) => match certify(signing, shared) {
+            Ok(signing) => {
+                let (chain, ca) = (signing.signed.chain, signing.signed.ca);
+                return last(sender, &ClientAnswer::Certificate { chain, ca }).await;
+            }
+            Err(refused) => refused,
+        },
+        Err(error) => stopping(error),
+    };
+    last(sender, &ClientAnswer::Refused(refused)).await
+}
+
+/// Page by page, so that neither the history's thread nor memory waits for a slow client.
+async fn history(sender: &mut Sender, query: HistoryQuery, shared: &Shared) -> Result<(), SessionError> {
+    let mut page = Some(Page::first(query));
+    while let Some(wanted) = page {
+        let found = match shared.history.ask(wanted).await {
+            Ok(found) => found,
+            Err(error) => return last(sender, &ClientAnswer::Refused(Refused::new("history", chain(&error)))).await,
+        };
+        for mut part in history_parts(&found.records) {
+            if let ClientAnswer::History { last, .. } = &mut part {
+                *last &= found.next.is_none();
+            }
+            sender.send(&part).await?;
+        }
+        page = found.next;
+    }
+    sender.finish();
+    Ok(())
+}
+
+async fn last(sender: &mut Sender, answer: &ClientAnswer) -> Result<(), SessionError> {
+    sender.send(answer).await?;
+    sender.finish();
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! A user's or an admin's link: one call a channel, so many of them at once.
+
+use std::sync::Arc;
+
+use rms_wire::Link;
+use tokio::sync::Semaphore;
+use tracing::Instrument;
+
+use super::{SessionError, call};
+use crate::shared::Shared;
+
+/// Until the link ends.
+pub async fn serve(link: &Link, shared: &Arc<Shared>) -> Result<(), SessionError> {
+    // All taken: further calls wait in the transport, which lets the client open only so many channels.
+    let places = Arc::new(Semaphore::new(shared.limits.calls_per_link));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
+        let Ok(channel) = link.accept().await else { return Ok(()) };
+        let (link, shared) = (link.clone(), Arc::clone(shared));
+        let serve = async move {
+            if let Err(error) = call::serve(channel, link.identity(), &shared).await {
+                tracing::debug!(%error, "a call ended early");
+            }
+            drop(place);
+        };
+        tokio::spawn(serve.in_current_span());
+    }
+}

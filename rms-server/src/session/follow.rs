@@ -1,0 +1,221 @@
+//! Streams a job to its user: output of all its hosts, its changes, and input the other way.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rms_core::Refusal;
+use rms_core::effect::JobChange;
+use rms_model::{Identity, JobId, Owner, Role, Run};
+use rms_wire::link::{Receiver, Sender};
+use rms_wire::{Follow, Followed, Input, Offset, Refused};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::SessionError;
+use super::join::stopping;
+use super::pull::{Offsets, Pull, Pulled};
+use super::watch::recorded;
+use crate::router::is_over;
+use crate::shared::Shared;
+
+/// Chunks on their way to the follower, over all hosts. When it is full the agents wait: whoever reads slowly
+/// slows his own job's streams down, which lie in files meanwhile.
+const MAX_CHUNKS: usize = 4;
+
+/// Input that the job did not take yet. When it is full, the client waits.
+const MAX_INPUTS: usize = 4;
+
+/// Until the job is over and all its output was delivered, or the client leaves.
+pub async fn serve(
+    mut sender: Sender,
+    receiver: Receiver,
+    who: &Identity,
+    order: Follow,
+    shared: &Arc<Shared>,
+) -> Result<(), SessionError> {
+    let last = match Following::begin(who, order, shared).await {
+        Err(refused) => Followed::Refused(refused),
+        Ok((following, input)) => {
+            // Apart, because a job that takes no input must not keep its output from flowing.
+            let (left, has_left) = oneshot::channel();
+            let reader = tokio::spawn(forward_input(receiver, input, left));
+            let followed = following.run(&mut sender, has_left).await;
+            reader.abort();
+            match followed? {
+                Some(last) => last,
+                None => return Ok(()),
+            }
+        }
+    };
+    sender.send(&last).await?;
+    sender.finish();
+    Ok(())
+}
+
+/// Passes input on; drops `left` when the client is gone.
+async fn forward_input(mut receiver: Receiver, input: mpsc::Sender<Input>, left: oneshot::Sender<()>) {
+    let mut left = left;
+    loop {
+        match receiver.recv::<Input>().await {
+            Ok(Some(frame)) => {
+                let is_last = frame.eof;
+                let _ = input.send(frame).await;
+                if is_last {
+                    break;
+                }
+            }
+            Ok(None) => break,
+            Err(_) => return,
+        }
+    }
+    // There is no more input, but the client still listens; its link's end ends everything.
+    left.closed().await;
+}
+
+/// A job that is being followed.
+struct Following {
+    shared: Arc<Shared>,
+    job: JobId,
+    /// The execution that the client's offsets count in.
+    known: Option<Run>,
+    from: Vec<Offset>,
+    first: JobChange,
+    changes: Option<mpsc::Receiver<JobChange>>,
+    input: Arc<Mutex<mpsc::Receiver<Input>>>,
+    run: Option<Run>,
+    pulls: JoinSet<()>,
+    open: BTreeSet<u32>,
+    is_over: watch::Sender<bool>,
+}
+
+enum Next {
+    Pulled(Option<Pulled>),
+    Change(Option<JobChange>),
+    Left,
+}
+
+impl Following {
+    async fn begin(
+        who: &Identity,
+        order: Follow,
+        shared: &Arc<Shared>,
+    ) -> Result<(Following, mpsc::Sender<Input>), Refused> {
+        let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(stopping)?;
+        let (owner, first, changes) = match found.pop() {
+            Some(found) => (found.owner, found.change, Some(changes)),
+            None => {
+                let (change, record) = recorded(order.job, shared).await?;
+                (record.owner, change, None)
+            }
+        };
+        may_follow(who, order.job, &owner)?;
+        let (input, inputs) = mpsc::channel(MAX_INPUTS);
+        let following = Following {
+            shared: Arc::clone(shared),
+            job: order.job,
+            known: order.run,
+            from: order.from,
+            first,
+            changes,
+            input: Arc::new(Mutex::new(inputs)),
+            run: None,
+            pulls: JoinSet::new(),
+            open: BTreeSet::new(),
+            is_over: watch::Sender::new(false),
+        };
+        Ok((following, input))
+    }
+
+    /// The last frame to send, or nothing if the client has left.
+    async fn run(
+        mut self,
+        sender: &mut Sender,
+        mut has_left: oneshot::Receiver<()>,
+    ) -> Result<Option<Followed>, SessionError> {
+        let (pulled, mut arriving) = mpsc::channel(MAX_CHUNKS);
+        let first = self.first.clone();
+        self.changed(sender, first, &pulled).await?;
+        while !(*self.is_over.borrow() && self.open.is_empty()) {
+            let next = tokio::select! {
+                pulled = arriving.recv() => Next::Pulled(pulled),
+                change = next_change(&mut self.changes) => Next::Change(change),
+                _ = &mut has_left => Next::Left,
+            };
+            match next {
+                Next::Pulled(Some(Pulled::Chunk(chunk))) => sender.send(&Followed::Chunk(chunk)).await?,
+                Next::Pulled(Some(Pulled::End { host_idx })) => drop(self.open.remove(&host_idx)),
+                // We hold a sender ourselves, so it does not end.
+                Next::Pulled(None) => {}
+                Next::Change(Some(change)) => self.changed(sender, change, &pulled).await?,
+                Next::Change(None) if *self.is_over.borrow() => self.changes = None,
+                Next::Change(None) => {
+                    let refused = Refused::new("too_slow", "you read too slowly: follow again");
+                    return Ok(Some(Followed::Refused(refused)));
+                }
+                Next::Left => return Ok(None),
+            }
+        }
+        Ok(Some(Followed::End))
+    }
+
+    async fn changed(
+        &mut self,
+        sender: &mut Sender,
+        change: JobChange,
+        pulled: &mpsc::Sender<Pulled>,
+    ) -> Result<(), SessionError> {
+        sender.send(&Followed::Change((&change).into())).await?;
+        let is_another_run = self.run != Some(change.run);
+        if !change.nodes.is_empty() && is_another_run {
+            self.pull_run(&change, pulled);
+        }
+        if is_over(&change) {
+            self.is_over.send_replace(true);
+        }
+        Ok(())
+    }
+
+    /// Begins to pull from every host of this execution, and drops what was pulled of an earlier one.
+    fn pull_run(&mut self, change: &JobChange, pulled: &mpsc::Sender<Pulled>) {
+        self.pulls.abort_all();
+        self.open.clear();
+        self.run = Some(change.run);
+        let is_known = self.known == Some(change.run);
+        for (host_idx, node) in (0_u32..).zip(&change.nodes) {
+            let of_host = |offset: &&Offset| is_known && offset.host_idx == host_idx;
+            let offsets: Offsets =
+                self.from.iter().filter(of_host).map(|offset| ((offset.task, offset.stream), offset.offset)).collect();
+            let pull = Pull {
+                shared: Arc::clone(&self.shared),
+                job: self.job,
+                run: change.run,
+                host_idx,
+                node: node.clone(),
+                offsets,
+                pulled: pulled.clone(),
+                input: (host_idx == 0).then(|| Arc::clone(&self.input)),
+                is_over: self.is_over.subscribe(),
+            };
+            self.open.insert(host_idx);
+            self.pulls.spawn(pull.run());
+        }
+    }
+}
+
+async fn next_change(changes: &mut Option<mpsc::Receiver<JobChange>>) -> Option<JobChange> {
+    match changes {
+        Some(changes) => changes.recv().await,
+        // The job is over already: nothing will change.
+        None => std::future::pending().await,
+    }
+}
+
+/// Streams are secrets: they belong to the job's owner, and to admins.
+fn may_follow(who: &Identity, job: JobId, owner: &Owner) -> Result<(), Refused> {
+    let is_allowed = match who.role {
+        Role::Admin => true,
+        Role::User => who.name == owner.0,
+        Role::Agent | Role::Server => false,
+    };
+    if is_allowed { Ok(()) } else { Err(Refused::from(&Refusal::NotYourJob { job, owner: owner.0.clone() })) }
+}

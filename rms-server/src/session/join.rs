@@ -1,0 +1,75 @@
+//! Redeems a token: somebody without a certificate gets one, if the core says so.
+
+use std::sync::Arc;
+
+use rms_core::Call;
+use rms_model::{Identity, Role};
+use rms_wire::link::Joining;
+use rms_wire::tls::draw_serial;
+use rms_wire::token::digest;
+use rms_wire::{JoinRequest, Refused};
+
+use crate::authority::{Signed, sign};
+use crate::error::chain;
+use crate::inbox::{Answered, Stopping};
+use crate::shared::Shared;
+
+/// Answers one attempt.
+pub async fn join(joining: Joining, shared: Arc<Shared>) {
+    let remote = joining.remote();
+    let token = joining.request().token_id.chars().take(64).collect::<String>();
+    match redeem(joining.request(), &shared).await {
+        Ok((signed, cluster)) => joining.grant(signed.chain, signed.ca, cluster).await,
+        Err(refused) => {
+            tracing::warn!(%remote, token, reason = refused.message, "a join was refused");
+            joining.refuse(refused).await;
+        }
+    }
+}
+
+async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Option<String>), Refused> {
+    if !shared.joins.allows() {
+        return Err(Refused::new("busy", "too many peers are joining: try again in a moment"));
+    }
+    let call = Call::Join {
+        token_id: request.token_id.clone(),
+        digest: digest(&request.secret),
+        name: request.name.clone(),
+        csr: request.csr.clone(),
+        serial: draw_serial(),
+    };
+    // A joining peer speaks for nobody yet, and the core does not look at this.
+    let nobody = Identity { role: Role::User, name: String::new() };
+    let answered = shared.inbox.call(nobody, call).await.map_err(stopping)?;
+    let Signing { signed, cluster } = certify(answered, shared)?;
+    Ok((signed, cluster))
+}
+
+/// A certificate that was ordered and made.
+#[derive(Debug)]
+pub struct Signing {
+    pub signed: Signed,
+    pub cluster: Option<String>,
+}
+
+/// Makes the certificate that the core has ordered; anything else is a refusal.
+pub fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
+    match answered {
+        Answered::Sign(order) => match sign(&shared.authority, &order, shared.now()) {
+            Ok(signed) => Ok(Signing { signed, cluster: order.cluster }),
+            Err(error) => Err(Refused::new("malformed", chain(&error))),
+        },
+        Answered::Refused(refusal) => Err(Refused::from(&refusal)),
+        Answered::Failing { message } => Err(failing(&message)),
+        Answered::Done(_) => Err(Refused::new("internal", "no certificate was ordered")),
+    }
+}
+
+/// The journal cannot be written: nothing is taken, until it can.
+pub fn failing(message: &str) -> Refused {
+    Refused::new("journal_failing", message)
+}
+
+pub fn stopping(stopping: Stopping) -> Refused {
+    Refused::new("stopping", stopping)
+}

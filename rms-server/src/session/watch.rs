@@ -1,0 +1,71 @@
+//! Tells a client what becomes of some jobs, until all of them have ended.
+
+use std::collections::BTreeSet;
+
+use rms_core::effect::{JobChange, JobState};
+use rms_model::{JobId, JobRecord};
+use rms_wire::link::Sender;
+use rms_wire::{Followed, Refused, Watch};
+
+use super::SessionError;
+use super::join::stopping;
+use crate::error::chain;
+use crate::router::is_over;
+use crate::shared::Shared;
+
+/// Sends what the jobs are now, then every change.
+pub async fn serve(sender: &mut Sender, order: Watch, shared: &Shared) -> Result<(), SessionError> {
+    let last = match watch(sender, &order.jobs, shared).await? {
+        Ok(()) => Followed::End,
+        Err(refused) => Followed::Refused(refused),
+    };
+    sender.send(&last).await?;
+    sender.finish();
+    Ok(())
+}
+
+async fn watch(sender: &mut Sender, jobs: &[JobId], shared: &Shared) -> Result<Result<(), Refused>, SessionError> {
+    let (found, mut changes) = match shared.inbox.watch(jobs.to_vec()).await {
+        Ok(watched) => watched,
+        Err(error) => return Ok(Err(stopping(error))),
+    };
+    let mut open: BTreeSet<JobId> = found.iter().map(|found| found.change.job).collect();
+    for job in jobs.iter().filter(|job| !open.contains(job)) {
+        match recorded(*job, shared).await {
+            Ok((change, _)) => sender.send(&Followed::Change((&change).into())).await?,
+            Err(refused) => return Ok(Err(refused)),
+        }
+    }
+    for found in found {
+        sender.send(&Followed::Change((&found.change).into())).await?;
+        if is_over(&found.change) {
+            open.remove(&found.change.job);
+        }
+    }
+    while !open.is_empty() {
+        let Some(change) = changes.recv().await else {
+            return Ok(Err(Refused::new("too_slow", "you read too slowly: watch again")));
+        };
+        // What the first answer told already may come once more.
+        if !open.contains(&change.job) {
+            continue;
+        }
+        if is_over(&change) {
+            open.remove(&change.job);
+        }
+        sender.send(&Followed::Change((&change).into())).await?;
+    }
+    Ok(Ok(()))
+}
+
+/// A job that has left the system, as its last change told it.
+pub async fn recorded(job: JobId, shared: &Shared) -> Result<(JobChange, JobRecord), Refused> {
+    match shared.history.of_job(job).await {
+        Ok(Some(record)) => {
+            let (nodes, outcome) = (record.nodes.clone(), Some(record.outcome.clone()));
+            Ok((JobChange { job, run: record.run, state: JobState::Finished, nodes, outcome }, record))
+        }
+        Ok(None) => Err(Refused::new("no_such_job", format_args!("there is no job {job}"))),
+        Err(error) => Err(Refused::new("history", chain(&error))),
+    }
+}

@@ -1,0 +1,101 @@
+//! What all sessions of a server share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rms_model::Time;
+use rms_wire::tls::Authority;
+
+use crate::clock::Clock;
+use crate::config::LinkLimits;
+use crate::history::History;
+use crate::inbox::Inbox;
+use crate::registry::Registry;
+
+#[derive(Debug)]
+pub struct Shared {
+    pub inbox: Inbox,
+    pub history: History,
+    pub registry: Arc<Registry>,
+    pub authority: Authority,
+    pub limits: LinkLimits,
+    pub joins: JoinLimit,
+    clock: Mutex<Clock>,
+}
+
+impl Shared {
+    pub fn new(
+        inbox: Inbox,
+        history: History,
+        registry: Arc<Registry>,
+        authority: Authority,
+        limits: LinkLimits,
+    ) -> Shared {
+        let joins = JoinLimit::new(limits.joins_per_second);
+        Shared { inbox, history, registry, authority, limits, joins, clock: Mutex::new(Clock::start()) }
+    }
+
+    /// For certificates only: what is decided gets its time from the driver.
+    pub fn now(&self) -> Time {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner).now()
+    }
+}
+
+/// So many join attempts in a second, over all peers: guessing tokens and making the server sign stay slow.
+#[derive(Debug)]
+pub struct JoinLimit {
+    per_second: f64,
+    bucket: Mutex<Bucket>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    level: f64,
+    at: Instant,
+}
+
+impl JoinLimit {
+    pub fn new(per_second: u32) -> JoinLimit {
+        let per_second = f64::from(per_second);
+        JoinLimit { per_second, bucket: Mutex::new(Bucket { level: per_second, at: Instant::now() }) }
+    }
+
+    /// Whether one more attempt may be made now.
+    pub fn allows(&self) -> bool {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        self.take(&mut bucket, Instant::now())
+    }
+
+    fn take(&self, bucket: &mut Bucket, now: Instant) -> bool {
+        let refilled = now.saturating_duration_since(bucket.at).as_secs_f64() * self.per_second;
+        bucket.level = (bucket.level + refilled).min(self.per_second);
+        bucket.at = now;
+        let is_allowed = bucket.level >= 1.0;
+        if is_allowed {
+            bucket.level -= 1.0;
+        }
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_is_allowed_and_then_so_many_a_second() {
+        let start = Instant::now();
+        let limit = JoinLimit::new(10);
+        let mut bucket = Bucket { level: 10.0, at: start };
+        let mut allowed = |millis: u64| {
+            let now = start + Duration::from_millis(millis);
+            (0..100).filter(|_| limit.take(&mut bucket, now)).count()
+        };
+        assert_eq!(allowed(0), 10);
+        assert_eq!(allowed(50), 0);
+        assert_eq!(allowed(500), 5);
+        assert_eq!(allowed(60_000), 10);
+    }
+}

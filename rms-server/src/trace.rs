@@ -1,0 +1,53 @@
+//! Facts are the log: one line for each that became durable, with job, node and whoever caused it in fields.
+
+use rms_core::Fact;
+
+/// What admins follow is told at `info`, what belongs to single jobs' every step at `debug`.
+pub fn fact(fact: &Fact) {
+    match fact {
+        Fact::JobSubmitted { job, spec, .. } => {
+            tracing::info!(target: "facts", %job, owner = spec.owner.0, name = spec.name, "submitted");
+        }
+        Fact::JobStarted { job, run, nodes, .. } => {
+            tracing::info!(target: "facts", %job, %run, n_nodes = nodes.len(), "started");
+        }
+        Fact::JobDone { record, .. } => {
+            tracing::info!(target: "facts", job = %record.job, run = %record.run, outcome = %record.outcome, "done");
+        }
+        Fact::JobRequeued { job, .. } => tracing::warn!(target: "facts", %job, "requeued: a node of it was lost"),
+        Fact::NodeJoined { node, name, .. } => tracing::info!(target: "facts", %node, name, "node joined"),
+        Fact::NodeLinkChanged { node, link } => tracing::info!(target: "facts", %node, ?link, "node link"),
+        Fact::NodeAdminChanged { node, admin } => tracing::info!(target: "facts", %node, ?admin, "node changed"),
+        Fact::NodeRemoved { node } => tracing::info!(target: "facts", %node, "node removed"),
+        Fact::SettingChanged { change } => {
+            let (key, old, new) = (&change.key, &change.old, &change.new);
+            tracing::info!(target: "facts", by = change.by, key, old, new, "setting changed");
+        }
+        Fact::TokenCreated { token } => {
+            tracing::info!(target: "facts", token = token.id, by = token.created_by, "token created");
+        }
+        Fact::TokenUsed { id, .. } => tracing::info!(target: "facts", token = id, "token used"),
+        Fact::TokenRevoked { id, by, .. } => tracing::info!(target: "facts", token = id, by, "token revoked"),
+        Fact::CertificateIssued { issued } => {
+            let (peer, serial) = (&issued.identity, &issued.serial);
+            tracing::info!(target: "facts", %peer, serial, "certificate issued");
+        }
+        Fact::CertificatesRevoked { serials, by, .. } => {
+            tracing::warn!(target: "facts", by, ?serials, "certificates revoked");
+        }
+        Fact::JobHeld { job, .. }
+        | Fact::JobReleased { job, .. }
+        | Fact::JobPriorityChanged { job, .. }
+        | Fact::RequestSent { job, .. }
+        | Fact::ShareRunning { job, .. }
+        | Fact::ShareEnded { job, .. }
+        | Fact::JobEnding { job, .. }
+        | Fact::GhostExpired { job } => tracing::debug!(target: "facts", %job, "{fact:?}"),
+        Fact::ClusterAdded { .. }
+        | Fact::NodeDescribed { .. }
+        | Fact::NodeFenced { .. }
+        | Fact::JobsQueued { .. }
+        | Fact::TokenForgotten { .. }
+        | Fact::CertificateForgotten { .. } => tracing::debug!(target: "facts", "{fact:?}"),
+    }
+}

@@ -1,0 +1,180 @@
+//! The bytes of each kind of fact are written down: a journal of today must be readable for ever.
+//!
+//! A kind that is new fails here until its bytes stand in `tests/data/journal`. `BLESS=1` writes the missing
+//! ones; those that are there are never overwritten.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rms_core::Fact;
+use rms_core::desired::NodeExit;
+use rms_core::fact::SettingChange;
+use rms_model::job::Constraint;
+use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
+use rms_model::{
+    ClusterId, Environment, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, NodeAdmin, NodeId,
+    NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
+};
+
+#[test]
+fn every_kind_of_fact_is_written_and_read_as_it_was_in_the_first_release() {
+    let examples = examples();
+    let shown: BTreeSet<String> = examples.iter().map(kind).collect();
+    assert_eq!(shown, all_kinds(), "one example of each kind");
+    for example in examples {
+        let path = directory().join(format!("{}.hex", kind(&example)));
+        let bytes = rmp_serde::to_vec_named(&example).expect("bytes");
+        if !path.exists() && std::env::var_os("BLESS").is_some() {
+            fs::write(&path, wrapped(&bytes)).expect("a file");
+        }
+        let golden = fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}; BLESS=1 writes the bytes of a new kind", path.display()));
+        assert_eq!(golden, wrapped(&bytes), "{} is written as it was", kind(&example));
+        let read: Fact = rmp_serde::from_slice(&unwrapped(&golden)).expect("a readable fact");
+        assert_eq!(read, example);
+    }
+}
+
+/// The names of all kinds, as the decoder knows them.
+fn all_kinds() -> BTreeSet<String> {
+    let unknown = rmp_serde::to_vec_named(&std::collections::BTreeMap::from([("NoSuchKind", 0)])).expect("bytes");
+    let error = rmp_serde::from_slice::<Fact>(&unknown).expect_err("an unknown kind").to_string();
+    let (_, list) = error.split_once("expected one of").expect("a list of kinds");
+    list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn kind(fact: &Fact) -> String {
+    let debug = format!("{fact:?}");
+    debug.chars().take_while(char::is_ascii_alphanumeric).collect()
+}
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/journal")
+}
+
+fn wrapped(bytes: &[u8]) -> String {
+    let lines = bytes.chunks(48).map(|line| data_encoding::HEXLOWER.encode(line) + "\n");
+    lines.collect()
+}
+
+fn unwrapped(text: &str) -> Vec<u8> {
+    let digits: String = text.split_whitespace().collect();
+    data_encoding::HEXLOWER.decode(digits.as_bytes()).expect("hexadecimal")
+}
+
+fn examples() -> Vec<Fact> {
+    let (job, run, node, cluster) = (JobId(7), Run(2), NodeId(3), ClusterId(1));
+    let at = Time::from_secs(1_700_000_000);
+    let by = || "ann".to_owned();
+    let inventory = || Inventory {
+        sockets: 2,
+        numa_nodes: 2,
+        cores: 48,
+        cpus: 96,
+        memory: Mebibytes(191_000),
+        speed_milli: 1100,
+        features: BTreeSet::from(["avx512".to_owned(), "ib".to_owned()]),
+    };
+    let address = || "10.0.0.3:7118".to_owned();
+    let usage = Usage { cpu: Span::from_secs(90), peak_memory_kib: 2048 };
+    let request = || Request::on_one(cluster, 2, Span::from_hours(1));
+    vec![
+        Fact::ClusterAdded { cluster, name: "a".to_owned() },
+        Fact::NodeJoined { node, cluster, name: "n3".to_owned(), inventory: inventory(), address: address(), at },
+        Fact::NodeDescribed { node, inventory: inventory(), address: address() },
+        Fact::NodeAdminChanged { node, admin: NodeAdmin::Drain { reason: "fan".to_owned(), by: by(), since: at } },
+        Fact::NodeLinkChanged { node, link: NodeLink::Away { since: at } },
+        Fact::NodeRemoved { node },
+        Fact::SettingChanged {
+            change: SettingChange {
+                at,
+                by: by(),
+                key: "fair_start".to_owned(),
+                old: "0s".to_owned(),
+                new: "10s".to_owned(),
+            },
+        },
+        Fact::JobSubmitted { job, at, spec: Box::new(spec(request())), held: true },
+        Fact::JobHeld { job, by: by(), at },
+        Fact::JobReleased { job, by: by(), at },
+        Fact::JobPriorityChanged { job, priority: -5, by: by(), at },
+        Fact::RequestSent { job, at },
+        Fact::JobsQueued { jobs: vec![JobId(7), JobId(300)] },
+        Fact::JobStarted { job, run, at, request: request(), nodes: vec![NodeId(3), NodeId(4)] },
+        Fact::ShareRunning { job, node, since: at },
+        Fact::ShareEnded { job, node, exit: NodeExit::Exited { code: 3 }, usage },
+        Fact::JobEnding { job, at, outcome: Outcome::Cancelled { by: by() }, requeue: false },
+        Fact::JobDone { record: Box::new(record(request(), usage)), ghost_until: at },
+        Fact::GhostExpired { job },
+        Fact::JobRequeued { job, at },
+        Fact::TokenCreated {
+            token: Token {
+                id: "t1".to_owned(),
+                digest: [7; 32],
+                identity: TokenIdentity::Named(Identity { role: Role::User, name: by() }),
+                cluster: Some("a".to_owned()),
+                created: at,
+                created_by: by(),
+                expires: at,
+                state: TokenState::Open,
+            },
+        },
+        Fact::TokenUsed { id: "t1".to_owned(), at },
+        Fact::TokenRevoked { id: "t1".to_owned(), at, by: by() },
+        Fact::TokenForgotten { id: "t1".to_owned() },
+        Fact::CertificateIssued {
+            issued: Issued {
+                serial: "4a01".to_owned(),
+                identity: Identity { role: Role::Agent, name: "n3".to_owned() },
+                issued: at,
+                expires: at,
+                revoked: None,
+            },
+        },
+        Fact::CertificatesRevoked { serials: vec!["4a01".to_owned()], at, by: by() },
+        Fact::CertificateForgotten { serial: "4a01".to_owned() },
+        Fact::NodeFenced { node, stale: vec![(job, run)] },
+    ]
+}
+
+fn spec(request: Request) -> JobSpec {
+    JobSpec {
+        name: "cfd".to_owned(),
+        owner: Owner("ann".to_owned()),
+        work: Work::Script { script: "#!/bin/sh\nhostname\n".to_owned(), args: vec!["x".to_owned()] },
+        tasks: TaskCount::PerHost(4),
+        cpus_per_task: 2,
+        cwd: "/home/ann".to_owned(),
+        environment: Arc::new(Environment(vec![("HOME".to_owned(), "/home/ann".to_owned())])),
+        umask: 0o022,
+        stdio: Stdio { input: None, output: Some("out.%j".to_owned()), error: None, append: false, stream: true },
+        limits: Limits { open_files: Some(1024), ..Limits::default() },
+        options: vec![request],
+        constraint: Constraint { features: BTreeSet::from(["ib".to_owned()]), memory: Mebibytes(1000), cpus: 8 },
+        priority: 0,
+        requeue: true,
+        begin: None,
+        comment: "a comment".to_owned(),
+    }
+}
+
+fn record(request: Request, usage: Usage) -> JobRecord {
+    JobRecord {
+        job: JobId(7),
+        run: Run(2),
+        name: "cfd".to_owned(),
+        owner: Owner("ann".to_owned()),
+        submitted: Time::from_secs(1_700_000_000),
+        eligible: Time::from_secs(1_700_000_001),
+        started: Some(Time::from_secs(1_700_000_002)),
+        ended: Time::from_secs(1_700_000_092),
+        request,
+        n_tasks: 8,
+        cpus_per_task: 2,
+        nodes: vec!["n3".to_owned(), "n4".to_owned()],
+        outcome: Outcome::Failed { code: 3 },
+        usage,
+    }
+}

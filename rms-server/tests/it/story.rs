@@ -1,0 +1,43 @@
+//! What the stories about the journal share: facts with a number, and what a replay finds.
+
+use std::path::Path;
+
+use rms_core::Fact;
+use rms_model::{JobId, Time};
+use rms_server::journal::{FactLog, OpenError, SnapshotPolicy};
+
+/// The fact with this number; no two are equal.
+pub fn fact(number: u64) -> Fact {
+    Fact::JobHeld { job: JobId(number), by: format!("user{number}"), at: Time::from_secs(number as i64) }
+}
+
+pub fn facts(numbers: std::ops::Range<u64>) -> Vec<Fact> {
+    numbers.map(fact).collect()
+}
+
+/// Stands in for the state of the core: simply all facts that were applied.
+pub fn restore(snapshot: Option<Vec<Fact>>, facts: &mut dyn Iterator<Item = Fact>) -> Vec<Fact> {
+    let mut applied = snapshot.unwrap_or_default();
+    applied.extend(facts);
+    applied
+}
+
+/// The same, where restoring can fail; this one never does.
+pub fn restored(
+    snapshot: Option<Vec<Fact>>,
+    facts: &mut dyn Iterator<Item = Fact>,
+) -> Result<Vec<Fact>, std::convert::Infallible> {
+    Ok(restore(snapshot, facts))
+}
+
+/// What a restart finds.
+pub fn replayed(path: &Path) -> Result<Vec<Fact>, OpenError> {
+    FactLog::open(path, SnapshotPolicy::default())?.replay(restore)
+}
+
+/// Opens a journal for appending, as a restart does.
+pub fn reopened(path: &Path, policy: SnapshotPolicy) -> FactLog {
+    let mut log = FactLog::open(path, policy).expect("a whole journal");
+    log.replay(restore).expect("readable facts");
+    log
+}

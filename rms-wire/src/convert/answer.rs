@@ -1,0 +1,271 @@
+//! Answers: written by the server, in parts where they are long.
+
+use rms_core::Refusal;
+use rms_core::effect::{self, Answer};
+use rms_core::fact::SettingChange;
+use rms_model::token::{Issued, Token, TokenState};
+use rms_model::{ClusterId, JobId, JobRecord};
+
+use super::opt_millis;
+use crate::answer as wire;
+use crate::answer::ClientAnswer;
+use crate::message::MAX_LINES;
+use crate::refused::Refused;
+use crate::vocabulary;
+
+/// The frames of an answer, in order; never none.
+pub fn answer_parts(answer: &Result<Answer, Refusal>) -> Vec<ClientAnswer> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(refusal) => return vec![ClientAnswer::Refused(refusal.into())],
+    };
+    match answer {
+        Answer::Done => vec![ClientAnswer::Done],
+        Answer::Submitted { job } => vec![ClientAnswer::Submitted { job: job.0 }],
+        Answer::WouldStart { request, at, reason } => vec![ClientAnswer::WouldStart {
+            request: request.into(),
+            at: opt_millis(*at),
+            reason: reason.as_ref().map(wire::Reason::from),
+        }],
+        Answer::Jobs { done, refused } => jobs_parts(done, refused),
+        Answer::Queue { now, jobs } => {
+            let now = now.as_millis();
+            parts(jobs, |jobs, last| ClientAnswer::Queue { now, jobs, last })
+        }
+        Answer::Detail { now, jobs } => {
+            let now = now.as_millis();
+            one_by_one(jobs, |job: Option<wire::JobDetail>, last| ClientAnswer::Detail {
+                now,
+                job: job.map(Box::new),
+                last,
+            })
+        }
+        Answer::Nodes { now, nodes, clusters } => {
+            let now = now.as_millis();
+            let cluster =
+                |(cluster, name): &(ClusterId, String)| wire::ClusterName { cluster: cluster.0, name: name.clone() };
+            let mut clusters: Vec<wire::ClusterName> = clusters.iter().map(cluster).collect();
+            // The first part brings all the clusters: they are few.
+            parts(nodes, |nodes, last| {
+                let clusters = std::mem::take(&mut clusters);
+                ClientAnswer::Nodes { now, nodes, clusters, last }
+            })
+        }
+        Answer::View(view) => {
+            let (now, job) = (view.now.as_millis(), view.job.map(|job| job.0));
+            one_by_one(&view.clusters, |cluster, last| ClientAnswer::View { now, job, cluster, last })
+        }
+        Answer::Settings(settings) => parts(settings, |settings, last| ClientAnswer::Settings { settings, last }),
+        Answer::Audit(changes) => parts(changes, |changes, last| ClientAnswer::Audit { changes, last }),
+        Answer::Tokens(tokens) => parts(tokens, |tokens, last| ClientAnswer::Tokens { tokens, last }),
+        Answer::Certificates(certificates) => {
+            parts(certificates, |certificates, last| ClientAnswer::Certificates { certificates, last })
+        }
+        Answer::Status(status) => vec![ClientAnswer::Status(status.into())],
+    }
+}
+
+/// The frames of a history, in order; never none.
+pub fn history_parts(jobs: &[JobRecord]) -> Vec<ClientAnswer> {
+    parts(jobs, |jobs, last| ClientAnswer::History { jobs, last })
+}
+
+/// Cuts a list into parts of [`MAX_LINES`]; an empty list is one empty part.
+fn parts<'a, T, W: From<&'a T>>(
+    items: &'a [T],
+    mut part: impl FnMut(Vec<W>, bool) -> ClientAnswer,
+) -> Vec<ClientAnswer> {
+    let n_parts = items.len().div_ceil(MAX_LINES).max(1);
+    let lines = |idx: usize| items.iter().skip(idx * MAX_LINES).take(MAX_LINES).map(W::from).collect();
+    (0..n_parts).map(|idx| part(lines(idx), idx + 1 == n_parts)).collect()
+}
+
+/// One frame for each item, and one without for none.
+fn one_by_one<'a, T, W: From<&'a T>>(
+    items: &'a [T],
+    part: impl Fn(Option<W>, bool) -> ClientAnswer,
+) -> Vec<ClientAnswer> {
+    if items.is_empty() {
+        return vec![part(None, true)];
+    }
+    items.iter().enumerate().map(|(idx, item)| part(Some(item.into()), idx + 1 == items.len())).collect()
+}
+
+fn jobs_parts(done: &[JobId], refused: &[(JobId, Refusal)]) -> Vec<ClientAnswer> {
+    let n_parts = done.len().max(refused.len()).div_ceil(MAX_LINES).max(1);
+    let part = |idx: usize| ClientAnswer::Jobs {
+        done: done.iter().skip(idx * MAX_LINES).take(MAX_LINES).map(|job| job.0).collect(),
+        refused: refused.iter().skip(idx * MAX_LINES).take(MAX_LINES).map(refused_job).collect(),
+        last: idx + 1 == n_parts,
+    };
+    (0..n_parts).map(part).collect()
+}
+
+fn refused_job((job, refusal): &(JobId, Refusal)) -> wire::RefusedJob {
+    wire::RefusedJob { job: job.0, refused: Refused::from(refusal) }
+}
+
+impl From<&effect::JobLine> for wire::JobLine {
+    fn from(line: &effect::JobLine) -> wire::JobLine {
+        wire::JobLine {
+            job: line.job.0,
+            run: line.run.0,
+            name: line.name.clone(),
+            owner: line.owner.0.clone(),
+            state: line.state.into(),
+            priority: line.priority,
+            n_tasks: line.n_tasks,
+            cpus_per_task: line.cpus_per_task,
+            submitted: line.submitted.as_millis(),
+            requested: opt_millis(line.requested),
+            request: (&line.request).into(),
+            started: opt_millis(line.started),
+            estimate: opt_millis(line.estimate),
+            until: opt_millis(line.until),
+            nodes: line.nodes.clone(),
+            reason: line.reason.as_ref().map(wire::Reason::from),
+            outcome: line.outcome.as_ref().map(vocabulary::Outcome::from),
+        }
+    }
+}
+
+impl From<&effect::JobDetail> for wire::JobDetail {
+    fn from(detail: &effect::JobDetail) -> wire::JobDetail {
+        wire::JobDetail { line: (&detail.line).into(), spec: (&detail.spec).into() }
+    }
+}
+
+impl From<&effect::Reason> for wire::Reason {
+    fn from(reason: &effect::Reason) -> wire::Reason {
+        match reason.clone() {
+            effect::Reason::Held { by } => wire::Reason::Held { by },
+            effect::Reason::NotBefore { at } => wire::Reason::NotBefore { at: at.as_millis() },
+            effect::Reason::NotPlanned { next_pass } => wire::Reason::NotPlanned { next_pass: next_pass.as_millis() },
+            effect::Reason::BeyondDepth { depth, position } => wire::Reason::BeyondDepth { depth, position },
+            effect::Reason::TooFewHosts { cluster, wanted, usable, total } => {
+                wire::Reason::TooFewHosts { cluster, wanted, usable, total }
+            }
+            effect::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => wire::Reason::Blocked {
+                cluster,
+                wanted,
+                capacity,
+                busy,
+                from: from.as_millis(),
+                until: until.as_millis(),
+                by: by.iter().map(wire::Blocker::from).collect(),
+            },
+        }
+    }
+}
+
+impl From<&effect::Blocker> for wire::Blocker {
+    fn from(blocker: &effect::Blocker) -> wire::Blocker {
+        wire::Blocker { job: blocker.job.0, state: blocker.state.into(), hosts: blocker.hosts }
+    }
+}
+
+impl From<effect::NodeState> for wire::NodeState {
+    fn from(state: effect::NodeState) -> wire::NodeState {
+        match state {
+            effect::NodeState::Idle => wire::NodeState::Idle,
+            effect::NodeState::Busy => wire::NodeState::Busy,
+            effect::NodeState::Ghost => wire::NodeState::Ghost,
+            effect::NodeState::Draining => wire::NodeState::Draining,
+            effect::NodeState::Drained => wire::NodeState::Drained,
+            effect::NodeState::Down => wire::NodeState::Down,
+            effect::NodeState::Away => wire::NodeState::Away,
+            effect::NodeState::Lost => wire::NodeState::Lost,
+        }
+    }
+}
+
+impl From<&effect::NodeLine> for wire::NodeLine {
+    fn from(line: &effect::NodeLine) -> wire::NodeLine {
+        wire::NodeLine {
+            name: line.name.clone(),
+            cluster: line.cluster.clone(),
+            state: line.state.into(),
+            reason: line.reason.clone(),
+            since: line.since.as_millis(),
+            inventory: (&line.inventory).into(),
+            address: line.address.clone(),
+            generation: line.generation.0,
+            jobs: line.jobs.iter().map(|job| job.0).collect(),
+        }
+    }
+}
+
+impl From<&effect::ClusterView> for wire::ClusterView {
+    fn from(view: &effect::ClusterView) -> wire::ClusterView {
+        wire::ClusterView {
+            cluster: view.cluster.0,
+            name: view.name.clone(),
+            capacity: view.capacity,
+            total: view.total,
+            started: (&view.started).into(),
+            ghosts: (&view.ghosts).into(),
+            planned: (&view.planned).into(),
+        }
+    }
+}
+
+impl From<&(String, String)> for wire::Setting {
+    fn from((key, value): &(String, String)) -> wire::Setting {
+        wire::Setting { key: key.clone(), value: value.clone() }
+    }
+}
+
+impl From<&SettingChange> for wire::SettingChange {
+    fn from(change: &SettingChange) -> wire::SettingChange {
+        let SettingChange { at, by, key, old, new } = change.clone();
+        wire::SettingChange { at: at.as_millis(), by, key, old, new }
+    }
+}
+
+impl From<&Token> for wire::Token {
+    fn from(token: &Token) -> wire::Token {
+        wire::Token {
+            id: token.id.clone(),
+            digest: token.digest,
+            identity: (&token.identity).into(),
+            cluster: token.cluster.clone(),
+            created: token.created.as_millis(),
+            created_by: token.created_by.clone(),
+            expires: token.expires.as_millis(),
+            state: match &token.state {
+                TokenState::Open => wire::TokenState::Open,
+                TokenState::Used { at } => wire::TokenState::Used { at: at.as_millis() },
+                TokenState::Revoked { at, by } => wire::TokenState::Revoked { at: at.as_millis(), by: by.clone() },
+            },
+        }
+    }
+}
+
+impl From<&Issued> for wire::Issued {
+    fn from(issued: &Issued) -> wire::Issued {
+        wire::Issued {
+            serial: issued.serial.clone(),
+            identity: (&issued.identity).into(),
+            issued: issued.issued.as_millis(),
+            expires: issued.expires.as_millis(),
+            revoked: opt_millis(issued.revoked),
+        }
+    }
+}
+
+impl From<&effect::Status> for wire::Status {
+    fn from(status: &effect::Status) -> wire::Status {
+        wire::Status {
+            now: status.now.as_millis(),
+            n_nodes: status.n_nodes,
+            n_connected: status.n_connected,
+            n_waiting: status.n_waiting,
+            n_started: status.n_started,
+            n_ghosts: status.n_ghosts,
+            n_submitted: status.n_submitted,
+            n_passes: status.n_passes,
+            last_pass: opt_millis(status.last_pass),
+            ghost_host_time: status.ghost_host_time.as_millis(),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Answers: parsed by clients.
+
+use rms_core::effect;
+use rms_core::fact::SettingChange;
+use rms_model::token::{Issued, Token, TokenState};
+use rms_model::{ClusterId, Generation, JobId, Owner, Run};
+
+use super::{Malformed, opt_time, span, time};
+use crate::answer as wire;
+
+impl TryFrom<wire::JobLine> for effect::JobLine {
+    type Error = Malformed;
+
+    fn try_from(line: wire::JobLine) -> Result<effect::JobLine, Malformed> {
+        Ok(effect::JobLine {
+            job: JobId(line.job),
+            run: Run(line.run),
+            name: line.name,
+            owner: Owner(line.owner),
+            state: line.state.into(),
+            priority: line.priority,
+            n_tasks: line.n_tasks,
+            cpus_per_task: line.cpus_per_task,
+            submitted: time(line.submitted),
+            requested: opt_time(line.requested),
+            request: line.request.try_into()?,
+            started: opt_time(line.started),
+            estimate: opt_time(line.estimate),
+            until: opt_time(line.until),
+            nodes: line.nodes,
+            reason: line.reason.map(effect::Reason::from),
+            outcome: line.outcome.map(Into::into),
+        })
+    }
+}
+
+impl TryFrom<wire::JobDetail> for effect::JobDetail {
+    type Error = Malformed;
+
+    fn try_from(detail: wire::JobDetail) -> Result<effect::JobDetail, Malformed> {
+        Ok(effect::JobDetail { line: detail.line.try_into()?, spec: detail.spec.try_into()? })
+    }
+}
+
+impl From<wire::Reason> for effect::Reason {
+    fn from(reason: wire::Reason) -> effect::Reason {
+        match reason {
+            wire::Reason::Held { by } => effect::Reason::Held { by },
+            wire::Reason::NotBefore { at } => effect::Reason::NotBefore { at: time(at) },
+            wire::Reason::NotPlanned { next_pass } => effect::Reason::NotPlanned { next_pass: time(next_pass) },
+            wire::Reason::BeyondDepth { depth, position } => effect::Reason::BeyondDepth { depth, position },
+            wire::Reason::TooFewHosts { cluster, wanted, usable, total } => {
+                effect::Reason::TooFewHosts { cluster, wanted, usable, total }
+            }
+            wire::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => effect::Reason::Blocked {
+                cluster,
+                wanted,
+                capacity,
+                busy,
+                from: time(from),
+                until: time(until),
+                by: by.into_iter().map(effect::Blocker::from).collect(),
+            },
+        }
+    }
+}
+
+impl From<wire::Blocker> for effect::Blocker {
+    fn from(blocker: wire::Blocker) -> effect::Blocker {
+        effect::Blocker { job: JobId(blocker.job), state: blocker.state.into(), hosts: blocker.hosts }
+    }
+}
+
+impl From<wire::NodeState> for effect::NodeState {
+    fn from(state: wire::NodeState) -> effect::NodeState {
+        match state {
+            wire::NodeState::Idle => effect::NodeState::Idle,
+            wire::NodeState::Busy => effect::NodeState::Busy,
+            wire::NodeState::Ghost => effect::NodeState::Ghost,
+            wire::NodeState::Draining => effect::NodeState::Draining,
+            wire::NodeState::Drained => effect::NodeState::Drained,
+            wire::NodeState::Down => effect::NodeState::Down,
+            wire::NodeState::Away => effect::NodeState::Away,
+            wire::NodeState::Lost => effect::NodeState::Lost,
+        }
+    }
+}
+
+impl TryFrom<wire::NodeLine> for effect::NodeLine {
+    type Error = Malformed;
+
+    fn try_from(line: wire::NodeLine) -> Result<effect::NodeLine, Malformed> {
+        Ok(effect::NodeLine {
+            name: line.name,
+            cluster: line.cluster,
+            state: line.state.into(),
+            reason: line.reason,
+            since: time(line.since),
+            inventory: line.inventory.try_into()?,
+            address: line.address,
+            generation: Generation(line.generation),
+            jobs: line.jobs.into_iter().map(JobId).collect(),
+        })
+    }
+}
+
+impl TryFrom<wire::ClusterView> for effect::ClusterView {
+    type Error = Malformed;
+
+    fn try_from(view: wire::ClusterView) -> Result<effect::ClusterView, Malformed> {
+        Ok(effect::ClusterView {
+            cluster: ClusterId(view.cluster),
+            name: view.name,
+            capacity: view.capacity,
+            total: view.total,
+            started: view.started.try_into()?,
+            ghosts: view.ghosts.try_into()?,
+            planned: view.planned.try_into()?,
+        })
+    }
+}
+
+impl From<wire::SettingChange> for SettingChange {
+    fn from(change: wire::SettingChange) -> SettingChange {
+        let wire::SettingChange { at, by, key, old, new } = change;
+        SettingChange { at: time(at), by, key, old, new }
+    }
+}
+
+impl TryFrom<wire::Token> for Token {
+    type Error = Malformed;
+
+    fn try_from(token: wire::Token) -> Result<Token, Malformed> {
+        Ok(Token {
+            id: token.id,
+            digest: token.digest,
+            identity: token.identity.try_into()?,
+            cluster: token.cluster,
+            created: time(token.created),
+            created_by: token.created_by,
+            expires: time(token.expires),
+            state: match token.state {
+                wire::TokenState::Open => TokenState::Open,
+                wire::TokenState::Used { at } => TokenState::Used { at: time(at) },
+                wire::TokenState::Revoked { at, by } => TokenState::Revoked { at: time(at), by },
+            },
+        })
+    }
+}
+
+impl TryFrom<wire::Issued> for Issued {
+    type Error = Malformed;
+
+    fn try_from(issued: wire::Issued) -> Result<Issued, Malformed> {
+        Ok(Issued {
+            serial: issued.serial,
+            identity: issued.identity.try_into()?,
+            issued: time(issued.issued),
+            expires: time(issued.expires),
+            revoked: opt_time(issued.revoked),
+        })
+    }
+}
+
+impl TryFrom<wire::Status> for effect::Status {
+    type Error = Malformed;
+
+    fn try_from(status: wire::Status) -> Result<effect::Status, Malformed> {
+        Ok(effect::Status {
+            now: time(status.now),
+            n_nodes: status.n_nodes,
+            n_connected: status.n_connected,
+            n_waiting: status.n_waiting,
+            n_started: status.n_started,
+            n_ghosts: status.n_ghosts,
+            n_submitted: status.n_submitted,
+            n_passes: status.n_passes,
+            last_pass: opt_time(status.last_pass),
+            ghost_host_time: span("the time of ghosts", status.ghost_host_time)?,
+        })
+    }
+}

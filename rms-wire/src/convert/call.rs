@@ -1,0 +1,326 @@
+//! Calls: written by clients, parsed by the server.
+
+use rms_core::event::{self, Call, Query};
+use rms_model::identity::check_name;
+use rms_model::{JobId, Run};
+
+use super::vocabulary::{c_text, environment, named, variables};
+use super::{Malformed, all, opt_millis, opt_time, span};
+use crate::call as wire;
+use crate::message::MAX_LINES;
+use crate::request::{ClientRequest, Follow, HistoryQuery, Watch};
+
+impl ClientRequest {
+    /// What a client's call stands for. `draw_serial` is asked for the serial of a certificate to be renewed:
+    /// serials are never the client's to choose.
+    ///
+    /// # Errors
+    /// Content that cannot be.
+    pub fn parse(call: wire::ClientCall, draw_serial: impl FnOnce() -> String) -> Result<ClientRequest, Malformed> {
+        let call = match call {
+            wire::ClientCall::Submit(submission) => Call::Submit(Box::new((*submission).try_into()?)),
+            wire::ClientCall::Cancel { select } => Call::Cancel { select: select.try_into()? },
+            wire::ClientCall::Signal { select, signal } => Call::Signal { select: select.try_into()?, signal },
+            wire::ClientCall::Hold { select } => Call::Hold { select: select.try_into()? },
+            wire::ClientCall::Release { select } => Call::Release { select: select.try_into()? },
+            wire::ClientCall::SetPriority { select, priority } => {
+                Call::SetPriority { select: select.try_into()?, priority }
+            }
+            wire::ClientCall::Query(query) => Call::Query(query.try_into()?),
+            wire::ClientCall::Set { key, value } => Call::Set { key, value },
+            wire::ClientCall::Drain { nodes, reason } => Call::Drain { nodes, reason },
+            wire::ClientCall::Down { nodes, reason } => Call::Down { nodes, reason },
+            wire::ClientCall::Resume { nodes } => Call::Resume { nodes },
+            wire::ClientCall::Remove { nodes } => Call::Remove { nodes },
+            wire::ClientCall::CreateToken(order) => Call::CreateToken(order.try_into()?),
+            wire::ClientCall::RevokeToken { id } => Call::RevokeToken { id },
+            wire::ClientCall::Renew { csr } => Call::Renew { csr, serial: draw_serial() },
+            wire::ClientCall::RevokeCertificate { which } => Call::RevokeCertificate { which: which.try_into()? },
+            wire::ClientCall::History(query) => return Ok(ClientRequest::History(query.into())),
+            wire::ClientCall::Follow(follow) => return Ok(ClientRequest::Follow(follow.try_into()?)),
+            wire::ClientCall::Watch { jobs } => return Ok(ClientRequest::Watch(Watch { jobs: job_ids(jobs) })),
+        };
+        Ok(ClientRequest::Call(call))
+    }
+}
+
+/// `None` for a join, which has its own protocol.
+pub fn client_call(call: &Call) -> Option<wire::ClientCall> {
+    Some(match call {
+        Call::Submit(submission) => wire::ClientCall::Submit(Box::new(submission.as_ref().into())),
+        Call::Cancel { select } => wire::ClientCall::Cancel { select: select.into() },
+        Call::Signal { select, signal } => wire::ClientCall::Signal { select: select.into(), signal: *signal },
+        Call::Hold { select } => wire::ClientCall::Hold { select: select.into() },
+        Call::Release { select } => wire::ClientCall::Release { select: select.into() },
+        Call::SetPriority { select, priority } => {
+            wire::ClientCall::SetPriority { select: select.into(), priority: *priority }
+        }
+        Call::Query(query) => wire::ClientCall::Query(query.into()),
+        Call::Set { key, value } => wire::ClientCall::Set { key: key.clone(), value: value.clone() },
+        Call::Drain { nodes, reason } => wire::ClientCall::Drain { nodes: nodes.clone(), reason: reason.clone() },
+        Call::Down { nodes, reason } => wire::ClientCall::Down { nodes: nodes.clone(), reason: reason.clone() },
+        Call::Resume { nodes } => wire::ClientCall::Resume { nodes: nodes.clone() },
+        Call::Remove { nodes } => wire::ClientCall::Remove { nodes: nodes.clone() },
+        Call::CreateToken(order) => wire::ClientCall::CreateToken(order.into()),
+        Call::RevokeToken { id } => wire::ClientCall::RevokeToken { id: id.clone() },
+        Call::Join { .. } => return None,
+        Call::Renew { csr, serial: _ } => wire::ClientCall::Renew { csr: csr.clone() },
+        Call::RevokeCertificate { which } => wire::ClientCall::RevokeCertificate { which: which.into() },
+    })
+}
+
+fn job_ids(jobs: Vec<u64>) -> Vec<JobId> {
+    jobs.into_iter().map(JobId).collect()
+}
+
+impl From<&event::Submission> for wire::Submission {
+    fn from(submission: &event::Submission) -> wire::Submission {
+        wire::Submission {
+            name: submission.name.clone(),
+            work: (&submission.work).into(),
+            n_tasks: submission.n_tasks,
+            cpus_per_task: submission.cpus_per_task,
+            cwd: submission.cwd.clone(),
+            environment: variables(&submission.environment),
+            umask: submission.umask,
+            stdio: (&submission.stdio).into(),
+            limits: (&submission.limits).into(),
+            shapes: submission.shapes.iter().map(wire::Shape::from).collect(),
+            clusters: submission.clusters.clone(),
+            constraint: (&submission.constraint).into(),
+            priority: submission.priority,
+            hold: submission.hold,
+            requeue: submission.requeue,
+            begin: opt_millis(submission.begin),
+            comment: submission.comment.clone(),
+            test_only: submission.test_only,
+        }
+    }
+}
+
+impl TryFrom<wire::Submission> for event::Submission {
+    type Error = Malformed;
+
+    fn try_from(submission: wire::Submission) -> Result<event::Submission, Malformed> {
+        let n_shapes = submission.shapes.len();
+        if n_shapes > MAX_LINES {
+            return Err(Malformed::TooMany { field: "the sizes of a job", n: n_shapes, max: MAX_LINES });
+        }
+        Ok(event::Submission {
+            name: c_text("the name of a job", submission.name)?,
+            work: submission.work.try_into()?,
+            n_tasks: submission.n_tasks,
+            cpus_per_task: submission.cpus_per_task,
+            cwd: c_text("the working directory", submission.cwd)?,
+            environment: environment(submission.environment)?,
+            umask: submission.umask,
+            stdio: submission.stdio.try_into()?,
+            limits: submission.limits.into(),
+            shapes: all(submission.shapes, event::Shape::try_from)?,
+            clusters: submission.clusters,
+            constraint: submission.constraint.try_into()?,
+            priority: submission.priority,
+            hold: submission.hold,
+            requeue: submission.requeue,
+            begin: opt_time(submission.begin),
+            comment: submission.comment,
+            test_only: submission.test_only,
+        })
+    }
+}
+
+impl From<&event::Shape> for wire::Shape {
+    fn from(shape: &event::Shape) -> wire::Shape {
+        let nodes = match &shape.nodes {
+            event::Nodes::FromTasks => wire::Nodes::FromTasks,
+            event::Nodes::Count(n_nodes) => wire::Nodes::Count(*n_nodes),
+            event::Nodes::PerCluster(counts) => {
+                let count =
+                    |(cluster, nodes): (&String, &u32)| wire::ClusterCount { cluster: cluster.clone(), nodes: *nodes };
+                wire::Nodes::PerCluster(counts.iter().map(count).collect())
+            }
+        };
+        wire::Shape { nodes, wall: shape.wall.map(rms_model::Span::as_millis) }
+    }
+}
+
+impl TryFrom<wire::Shape> for event::Shape {
+    type Error = Malformed;
+
+    fn try_from(shape: wire::Shape) -> Result<event::Shape, Malformed> {
+        let nodes = match shape.nodes {
+            wire::Nodes::FromTasks => event::Nodes::FromTasks,
+            wire::Nodes::Count(n_nodes) => event::Nodes::Count(n_nodes),
+            wire::Nodes::PerCluster(counts) => {
+                let n_counts = counts.len();
+                let counts: std::collections::BTreeMap<String, u32> =
+                    counts.into_iter().map(|count| (count.cluster, count.nodes)).collect();
+                if counts.len() != n_counts {
+                    return Err(Malformed::ClusterTwice { field: "a size of a job" });
+                }
+                event::Nodes::PerCluster(counts)
+            }
+        };
+        let wall = shape.wall.map(|wall| span("a wall time", wall)).transpose()?;
+        Ok(event::Shape { nodes, wall })
+    }
+}
+
+impl From<&event::Select> for wire::Select {
+    fn from(select: &event::Select) -> wire::Select {
+        match select {
+            event::Select::Ids(jobs) => wire::Select::Ids(jobs.iter().map(|job| job.0).collect()),
+            event::Select::Last => wire::Select::Last,
+            event::Select::All => wire::Select::All,
+            event::Select::User(user) => wire::Select::User(user.clone()),
+        }
+    }
+}
+
+impl TryFrom<wire::Select> for event::Select {
+    type Error = Malformed;
+
+    fn try_from(select: wire::Select) -> Result<event::Select, Malformed> {
+        Ok(match select {
+            wire::Select::Ids(jobs) => event::Select::Ids(job_ids(jobs)),
+            wire::Select::Last => event::Select::Last,
+            wire::Select::All => event::Select::All,
+            wire::Select::User(user) => {
+                check_name(&user).map_err(named("a user"))?;
+                event::Select::User(user)
+            }
+        })
+    }
+}
+
+impl From<&Query> for wire::Query {
+    fn from(query: &Query) -> wire::Query {
+        match query {
+            Query::Queue => wire::Query::Queue,
+            Query::Job(select) => wire::Query::Job(select.into()),
+            Query::Nodes => wire::Query::Nodes,
+            Query::Explain(select) => wire::Query::Explain(select.into()),
+            Query::View { job } => wire::Query::View { job: job.map(|job| job.0) },
+            Query::Settings => wire::Query::Settings,
+            Query::Audit => wire::Query::Audit,
+            Query::Tokens => wire::Query::Tokens,
+            Query::Certificates => wire::Query::Certificates,
+            Query::Status => wire::Query::Status,
+        }
+    }
+}
+
+impl TryFrom<wire::Query> for Query {
+    type Error = Malformed;
+
+    fn try_from(query: wire::Query) -> Result<Query, Malformed> {
+        Ok(match query {
+            wire::Query::Queue => Query::Queue,
+            wire::Query::Job(select) => Query::Job(select.try_into()?),
+            wire::Query::Nodes => Query::Nodes,
+            wire::Query::Explain(select) => Query::Explain(select.try_into()?),
+            wire::Query::View { job } => Query::View { job: job.map(JobId) },
+            wire::Query::Settings => Query::Settings,
+            wire::Query::Audit => Query::Audit,
+            wire::Query::Tokens => Query::Tokens,
+            wire::Query::Certificates => Query::Certificates,
+            wire::Query::Status => Query::Status,
+        })
+    }
+}
+
+impl From<&event::TokenOrder> for wire::TokenOrder {
+    fn from(order: &event::TokenOrder) -> wire::TokenOrder {
+        wire::TokenOrder {
+            id: order.id.clone(),
+            digest: order.digest,
+            identity: (&order.identity).into(),
+            cluster: order.cluster.clone(),
+            ttl: order.ttl.as_millis(),
+        }
+    }
+}
+
+impl TryFrom<wire::TokenOrder> for event::TokenOrder {
+    type Error = Malformed;
+
+    fn try_from(order: wire::TokenOrder) -> Result<event::TokenOrder, Malformed> {
+        check_name(&order.id).map_err(named("a token"))?;
+        if let Some(cluster) = &order.cluster {
+            check_name(cluster).map_err(named("the cluster of a token"))?;
+        }
+        Ok(event::TokenOrder {
+            id: order.id,
+            digest: order.digest,
+            identity: order.identity.try_into()?,
+            cluster: order.cluster,
+            ttl: span("the life of a token", order.ttl)?,
+        })
+    }
+}
+
+impl From<&event::CertificateSelect> for wire::CertificateSelect {
+    fn from(which: &event::CertificateSelect) -> wire::CertificateSelect {
+        match which {
+            event::CertificateSelect::Serial(serial) => wire::CertificateSelect::Serial(serial.clone()),
+            event::CertificateSelect::Identity(identity) => wire::CertificateSelect::Identity(identity.into()),
+        }
+    }
+}
+
+impl TryFrom<wire::CertificateSelect> for event::CertificateSelect {
+    type Error = Malformed;
+
+    fn try_from(which: wire::CertificateSelect) -> Result<event::CertificateSelect, Malformed> {
+        Ok(match which {
+            wire::CertificateSelect::Serial(serial) => event::CertificateSelect::Serial(serial),
+            wire::CertificateSelect::Identity(identity) => event::CertificateSelect::Identity(identity.try_into()?),
+        })
+    }
+}
+
+impl From<&HistoryQuery> for wire::HistoryQuery {
+    fn from(query: &HistoryQuery) -> wire::HistoryQuery {
+        wire::HistoryQuery {
+            user: query.user.clone(),
+            states: query.states.clone(),
+            since: opt_millis(query.since),
+            until: opt_millis(query.until),
+            jobs: query.jobs.iter().map(|job| job.0).collect(),
+            name: query.name.clone(),
+            limit: query.limit,
+            offset: query.offset,
+        }
+    }
+}
+
+impl From<wire::HistoryQuery> for HistoryQuery {
+    fn from(query: wire::HistoryQuery) -> HistoryQuery {
+        HistoryQuery {
+            user: query.user,
+            states: query.states,
+            since: opt_time(query.since),
+            until: opt_time(query.until),
+            jobs: job_ids(query.jobs),
+            name: query.name,
+            limit: query.limit,
+            offset: query.offset,
+        }
+    }
+}
+
+impl From<&Follow> for wire::Follow {
+    fn from(follow: &Follow) -> wire::Follow {
+        let run = follow.run.map(|run| run.0);
+        wire::Follow { job: follow.job.0, run, from: follow.from.clone(), input: follow.input }
+    }
+}
+
+impl TryFrom<wire::Follow> for Follow {
+    type Error = Malformed;
+
+    fn try_from(follow: wire::Follow) -> Result<Follow, Malformed> {
+        let run = follow.run.map(Run);
+        Ok(Follow { job: JobId(follow.job), run, from: follow.from, input: follow.input })
+    }
+}

@@ -1,0 +1,74 @@
+//! The first frames of a connection: who is there, and how one without a certificate gets one.
+
+use bincode::{Decode, Encode};
+
+use crate::message::{Kind, Message, Size};
+use crate::refused::Refused;
+
+/// Sent by the side that connects, on the first channel. Who it is, its certificate says.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Hello {
+    /// Version of the program, for logs only.
+    pub software: String,
+}
+
+/// What the other side says to it. Without a welcome nothing else is read: a TLS client believes itself
+/// connected before the server has looked at its certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum HelloAnswer {
+    Welcome { software: String },
+    Denied { reason: String },
+}
+
+/// Redeems a token, over TLS that the caller has pinned to the CA.
+#[derive(Clone, PartialEq, Eq, Encode, Decode)]
+pub struct JoinRequest {
+    pub token_id: String,
+    pub secret: Vec<u8>,
+    /// The name that an agent wants, if its token names none.
+    pub name: Option<String>,
+    /// A certificate signing request in DER; only its key counts.
+    pub csr: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum JoinAnswer {
+    /// Certificates in PEM.
+    Granted {
+        chain: String,
+        ca: String,
+        /// The cluster that the token names, for agents.
+        cluster: Option<String>,
+    },
+    Refused(Refused),
+}
+
+impl std::fmt::Debug for JoinRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The secret stays out of every log.
+        f.debug_struct("JoinRequest")
+            .field("token_id", &self.token_id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Message for Hello {
+    const KIND: Kind = Kind::Hello;
+    const SIZE: Size = Size::Hello;
+}
+
+impl Message for HelloAnswer {
+    const KIND: Kind = Kind::HelloAnswer;
+    const SIZE: Size = Size::Hello;
+}
+
+impl Message for JoinRequest {
+    const KIND: Kind = Kind::JoinRequest;
+    const SIZE: Size = Size::Hello;
+}
+
+impl Message for JoinAnswer {
+    const KIND: Kind = Kind::JoinAnswer;
+    const SIZE: Size = Size::Hello;
+}

@@ -1,0 +1,62 @@
+//! Redeems a token: from nothing but its text to credentials.
+
+use std::net::SocketAddr;
+
+use thiserror::Error;
+
+use crate::hello::{JoinAnswer, JoinRequest};
+use crate::link::{JoinChannel, LinkError};
+use crate::refused::Refused;
+use crate::tls::{Credentials, CredentialsError, KeyError, NewKey};
+use crate::token::TokenText;
+
+/// What a token gave.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    pub credentials: Credentials,
+    /// The cluster that an agent's token names.
+    pub cluster: Option<String>,
+}
+
+/// Why a token gave no certificate.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error("cannot reach the server")]
+    Link(#[from] LinkError),
+    #[error("the server refused: {0}")]
+    Refused(Refused),
+    #[error("the server sent a certificate that is of no use")]
+    Credentials(#[from] CredentialsError),
+    #[error("the server sent a CA that is not the one of the token")]
+    Ca,
+}
+
+/// Makes a key, shows the token to the server at `address`, and returns the credentials it grants. The server
+/// must prove itself by the CA that the token pins before anything is shown to it. An agent whose token names
+/// none may ask for a `name`.
+///
+/// # Errors
+/// A server that cannot be reached or is not the token's, a token that does not hold, an unusable answer.
+pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) -> Result<Joined, JoinError> {
+    let key = NewKey::generate()?;
+    let mut channel = JoinChannel::open(address, token.fingerprint()).await?;
+    let request = JoinRequest {
+        token_id: token.id().to_owned(),
+        secret: token.secret().to_vec(),
+        name: name.map(str::to_owned),
+        csr: key.csr_der().to_vec(),
+    };
+    let answer = channel.ask(&request).await;
+    channel.close().await;
+    match answer? {
+        JoinAnswer::Granted { chain, ca, cluster } => {
+            let credentials = key.into_credentials(&chain, &ca)?;
+            // TLS has proven the pinned CA; the one that is kept must be the same.
+            let is_pinned = credentials.ca_fingerprint() == token.fingerprint();
+            if is_pinned { Ok(Joined { credentials, cluster }) } else { Err(JoinError::Ca) }
+        }
+        JoinAnswer::Refused(refused) => Err(JoinError::Refused(refused)),
+    }
+}

@@ -1,0 +1,174 @@
+//! The gate: takes new connections through the handshake and the hello, each on its own and in bounded time.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::HandshakeData;
+use quinn::{Connection, Incoming};
+use rms_model::Role;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::channel::Channel;
+use super::endpoint::{SOFTWARE, check_role, peer_of};
+use super::error::{CODE_CLOSED, CODE_DENIED, LinkError, chain};
+use super::peering::{Link, Wire};
+use super::tuning::Tuning;
+use crate::hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
+use crate::refused::Refused;
+use crate::tls::{ALPN, ALPN_JOIN};
+
+/// Who has come.
+#[derive(Debug)]
+pub enum Accepted {
+    /// A peer with a valid certificate and an admitted role; it was welcomed.
+    Link(Link),
+    /// Somebody without a certificate who shows a token.
+    Join(Box<Joining>),
+}
+
+/// A token that waits to be judged.
+#[derive(Debug)]
+pub struct Joining {
+    request: JoinRequest,
+    channel: Channel,
+    wire: Wire,
+    /// Holds its place among the handshakes until it is answered.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Joining {
+    pub fn request(&self) -> &JoinRequest {
+        &self.request
+    }
+
+    pub fn remote(&self) -> SocketAddr {
+        self.wire.connection.remote_address()
+    }
+
+    /// Hands out the certificate, both texts in PEM. Waits until it has arrived.
+    pub async fn grant(self, chain: String, ca: String, cluster: Option<String>) {
+        self.answer(&JoinAnswer::Granted { chain, ca, cluster }).await;
+    }
+
+    pub async fn refuse(self, refused: Refused) {
+        self.answer(&JoinAnswer::Refused(refused)).await;
+    }
+
+    async fn answer(mut self, answer: &JoinAnswer) {
+        let told = async {
+            self.channel.send(answer).await?;
+            self.channel.finish();
+            // The joining side closes when it has read the answer.
+            self.wire.connection.closed().await;
+            Ok::<(), LinkError>(())
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(LINGER, told).await {
+            tracing::info!(reason = chain(&error), "a joining peer has gone before it was answered");
+        }
+        self.wire.close(CODE_CLOSED, "joined");
+    }
+}
+
+/// Lets new connections of one endpoint in.
+#[derive(Debug)]
+pub struct Gate {
+    quinn: quinn::Endpoint,
+    roles: Arc<[Role]>,
+    patience: Duration,
+    /// Full: a handshake that is done waits with its permit.
+    accepted: mpsc::Sender<Accepted>,
+    handshakes: Arc<Semaphore>,
+}
+
+impl Gate {
+    pub fn new(quinn: quinn::Endpoint, roles: Vec<Role>, patience: Duration, accepted: mpsc::Sender<Accepted>) -> Gate {
+        let handshakes = Arc::new(Semaphore::new(Tuning::MAX_HANDSHAKES));
+        Gate { quinn, roles: roles.into(), patience, accepted, handshakes }
+    }
+
+    /// Until the endpoint is closed.
+    pub async fn run(self) {
+        loop {
+            // A place first: who waits, waits in QUIC's bounded queue, where it costs least.
+            let permit = Arc::clone(&self.handshakes).acquire_owned().await.expect("the semaphore is never closed");
+            let Some(incoming) = self.quinn.accept().await else { return };
+            let n_handshakes = Tuning::MAX_HANDSHAKES - self.handshakes.available_permits();
+            if n_handshakes > Tuning::PROVE_ADDRESS_FROM && !incoming.remote_address_validated() {
+                // It may be a forged address; an honest peer comes back with the proof.
+                if incoming.retry().is_err() {
+                    tracing::debug!("a newcomer cannot be asked to prove its address");
+                }
+                continue;
+            }
+            tokio::spawn(admit(incoming, Arc::clone(&self.roles), self.patience, self.accepted.clone(), permit));
+        }
+    }
+}
+
+async fn admit(
+    incoming: Incoming,
+    roles: Arc<[Role]>,
+    patience: Duration,
+    accepted: mpsc::Sender<Accepted>,
+    permit: OwnedSemaphorePermit,
+) {
+    let remote = incoming.remote_address();
+    let handshake = async {
+        let connection = incoming.await.map_err(|error| LinkError::closed(&error))?;
+        let wire = Wire::new(connection);
+        let greeted = greet(wire.clone(), &roles, permit).await;
+        if let Err(error) = &greeted {
+            wire.close(CODE_DENIED, &chain(error));
+        }
+        greeted
+    };
+    match tokio::time::timeout(patience, handshake).await {
+        Ok(Ok(peer)) => {
+            // The receiver is gone only when the endpoint is, and then the peer goes too.
+            let _ = accepted.send(peer).await;
+        }
+        Ok(Err(error)) => tracing::warn!(%remote, reason = chain(&error), "refused a connection"),
+        Err(_) => tracing::warn!(%remote, "gave up a connection that was not agreed in time"),
+    }
+}
+
+async fn greet(wire: Wire, roles: &[Role], permit: OwnedSemaphorePermit) -> Result<Accepted, LinkError> {
+    let protocol = protocol(&wire.connection);
+    if protocol.as_deref() == Some(ALPN_JOIN) {
+        let mut channel = first_channel(&wire).await?;
+        let request = channel.recv::<JoinRequest>().await?.ok_or(LinkError::Silent)?;
+        return Ok(Accepted::Join(Box::new(Joining { request, channel, wire, _permit: permit })));
+    }
+    if protocol.as_deref() != Some(ALPN) {
+        return Err(LinkError::Protocol);
+    }
+    // Where joining is possible, TLS lets peers without a certificate through: they end here.
+    let peer = peer_of(&wire.connection)?.ok_or(LinkError::NoCertificate)?;
+    let mut channel = first_channel(&wire).await?;
+    let hello = channel.recv::<Hello>().await?.ok_or(LinkError::Silent)?;
+    if let Err(error) = check_role(roles, &peer.identity) {
+        channel.send(&HelloAnswer::Denied { reason: error.to_string() }).await?;
+        channel.finish();
+        // The peer closes once it has read why.
+        wire.connection.closed().await;
+        return Err(error);
+    }
+    channel.send(&HelloAnswer::Welcome { software: SOFTWARE.to_owned() }).await?;
+    channel.finish();
+    tracing::debug!(peer = %peer.identity, software = hello.software, "welcomed");
+    Ok(Accepted::Link(Link::new(wire, peer)))
+}
+
+async fn first_channel(wire: &Wire) -> Result<Channel, LinkError> {
+    let (send, receive) = wire.connection.accept_bi().await.map_err(|error| wire.ended(&error))?;
+    Ok(Channel::new(wire.clone(), send, receive))
+}
+
+fn protocol(connection: &Connection) -> Option<Vec<u8>> {
+    let data = connection.handshake_data()?.downcast::<HandshakeData>().ok()?;
+    data.protocol
+}
+
+/// How long an answer may take to arrive.
+const LINGER: Duration = Duration::from_secs(5);

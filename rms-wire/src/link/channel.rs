@@ -1,0 +1,200 @@
+//! Frames over one bidirectional stream of a link.
+
+use quinn::{RecvStream, SendStream};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::error::LinkError;
+use super::peering::{SMALL_FRAME, Wire};
+use crate::codec::{self, HEADER_BYTES, Header};
+use crate::convert::Malformed;
+use crate::message::Message;
+
+/// A channel: frames go out in order and come in in order. Dropping it ends both directions.
+#[derive(Debug)]
+pub struct Channel {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+/// The outgoing half.
+#[derive(Debug)]
+pub struct Sender {
+    pub(super) wire: Wire,
+    stream: SendStream,
+}
+
+/// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call.
+#[derive(Debug)]
+pub struct Receiver {
+    wire: Wire,
+    stream: RecvStream,
+    header: [u8; HEADER_BYTES],
+    n_header: usize,
+    payload: Vec<u8>,
+    /// Held while a large frame is being read.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Channel {
+    pub(super) fn new(wire: Wire, send: SendStream, receive: RecvStream) -> Channel {
+        Channel { sender: Sender { wire: wire.clone(), stream: send }, receiver: Receiver::new(wire, receive) }
+    }
+
+    /// Sends one frame. See [`Sender::send`].
+    ///
+    /// # Errors
+    /// A message over its limit, or a channel or link that has ended.
+    pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
+        self.sender.send(message).await
+    }
+
+    /// The next frame; `None` after the last one. See [`Receiver::recv`].
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`].
+    pub async fn recv<M: Message>(&mut self) -> Result<Option<M>, LinkError> {
+        self.receiver.recv().await
+    }
+
+    /// Says that nothing more will be sent; receiving goes on.
+    pub fn finish(&mut self) {
+        self.sender.finish();
+    }
+
+    pub fn split(self) -> (Sender, Receiver) {
+        (self.sender, self.receiver)
+    }
+}
+
+impl Sender {
+    /// Sends one frame; waits while the peer does not read. Not to be cancelled: half a frame would stay on the
+    /// channel, which the peer takes for a violation. Use an [`Outbox`](super::Outbox) beside other work.
+    ///
+    /// # Errors
+    /// A message over its limit, or a channel or link that has ended.
+    pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
+        let frame = codec::encode(message)?;
+        self.send_encoded(&frame).await
+    }
+
+    pub(super) async fn send_encoded(&mut self, frame: &[u8]) -> Result<(), LinkError> {
+        match self.stream.write_all(frame).await {
+            Ok(()) => Ok(()),
+            Err(quinn::WriteError::ConnectionLost(error)) => Err(self.wire.ended(&error)),
+            Err(error) => Err(LinkError::write(error)),
+        }
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish(&mut self) {
+        // The peer may have given up the channel, and then it does not care.
+        let _ = self.stream.finish();
+    }
+
+    /// Waits until the peer has everything, or does not want it any more.
+    pub async fn delivered(&mut self) {
+        let _ = self.stream.stopped().await;
+    }
+}
+
+impl Receiver {
+    fn new(wire: Wire, stream: RecvStream) -> Receiver {
+        Receiver { wire, stream, header: [0; HEADER_BYTES], n_header: 0, payload: Vec::new(), permit: None }
+    }
+
+    /// The next frame, or `None` when the peer has finished. May be cancelled. A peer that sends anything but a
+    /// whole, well-formed `M` loses its link, and the reason is logged.
+    ///
+    /// # Errors
+    /// The channel or the link has ended, or the frame is not what it should be.
+    pub async fn recv<M: Message>(&mut self) -> Result<Option<M>, LinkError> {
+        let received = self.read_frame().await;
+        self.checked(received)
+    }
+
+    /// As [`Receiver::recv`], with the message parsed into what it stands for.
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`]; a message that does not parse costs the peer its link too.
+    pub async fn recv_as<M: Message, T: TryFrom<M, Error = Malformed>>(&mut self) -> Result<Option<T>, LinkError> {
+        let Some(message) = self.recv::<M>().await? else { return Ok(None) };
+        let parsed = T::try_from(message).map(Some).map_err(LinkError::from);
+        self.checked(parsed)
+    }
+
+    /// As [`Receiver::recv`], where the peer must not be silent.
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`], and an end where a frame should be.
+    pub async fn recv_some<M: Message>(&mut self) -> Result<M, LinkError> {
+        let received = self.recv().await?.ok_or(LinkError::Silent);
+        self.checked(received)
+    }
+
+    fn checked<T>(&self, received: Result<T, LinkError>) -> Result<T, LinkError> {
+        if let Err(error) = &received
+            && error.is_violation()
+        {
+            self.wire.violated(error);
+        }
+        received
+    }
+
+    async fn read_frame<M: Message>(&mut self) -> Result<Option<M>, LinkError> {
+        while self.n_header < HEADER_BYTES {
+            match self.read_some(Part::Header).await? {
+                0 if self.n_header == 0 => return Ok(None),
+                0 => return Err(LinkError::CutShort),
+                n_read => self.n_header += n_read,
+            }
+        }
+        let length = Header::from_bytes(self.header).expect::<M>()?;
+        if length > SMALL_FRAME && self.permit.is_none() {
+            let permit = std::sync::Arc::clone(&self.wire.large_frames).acquire_owned().await;
+            self.permit = Some(permit.expect("the semaphore is never closed"));
+        }
+        while self.payload.len() < length {
+            // Grows with what has come, not with what was announced.
+            let at_most = (length - self.payload.len()).min(READ_BYTES);
+            if self.read_some(Part::Payload { at_most }).await? == 0 {
+                return Err(LinkError::CutShort);
+            }
+        }
+        let decoded = codec::decode(&self.payload);
+        self.n_header = 0;
+        self.permit = None;
+        // A large frame is rare: its memory is not kept for the next one.
+        if self.payload.capacity() > READ_BYTES {
+            self.payload = Vec::new();
+        } else {
+            self.payload.clear();
+        }
+        Ok(Some(decoded?))
+    }
+
+    /// One read, which loses nothing if it is cancelled; 0 at the end.
+    async fn read_some(&mut self, part: Part) -> Result<usize, LinkError> {
+        let read = match part {
+            Part::Header => self.stream.read(&mut self.header[self.n_header..]).await.map(|n| n.unwrap_or(0)),
+            Part::Payload { at_most } => match self.stream.read_chunk(at_most, true).await {
+                Ok(Some(chunk)) => {
+                    self.payload.extend_from_slice(&chunk.bytes);
+                    Ok(chunk.bytes.len())
+                }
+                Ok(None) => Ok(0),
+                Err(error) => Err(error),
+            },
+        };
+        read.map_err(|error| match error {
+            quinn::ReadError::ConnectionLost(error) => self.wire.ended(&error),
+            error => LinkError::read(error),
+        })
+    }
+}
+
+enum Part {
+    Header,
+    Payload { at_most: usize },
+}
+
+const READ_BYTES: usize = 64 << 10;

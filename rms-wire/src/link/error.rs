@@ -1,0 +1,170 @@
+//! What can go wrong on a link, and how an end of a connection reads as text.
+
+use std::net::SocketAddr;
+
+use quinn::{ConnectionError, ReadError, VarInt, WriteError};
+use thiserror::Error;
+
+use super::endpoint::EndpointError;
+use crate::codec::{DecodeError, EncodeError};
+use crate::convert::Malformed;
+use crate::tls::PeerError;
+
+/// Why a link could not be made, or why something could not be sent or received on it.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    #[error("cannot find {address}")]
+    Resolve { address: String, source: std::io::Error },
+    #[error("{address} stands for no address")]
+    NoAddress { address: String },
+    #[error("cannot connect to {address}")]
+    Connect { address: SocketAddr, source: quinn::ConnectError },
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The connection has ended, or never began.
+    #[error("{reason}")]
+    Closed { reason: String },
+    /// The other side is well, but does not want us.
+    #[error("denied: {reason}")]
+    Denied { reason: String },
+    #[error("nothing was agreed within {secs} s")]
+    TooSlow { secs: u64 },
+    #[error("the peer ended the channel in the middle of a frame")]
+    CutShort,
+    #[error("the peer ended the channel where it should have spoken")]
+    Silent,
+    /// Only this channel was given up; the link goes on.
+    #[error("the peer gave up the channel")]
+    ChannelReset,
+    #[error("the peer sent {0}")]
+    Decode(#[from] DecodeError),
+    #[error("the peer sent something that cannot be")]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    #[error("the peer's certificate is unusable")]
+    Peer(#[from] PeerError),
+    #[error("the peer has no certificate")]
+    NoCertificate,
+    #[error("only {expected} may connect here, not {actual}")]
+    Role { expected: String, actual: String },
+    #[error("the peer speaks no protocol that is known here")]
+    Protocol,
+}
+
+impl LinkError {
+    pub(super) fn closed(error: &ConnectionError) -> LinkError {
+        LinkError::Closed { reason: reason(error) }
+    }
+
+    pub(super) fn read(error: ReadError) -> LinkError {
+        match error {
+            ReadError::ConnectionLost(error) => LinkError::closed(&error),
+            ReadError::Reset(_) | ReadError::ClosedStream => LinkError::ChannelReset,
+            ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected => {
+                unreachable!("streams are read in order and 0-RTT is off")
+            }
+        }
+    }
+
+    pub(super) fn write(error: WriteError) -> LinkError {
+        match error {
+            WriteError::ConnectionLost(error) => LinkError::closed(&error),
+            WriteError::Stopped(_) | WriteError::ClosedStream => LinkError::ChannelReset,
+            WriteError::ZeroRttRejected => unreachable!("0-RTT is off"),
+        }
+    }
+
+    /// Did the peer break the rules, so that its link must be closed?
+    pub fn is_violation(&self) -> bool {
+        match self {
+            LinkError::Decode(_) | LinkError::Malformed(_) | LinkError::CutShort | LinkError::Silent => true,
+            LinkError::Resolve { .. }
+            | LinkError::NoAddress { .. }
+            | LinkError::Connect { .. }
+            | LinkError::Endpoint(_)
+            | LinkError::Closed { .. }
+            | LinkError::Denied { .. }
+            | LinkError::TooSlow { .. }
+            | LinkError::ChannelReset
+            | LinkError::Encode(_)
+            | LinkError::Peer(_)
+            | LinkError::NoCertificate
+            | LinkError::Role { .. }
+            | LinkError::Protocol => false,
+        }
+    }
+}
+
+/// An error and its causes in one line, for a close reason or a log.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// Codes of closed connections; the reason beside them is what people read.
+pub(super) const CODE_CLOSED: VarInt = VarInt::from_u32(0);
+pub(super) const CODE_DENIED: VarInt = VarInt::from_u32(1);
+pub(super) const CODE_VIOLATION: VarInt = VarInt::from_u32(2);
+
+/// Why a connection has ended, in words.
+pub(super) fn reason(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::ApplicationClosed(close) => {
+            let words = String::from_utf8_lossy(&close.reason);
+            // A stranger's words go to logs and terminals.
+            let words: String = words.chars().filter(|c| !c.is_control()).take(MAX_REASON_BYTES).collect();
+            if words.is_empty() { "closed by the peer".to_owned() } else { words }
+        }
+        ConnectionError::ConnectionClosed(close) => {
+            let code = u64::from(close.error_code);
+            match alert(code) {
+                Some(words) => words.to_owned(),
+                None => format!("refused by the peer: {}", close.error_code),
+            }
+        }
+        ConnectionError::TimedOut => "the peer has not been heard of for too long".to_owned(),
+        ConnectionError::Reset => "the peer has lost the connection (was it restarted?)".to_owned(),
+        ConnectionError::LocallyClosed => "closed here".to_owned(),
+        ConnectionError::VersionMismatch => "the peer speaks another version of QUIC".to_owned(),
+        ConnectionError::TransportError(error) => match alert(u64::from(error.code)) {
+            // Found out here: rustls says more than the alert that went out.
+            Some(_) if !error.reason.is_empty() => format!("the peer was not accepted: {}", plain(&error.reason)),
+            Some(words) => format!("the peer was not accepted: {words}"),
+            None => format!("the peer broke the rules of QUIC: {error}"),
+        },
+        ConnectionError::CidsExhausted => "no connection ids are left".to_owned(),
+    }
+}
+
+/// A reason of rustls without the names of its types.
+fn plain(reason: &str) -> &str {
+    let ours = reason.strip_prefix("invalid peer certificate: Other(OtherError(");
+    ours.and_then(|reason| reason.strip_suffix("))")).unwrap_or(reason)
+}
+
+/// What a TLS alert, carried as QUIC error `0x100 + alert`, says about a certificate or the protocol.
+fn alert(code: u64) -> Option<&'static str> {
+    match code.checked_sub(0x100)? {
+        40 => Some("the handshake failed"),
+        42 | 43 | 46 => Some("the peer does not accept our certificate"),
+        44 => Some("our certificate is revoked"),
+        45 => Some("our certificate is not valid at this time (expired, or a clock is wrong)"),
+        48 => Some("our certificate is of another authority"),
+        49 => Some("our certificate gives no access"),
+        112 => Some("the peer does not know the name it was called by"),
+        116 => Some("a certificate is required"),
+        120 => Some("the peer speaks another version of the protocol"),
+        _ => Some("the handshake failed"),
+    }
+    .filter(|_| code < 0x200)
+}
+
+/// A reason must fit into one datagram with the close frame.
+pub(super) const MAX_REASON_BYTES: usize = 900;

@@ -1,0 +1,69 @@
+//! The connecting side of a join: one connection, one question, one answer.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use quinn::{Runtime as _, TokioRuntime};
+
+use super::channel::Channel;
+use super::endpoint::{EndpointError, dial_with};
+use super::error::{CODE_CLOSED, LinkError};
+use super::peering::Wire;
+use super::socket;
+use super::tuning::Tuning;
+use crate::hello::{JoinAnswer, JoinRequest};
+use crate::tls::join_config;
+
+/// A connection to a server that has proven the pinned CA.
+#[derive(Debug)]
+pub(crate) struct JoinChannel {
+    quinn: quinn::Endpoint,
+    wire: Wire,
+    channel: Channel,
+    tuning: Tuning,
+}
+
+impl JoinChannel {
+    pub async fn open(address: SocketAddr, fingerprint: &str) -> Result<JoinChannel, LinkError> {
+        let tuning = Tuning::default();
+        let listen: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let bound = socket::bind(listen).and_then(|socket| TokioRuntime.wrap_udp_socket(socket));
+        let endpoint = bound.and_then(|socket| {
+            quinn::Endpoint::new_with_abstract_socket(tuning.endpoint(), None, socket, Arc::new(TokioRuntime))
+        });
+        let quinn = endpoint.map_err(|source| EndpointError::Bind { address: listen, source })?;
+        let tls = join_config(fingerprint).map_err(EndpointError::from)?;
+        let dial = async {
+            let connection = dial_with(&quinn, &tuning.transport(), tls, address).await?;
+            let wire = Wire::new(connection);
+            let (send, receive) = wire.connection.open_bi().await.map_err(|error| wire.ended(&error))?;
+            Ok((wire.clone(), Channel::new(wire, send, receive)))
+        };
+        let dialled: Result<(Wire, Channel), LinkError> = patiently(&tuning, dial).await;
+        let (wire, channel) = dialled?;
+        Ok(JoinChannel { quinn, wire, channel, tuning })
+    }
+
+    pub async fn ask(&mut self, request: &JoinRequest) -> Result<JoinAnswer, LinkError> {
+        let asked = async {
+            self.channel.send(request).await?;
+            self.channel.finish();
+            self.channel.recv().await?.ok_or(LinkError::Silent)
+        };
+        patiently(&self.tuning, asked).await
+    }
+
+    /// Tells the server that all has arrived.
+    pub async fn close(self) {
+        self.wire.close(CODE_CLOSED, "joined");
+        self.quinn.wait_idle().await;
+    }
+}
+
+async fn patiently<T>(tuning: &Tuning, work: impl Future<Output = Result<T, LinkError>>) -> Result<T, LinkError> {
+    let done = tokio::time::timeout(tuning.handshake, work).await;
+    done.unwrap_or(Err(LinkError::TooSlow { secs: tuning.handshake.as_secs() }))
+}

@@ -1,0 +1,25 @@
+//! Links between programs: one QUIC connection each, proven on both sides, carrying channels of frames.
+
+mod accept;
+mod backoff;
+mod channel;
+mod endpoint;
+mod error;
+mod joining;
+mod outbox;
+mod peering;
+mod socket;
+mod tuning;
+
+pub use accept::{Accepted, Joining};
+pub use backoff::Backoff;
+pub use channel::{Channel, Receiver, Sender};
+pub use endpoint::{Endpoint, EndpointError, Serve, resolve};
+pub use error::LinkError;
+pub(crate) use error::chain;
+pub(crate) use joining::JoinChannel;
+pub use outbox::{Outbox, OutboxClosed};
+pub use peering::Link;
+pub use tuning::Tuning;
+
+pub use crate::tls::Expect;

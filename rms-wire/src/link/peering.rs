@@ -1,0 +1,148 @@
+//! One link: an agreed connection to a proven peer, on which channels are opened.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use quinn::{Connection, ConnectionError, VarInt};
+use rms_model::Identity;
+use tokio::sync::Semaphore;
+
+use super::channel::Channel;
+use super::error::{CODE_CLOSED, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, chain, reason};
+use crate::tls::Peer;
+
+/// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
+/// the peer falls silent, or when the peer's certificate expires.
+#[derive(Clone, Debug)]
+pub struct Link(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    wire: Wire,
+    peer: Peer,
+}
+
+/// The part of a link that its channels hold too.
+#[derive(Clone, Debug)]
+pub(super) struct Wire {
+    pub connection: Connection,
+    closed_here: Arc<OnceLock<String>>,
+    /// One frame over [`SMALL_FRAME`] is read at a time, so a peer cannot make us hold one for each channel.
+    pub large_frames: Arc<Semaphore>,
+}
+
+/// Frames up to so many bytes are read without waiting for each other.
+pub(super) const SMALL_FRAME: usize = 128 << 10;
+
+impl Link {
+    pub(super) fn new(wire: Wire, peer: Peer) -> Link {
+        let link = Link(Arc::new(Parts { wire, peer }));
+        tokio::spawn(link.0.wire.clone().end_at_expiry(link.0.peer.clone()));
+        link
+    }
+
+    /// Who the peer is, as its certificate says.
+    pub fn identity(&self) -> &Identity {
+        &self.0.peer.identity
+    }
+
+    /// The serial of the peer's certificate, in lower-case hexadecimal.
+    pub fn serial(&self) -> &str {
+        &self.0.peer.serial
+    }
+
+    /// Where the peer is now; it may move.
+    pub fn remote(&self) -> SocketAddr {
+        let address = self.0.wire.connection.remote_address();
+        SocketAddr::new(address.ip().to_canonical(), address.port())
+    }
+
+    /// The smoothed round-trip time.
+    pub fn rtt(&self) -> Duration {
+        self.0.wire.connection.rtt()
+    }
+
+    /// Opens a channel. The peer learns of it by its first frame.
+    ///
+    /// # Errors
+    /// The link has ended. While the peer allows no further channel, this waits.
+    pub async fn open(&self) -> Result<Channel, LinkError> {
+        let wire = &self.0.wire;
+        let (send, receive) = wire.connection.open_bi().await.map_err(|error| wire.ended(&error))?;
+        Ok(Channel::new(wire.clone(), send, receive))
+    }
+
+    /// The next channel that the peer opens.
+    ///
+    /// # Errors
+    /// The link has ended.
+    pub async fn accept(&self) -> Result<Channel, LinkError> {
+        let wire = &self.0.wire;
+        let (send, receive) = wire.connection.accept_bi().await.map_err(|error| wire.ended(&error))?;
+        Ok(Channel::new(wire.clone(), send, receive))
+    }
+
+    /// Ends the link at once, with all its channels. The peer reads the reason.
+    pub fn close(&self, reason: &str) {
+        self.0.wire.close(CODE_CLOSED, reason);
+    }
+
+    /// Ends the link because the peer broke the rules, and logs why.
+    pub fn close_for(&self, error: &LinkError) {
+        self.0.wire.violated(error);
+    }
+
+    /// Waits for the end and says why.
+    pub async fn closed(&self) -> String {
+        let error = self.0.wire.connection.closed().await;
+        self.0.wire.reason(&error)
+    }
+
+    /// Has the link ended?
+    pub fn is_closed(&self) -> bool {
+        self.0.wire.connection.close_reason().is_some()
+    }
+}
+
+impl Wire {
+    pub fn new(connection: Connection) -> Wire {
+        Wire { connection, closed_here: Arc::default(), large_frames: Arc::new(Semaphore::new(1)) }
+    }
+
+    pub fn close(&self, code: VarInt, reason: &str) {
+        let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
+        // The first reason is the one that ended it.
+        let _ = self.closed_here.set(reason.to_owned());
+        self.connection.close(code, reason.as_bytes());
+    }
+
+    pub fn violated(&self, error: &LinkError) {
+        let reason = chain(error);
+        tracing::warn!(remote = %self.connection.remote_address(), reason, "closing the link of a peer that breaks the rules");
+        self.close(CODE_VIOLATION, &reason);
+    }
+
+    pub fn ended(&self, error: &ConnectionError) -> LinkError {
+        LinkError::Closed { reason: self.reason(error) }
+    }
+
+    fn reason(&self, error: &ConnectionError) -> String {
+        match (error, self.closed_here.get()) {
+            (ConnectionError::LocallyClosed, Some(reason)) => reason.clone(),
+            _ => reason(error),
+        }
+    }
+
+    /// Handshakes check validity only at their time; a link must not outlive it.
+    async fn end_at_expiry(self, peer: Peer) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let expires = Duration::from_millis(peer.expires.as_millis().max(0) as u64);
+        tokio::select! {
+            _ = self.connection.closed() => {}
+            () = tokio::time::sleep(expires.saturating_sub(now)) => {
+                self.close(CODE_CLOSED, &format!("the certificate of {} has expired", peer.identity));
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The limits of every connection, all set: QUIC's own defaults bound neither memory nor silence.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+
+/// How patient a link is and what it may hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// A heartbeat goes out when nothing else did for so long.
+    pub keep_alive: Duration,
+    /// The link is dead when nothing came for so long.
+    pub idle: Duration,
+    /// A connection that is no link after so long is dropped.
+    pub handshake: Duration,
+    /// Channels that the peer may have open at once; it waits when it wants more.
+    pub max_channels: u32,
+    /// Fixes what QUIC draws at random, for deterministic tests.
+    pub seed: Option<[u8; 32]>,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            keep_alive: Duration::from_secs(3),
+            idle: Duration::from_secs(12),
+            handshake: Duration::from_secs(10),
+            max_channels: 256,
+            seed: None,
+        }
+    }
+}
+
+impl Tuning {
+    /// Handshakes at work at once; the other new connections wait their turn.
+    pub(super) const MAX_HANDSHAKES: usize = 256;
+    /// From so many handshakes on, a newcomer must first prove that it receives at its address.
+    pub(super) const PROVE_ADDRESS_FROM: usize = 64;
+    /// New connections that wait their turn; more are refused, and back off.
+    const MAX_INCOMING: usize = 4096;
+    /// What one of them, and all of them, may send before their turn.
+    const INCOMING_BYTES: u64 = 8 << 10;
+    const INCOMING_BYTES_TOTAL: u64 = 16 << 20;
+    /// Unread bytes of one channel.
+    const CHANNEL_WINDOW: u32 = 128 << 10;
+    /// Bytes sent and not yet acknowledged.
+    const SEND_WINDOW: u64 = 2 << 20;
+
+    pub(super) fn transport(&self) -> Arc<TransportConfig> {
+        let mut transport = TransportConfig::default();
+        // Channels that nobody reads fill only their own windows: together they must not use up the
+        // connection's, or a slow follower of output would silence the reports beside it.
+        let window = u64::from(self.max_channels).saturating_mul(u64::from(Tuning::CHANNEL_WINDOW));
+        transport
+            .max_concurrent_bidi_streams(self.max_channels.into())
+            .max_concurrent_uni_streams(VarInt::from_u32(0))
+            .stream_receive_window(Tuning::CHANNEL_WINDOW.into())
+            .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
+            .send_window(Tuning::SEND_WINDOW)
+            .datagram_receive_buffer_size(None)
+            .crypto_buffer_size(16 << 10)
+            .keep_alive_interval(Some(self.keep_alive))
+            .max_idle_timeout(IdleTimeout::try_from(self.idle).ok());
+        Arc::new(transport)
+    }
+
+    pub(super) fn endpoint(&self) -> EndpointConfig {
+        let mut endpoint = EndpointConfig::default();
+        endpoint.rng_seed(self.seed);
+        endpoint
+    }
+
+    pub(super) fn limit_incoming(&self, server: &mut ServerConfig) {
+        server
+            .max_incoming(Tuning::MAX_INCOMING)
+            .incoming_buffer_size(Tuning::INCOMING_BYTES)
+            .incoming_buffer_size_total(Tuning::INCOMING_BYTES_TOTAL)
+            .migration(true)
+            .transport_config(self.transport());
+    }
+}

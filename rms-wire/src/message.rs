@@ -1,0 +1,103 @@
+//! The kinds of frames: their numbers, versions and sizes.
+
+use std::fmt;
+
+/// One type that a frame can hold.
+///
+/// A published type is frozen: bincode structs cannot evolve. An enum may grow at its end, which only a newer
+/// peer sends after it has seen the other's version; anything else is a new [`Kind`] or a new version.
+pub trait Message: bincode::Encode + bincode::Decode<()> + fmt::Debug + Send + Sync + 'static {
+    const KIND: Kind;
+    const VERSION: u16 = 1;
+    const SIZE: Size = Size::Ordinary;
+}
+
+/// What a frame holds. The numbers are on the wire and never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum Kind {
+    Hello = 1,
+    HelloAnswer = 2,
+    JoinRequest = 3,
+    JoinAnswer = 4,
+    ToServer = 10,
+    ToAgent = 11,
+    FollowOrder = 12,
+    Spooled = 13,
+    ClientCall = 20,
+    ClientAnswer = 21,
+    Followed = 22,
+    Input = 23,
+    PeerOpen = 30,
+    PmiUp = 31,
+    PmiDown = 32,
+    PeerExec = 33,
+}
+
+impl Kind {
+    /// Every kind, in the order of the numbers.
+    pub const ALL: [Kind; 16] = [
+        Kind::Hello,
+        Kind::HelloAnswer,
+        Kind::JoinRequest,
+        Kind::JoinAnswer,
+        Kind::ToServer,
+        Kind::ToAgent,
+        Kind::FollowOrder,
+        Kind::Spooled,
+        Kind::ClientCall,
+        Kind::ClientAnswer,
+        Kind::Followed,
+        Kind::Input,
+        Kind::PeerOpen,
+        Kind::PmiUp,
+        Kind::PmiDown,
+        Kind::PeerExec,
+    ];
+
+    pub const fn number(self) -> u16 {
+        self as u16
+    }
+
+    /// The kind of a number, if there is one.
+    pub fn from_number(number: u16) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+}
+
+/// How large a frame of a kind may be. It also bounds what decoding may allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Before the peer is known.
+    Hello,
+    Ordinary,
+    /// May hold a script and an environment, or the keys of many ranks.
+    Bulk,
+    /// May hold all of a job, or a whole occupation profile.
+    Whole,
+}
+
+impl Size {
+    pub const fn bytes(self) -> usize {
+        match self {
+            Size::Hello => HELLO_BYTES,
+            Size::Ordinary => ORDINARY_BYTES,
+            Size::Bulk => BULK_BYTES,
+            Size::Whole => WHOLE_BYTES,
+        }
+    }
+}
+
+pub(crate) const HELLO_BYTES: usize = 64 << 10;
+pub(crate) const ORDINARY_BYTES: usize = 1 << 20;
+pub(crate) const BULK_BYTES: usize = 8 << 20;
+pub(crate) const WHOLE_BYTES: usize = 16 << 20;
+
+/// The longest script a submission carries.
+pub const MAX_SCRIPT_BYTES: usize = 4 << 20;
+/// The longest environment, names and values together.
+pub const MAX_ENVIRONMENT_BYTES: usize = 2 << 20;
+/// The most bytes of a stream in one frame.
+pub const MAX_CHUNK_BYTES: usize = 64 << 10;
+/// The most lines of a list in one frame; longer lists travel in parts.
+pub const MAX_LINES: usize = 256;

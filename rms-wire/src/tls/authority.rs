@@ -1,0 +1,196 @@
+//! The deployment's certificate authority: it alone says who a key speaks for.
+
+use std::path::Path;
+use std::time::Duration;
+
+use data_encoding::HEXLOWER_PERMISSIVE;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519,
+    PublicKeyData as _, SanType, SerialNumber,
+};
+use rms_model::identity::{NameError, check_name};
+use rms_model::{Identity, Role, Time};
+use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer};
+use thiserror::Error;
+
+use super::files::{self, Access, FileError};
+use super::peer::{PeerError, deployment_of, fingerprint, uri_of};
+use super::{draw_serial, pem};
+
+/// The CA with its key.
+#[derive(Debug)]
+pub struct Authority {
+    deployment: String,
+    ca: CertificateDer<'static>,
+    ca_pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// Why the authority cannot be made, loaded or used.
+#[derive(Debug, Error)]
+pub enum AuthorityError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("there is already an authority at {0}")]
+    Exists(String),
+    #[error("the name of the deployment is unusable")]
+    Deployment(#[from] NameError),
+    #[error("the CA's certificate is unusable")]
+    Certificate(#[source] rustls_pki_types::pem::Error),
+    #[error("the CA's certificate is unusable")]
+    Foreign(#[source] PeerError),
+    #[error("the CA's key is unusable")]
+    Key(#[source] rcgen::Error),
+    #[error("the CA's key does not belong to its certificate")]
+    KeyMismatch,
+    #[error("the certificate signing request is unusable")]
+    Request(#[source] rcgen::Error),
+    #[error("the certificate signing request is {0} bytes long, more than {MAX_CSR_BYTES}")]
+    RequestTooLong(usize),
+    #[error("the certificate signing request has a key of a kind that is not taken: use Ed25519 or ECDSA P-256")]
+    RequestKey,
+    #[error("'{0}' is not a serial: it must be 1 to 20 bytes in hexadecimal")]
+    Serial(String),
+    #[error("a certificate from {0:?} to {1:?} is never valid")]
+    Validity(Time, Time),
+    #[error("cannot sign")]
+    Sign(#[source] rcgen::Error),
+}
+
+impl Authority {
+    /// Makes a CA for `deployment` and keeps it in `dir`; it lives for 20 years.
+    ///
+    /// # Errors
+    /// A directory that already holds one or cannot be written; an unusable name.
+    pub fn create(dir: &Path, deployment: &str, now: Time) -> Result<Authority, AuthorityError> {
+        check_name(deployment)?;
+        let ca_path = dir.join(CA_FILE);
+        if ca_path.exists() {
+            return Err(AuthorityError::Exists(ca_path.display().to_string()));
+        }
+        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Key)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = common_name(&format!("Limber {deployment}"));
+        params.subject_alt_names = vec![uri(&format!("spiffe://{deployment}"))];
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.not_before = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(now);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(now) + CA_LIFE;
+        params.serial_number = Some(serial(&draw_serial())?);
+        let ca = params.self_signed(&key).map_err(AuthorityError::Sign)?;
+        files::make_dir(dir)?;
+        // The certificate comes last: where it is, the key is.
+        files::write(&dir.join(KEY_FILE), &key.serialize_pem(), Access::Owner)?;
+        files::write(&ca_path, &pem::write(&[ca.der().clone()]), Access::Everybody)?;
+        Authority::load(dir)
+    }
+
+    /// # Errors
+    /// Missing or damaged files, or a key that is not the certificate's.
+    pub fn load(dir: &Path) -> Result<Authority, AuthorityError> {
+        let ca_pem = files::read(&dir.join(CA_FILE))?;
+        let key_pem = files::read(&dir.join(KEY_FILE))?;
+        let [ca] = <[_; 1]>::try_from(pem::read(&ca_pem).map_err(AuthorityError::Certificate)?)
+            .map_err(|_| AuthorityError::Certificate(rustls_pki_types::pem::Error::NoItemsFound))?;
+        let deployment = deployment_of(&ca).map_err(AuthorityError::Foreign)?;
+        let key = KeyPair::from_pem(&key_pem).map_err(AuthorityError::Key)?;
+        let (_, parsed) =
+            x509_parser::parse_x509_certificate(&ca).map_err(|_| AuthorityError::Foreign(PeerError::Unreadable))?;
+        if parsed.public_key().raw != key.subject_public_key_info() {
+            return Err(AuthorityError::KeyMismatch);
+        }
+        let issuer = Issuer::from_ca_cert_der(&ca, key).map_err(AuthorityError::Key)?;
+        Ok(Authority { deployment, ca, ca_pem, issuer })
+    }
+
+    pub fn deployment(&self) -> &str {
+        &self.deployment
+    }
+
+    /// SHA-256 of the CA's certificate in hexadecimal: what tokens pin.
+    pub fn fingerprint(&self) -> String {
+        fingerprint(&self.ca)
+    }
+
+    /// The CA's certificate in PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// A certificate in PEM over the key of `csr`. Nothing else in the request counts: who the certificate
+    /// speaks for and how long is said here.
+    ///
+    /// # Errors
+    /// A request that is malformed or not signed by its own key, an unusable serial or validity.
+    pub fn sign(
+        &self,
+        csr: &[u8],
+        identity: &Identity,
+        serial_hex: &str,
+        not_before: Time,
+        not_after: Time,
+    ) -> Result<String, AuthorityError> {
+        if csr.len() > MAX_CSR_BYTES {
+            return Err(AuthorityError::RequestTooLong(csr.len()));
+        }
+        if not_before >= not_after || not_after > LATEST {
+            return Err(AuthorityError::Validity(not_before, not_after));
+        }
+        let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr))
+            .map_err(AuthorityError::Request)?;
+        let algorithm = request.public_key.algorithm();
+        if algorithm != &PKCS_ED25519 && algorithm != &PKCS_ECDSA_P256_SHA256 {
+            return Err(AuthorityError::RequestKey);
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name = common_name(&identity.to_string());
+        params.subject_alt_names = vec![uri(&uri_of(&self.deployment, identity))];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = usages(identity.role);
+        params.use_authority_key_identifier_extension = true;
+        params.not_before = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(not_before);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(not_after);
+        params.serial_number = Some(serial(serial_hex)?);
+        let certificate = params.signed_by(&request.public_key, &self.issuer).map_err(AuthorityError::Sign)?;
+        Ok(pem::write(&[certificate.der().clone()]))
+    }
+}
+
+/// Which ends of a connection a role may be, checked by TLS itself.
+fn usages(role: Role) -> Vec<ExtendedKeyUsagePurpose> {
+    match role {
+        Role::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+        // Agents also reach each other.
+        Role::Agent => vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth],
+        Role::User | Role::Admin => vec![ExtendedKeyUsagePurpose::ClientAuth],
+    }
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut distinguished_name = DistinguishedName::new();
+    distinguished_name.push(DnType::CommonName, name);
+    distinguished_name
+}
+
+fn uri(text: &str) -> SanType {
+    SanType::URI(text.try_into().expect("deployments, roles and names are plain ASCII"))
+}
+
+fn serial(hex: &str) -> Result<SerialNumber, AuthorityError> {
+    let bytes = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).ok().filter(|bytes| (1..=20).contains(&bytes.len()));
+    bytes.map(SerialNumber::from).ok_or_else(|| AuthorityError::Serial(hex.chars().take(80).collect()))
+}
+
+fn since_epoch(time: Time) -> Duration {
+    // Certificates know no time before the epoch that anybody here would mean.
+    Duration::from_secs(time.as_secs().max(0) as u64)
+}
+
+/// Certificates end before the year 2500; later times do not fit all tools.
+const LATEST: Time = Time::from_secs(16_725_225_600);
+const CA_LIFE: Duration = Duration::from_secs(20 * 366 * 24 * 3600);
+const MAX_CSR_BYTES: usize = 8 << 10;
+const CA_FILE: &str = "ca.pem";
+const KEY_FILE: &str = "ca.key";

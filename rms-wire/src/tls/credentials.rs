@@ -1,0 +1,164 @@
+//! A key with its certificate and the CA it trusts: what a program needs to speak.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rms_model::{Identity, Time};
+use rustls::crypto::ring::default_provider;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use thiserror::Error;
+
+use super::files::{self, Access, FileError};
+use super::peer::{Peer, PeerError, deployment_of, fingerprint};
+use super::pem;
+
+/// Who this program is. Cheap to clone; `Debug` does not show the key.
+#[derive(Clone)]
+pub struct Credentials(Arc<Parts>);
+
+struct Parts {
+    key_pem: String,
+    key: PrivateKeyDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
+    ca: CertificateDer<'static>,
+    peer: Peer,
+}
+
+/// Why a key and certificates do not make credentials.
+#[derive(Debug, Error)]
+pub enum CredentialsError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("the key is unusable")]
+    Key(#[source] rustls_pki_types::pem::Error),
+    #[error("the certificate is unusable")]
+    Chain(#[source] rustls_pki_types::pem::Error),
+    #[error("the CA's certificate is unusable")]
+    Ca(#[source] rustls_pki_types::pem::Error),
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error("the certificate is of deployment {certificate}, the CA of {ca}")]
+    OtherDeployment { certificate: String, ca: String },
+    #[error("key and certificate do not belong together")]
+    Mismatch(#[source] rustls::Error),
+}
+
+impl Credentials {
+    /// From texts in PEM. `chain` begins with the own certificate.
+    ///
+    /// # Errors
+    /// Texts that are no key or certificates, or do not belong together.
+    pub fn new(key_pem: &str, chain: &str, ca: &str) -> Result<Credentials, CredentialsError> {
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(CredentialsError::Key)?;
+        let chain = pem::read(chain).map_err(CredentialsError::Chain)?;
+        let ca = pem::read(ca).map_err(CredentialsError::Ca)?.swap_remove(0);
+        let peer = Peer::of(&chain[0])?;
+        let deployment = deployment_of(&ca)?;
+        if peer.deployment != deployment {
+            return Err(CredentialsError::OtherDeployment { certificate: peer.deployment, ca: deployment });
+        }
+        CertifiedKey::from_der(chain.clone(), key.clone_key(), &default_provider())
+            .map_err(CredentialsError::Mismatch)?;
+        Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, chain, ca, peer })))
+    }
+
+    /// From `key.pem`, `cert.pem` and `ca.pem` in a directory. A rotation that was cut short is finished.
+    ///
+    /// # Errors
+    /// Missing files, or as [`Credentials::new`].
+    pub fn load(dir: &Path) -> Result<Credentials, CredentialsError> {
+        let chain = files::read(&dir.join(CHAIN_FILE))?;
+        let ca = files::read(&dir.join(CA_FILE))?;
+        let found = Credentials::new(&files::read(&dir.join(KEY_FILE))?, &chain, &ca);
+        let next_key = dir.join(NEXT_KEY_FILE);
+        match found {
+            Err(CredentialsError::Mismatch(_)) if next_key.exists() => {
+                let credentials = Credentials::new(&files::read(&next_key)?, &chain, &ca)?;
+                credentials.finish_rotation(dir)?;
+                Ok(credentials)
+            }
+            found => found,
+        }
+    }
+
+    /// Writes them to a directory, the key for its owner only. At every instant the directory holds the old
+    /// credentials or the new ones: the certificate decides which, and [`Credentials::load`] finds its key.
+    ///
+    /// # Errors
+    /// A directory that cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<(), CredentialsError> {
+        files::make_dir(dir)?;
+        files::write(&dir.join(CA_FILE), &self.ca_pem(), Access::Everybody)?;
+        let is_rotation = dir.join(CHAIN_FILE).exists();
+        let key_file = if is_rotation { NEXT_KEY_FILE } else { KEY_FILE };
+        files::write(&dir.join(key_file), &self.0.key_pem, Access::Owner)?;
+        files::write(&dir.join(CHAIN_FILE), &self.chain_pem(), Access::Everybody)?;
+        if is_rotation { self.finish_rotation(dir) } else { Ok(()) }
+    }
+
+    fn finish_rotation(&self, dir: &Path) -> Result<(), CredentialsError> {
+        let key = dir.join(KEY_FILE);
+        let renamed = files::rename(&dir.join(NEXT_KEY_FILE), &key);
+        Ok(renamed.map_err(|source| FileError::Write { path: key, source })?)
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.0.peer.identity
+    }
+
+    pub fn deployment(&self) -> &str {
+        &self.0.peer.deployment
+    }
+
+    /// The serial of the own certificate, in lower-case hexadecimal.
+    pub fn serial(&self) -> &str {
+        &self.0.peer.serial
+    }
+
+    pub fn issued(&self) -> Time {
+        self.0.peer.issued
+    }
+
+    pub fn expires(&self) -> Time {
+        self.0.peer.expires
+    }
+
+    /// SHA-256 of the CA's certificate in hexadecimal: what tokens pin.
+    pub fn ca_fingerprint(&self) -> String {
+        fingerprint(&self.0.ca)
+    }
+
+    pub fn ca_pem(&self) -> String {
+        pem::write(std::slice::from_ref(&self.0.ca))
+    }
+
+    pub fn chain_pem(&self) -> String {
+        pem::write(&self.0.chain)
+    }
+
+    pub(crate) fn ca(&self) -> &CertificateDer<'static> {
+        &self.0.ca
+    }
+
+    pub(crate) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.0.chain
+    }
+
+    pub(crate) fn key(&self) -> PrivateKeyDer<'static> {
+        self.0.key.clone_key()
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Credentials").field(&self.0.peer).finish()
+    }
+}
+
+const CA_FILE: &str = "ca.pem";
+const CHAIN_FILE: &str = "cert.pem";
+const KEY_FILE: &str = "key.pem";
+/// The key of a certificate that is about to replace the one in use.
+const NEXT_KEY_FILE: &str = "key.next.pem";

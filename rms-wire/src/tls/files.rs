@@ -1,0 +1,62 @@
+//! Reads and writes key and certificate files: whole or not at all, secret ones for their owner only.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// What could not be done to which file.
+#[derive(Debug, Error)]
+pub enum FileError {
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// Who may read a file.
+#[derive(Clone, Copy, Debug)]
+pub enum Access {
+    Owner,
+    Everybody,
+}
+
+pub fn read(path: &Path) -> Result<String, FileError> {
+    fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })
+}
+
+pub fn make_dir(dir: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(dir).map_err(|source| FileError::Write { path: dir.to_owned(), source })
+}
+
+/// Writes beside the file, syncs, and renames: whoever reads it finds the old text or the new one.
+pub fn write(path: &Path, text: &str, access: Access) -> Result<(), FileError> {
+    let aside = path.with_extension("tmp");
+    let written = write_aside(&aside, text, access).and_then(|()| rename(&aside, path));
+    written.map_err(|source| FileError::Write { path: path.to_owned(), source })
+}
+
+fn write_aside(aside: &Path, text: &str, access: Access) -> io::Result<()> {
+    let mode = match access {
+        Access::Owner => 0o600,
+        Access::Everybody => 0o644,
+    };
+    // A left-over file could have a wider mode, which opening would keep.
+    match fs::remove_file(aside) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(aside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// Renames durably.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    let dir = to.parent().unwrap_or(Path::new("/"));
+    File::open(dir)?.sync_all()
+}

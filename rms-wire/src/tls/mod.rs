@@ -1,0 +1,26 @@
+//! Who speaks: certificates, the authority that signs them, and the TLS configurations that demand them.
+
+mod authority;
+mod config;
+mod credentials;
+mod files;
+mod key;
+mod peer;
+mod pem;
+mod revoked;
+mod verifier;
+
+pub use authority::{Authority, AuthorityError};
+pub use config::TlsError;
+pub(crate) use config::{client_config, join_config, server_config};
+pub use credentials::{Credentials, CredentialsError};
+pub use files::FileError;
+pub use key::{KeyError, NewKey, draw_serial};
+pub use peer::{Peer, PeerError, fingerprint};
+pub use revoked::Revoked;
+pub use verifier::Expect;
+
+/// ALPN of all traffic that needs a certificate; it carries the major version.
+pub const ALPN: &[u8] = b"limber/1";
+/// ALPN for redeeming a token, which needs none. Nothing else is served there.
+pub const ALPN_JOIN: &[u8] = b"limber-join/1";

@@ -1,0 +1,222 @@
+//! Decides during the handshake whether a certificate is accepted.
+
+use std::sync::Arc;
+
+use rms_model::{Identity, Role};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::server::ParsedCertificate;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore, SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use thiserror::Error as ThisError;
+
+use super::peer::{Peer, fingerprint};
+use super::revoked::Revoked;
+use crate::link::chain;
+
+/// Whom a client expects at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expect {
+    pub role: Role,
+    /// Absent: anybody of that role.
+    pub name: Option<String>,
+}
+
+impl Expect {
+    pub fn server() -> Expect {
+        Expect { role: Role::Server, name: None }
+    }
+
+    pub fn agent(name: &str) -> Expect {
+        Expect { role: Role::Agent, name: Some(name.to_owned()) }
+    }
+
+    pub fn admits(&self, identity: &Identity) -> bool {
+        identity.role == self.role && self.name.as_ref().is_none_or(|name| *name == identity.name)
+    }
+}
+
+impl std::fmt::Display for Expect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{}/{name}", self.role),
+            None => write!(f, "any {}", self.role),
+        }
+    }
+}
+
+#[derive(Debug, ThisError)]
+enum Unacceptable {
+    #[error("the certificate is of deployment {actual}, not of {expected}")]
+    Deployment { expected: String, actual: String },
+    #[error("{actual} answers where {expected} was expected")]
+    Peer { expected: Expect, actual: Identity },
+    #[error("the CA is not the one that the token names")]
+    Fingerprint,
+}
+
+/// What every check of a certificate shares: who belongs to this deployment and is not revoked.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    pub deployment: String,
+    pub revoked: Revoked,
+}
+
+impl Membership {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<Peer, Error> {
+        let peer = Peer::of(certificate).map_err(unacceptable)?;
+        if peer.deployment != self.deployment {
+            let expected = self.deployment.clone();
+            return Err(unacceptable(Unacceptable::Deployment { expected, actual: peer.deployment }));
+        }
+        if self.revoked.contains(&peer.serial) {
+            return Err(Error::InvalidCertificate(CertificateError::Revoked));
+        }
+        Ok(peer)
+    }
+}
+
+/// Checks who connects: the chain as rustls does, then the membership.
+#[derive(Debug)]
+pub struct ClientVerifier {
+    pub chain: Arc<dyn ClientCertVerifier>,
+    pub membership: Membership,
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn offer_client_auth(&self) -> bool {
+        self.chain.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.chain.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.chain.verify_client_cert(certificate, intermediates, now)?;
+        self.membership.check(certificate)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}
+
+/// Checks who answers. Names of hosts play no part: the role and the name in the URI do.
+#[derive(Debug)]
+pub struct ServerVerifier {
+    pub trust: Trust,
+    pub expect: Expect,
+    pub algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// What makes an answering certificate trustworthy.
+#[derive(Debug)]
+pub enum Trust {
+    /// It was signed by our CA.
+    Ca { roots: RootCertStore, membership: Membership },
+    /// Before we have a CA: it was signed by the CA that a token pins, which the server sends along.
+    Fingerprint(String),
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        let peer = match &self.trust {
+            Trust::Ca { roots, membership } => {
+                let algorithms = self.algorithms.all;
+                verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
+                membership.check(certificate)?
+            }
+            Trust::Fingerprint(pinned) => {
+                let is_pinned = |ca: &&CertificateDer<'_>| fingerprint(ca) == *pinned;
+                let ca = intermediates.iter().find(is_pinned).ok_or_else(|| unacceptable(Unacceptable::Fingerprint))?;
+                let mut roots = RootCertStore::empty();
+                roots.add(ca.clone().into_owned())?;
+                verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, self.algorithms.all)?;
+                Peer::of(certificate).map_err(unacceptable)?
+            }
+        };
+        if !self.expect.admits(&peer.identity) {
+            let expected = self.expect.clone();
+            return Err(unacceptable(Unacceptable::Peer { expected, actual: peer.identity }));
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+fn unacceptable(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Spoken(chain(&reason))))))
+}
+
+/// rustls prints reasons of our own with `Debug`; this one reads well there too.
+#[derive(ThisError)]
+#[error("{0}")]
+struct Spoken(String);
+
+impl std::fmt::Debug for Spoken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}

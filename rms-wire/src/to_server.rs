@@ -1,0 +1,61 @@
+//! What a node agent tells the server on its control channel.
+
+use bincode::{Decode, Encode};
+
+use crate::message::{Kind, Message};
+use crate::vocabulary::{Inventory, Usage};
+
+/// The first frame is the hello; after it the reports of all jobs follow, the last one marked so.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum ToServer {
+    Hello(AgentHello),
+    /// Reality; long reports come in parts.
+    Report(ReportPart),
+    /// A certificate signing request over the agent's next key.
+    Renew {
+        csr: Vec<u8>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct AgentHello {
+    pub cluster: String,
+    /// `ip:port` where other agents reach this one.
+    pub address: String,
+    pub inventory: Inventory,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct ReportPart {
+    pub seen: u64,
+    pub jobs: Vec<JobReport>,
+    pub last: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct JobReport {
+    pub job: u64,
+    pub run: u32,
+    pub status: JobStatus,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum JobStatus {
+    Running { since: i64 },
+    Ended { at: i64, exit: NodeExit, usage: Usage },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum NodeExit {
+    Exited { code: i32 },
+    Signaled { signal: i32 },
+    Aborted { code: i32 },
+    WallTime,
+    Ordered,
+    Vanished { reason: String },
+    NotStarted { reason: String },
+}
+
+impl Message for ToServer {
+    const KIND: Kind = Kind::ToServer;
+}

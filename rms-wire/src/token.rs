@@ -1,0 +1,134 @@
+//! Join tokens as text: a name, a secret, the CA they pin and where to redeem them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use data_encoding::{BASE32_NOPAD, HEXLOWER};
+use rand::Rng as _;
+use rms_model::identity::check_name;
+use thiserror::Error;
+
+/// `lmb1.<id>.<secret>.<ca fingerprint>@host:port`. `Debug` does not show the secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenText {
+    id: String,
+    secret: [u8; SECRET_BYTES],
+    fingerprint: String,
+    address: String,
+}
+
+/// What is wrong with a token; it never repeats the secret.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "this is not a join token: {problem}; copy the whole line that 'rms token create' printed (lmb1.….….…@host:port)"
+)]
+pub struct TokenError {
+    problem: &'static str,
+}
+
+impl TokenText {
+    /// Draws a new token for the CA with this fingerprint, to be redeemed at `host:port`.
+    ///
+    /// # Errors
+    /// A fingerprint or an address of another form.
+    pub fn draw(ca_fingerprint: &str, address: &str) -> Result<TokenText, TokenError> {
+        let mut id = [0_u8; 5];
+        let mut secret = [0_u8; SECRET_BYTES];
+        let mut rng = rand::rng();
+        rng.fill_bytes(&mut id);
+        rng.fill_bytes(&mut secret);
+        check_fingerprint(ca_fingerprint)?;
+        check_address(address)?;
+        let id = BASE32_NOPAD.encode(&id).to_lowercase();
+        Ok(TokenText { id, secret, fingerprint: ca_fingerprint.to_owned(), address: address.to_owned() })
+    }
+
+    /// The public part; lists and logs name the token by it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// SHA-256 of the secret: all that the server remembers.
+    pub fn digest(&self) -> [u8; 32] {
+        digest(&self.secret)
+    }
+
+    /// SHA-256 of the CA's certificate, in hexadecimal.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Where to redeem it, as `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn secret(&self) -> &[u8] {
+        &self.secret
+    }
+}
+
+/// What the server compares with its memory: SHA-256 of a secret that was shown.
+pub fn digest(secret: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, secret);
+    digest.as_ref().try_into().expect("SHA-256 is 32 bytes long")
+}
+
+impl fmt::Display for TokenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secret = BASE32_NOPAD.encode(&self.secret).to_lowercase();
+        write!(f, "{PREFIX}.{}.{secret}.{}@{}", self.id, self.fingerprint, self.address)
+    }
+}
+
+impl fmt::Debug for TokenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenText").field("id", &self.id).field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl FromStr for TokenText {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<TokenText, TokenError> {
+        let fail = |problem| TokenError { problem };
+        let (token, address) =
+            text.trim().split_once('@').ok_or(fail("there is no '@' before the server's address"))?;
+        check_address(address)?;
+        let parts: Vec<&str> = token.split('.').collect();
+        let [prefix, id, secret, fingerprint] = parts.as_slice() else {
+            return Err(fail("it needs four parts with dots between them"));
+        };
+        if *prefix != PREFIX {
+            return Err(fail("it does not begin with 'lmb1'"));
+        }
+        check_name(id).map_err(|_| fail("its second part, the id, is unusable"))?;
+        let is_lower = secret.bytes().all(|b| !b.is_ascii_uppercase());
+        let secret = BASE32_NOPAD.decode(secret.to_uppercase().as_bytes()).ok().filter(|_| is_lower);
+        let secret = secret.and_then(|secret| secret.try_into().ok());
+        let secret = secret.ok_or(fail("its third part, the secret, is damaged"))?;
+        check_fingerprint(fingerprint)?;
+        Ok(TokenText {
+            id: (*id).to_owned(),
+            secret,
+            fingerprint: (*fingerprint).to_owned(),
+            address: address.to_owned(),
+        })
+    }
+}
+
+fn check_fingerprint(text: &str) -> Result<(), TokenError> {
+    let is_sha256 = HEXLOWER.decode(text.as_bytes()).is_ok_and(|bytes| bytes.len() == 32);
+    if is_sha256 { Ok(()) } else { Err(TokenError { problem: "its fourth part, the CA's fingerprint, is damaged" }) }
+}
+
+fn check_address(address: &str) -> Result<(), TokenError> {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let is_plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]%".contains(&b));
+    let is_address = !host.is_empty() && is_plain && port.parse::<u16>().is_ok_and(|port| port > 0);
+    if is_address { Ok(()) } else { Err(TokenError { problem: "what follows '@' is not host:port" }) }
+}
+
+const PREFIX: &str = "lmb1";
+/// 128 bits: nobody guesses it.
+const SECRET_BYTES: usize = 16;

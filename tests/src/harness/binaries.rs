@@ -1,0 +1,41 @@
+//! Finds the programs under test, built by the same profile as the tests themselves.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    pub dir: PathBuf,
+    pub rms: PathBuf,
+    pub server: PathBuf,
+    pub agent: PathBuf,
+}
+
+/// The programs, built if they are not up to date. Cargo's own lock lets parallel tests wait for one build.
+pub fn binaries() -> &'static Binaries {
+    static BINARIES: OnceLock<Binaries> = OnceLock::new();
+    BINARIES.get_or_init(|| {
+        let exe = std::env::current_exe().expect("a test knows where it is");
+        let profile_dir = exe.parent().and_then(|deps| deps.parent()).expect("target/<profile>/deps/<test>");
+        let dir = profile_dir.to_path_buf();
+        let is_prepared = std::env::var_os("LIMBER_BINARIES_BUILT").is_some();
+        if !is_prepared {
+            build(&dir);
+        }
+        Binaries { rms: dir.join("rms"), server: dir.join("rms-server"), agent: dir.join("node-agent"), dir }
+    })
+}
+
+fn build(dir: &std::path::Path) {
+    let target = dir.parent().expect("a profile's directory is below the target directory");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "-p", "rms-cli", "-p", "rms-server", "-p", "node-agent", "--bins"]);
+    build.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if dir.file_name().is_some_and(|name| name == "release") {
+        build.arg("--release");
+    }
+    let status = build.status().expect("cargo runs");
+    assert!(status.success(), "the programs under test do not build");
+}

@@ -1,0 +1,343 @@
+//! One deployment under test: starts it, breaks it, and asks it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::binaries::{Binaries, binaries};
+use super::command::{Output, wait_until};
+use super::processes::Reaper;
+
+/// How long anything may take before a test gives up on it; generous, because machines are shared.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a deployment starts with.
+#[derive(Debug, Default)]
+pub struct Builder {
+    nodes: Vec<NodeOptions>,
+    config: String,
+}
+
+/// One node and how its agent is started.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub name: String,
+    pub cluster: String,
+    /// Arguments of `node-agent run` beside directory, server, name and cluster.
+    pub arguments: Vec<String>,
+}
+
+impl NodeOptions {
+    pub fn new(cluster: &str, name: &str) -> NodeOptions {
+        NodeOptions { name: name.to_owned(), cluster: cluster.to_owned(), arguments: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn with(mut self, arguments: &[&str]) -> NodeOptions {
+        self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+}
+
+impl Builder {
+    /// `n_nodes` more nodes of a cluster, named after it and counted from 1.
+    #[must_use]
+    pub fn cluster(mut self, cluster: &str, n_nodes: u32) -> Builder {
+        self.nodes.extend((1..=n_nodes).map(|idx| NodeOptions::new(cluster, &format!("{cluster}{idx}"))));
+        self
+    }
+
+    #[must_use]
+    pub fn node(mut self, options: NodeOptions) -> Builder {
+        self.nodes.push(options);
+        self
+    }
+
+    /// Lines of the server's configuration; they replace the defaults.
+    #[must_use]
+    pub fn config(mut self, lines: &str) -> Builder {
+        self.config.push_str(lines);
+        self.config.push('\n');
+        self
+    }
+
+    /// Makes and starts everything, and waits until every node is connected.
+    pub fn start(self) -> Deployment {
+        let dir = tempfile::Builder::new().prefix("limber-test-").tempdir().expect("a temporary directory");
+        // Jobs of other users write here too.
+        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+        let reaper = Reaper::new(dir.path());
+        let server_dir = dir.path().join("server");
+        let mut deployment = Deployment {
+            reaper,
+            binaries: binaries(),
+            server: None,
+            address: None,
+            agents: BTreeMap::new(),
+            client: server_dir.join("admin"),
+            server_dir,
+            dir,
+        };
+        deployment.init(&self.config);
+        deployment.start_server();
+        for options in self.nodes {
+            deployment.join_node(&options);
+            deployment.start_agent(&options);
+        }
+        deployment.wait_for_nodes();
+        deployment
+    }
+}
+
+/// A running deployment. The fields drop in order: the reaper ends the processes before the directory goes.
+#[derive(Debug)]
+pub struct Deployment {
+    reaper: Reaper,
+    binaries: &'static Binaries,
+    server: Option<Child>,
+    address: Option<SocketAddr>,
+    agents: BTreeMap<String, (NodeOptions, Option<Child>)>,
+    client: PathBuf,
+    server_dir: PathBuf,
+    dir: TempDir,
+}
+
+impl Deployment {
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// One cluster `a` of so many nodes.
+    pub fn of_nodes(n_nodes: u32) -> Deployment {
+        Deployment::builder().cluster("a", n_nodes).start()
+    }
+
+    fn init(&self, config: &str) {
+        let mut init = Command::new(&self.binaries.server);
+        init.arg("init").arg("--dir").arg(&self.server_dir).args(["--listen", "127.0.0.1:0"]);
+        self.finish(init).ok();
+        if !config.is_empty() {
+            fs::write(self.server_dir.join("rms-server.toml"), config).expect("the directory is ours");
+        }
+    }
+
+    /// Starts the server, the first time at any free port, later at the same one.
+    pub fn start_server(&mut self) {
+        let mut run = Command::new(&self.binaries.server);
+        let listen = self.address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
+        run.arg("run").arg("--dir").arg(&self.server_dir).args(["--listen", &listen]);
+        let mut child = run.stdout(Stdio::piped()).stderr(self.log("server")).spawn().expect("the server starts");
+        let stdout = child.stdout.take().expect("it is piped");
+        let ready = BufReader::new(stdout).lines().map_while(Result::ok).find(|line| line.starts_with("listening on "));
+        let ready = ready.unwrap_or_else(|| panic!("the server did not start:\n{}", self.log_text("server")));
+        let address = ready.trim_start_matches("listening on ").trim();
+        self.address = Some(address.parse().expect("the server prints its address"));
+        self.server = Some(child);
+    }
+
+    /// `kill -9`.
+    pub fn kill_server(&mut self) {
+        let mut child = self.server.take().expect("the server runs");
+        child.kill().expect("it is our child");
+        child.wait().expect("it was killed");
+    }
+
+    pub fn server_pid(&self) -> i32 {
+        self.server.as_ref().expect("the server runs").id() as i32
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address.expect("the server has been started")
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn server_dir(&self) -> &Path {
+        &self.server_dir
+    }
+
+    pub fn agent_dir(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("agent-{name}"))
+    }
+
+    /// A token for one node, redeemed by its agent.
+    pub fn join_node(&self, options: &NodeOptions) {
+        let (name, cluster) = (&options.name, &options.cluster);
+        let created = self
+            .rms(&["token", "create", "--role", "agent", "--name", name, "--cluster", cluster, "--json"])
+            .ok()
+            .json();
+        let token = created["token"].as_str().expect("a token is a text").to_owned();
+        let mut join = Command::new(&self.binaries.agent);
+        join.arg("join").arg(token).arg("--dir").arg(self.agent_dir(name)).args(["--name", name]);
+        self.finish(join).ok();
+    }
+
+    pub fn start_agent(&mut self, options: &NodeOptions) {
+        let (name, cluster) = (&options.name, &options.cluster);
+        let mut run = Command::new(&self.binaries.agent);
+        run.arg("run").arg("--dir").arg(self.agent_dir(name));
+        run.args(["--server", &self.address().to_string(), "--name", name, "--cluster", cluster]);
+        run.args(&options.arguments).stdin(Stdio::null());
+        run.stdout(self.log(name)).stderr(self.log(name));
+        let child = run.spawn().expect("the agent starts");
+        self.agents.insert(name.clone(), (options.clone(), Some(child)));
+    }
+
+    /// `kill -9` of the agent alone; its supervisors live on.
+    pub fn kill_agent(&mut self, name: &str) {
+        let (_, child) = self.agents.get_mut(name).expect("the node is known");
+        let mut child = child.take().expect("its agent runs");
+        child.kill().expect("it is our child");
+        child.wait().expect("it was killed");
+    }
+
+    pub fn restart_agent(&mut self, name: &str) {
+        let options = self.agents[name].0.clone();
+        self.start_agent(&options);
+    }
+
+    pub fn agent_pid(&self, name: &str) -> i32 {
+        self.agents[name].1.as_ref().expect("its agent runs").id() as i32
+    }
+
+    /// Every process of the deployment, the jobs' included.
+    pub fn pids(&self) -> Vec<i32> {
+        self.reaper.pids()
+    }
+
+    fn wait_for_nodes(&self) {
+        let n_nodes = self.agents.len();
+        wait_until("all nodes to be idle", PATIENCE, || {
+            let nodes = self.rms(&["nodes", "--json"]).ok().json();
+            let idle = nodes["nodes"].as_array()?.iter().filter(|node| node["state"] == "idle").count();
+            (idle == n_nodes).then_some(())
+        });
+    }
+
+    /// The command, as the first admin.
+    pub fn rms(&self, arguments: &[&str]) -> Output {
+        self.finish(self.command(arguments))
+    }
+
+    /// The same with something on standard input.
+    pub fn rms_with_input(&self, arguments: &[&str], input: &str) -> Output {
+        let mut command = self.command(arguments);
+        let text = format!("{command:?}");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let mut stdin = child.stdin.take().expect("it is piped");
+        // A command that refuses its flags does not read on; that is what the test looks at.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        Output::of(text, child.wait_with_output().expect("it ends"))
+    }
+
+    /// The command not yet started, in the deployment's directory and with a plain environment.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        self.command_as(&self.client, arguments)
+    }
+
+    /// The command with another client's credentials.
+    pub fn command_as(&self, client: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binaries.rms);
+        command.args(arguments).env("RMS_DIR", client).current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn finish(&self, mut command: Command) -> Output {
+        let text = format!("{command:?}");
+        let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{text}: {error}"));
+        Output::of(text, output)
+    }
+
+    /// Submits and returns the id.
+    pub fn submit(&self, arguments: &[&str]) -> u64 {
+        let mut all = vec!["submit", "--json"];
+        all.extend(arguments);
+        self.rms(&all).ok().json()["job"].as_u64().expect("a submit names its job")
+    }
+
+    /// Writes an executable script into the deployment's directory.
+    pub fn script(&self, name: &str, text: &str) -> String {
+        let path = self.dir.path().join(name);
+        fs::write(&path, text).expect("the directory is ours");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+        path.to_string_lossy().into_owned()
+    }
+
+    /// The job's line of the queue, or `None` once it has left.
+    pub fn queued(&self, job: u64) -> Option<Value> {
+        let queue = self.rms(&["queue", "--json"]).ok().json();
+        queue["jobs"].as_array()?.iter().find(|line| line["job"] == job).cloned()
+    }
+
+    /// Waits until the job is in that state.
+    pub fn wait_for_state(&self, job: u64, state: &str) -> Value {
+        wait_until(&format!("job {job} to be {state}"), PATIENCE, || {
+            self.queued(job).filter(|line| line["state"] == state)
+        })
+    }
+
+    /// Waits until the job is in the history.
+    pub fn wait_for_end(&self, job: u64) -> Value {
+        wait_until(&format!("job {job} to end"), PATIENCE, || self.record(job))
+    }
+
+    /// The job's record of the history, once it is there.
+    pub fn record(&self, job: u64) -> Option<Value> {
+        let history = self.rms(&["history", &job.to_string(), "--json"]);
+        if history.code != 0 {
+            return None;
+        }
+        history.json()["jobs"].as_array()?.iter().find(|record| record["job"] == job).cloned()
+    }
+
+    /// Credentials for another person: a token, redeemed into a directory of its own.
+    pub fn join_person(&self, role: &str, name: &str) -> PathBuf {
+        let token = self.rms(&["token", "create", "--role", role, "--name", name, "--json"]).ok().json();
+        let dir = self.dir.path().join(format!("{role}-{name}"));
+        let mut join = self.command(&["join", token["token"].as_str().expect("a text")]);
+        join.arg("--dir").arg(&dir);
+        self.finish(join).ok();
+        dir
+    }
+
+    fn log(&self, name: &str) -> fs::File {
+        let path = self.dir.path().join(format!("{name}.log"));
+        fs::OpenOptions::new().create(true).append(true).open(path).expect("the directory is ours")
+    }
+
+    /// What a process has logged, for the message of a test that failed.
+    pub fn log_text(&self, name: &str) -> String {
+        fs::read_to_string(self.dir.path().join(format!("{name}.log"))).unwrap_or_default()
+    }
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        // The rest is the reaper's; these are our children and must not stay as zombies.
+        let agents = self.agents.values_mut().filter_map(|(_, child)| child.as_mut());
+        for child in agents.chain(self.server.as_mut()) {
+            let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            for name in std::iter::once("server").chain(self.agents.keys().map(String::as_str)) {
+                eprintln!("--- log of {name}\n{}", self.log_text(name));
+            }
+        }
+    }
+}

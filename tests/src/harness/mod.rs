@@ -1,0 +1,14 @@
+//! Whole deployments of real processes for tests: a server, agents, and the command `rms` against them.
+//!
+//! Everything lives in one temporary directory and listens on loopback at ports of its own, so tests run in
+//! parallel; dropping a [`Deployment`] ends every process that names the directory, and nothing else.
+
+mod binaries;
+mod command;
+mod deployment;
+mod processes;
+
+pub use binaries::{Binaries, binaries};
+pub use command::{Output, wait_until};
+pub use deployment::{Builder, Deployment, NodeOptions};
+pub use processes::{Reaper, is_alive};

@@ -1,0 +1,142 @@
+//! Faults under real processes: whatever is killed, no job is lost and none runs twice.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rms_tests::harness::{Deployment, is_alive, wait_until};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A job that writes a line when it starts and one when it ends, so that a second run would show.
+fn witness(deployment: &Deployment, name: &str, seconds: f64) -> String {
+    let file = deployment.path().join(format!("{name}.runs"));
+    format!("echo start $$ >> {0}; sleep {seconds}; echo end >> {0}", file.display())
+}
+
+fn runs(deployment: &Deployment, name: &str) -> String {
+    fs::read_to_string(deployment.path().join(format!("{name}.runs"))).unwrap_or_default()
+}
+
+#[test]
+fn a_killed_server_loses_no_job_and_starts_none_twice() {
+    let mut deployment = Deployment::of_nodes(2);
+    let long = deployment.submit(&["--wrap", &witness(&deployment, "long", 4.0)]);
+    let short = deployment.submit(&["--wrap", &format!("{}; exit 5", witness(&deployment, "short", 1.0))]);
+    deployment.wait_for_state(long, "started");
+    deployment.wait_for_state(short, "started");
+    let waiting: Vec<u64> =
+        (0..3).map(|idx| deployment.submit(&["--wrap", &witness(&deployment, &format!("w{idx}"), 0.1)])).collect();
+    wait_until("both to run", SOON, || {
+        (runs(&deployment, "long") != "" && runs(&deployment, "short") != "").then_some(())
+    });
+
+    deployment.kill_server();
+    // The short one ends while nobody listens.
+    wait_until("the short job to end", SOON, || runs(&deployment, "short").contains("end").then_some(()));
+    deployment.start_server();
+
+    let record = deployment.wait_for_end(short);
+    assert_eq!((&record["outcome"]["word"], &record["outcome"]["code"]), (&"failed".into(), &5.into()));
+    assert_eq!(deployment.wait_for_end(long)["outcome"]["word"], "completed");
+    for job in &waiting {
+        assert_eq!(deployment.wait_for_end(*job)["outcome"]["word"], "completed");
+    }
+    for name in ["long", "short", "w0", "w1", "w2"] {
+        assert_eq!(runs(&deployment, name).matches("start").count(), 1, "{name} ran once");
+    }
+}
+
+#[test]
+fn a_restarted_agent_takes_its_jobs_over() {
+    let mut deployment = Deployment::of_nodes(1);
+    let job = deployment.submit(&["--wrap", &format!("{}; exit 4", witness(&deployment, "j", 2.0))]);
+    wait_until("it to run", SOON, || runs(&deployment, "j").contains("start").then_some(()));
+    deployment.kill_agent("a1");
+    wait_until("it to end without an agent", SOON, || runs(&deployment, "j").contains("end").then_some(()));
+    deployment.restart_agent("a1");
+    let record = deployment.wait_for_end(job);
+    assert_eq!((&record["outcome"]["word"], &record["outcome"]["code"]), (&"failed".into(), &4.into()));
+    assert_eq!(runs(&deployment, "j").matches("start").count(), 1);
+
+    // And one that is still running when the agent is back can still be cancelled.
+    let job = deployment.submit(&["--wrap", &witness(&deployment, "k", 1000.0)]);
+    wait_until("it to run", SOON, || runs(&deployment, "k").contains("start").then_some(()));
+    deployment.kill_agent("a1");
+    deployment.restart_agent("a1");
+    deployment.rms(&["cancel", &job.to_string()]).ok();
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "cancelled");
+    let line = runs(&deployment, "k");
+    let pid: i32 = line.split_whitespace().nth(1).expect("start PID").parse().expect("a pid");
+    assert!(!is_alive(pid), "the cancelled job's shell lives on");
+}
+
+#[test]
+fn a_lost_node_ends_its_jobs_and_is_fenced_when_it_comes_back() {
+    let mut deployment =
+        Deployment::builder().cluster("a", 2).config("node_lost_after = \"1s\"\nlost_policy = \"requeue\"").start();
+    let job = deployment.submit(&["--requeue", "--wrap", &witness(&deployment, "j", 6.0)]);
+    let line = deployment.wait_for_state(job, "started");
+    let first = line["nodes"][0].as_str().expect("a node").to_owned();
+    wait_until("it to run", SOON, || runs(&deployment, "j").contains("start").then_some(()));
+    let text = runs(&deployment, "j");
+    let pid: i32 = text.split_whitespace().nth(1).expect("start PID").parse().expect("a pid");
+
+    deployment.kill_agent(&first);
+    let line = wait_until("it to start again elsewhere", SOON, || {
+        deployment.queued(job).filter(|line| line["run"] == 2 && line["state"] == "started")
+    });
+    assert_ne!(line["nodes"][0], first.as_str());
+    assert!(is_alive(pid), "the first run lives on behind the dead agent");
+
+    deployment.restart_agent(&first);
+    wait_until("the fenced run to be killed", SOON, || (!is_alive(pid)).then_some(()));
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed");
+    let text = runs(&deployment, "j");
+    assert_eq!((text.matches("start").count(), text.matches("end").count()), (2, 1), "{text}");
+}
+
+#[test]
+fn a_killed_supervisor_takes_its_tree_with_it_and_is_reported() {
+    let deployment = Deployment::of_nodes(1);
+    let job = deployment.submit(&["--wrap", &witness(&deployment, "j", 1000.0)]);
+    wait_until("it to run", SOON, || runs(&deployment, "j").contains("start").then_some(()));
+    let shell: i32 = runs(&deployment, "j").split_whitespace().nth(1).expect("start PID").parse().expect("a pid");
+    let stat = fs::read_to_string(format!("/proc/{shell}/stat")).expect("the shell lives");
+    let supervisor: i32 =
+        stat.rsplit_once(") ").expect("a stat line").1.split_whitespace().nth(1).expect("ppid").parse().expect("a pid");
+    kill(Pid::from_raw(supervisor), Signal::SIGKILL).expect("it is ours");
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "node_lost");
+    wait_until("its tree to go", SOON, || (!is_alive(shell)).then_some(()));
+    let next = deployment.submit(&["--wrap", "true"]);
+    assert_eq!(deployment.wait_for_end(next)["outcome"]["word"], "completed");
+}
+
+#[test]
+fn two_servers_on_one_directory_and_what_the_second_says() {
+    let deployment = Deployment::of_nodes(1);
+    let binaries = rms_tests::harness::binaries();
+    let mut second = std::process::Command::new(&binaries.server);
+    second.arg("run").arg("--dir").arg(deployment.server_dir()).args(["--listen", "127.0.0.1:0"]);
+    let output = deployment.finish(second).fails(1);
+    assert!(output.stderr.contains(&deployment.server_pid().to_string()), "it names who holds the lock: {output:?}");
+    deployment.rms(&["queue"]).ok();
+}
+
+#[test]
+fn run_survives_a_restart_of_the_server() {
+    let mut deployment = Deployment::of_nodes(1);
+    let mut command = deployment.command(&["run", "sh", "-c", "echo one; sleep 3; echo two; exit 6"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    wait_until("it to run", SOON, || {
+        let queue = deployment.rms(&["queue", "--json"]).ok().json();
+        queue["jobs"].as_array()?.iter().any(|line| line["state"] == "started").then_some(())
+    });
+    deployment.kill_server();
+    deployment.start_server();
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "one\ntwo\n");
+}
