@@ -69,7 +69,7 @@ impl State {
                 self.bump(*node, bumped);
             }
             Fact::NodeGenerationRaised { node, generation } => {
-                self.edit_node(*node, |entry| entry.generation = entry.generation.max(*generation));
+                self.edit_node(*node, |entry| entry.generation = entry.generation.max(*generation))?;
                 bumped.insert(*node);
             }
             Fact::NodeRemoved { node } => {
