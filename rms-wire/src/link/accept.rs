@@ -34,7 +34,7 @@ pub struct Joining {
     channel: Channel,
     wire: Wire,
     /// Holds its place among the handshakes until it is answered.
-    _permit: OwnedSemaphorePermit,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl Joining {
@@ -43,7 +43,7 @@ impl Joining {
     }
 
     pub fn remote(&self) -> SocketAddr {
-        self.wire.connection.remote_address()
+        self.wire.connection().remote_address()
     }
 
     /// Hands out the certificate, both texts in PEM. Waits until it has arrived.
@@ -60,7 +60,7 @@ impl Joining {
             self.channel.send(answer).await?;
             self.channel.finish();
             // The joining side closes when it has read the answer.
-            self.wire.connection.closed().await;
+            self.wire.connection().closed().await;
             Ok::<(), LinkError>(())
         };
         if let Ok(Err(error)) = tokio::time::timeout(LINGER, told).await {
@@ -76,7 +76,7 @@ pub struct Gate {
     quinn: quinn::Endpoint,
     roles: Arc<[Role]>,
     patience: Duration,
-    /// Full: a handshake that is done waits with its permit.
+    /// Full: a handshake that is done waits and keeps its permit.
     accepted: mpsc::Sender<Accepted>,
     handshakes: Arc<Semaphore>,
 }
@@ -114,10 +114,11 @@ async fn admit(
     permit: OwnedSemaphorePermit,
 ) {
     let remote = incoming.remote_address();
+    let permit = Arc::new(permit);
     let handshake = async {
         let connection = incoming.await.map_err(|error| LinkError::closed(&error))?;
         let wire = Wire::new(connection);
-        let greeted = greet(wire.clone(), &roles, permit).await;
+        let greeted = greet(wire.clone(), &roles, &permit).await;
         if let Err(error) = &greeted {
             wire.close(CODE_DENIED, &chain(error));
         }
@@ -125,7 +126,8 @@ async fn admit(
     };
     match tokio::time::timeout(patience, handshake).await {
         Ok(Ok(peer)) => {
-            // The receiver is gone only when the endpoint is, and then the peer goes too.
+            // The receiver is gone only when the endpoint is, and then the peer goes too. While the queue is full
+            // this waits and keeps its place, so newcomers wait in QUIC.
             let _ = accepted.send(peer).await;
         }
         Ok(Err(error)) => tracing::warn!(%remote, reason = chain(&error), "refused a connection"),
@@ -133,25 +135,26 @@ async fn admit(
     }
 }
 
-async fn greet(wire: Wire, roles: &[Role], permit: OwnedSemaphorePermit) -> Result<Accepted, LinkError> {
-    let protocol = protocol(&wire.connection);
+async fn greet(wire: Wire, roles: &[Role], permit: &Arc<OwnedSemaphorePermit>) -> Result<Accepted, LinkError> {
+    let protocol = protocol(wire.connection());
     if protocol.as_deref() == Some(ALPN_JOIN) {
         let mut channel = first_channel(&wire).await?;
         let request = channel.recv::<JoinRequest>().await?.ok_or(LinkError::Silent)?;
-        return Ok(Accepted::Join(Box::new(Joining { request, channel, wire, _permit: permit })));
+        let _permit = Arc::clone(permit);
+        return Ok(Accepted::Join(Box::new(Joining { request, channel, wire, _permit })));
     }
     if protocol.as_deref() != Some(ALPN) {
         return Err(LinkError::Protocol);
     }
     // Where joining is possible, TLS lets peers without a certificate through: they end here.
-    let peer = peer_of(&wire.connection)?.ok_or(LinkError::NoCertificate)?;
+    let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
     let mut channel = first_channel(&wire).await?;
     let hello = channel.recv::<Hello>().await?.ok_or(LinkError::Silent)?;
     if let Err(error) = check_role(roles, &peer.identity) {
         channel.send(&HelloAnswer::Denied { reason: error.to_string() }).await?;
         channel.finish();
         // The peer closes once it has read why.
-        wire.connection.closed().await;
+        wire.connection().closed().await;
         return Err(error);
     }
     channel.send(&HelloAnswer::Welcome { software: SOFTWARE.to_owned() }).await?;
@@ -161,7 +164,7 @@ async fn greet(wire: Wire, roles: &[Role], permit: OwnedSemaphorePermit) -> Resu
 }
 
 async fn first_channel(wire: &Wire) -> Result<Channel, LinkError> {
-    let (send, receive) = wire.connection.accept_bi().await.map_err(|error| wire.ended(&error))?;
+    let (send, receive) = wire.connection().accept_bi().await.map_err(|error| wire.ended(&error))?;
     Ok(Channel::new(wire.clone(), send, receive))
 }
 

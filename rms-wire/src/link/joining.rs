@@ -39,7 +39,7 @@ impl JoinChannel {
         let dial = async {
             let connection = dial_with(&quinn, &tuning.transport(), tls, address).await?;
             let wire = Wire::new(connection);
-            let (send, receive) = wire.connection.open_bi().await.map_err(|error| wire.ended(&error))?;
+            let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
             Ok((wire.clone(), Channel::new(wire, send, receive)))
         };
         let dialled: Result<(Wire, Channel), LinkError> = patiently(&tuning, dial).await;
