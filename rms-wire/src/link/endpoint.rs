@@ -119,7 +119,7 @@ impl Endpoint {
                 Some(Mutex::new(receiver))
             }
         };
-        let transport = tuning.transport();
+        let transport = tuning.connecting();
         let credentials = RwLock::new(credentials.clone());
         Ok(Endpoint(Arc::new(Parts { quinn, tuning, transport, serve, credentials, accepted })))
     }

@@ -37,7 +37,7 @@ impl JoinChannel {
         let quinn = endpoint.map_err(|source| EndpointError::Bind { address: listen, source })?;
         let tls = join_config(fingerprint).map_err(EndpointError::from)?;
         let dial = async {
-            let connection = dial_with(&quinn, &tuning.transport(), tls, address).await?;
+            let connection = dial_with(&quinn, &tuning.connecting(), tls, address).await?;
             let wire = Wire::new(connection);
             let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
             Ok((wire.clone(), Channel::new(wire, send, receive)))
