@@ -33,7 +33,7 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Handshakes at work at once; the other new connections wait their turn.
+    /// Handshakes at work at once; one more ends the oldest.
     pub(super) const MAX_HANDSHAKES: usize = 256;
     /// From so many handshakes on, a newcomer must first prove that it receives at its address.
     pub(super) const PROVE_ADDRESS_FROM: usize = 64;
