@@ -1,1 +1,29 @@
+//! The real core and the real node logic in virtual time, with faults and with checkers that watch.
+//!
+//! Nothing here schedules: [`World`] moves messages between [`rms_core::Rms`] and one
+//! [`rms_core::agent::Agent`] per node, lets model processes run, breaks things on order, and after each step asks
+//! the [`check`]ers. The same seed gives the same bytes.
 
+mod agenda;
+pub mod check;
+pub mod crowd;
+pub mod dice;
+pub mod fault;
+mod journal;
+mod link;
+pub mod node;
+pub mod program;
+pub mod scenario;
+mod server;
+pub mod story;
+pub mod supervisor;
+mod trace;
+pub mod work;
+mod world;
+
+pub use check::Violation;
+pub use dice::Dice;
+pub use program::Program;
+pub use server::CrashPoint;
+pub use work::{ModelJob, moldable, rigid, script, spanning};
+pub use world::{World, WorldBuilder};

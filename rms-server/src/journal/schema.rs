@@ -1,5 +1,7 @@
 //! The tables of the journal file, its format version, and connections to it.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,8 +20,15 @@ pub fn create(path: &Path) -> Result<Connection, OpenError> {
     if path.exists() {
         return Err(OpenError::Exists { path: path.to_owned() });
     }
+    // Users' environments and scripts are in it. SQLite gives the files beside it the same mode.
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|source| OpenError::Create { path: path.to_owned(), source })?;
     let make = || {
-        let conn = Connection::open_with_flags(path, writer_flags() | OpenFlags::SQLITE_OPEN_CREATE)?;
+        let conn = Connection::open_with_flags(path, writer_flags())?;
         prepare_writer(&conn)?;
         conn.execute_batch(TABLES)?;
         conn.pragma_update(None, "application_id", APPLICATION)?;

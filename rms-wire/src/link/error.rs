@@ -135,12 +135,18 @@ pub(super) fn reason(error: &ConnectionError) -> String {
         ConnectionError::VersionMismatch => "the peer speaks another version of QUIC".to_owned(),
         ConnectionError::TransportError(error) => match alert(u64::from(error.code)) {
             // Found out here: rustls says more than the alert that went out.
-            Some(_) if !error.reason.is_empty() => format!("the peer was not accepted: {}", error.reason),
+            Some(_) if !error.reason.is_empty() => format!("the peer was not accepted: {}", plain(&error.reason)),
             Some(words) => format!("the peer was not accepted: {words}"),
             None => format!("the peer broke the rules of QUIC: {error}"),
         },
         ConnectionError::CidsExhausted => "no connection ids are left".to_owned(),
     }
+}
+
+/// A reason of rustls without the names of its types.
+fn plain(reason: &str) -> &str {
+    let ours = reason.strip_prefix("invalid peer certificate: Other(OtherError(");
+    ours.and_then(|reason| reason.strip_suffix("))")).unwrap_or(reason)
 }
 
 /// What a TLS alert, carried as QUIC error `0x100 + alert`, says about a certificate or the protocol.
