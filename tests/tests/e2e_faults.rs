@@ -29,7 +29,7 @@ fn a_killed_server_loses_no_job_and_starts_none_twice() {
     let waiting: Vec<u64> =
         (0..3).map(|idx| deployment.submit(&["--wrap", &witness(&deployment, &format!("w{idx}"), 0.1)])).collect();
     wait_until("both to run", SOON, || {
-        (runs(&deployment, "long") != "" && runs(&deployment, "short") != "").then_some(())
+        (!runs(&deployment, "long").is_empty() && !runs(&deployment, "short").is_empty()).then_some(())
     });
 
     deployment.kill_server();
