@@ -9,7 +9,8 @@ use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, Incoming};
 use rms_model::Role;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::endpoint::{SOFTWARE, check_role, peer_of};
@@ -45,7 +46,7 @@ impl Joining {
     }
 
     pub fn remote(&self) -> SocketAddr {
-        self.wire.connection.remote_address()
+        self.wire.connection().remote_address()
     }
 
     /// Hands out the certificate, both texts in PEM. Waits until it has arrived.
@@ -62,7 +63,7 @@ impl Joining {
             self.channel.send(answer).await?;
             self.channel.finish();
             // The joining side closes when it has read the answer.
-            self.wire.connection.closed().await;
+            self.wire.connection().closed().await;
             Ok::<(), LinkError>(())
         };
         if let Ok(Err(error)) = tokio::time::timeout(LINGER, told).await {
@@ -80,19 +81,22 @@ pub struct Gate {
     patience: Duration,
     /// Full: a handshake that is done waits in its place.
     accepted: mpsc::Sender<Accepted>,
-    /// In the order in which they began.
-    handshakes: VecDeque<JoinHandle<()>>,
+    handshakes: JoinSet<()>,
+    /// When they began, in that order; some may be over.
+    turns: VecDeque<(Instant, AbortHandle)>,
 }
 
 impl Gate {
     pub fn new(quinn: quinn::Endpoint, roles: Vec<Role>, patience: Duration, accepted: mpsc::Sender<Accepted>) -> Gate {
-        Gate { quinn, roles: roles.into(), patience, accepted, handshakes: VecDeque::new() }
+        Gate { quinn, roles: roles.into(), patience, accepted, handshakes: JoinSet::new(), turns: VecDeque::new() }
     }
 
     /// Until the endpoint is closed.
     pub async fn run(mut self) {
-        while let Some(incoming) = self.quinn.accept().await {
-            self.make_room();
+        loop {
+            // A place first: who waits, waits in QUIC's bounded queue, where it costs least.
+            self.make_room().await;
+            let Some(incoming) = self.quinn.accept().await else { return };
             let is_crowded = self.handshakes.len() >= Tuning::PROVE_ADDRESS_FROM;
             if is_crowded && !incoming.remote_address_validated() {
                 // It may be a forged address; an honest peer comes back with the proof.
@@ -102,24 +106,30 @@ impl Gate {
                 continue;
             }
             let admit = admit(incoming, Arc::clone(&self.roles), self.patience, self.accepted.clone());
-            self.handshakes.push_back(tokio::spawn(admit));
+            self.turns.push_back((Instant::now(), self.handshakes.spawn(admit)));
         }
     }
 
-    /// Honest peers are done within a few round trips. So when all places are taken, the oldest gives its own up:
-    /// connections that do nothing cannot keep others out, however many of them come.
-    fn make_room(&mut self) {
-        while self.handshakes.front().is_some_and(JoinHandle::is_finished) {
-            self.handshakes.pop_front();
+    /// Honest peers are done within a few round trips. So when all places are taken, the oldest gives its own up
+    /// after a fair turn: connections that do nothing cannot keep others out for long.
+    async fn make_room(&mut self) {
+        while self.handshakes.try_join_next().is_some() {}
+        while self.handshakes.len() >= Tuning::MAX_HANDSHAKES {
+            self.turns.retain(|(_, handshake)| !handshake.is_finished());
+            let oldest = self.turns.front();
+            let turn_ends = oldest.map_or_else(Instant::now, |(began, _)| *began + Tuning::LEAST_TURN);
+            tokio::select! {
+                _ = self.handshakes.join_next() => {}
+                () = tokio::time::sleep_until(turn_ends) => {
+                    if let Some((_, oldest)) = self.turns.pop_front() {
+                        oldest.abort();
+                    }
+                    self.handshakes.join_next().await;
+                }
+            }
         }
-        if self.handshakes.len() < Tuning::MAX_HANDSHAKES {
-            return;
-        }
-        self.handshakes.retain(|handshake| !handshake.is_finished());
-        if self.handshakes.len() >= Tuning::MAX_HANDSHAKES
-            && let Some(oldest) = self.handshakes.pop_front()
-        {
-            oldest.abort();
+        while self.turns.front().is_some_and(|(_, handshake)| handshake.is_finished()) {
+            self.turns.pop_front();
         }
     }
 }
@@ -167,7 +177,7 @@ impl Drop for Unfinished {
 
 /// Who it is; for one who wants to join, also what to wait for until it was answered.
 async fn greet(wire: Wire, roles: &[Role]) -> Result<(Accepted, Option<oneshot::Receiver<()>>), LinkError> {
-    let protocol = protocol(&wire.connection);
+    let protocol = protocol(wire.connection());
     if protocol.as_deref() == Some(ALPN_JOIN) {
         let mut channel = first_channel(&wire).await?;
         let request = channel.recv::<JoinRequest>().await?.ok_or(LinkError::Silent)?;
@@ -179,14 +189,14 @@ async fn greet(wire: Wire, roles: &[Role]) -> Result<(Accepted, Option<oneshot::
         return Err(LinkError::Protocol);
     }
     // Where joining is possible, TLS lets peers without a certificate through: they end here.
-    let peer = peer_of(&wire.connection)?.ok_or(LinkError::NoCertificate)?;
+    let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
     let mut channel = first_channel(&wire).await?;
     let hello = channel.recv::<Hello>().await?.ok_or(LinkError::Silent)?;
     if let Err(error) = check_role(roles, &peer.identity) {
         channel.send(&HelloAnswer::Denied { reason: error.to_string() }).await?;
         channel.finish();
         // The peer closes once it has read why.
-        wire.connection.closed().await;
+        wire.connection().closed().await;
         return Err(error);
     }
     channel.send(&HelloAnswer::Welcome { software: SOFTWARE.to_owned() }).await?;
@@ -196,7 +206,7 @@ async fn greet(wire: Wire, roles: &[Role]) -> Result<(Accepted, Option<oneshot::
 }
 
 async fn first_channel(wire: &Wire) -> Result<Channel, LinkError> {
-    let (send, receive) = wire.connection.accept_bi().await.map_err(|error| wire.ended(&error))?;
+    let (send, receive) = wire.connection().accept_bi().await.map_err(|error| wire.ended(&error))?;
     Ok(Channel::new(wire.clone(), send, receive))
 }
 

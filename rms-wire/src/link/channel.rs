@@ -150,8 +150,7 @@ impl Receiver {
         }
         let length = Header::from_bytes(self.header).expect::<M>()?;
         if length > SMALL_FRAME && self.permit.is_none() {
-            let permit = std::sync::Arc::clone(&self.wire.large_frames).acquire_owned().await;
-            self.permit = Some(permit.expect("the semaphore is never closed"));
+            self.permit = Some(self.wire.large_frame().await);
         }
         while self.payload.len() < length {
             // Grows with what has come, not with what was announced.

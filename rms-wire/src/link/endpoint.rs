@@ -119,7 +119,7 @@ impl Endpoint {
                 Some(Mutex::new(receiver))
             }
         };
-        let transport = tuning.transport();
+        let transport = tuning.connecting();
         let credentials = RwLock::new(credentials.clone());
         Ok(Endpoint(Arc::new(Parts { quinn, tuning, transport, serve, credentials, accepted })))
     }
@@ -183,9 +183,9 @@ impl Endpoint {
         let tls = client_config(&self.credentials(), &revoked, &expect).map_err(EndpointError::from)?;
         let connection = self.connect_with(tls, address).await?;
         let wire = Wire::new(connection);
-        let peer = peer_of(&wire.connection)?.ok_or(LinkError::NoCertificate)?;
+        let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
         // TLS believes us connected before the other side has looked at our certificate: only a welcome counts.
-        let (send, receive) = wire.connection.open_bi().await.map_err(|error| wire.ended(&error))?;
+        let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
         let mut channel = Channel::new(wire.clone(), send, receive);
         let greeted = channel.send(&Hello { software: SOFTWARE.to_owned() }).await;
         channel.finish();

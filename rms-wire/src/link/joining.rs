@@ -37,9 +37,9 @@ impl JoinChannel {
         let quinn = endpoint.map_err(|source| EndpointError::Bind { address: listen, source })?;
         let tls = join_config(fingerprint).map_err(EndpointError::from)?;
         let dial = async {
-            let connection = dial_with(&quinn, &tuning.transport(), tls, address).await?;
+            let connection = dial_with(&quinn, &tuning.connecting(), tls, address).await?;
             let wire = Wire::new(connection);
-            let (send, receive) = wire.connection.open_bi().await.map_err(|error| wire.ended(&error))?;
+            let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
             Ok((wire.clone(), Channel::new(wire, send, receive)))
         };
         let dialled: Result<(Wire, Channel), LinkError> = patiently(&tuning, dial).await;
