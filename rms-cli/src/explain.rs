@@ -10,7 +10,9 @@ use crate::stamp;
 pub fn reason(reason: &Reason, now: Time) -> String {
     match reason {
         Reason::Held { by } => format!("it is held by {by}; 'rms release' lets it start"),
-        Reason::NotBefore { at } => format!("it asked not to start before {} ({})", stamp::iso_secs(*at), ahead(*at, now)),
+        Reason::NotBefore { at } => {
+            format!("it asked not to start before {} ({})", stamp::iso_secs(*at), ahead(*at, now))
+        }
         Reason::NotPlanned { next_pass } => {
             format!("the scheduler has not looked at it yet; its next pass is due {}", ahead(*next_pass, now))
         }

@@ -51,6 +51,8 @@ pub struct Agent {
     /// The highest generation acted on; 0 until a server has spoken.
     seen: Generation,
     jobs: BTreeMap<(JobId, Run), Local>,
+    /// Wanted, but processes that nobody wants are still there: a host serves one job at a time.
+    held_back: Vec<DesiredJob>,
 }
 
 /// A job as far as this node has got with it.
@@ -113,14 +115,15 @@ impl Agent {
             return;
         }
         self.seen = desired.generation;
-        for local in self.jobs.values_mut() {
-            local.is_desired = false;
+        for (key, local) in &mut self.jobs {
+            local.is_desired = desired.jobs.iter().any(|wanted| (wanted.job, wanted.run) == *key);
         }
+        self.held_back.clear();
+        self.clear_out(effects);
         let mut reports = Vec::new();
         for wanted in desired.jobs {
             self.bring_about(wanted, effects, &mut reports);
         }
-        self.clear_out(effects);
         // An empty report says which generation is seen; it is worth sending only with news.
         if !reports.is_empty() {
             effects.push(AgentEffect::Report(NodeReport { seen: self.seen, jobs: reports }));
@@ -130,11 +133,7 @@ impl Agent {
     fn bring_about(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>, reports: &mut Vec<JobReport>) {
         let (job, run, aim) = (wanted.job, wanted.run, wanted.aim);
         match (self.jobs.get_mut(&(job, run)), aim) {
-            (None, Aim::Run) => {
-                let local = Local { status: Status::Starting, is_stopping: false, is_desired: true };
-                self.jobs.insert((job, run), local);
-                effects.push(AgentEffect::Start(wanted));
-            }
+            (None, Aim::Run) => self.start(wanted, effects),
             (None, Aim::End { .. }) => {
                 // It was ended before it began: nothing of it will ever run here.
                 let since = Time::EPOCH;
@@ -143,15 +142,30 @@ impl Agent {
                 reports.extend(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }
-            (Some(local), Aim::Run) => local.is_desired = true,
+            (Some(_), Aim::Run) => {}
             (Some(local), Aim::End { grace }) => {
-                local.is_desired = true;
                 if !local.has_ended() && !local.is_stopping {
                     local.is_stopping = true;
                     effects.push(AgentEffect::Stop { job, run, grace });
                 }
             }
         }
+    }
+
+    fn start(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>) {
+        if self.is_fenced() {
+            self.held_back.push(wanted);
+            return;
+        }
+        let local = Local { status: Status::Starting, is_stopping: false, is_desired: true };
+        self.jobs.insert((wanted.job, wanted.run), local);
+        effects.push(AgentEffect::Start(wanted));
+    }
+
+    /// Are there processes that nobody wants? A server that knows of them plans nothing here; it does not know of a
+    /// job that was still starting when the link came up.
+    fn is_fenced(&self) -> bool {
+        self.jobs.values().any(|local| !local.is_desired && !local.has_ended())
     }
 
     /// What is not desired goes: results that the server has, and processes that are fenced.
@@ -184,6 +198,9 @@ impl Agent {
         if local.has_ended() && !local.is_desired {
             self.jobs.remove(&(job, run));
             effects.push(AgentEffect::Forget { job, run });
+        }
+        for wanted in std::mem::take(&mut self.held_back) {
+            self.start(wanted, effects);
         }
     }
 }

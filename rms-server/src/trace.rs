@@ -46,6 +46,7 @@ pub fn fact(fact: &Fact) {
         Fact::ClusterAdded { .. }
         | Fact::NodeDescribed { .. }
         | Fact::NodeFenced { .. }
+        | Fact::NodeGenerationRaised { .. }
         | Fact::JobsQueued { .. }
         | Fact::TokenForgotten { .. }
         | Fact::CertificateForgotten { .. } => tracing::debug!(target: "facts", "{fact:?}"),

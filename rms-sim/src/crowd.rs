@@ -60,7 +60,9 @@ impl Crowd {
             _ => spanning(&[("a", self.dice.number(1, self.n_hosts)), ("b", 1)], wall),
         };
         let runs = secs(&mut self.dice, 0, 100);
-        let mut job = job.runs(runs).starts_after(secs(&mut self.dice, 0, 2));
+        // Some programs come from a slow file system.
+        let slowest_start = if self.dice.chance(30) { 90 } else { 2 };
+        let mut job = job.runs(runs).starts_after(secs(&mut self.dice, 0, slowest_start));
         let codes = [0, 0, 0, 1, 7];
         job = job.exits(*self.dice.pick(&codes).expect("there are five"));
         if self.dice.chance(10) {
@@ -118,8 +120,8 @@ impl Crowd {
                     ("lost_policy", "fail"),
                     ("lost_policy", "requeue"),
                     ("kill_grace", "2s"),
-                    ("node_lost_after", "8s"),
-                    ("node_lost_after", "45s"),
+                    ("node_lost_after", "2s"),
+                    ("node_lost_after", "30s"),
                 ];
                 let (key, value) = *self.dice.pick(&settings).expect("there are some");
                 Call::Set { key: key.to_owned(), value: value.to_owned() }

@@ -26,6 +26,7 @@ pub struct Ended {
 pub struct Broken {
     pub violation: Violation,
     pub trace: String,
+    pub whole_trace: Vec<String>,
 }
 
 impl fmt::Display for Broken {
@@ -53,7 +54,10 @@ pub fn small(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Brok
             n_facts: world.facts().len(),
             n_jobs: world.checks.acknowledged.len(),
         }),
-        Err(violation) => Err(Box::new(Broken { violation, trace: world.trace() })),
+        Err(violation) => {
+            let whole_trace = world.whole_trace().to_vec();
+            Err(Box::new(Broken { violation, trace: world.trace(), whole_trace }))
+        }
     }
 }
 
@@ -61,7 +65,7 @@ fn settings(dice: &mut Dice) -> Settings {
     Settings {
         fair_start: dice.span(Span::ZERO, Span::from_secs(5)),
         resched_timer: if dice.chance(50) { Span::ZERO } else { Span::from_secs(1) },
-        node_lost_after: dice.span(Span::from_secs(5), Span::from_secs(60)),
+        node_lost_after: dice.span(Span::from_secs(1), Span::from_secs(30)),
         lost_policy: if dice.chance(50) {
             rms_model::settings::LostPolicy::Fail
         } else {

@@ -16,7 +16,7 @@ use crate::link::{Lane, Link, ToAgent, ToServer};
 use crate::node::ModelNode;
 use crate::program::Program;
 use crate::server::{CrashPoint, ModelServer, Turn};
-use crate::trace::Trace;
+use crate::trace::{Trace, short_event, short_fact, short_job};
 
 /// Everything there is.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ impl World {
             Item::Wake { node } => self.wake(node),
             Item::Event(event) => {
                 if let Some(server) = &mut self.server {
-                    self.trace.note(self.now, format_args!("server takes {event:?}"));
+                    self.trace.note(self.now, format_args!("server hears: {}", short_event(&event)));
                     server.take(*event);
                 }
                 Ok(())
@@ -299,7 +299,7 @@ impl World {
     fn look_at_facts(&mut self) -> Result<(), Violation> {
         let facts = &self.journal.facts()[self.n_checked..];
         for fact in facts {
-            self.trace.note(self.now, format_args!("  {fact:?}"));
+            self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
             self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;
         }
         self.n_checked = self.journal.facts().len();
@@ -348,7 +348,8 @@ impl World {
                 Effect::Signal { node, job, run, signal } => {
                     self.send_down(&node, ToAgent::Signal { job, run, signal });
                 }
-                Effect::Announce(change) => self.trace.note(self.now, format_args!("  announced {change:?}")),
+                // Whoever waits for a job can ask for it: an announcement may be lost.
+                Effect::Announce(_) => {}
                 Effect::Sign { ticket, identity, .. } => {
                     self.signed.insert(ticket, identity);
                 }
@@ -392,7 +393,7 @@ impl World {
             }
             ToServer::Report(report) => Event::AgentReported { name, report },
         };
-        self.trace.note(self.now, format_args!("server takes {event:?}"));
+        self.trace.note(self.now, format_args!("server hears: {}", short_event(&event)));
         server.take(event);
     }
 
@@ -431,7 +432,7 @@ impl World {
 
     fn wake(&mut self, node: usize) -> Result<(), Violation> {
         for report in self.nodes[node].advance(self.now) {
-            self.trace.note(self.now, format_args!("{} has {report:?}", self.nodes[node].name));
+            self.trace.note(self.now, format_args!("{} has {}", self.nodes[node].name, short_job(&report)));
             self.checks.ended(&self.nodes[node].name, &report);
             self.agent_handles(node, AgentEvent::Changed(report))?;
         }
@@ -599,6 +600,11 @@ impl World {
     /// The hash of everything that happened: equal for equal seeds.
     pub fn trace_hash(&self) -> u64 {
         self.trace.hash()
+    }
+
+    /// Everything that happened, line by line.
+    pub fn whole_trace(&self) -> &[String] {
+        self.trace.lines()
     }
 
     /// The last things that happened.

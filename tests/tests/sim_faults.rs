@@ -1,6 +1,7 @@
 //! Random kills, losses and partitions against the real core and the real node logic, under all checkers.
 //!
-//! `LIMBER_SEED=7` replays one seed and `LIMBER_SEEDS=100000` runs so many.
+//! `LIMBER_SEED=7` replays one seed, `LIMBER_SEEDS=100000` runs so many, and `LIMBER_TRACE=file` keeps all that happened
+//! until a rule was broken.
 
 use rms_core::State;
 use rms_sim::scenario;
@@ -34,7 +35,12 @@ fn run(seed: u64) -> scenario::Ended {
     let _replay = Replay(seed);
     match scenario::small(seed, through_json) {
         Ok(ended) => ended,
-        Err(broken) => panic!("{broken}"),
+        Err(broken) => {
+            if let Some(path) = std::env::var_os("LIMBER_TRACE") {
+                std::fs::write(&path, broken.whole_trace.join("\n")).expect("the trace can be written");
+            }
+            panic!("{broken}");
+        }
     }
 }
 

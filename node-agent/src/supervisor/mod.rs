@@ -7,7 +7,7 @@ mod child;
 mod connection;
 mod environment;
 mod exec;
-mod hostfile;
+pub mod hostfile;
 mod job;
 mod mpi;
 pub mod order;
@@ -280,7 +280,7 @@ impl Supervisor {
             ToSupervisor::Pmi { host_idx, frame } => {
                 self.with_desk(|desk, errands| desk.hear(host_idx, frame, errands));
             }
-            ToSupervisor::PmiLinked { host_idx: _ } => self.with_desk(Desk::relinked),
+            ToSupervisor::PmiLinked => self.with_desk(Desk::relinked),
         }
         Next::Stay
     }
@@ -344,6 +344,7 @@ impl Supervisor {
             boot: spool::boot_id(),
             cgroup: self.seat.cgroup.clone(),
             seat: self.seat.name.clone(),
+            supervisor: nix::unistd::getpid().as_raw(),
         };
         spool::write_entry(&job.entry_dir, &entry)?;
         fs::rename(seat_socket(&self.seat.seats_dir, &self.seat.name), spool::socket_path(&job.entry_dir))
@@ -361,11 +362,7 @@ impl Supervisor {
         let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Stay };
         let socket = seat_socket(&self.seat.seats_dir, &self.seat.name);
         let moved = fs::rename(spool::socket_path(&job.entry_dir), socket);
-        let cleared = if keep {
-            fs::write(spool::forgotten_path(&job.entry_dir), "")
-        } else {
-            fs::remove_dir_all(&job.entry_dir)
-        };
+        let cleared = if keep { Ok(()) } else { fs::remove_dir_all(&job.entry_dir) };
         let can_go_on = moved.is_ok() && cleared.is_ok() && self.seat.cgroup.can_start_over();
         let stays_bound = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
         if !(can_go_on && stays_bound) {

@@ -54,7 +54,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(detail) => {
             let runs = super::queue::is_active(detail.line.state);
             if runs && !args.follow {
-                output::warn(&format!("rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"));
+                output::warn(&format!(
+                    "rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"
+                ));
             }
             from_nodes(&client, job, &sink).await
         }
@@ -103,7 +105,10 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
     };
     let path = std::path::PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
     let Ok(bytes) = std::fs::read(&path) else {
-        let hint = format!("its output went to the file that its -o flag named; without one, to {} in the directory it was submitted from", path.display());
+        let hint = format!(
+            "its output went to the file that its -o flag named; without one, to {} in the directory it was submitted from",
+            path.display()
+        );
         return Err(refused.hint(hint));
     };
     if sink.form == Form::Json {
@@ -161,5 +166,6 @@ fn not_one_file(detail: &JobDetail) -> Failure {
         Work::Script { .. } => "its output file has a name that only its node knows",
         Work::Tasks { .. } => "each of its tasks writes a file of its own",
     };
-    Failure::new("many_files", format!("job {}: {what} ({pattern})", detail.line.job)).hint("read the files where they are")
+    Failure::new("many_files", format!("job {}: {what} ({pattern})", detail.line.job))
+        .hint("read the files where they are")
 }

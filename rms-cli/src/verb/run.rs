@@ -20,8 +20,7 @@ use crate::stdin;
 use crate::submission::{Order, Output};
 
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "\
+#[command(after_help = "\
 The output of all tasks comes here as it is written, even if the server is restarted meanwhile. The standard input
 goes to task 0 unless it is a terminal. Ctrl-C asks first: twice within 2 s ends the job; TERM, HUP, USR1 and USR2 are
 passed on to its tasks.
@@ -34,8 +33,7 @@ Examples:
   rms run -t 30s -- ./program --flag       '--' ends the flags of rms
 
 Exit code: the highest of the tasks' codes, 128 + signal if a signal ended one (143: cancelled or wall time over),
-125 if the system lost the job, 1 if it was refused, 2 if a flag is wrong"
-)]
+125 if the system lost the job, 1 if it was refused, 2 if a flag is wrong")]
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,
@@ -65,12 +63,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let wants_input = args.stdin || (!args.no_stdin && !stdin::is_terminal());
     let has_input = wants_input && args.options.input.is_none();
     let name = args.command[0].rsplit('/').next().unwrap_or_default().to_owned();
-    let order = Order {
-        work: Work::Tasks { argv: args.command },
-        name,
-        output: Output::Stream,
-        test_only: args.test_only,
-    };
+    let order =
+        Order { work: Work::Tasks { argv: args.command }, name, output: Output::Stream, test_only: args.test_only };
     let client = context.client().await?;
     let job = match request_job::request(&client, context, args.options, order).await? {
         Requested::Job(job) => job,

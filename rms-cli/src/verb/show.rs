@@ -115,7 +115,8 @@ impl ShowAnswer {
             }
             Work::Tasks { argv } => fields.add("command", plain(&argv.join(" "))),
         }
-        let output = spec.stdio.output.clone().unwrap_or_else(|| if spec.stdio.stream { "streamed" } else { "-" }.into());
+        let output =
+            spec.stdio.output.clone().unwrap_or_else(|| if spec.stdio.stream { "streamed" } else { "-" }.into());
         fields.add("output", plain(&output));
         if let Some(error) = &spec.stdio.error {
             fields.add("error", plain(error));

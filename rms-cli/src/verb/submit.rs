@@ -12,8 +12,7 @@ use crate::script::Script;
 use crate::submission::{Order, Output};
 
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "\
+#[command(after_help = "\
 A script runs once, on the first of its nodes; inside, 'mpirun' and RMS_HOSTFILE reach the others. It may hold its
 flags itself, before the first command; the command line wins over #RMS lines, and those over #SBATCH lines:
   #!/bin/sh
@@ -27,8 +26,7 @@ Examples:
   rms submit --shapes 2x1h,4x35m job.sh    two sizes; the one that ends first is started
   rms submit -N a:2,b:2 job.sh             nodes on two clusters at once
   rms submit --test-only -N 8 job.sh       when would it start?
-  job=$(rms submit -q job.sh)              the bare id"
-)]
+  job=$(rms submit -q job.sh)              the bare id")]
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,

@@ -77,7 +77,8 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
             Err(failure) => return Err(failure),
         },
     };
-    settle(&mut outcomes, &mut open, look_up::ended(client, &open.clone()).await?);
+    let records = look_up::ended(client, &open).await?;
+    settle(&mut outcomes, &mut open, records);
     while !open.is_empty() {
         let mut watch = client.watch(open.clone());
         let refused = loop {
@@ -95,11 +96,14 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
         };
         // A job may have ended between the two questions; else it is nowhere.
         let n_open = open.len();
-        settle(&mut outcomes, &mut open, look_up::ended(client, &open.clone()).await?);
+        let records = look_up::ended(client, &open).await?;
+        settle(&mut outcomes, &mut open, records);
         if open.len() == n_open && n_open > 0 {
             return Err(match refused {
                 Some(refused) => CallError::Refused(refused).into(),
-                None => Failure::new("no_such_job", format!("there is no job {}", open[0])).hint("'rms queue' lists them"),
+                None => {
+                    Failure::new("no_such_job", format!("there is no job {}", open[0])).hint("'rms queue' lists them")
+                }
             });
         }
     }
@@ -135,7 +139,8 @@ impl Show for WaitAnswer {
 
     fn json(&self) -> Value {
         let jobs = self.outcomes.iter();
-        let jobs: Vec<Value> = jobs.map(|(job, outcome)| json!({"job": job.0, "outcome": json::outcome(Some(outcome))})).collect();
+        let jobs: Vec<Value> =
+            jobs.map(|(job, outcome)| json!({"job": job.0, "outcome": json::outcome(Some(outcome))})).collect();
         json!({"jobs": jobs})
     }
 

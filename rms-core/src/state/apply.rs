@@ -68,6 +68,10 @@ impl State {
                 self.edit_node(*node, |entry| entry.stale = stale.clone())?;
                 self.bump(*node, bumped);
             }
+            Fact::NodeGenerationRaised { node, generation } => {
+                self.edit_node(*node, |entry| entry.generation = entry.generation.max(*generation))?;
+                bumped.insert(*node);
+            }
             Fact::NodeRemoved { node } => {
                 if let Some(entry) = self.nodes.remove(node) {
                     self.index.remove_node(*node, &entry);

@@ -14,8 +14,8 @@ use rms_core::fact::SettingChange;
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, NodeAdmin, NodeId,
-    NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
+    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, NodeAdmin,
+    NodeId, NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
 };
 
 #[test]
@@ -136,6 +136,7 @@ fn examples() -> Vec<Fact> {
         Fact::CertificatesRevoked { serials: vec!["4a01".to_owned()], at, by: by() },
         Fact::CertificateForgotten { serial: "4a01".to_owned() },
         Fact::NodeFenced { node, stale: vec![(job, run)] },
+        Fact::NodeGenerationRaised { node, generation: Generation(77) },
     ]
 }
 

@@ -131,7 +131,7 @@ impl Checks {
     pub(crate) fn durable(&mut self, fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
         self.ghosts.durable(fact)?;
         self.runs.durable(fact, state, nodes)?;
-        self.truth.durable(fact, state)
+        self.truth.durable(fact)
     }
 
     /// How often a job was done, by the journal.

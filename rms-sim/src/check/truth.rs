@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rms_core::Fact;
 use rms_core::desired::NodeExit;
-use rms_core::{Fact, State};
-use rms_model::{JobId, JobRecord, NodeAdmin, NodeLink, Outcome, Run, Work};
+use rms_model::{JobId, JobRecord, NodeAdmin, NodeId, NodeLink, Outcome, Run, Work};
 
 use super::{Rule, Violation, is_natural};
 
@@ -15,6 +15,7 @@ pub(super) struct Truth {
     cancels: BTreeSet<JobId>,
     /// Jobs whose work is a script.
     scripts: BTreeSet<JobId>,
+    names: BTreeMap<NodeId, String>,
     /// Nodes that were given up at some time.
     given_up: BTreeSet<String>,
 }
@@ -28,16 +29,20 @@ impl Truth {
         self.cancels.insert(job);
     }
 
-    pub(super) fn durable(&mut self, fact: &Fact, state: &State) -> Result<(), Violation> {
+    pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
         if let Fact::JobSubmitted { job, spec, .. } = fact
             && let Work::Script { .. } = spec.work
         {
             self.scripts.insert(*job);
         }
+        if let Fact::NodeJoined { node, name, .. } = fact {
+            self.names.insert(*node, name.clone());
+        }
         if let Fact::NodeLinkChanged { node, link: NodeLink::Lost { .. } }
         | Fact::NodeAdminChanged { node, admin: NodeAdmin::Down { .. } } = fact
+            && let Some(name) = self.names.get(node)
         {
-            self.given_up.insert(state.nodes()[node].name.clone());
+            self.given_up.insert(name.clone());
         }
         match fact {
             Fact::JobDone { record, .. } => self.check(record),

@@ -23,7 +23,8 @@ pub struct Sender {
     stream: SendStream,
 }
 
-/// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call.
+/// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call. While one
+/// channel has read a part of a large frame, large frames of the link's other channels wait for it.
 #[derive(Debug)]
 pub struct Receiver {
     wire: Wire,

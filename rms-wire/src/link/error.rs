@@ -36,7 +36,7 @@ pub enum LinkError {
     /// Only this channel was given up; the link goes on.
     #[error("the peer gave up the channel")]
     ChannelReset,
-    #[error("the peer sent {0}")]
+    #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error("the peer sent something that cannot be")]
     Malformed(#[from] Malformed),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rms_tests::apps::Mpi;
+use rms_tests::apps::{self, Mpi};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -126,6 +126,9 @@ impl<'a> Story<'a> {
         self.limber.up().await.context("the server does not come back")?;
         let text = format!("the server is back after {:.0} ms and knows its jobs", begun.elapsed().as_secs_f64() * 1e3);
         self.screen.say(&text);
+        let picture = apps::target()?.join("demo.svg");
+        self.limber.draw(&picture).await?;
+        self.screen.say(&format!("the profile at this moment is drawn in {}", picture.display()));
         Ok(())
     }
 
