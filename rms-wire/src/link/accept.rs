@@ -128,8 +128,8 @@ impl Gate {
                 }
             }
         }
-        while self.turns.front().is_some_and(|(_, handshake)| handshake.is_finished()) {
-            self.turns.pop_front();
+        if self.turns.len() >= 2 * Tuning::MAX_HANDSHAKES {
+            self.turns.retain(|(_, handshake)| !handshake.is_finished());
         }
     }
 }
