@@ -91,12 +91,19 @@ impl Gate {
         Gate { quinn, roles: roles.into(), patience, accepted, handshakes: JoinSet::new(), turns: VecDeque::new() }
     }
 
-    /// Until the endpoint is closed.
+    /// Until the endpoint is closed, or nobody asks any more who has come.
     pub async fn run(mut self) {
         loop {
             // A place first: who waits, waits in QUIC's bounded queue, where it costs least.
             self.make_room().await;
-            let Some(incoming) = self.quinn.accept().await else { return };
+            let next = tokio::select! {
+                next = self.quinn.accept() => next,
+                () = self.accepted.closed() => None,
+            };
+            let Some(incoming) = next else {
+                self.quinn.set_server_config(None);
+                return;
+            };
             let is_crowded = self.handshakes.len() >= Tuning::PROVE_ADDRESS_FROM;
             if is_crowded && !incoming.remote_address_validated() {
                 // It may be a forged address; an honest peer comes back with the proof.
