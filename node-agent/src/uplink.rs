@@ -1,5 +1,6 @@
 //! The link to the server: says what is, hears what should be, and comes back for ever.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -88,6 +89,13 @@ impl Uplink {
         }
     }
 
+    /// Says on standard output that the server has taken us in, for whoever has started us and waits.
+    fn announce(&self) {
+        // Nobody may be reading it.
+        let mut stdout = std::io::stdout().lock();
+        let _ = writeln!(stdout, "connected to {}", self.server).and_then(|()| stdout.flush());
+    }
+
     async fn serve(&self, link: &Link) -> String {
         let Ok(channel) = link.open().await else { return link.closed().await };
         let (sender, mut receiver) = channel.split();
@@ -104,7 +112,10 @@ impl Uplink {
             tokio::select! {
                 message = receiver.recv::<ToAgent>() => match message {
                     Ok(Some(ToAgent::Desire(part))) => match desired.push(part) {
-                        Ok(Some(desired)) => self.tell(NodeEvent::Desired(desired)).await,
+                        Ok(Some(desired)) => {
+                            self.announce();
+                            self.tell(NodeEvent::Desired(desired)).await;
+                        }
                         Ok(None) => {}
                         Err(error) => {
                             link.close_for(&error.into());
