@@ -40,10 +40,14 @@ impl Router {
         self.last_ticket
     }
 
-    /// From now on this is the agent's link; an older one is closed.
-    pub fn agent_connected(&mut self, name: &str, outbox: AgentOutbox) {
-        if let Some(mut older) = self.agents.insert(name.to_owned(), outbox) {
-            older.close("the agent has connected anew".to_owned());
+    /// From now on this is the agent's link. An older one is closed; says whether there was one.
+    pub fn agent_connected(&mut self, name: &str, outbox: AgentOutbox) -> bool {
+        match self.agents.insert(name.to_owned(), outbox) {
+            Some(mut older) => {
+                older.close("the agent has connected anew".to_owned());
+                true
+            }
+            None => false,
         }
     }
 
