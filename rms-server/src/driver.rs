@@ -139,7 +139,8 @@ impl Driver {
                 }
             }
             Inbound::Watch { jobs, watcher, reply } => {
-                self.router.watch(&jobs, &watcher);
+                let known = jobs.iter().copied().filter(|job| self.rms.state().jobs().contains_key(job));
+                self.router.watch(known, &watcher);
                 self.lookers.push((jobs, reply));
             }
             Inbound::Snapshot(made) => self.storage.snapshot_made(made),
