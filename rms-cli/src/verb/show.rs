@@ -40,11 +40,11 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-struct ShowAnswer {
-    found: Found,
-    clusters: ClusterNames,
-    with_script: bool,
-    is_one: bool,
+pub(super) struct ShowAnswer {
+    pub(super) found: Found,
+    pub(super) clusters: ClusterNames,
+    pub(super) with_script: bool,
+    pub(super) is_one: bool,
 }
 
 impl Show for ShowAnswer {
