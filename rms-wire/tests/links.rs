@@ -8,7 +8,7 @@ use common::{Deployment, accept_link};
 use rms_core::{Answer, Call, Query, Refusal};
 use rms_model::Role;
 use rms_wire::convert::{answer_parts, client_call};
-use rms_wire::{CallError, ClientCall, ClientRequest, Expect, Input, LinkError, Outbox, Reply};
+use rms_wire::{CallError, ClientCall, ClientRequest, Endpoint, Expect, Input, LinkError, Outbox, Reply};
 
 #[tokio::test]
 async fn an_agent_is_welcomed_and_both_ends_know_each_other() {
@@ -99,6 +99,23 @@ async fn receiving_can_be_cancelled_in_the_middle_of_a_frame() {
     assert_eq!(n_received, 3);
     assert!(n_cancelled > 0, "nothing was cancelled, so nothing was tested");
     drop(sending.await.expect("sent"));
+}
+
+#[tokio::test]
+async fn a_dropped_endpoint_frees_its_port() {
+    let deployment = Deployment::new("d1");
+    let credentials = deployment.credentials(Role::Server, "server");
+    let server = deployment.server();
+    let address = server.local_addr().expect("bound");
+    let bind = || Endpoint::bind(address, &credentials, deployment.serve_all());
+    assert!(bind().is_err(), "the port is taken");
+    drop(server);
+    let freed = async {
+        while bind().is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), freed).await.expect("the port is free again");
 }
 
 #[tokio::test]

@@ -197,6 +197,23 @@ async fn a_server_that_is_gone_is_noticed_and_found_again() {
     carry(&up.expect("it connects"), &down, 3, ms(1)).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_killed_says_so_when_it_is_back() {
+    let world = World::new(19);
+    let agent = world.agent(2);
+    let (up, _down) = world.link(&agent).await;
+    sleep(secs(60)).await;
+    // The same credentials on the same address, and the former server is silent from now on.
+    let credentials = world.server.credentials();
+    let serve = world.deployment.serve_all();
+    let server = Endpoint::bind_on(world.network.socket(1), &credentials, serve, tuning(4)).expect("an endpoint");
+    let restarted = Instant::now();
+    assert_eq!(up.closed().await, "the peer has lost the connection (was it restarted?)");
+    assert!(restarted.elapsed() < secs(4), "at the next heartbeat, not after {:?}", restarted.elapsed());
+    let (up, down) = tokio::join!(agent.connect(world.server_address, Expect::server()), accept_link(&server));
+    carry(&up.expect("it connects"), &down, 3, ms(1)).await;
+}
+
 /// Five agents, loss, reordering and a partition for five virtual minutes.
 async fn eventful(seed: u64) -> Vec<Sent> {
     let world = World::new(seed);

@@ -87,12 +87,19 @@ impl Gate {
         Gate { quinn, roles: roles.into(), patience, accepted, handshakes }
     }
 
-    /// Until the endpoint is closed.
+    /// Until the endpoint is closed, or nobody asks any more who has come.
     pub async fn run(self) {
         loop {
             // A place first: who waits, waits in QUIC's bounded queue, where it costs least.
             let permit = Arc::clone(&self.handshakes).acquire_owned().await.expect("the semaphore is never closed");
-            let Some(incoming) = self.quinn.accept().await else { return };
+            let next = tokio::select! {
+                next = self.quinn.accept() => next,
+                () = self.accepted.closed() => None,
+            };
+            let Some(incoming) = next else {
+                self.quinn.set_server_config(None);
+                return;
+            };
             let n_handshakes = Tuning::MAX_HANDSHAKES - self.handshakes.available_permits();
             if n_handshakes > Tuning::PROVE_ADDRESS_FROM && !incoming.remote_address_validated() {
                 // It may be a forged address; an honest peer comes back with the proof.

@@ -44,7 +44,8 @@ pub enum EndpointError {
     Tls(#[from] TlsError),
 }
 
-/// One UDP port with our credentials. Dropping the last clone lets its links live; [`Endpoint::close`] ends them.
+/// One UDP port with our credentials. When the last clone is dropped, nobody is accepted any more, and the port is
+/// free once the links have ended; [`Endpoint::close`] ends them.
 #[derive(Clone, Debug)]
 pub struct Endpoint(Arc<Parts>);
 
@@ -107,9 +108,13 @@ impl Endpoint {
     ) -> Result<Endpoint, EndpointError> {
         let address = socket.local_addr().unwrap_or_else(|_| (Ipv4Addr::UNSPECIFIED, 0).into());
         let server = quic_server(&serve, credentials, &tuning)?;
-        let quinn =
-            quinn::Endpoint::new_with_abstract_socket(tuning.endpoint(), server, socket, Arc::new(TokioRuntime))
-                .map_err(|source| EndpointError::Bind { address, source })?;
+        let quinn = quinn::Endpoint::new_with_abstract_socket(
+            tuning.endpoint(credentials),
+            server,
+            socket,
+            Arc::new(TokioRuntime),
+        )
+        .map_err(|source| EndpointError::Bind { address, source })?;
         let accepted = match &serve {
             Serve::Nobody => None,
             Serve::Peers { roles, join: _, revoked: _ } => {

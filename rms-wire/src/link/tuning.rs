@@ -4,6 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::HashedConnectionIdGenerator;
+use ring::hmac;
+
+use crate::tls::Credentials;
 
 /// How patient a link is and what it may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +76,16 @@ impl Tuning {
         transport
     }
 
-    pub(super) fn endpoint(&self) -> EndpointConfig {
-        let mut endpoint = EndpointConfig::default();
-        endpoint.rng_seed(self.seed);
+    /// What follows from the credentials' key is the same after a restart: a server that was killed then tells
+    /// the peers of its lost links so at their next heartbeat, instead of leaving them to wait out the idle time.
+    pub(super) fn endpoint(&self, credentials: &Credentials) -> EndpointConfig {
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, credentials.key().secret_der());
+        let derived = |purpose: &[u8]| hmac::sign(&secret, purpose);
+        let reset_key = hmac::Key::new(hmac::HMAC_SHA256, derived(b"limber stateless reset").as_ref());
+        let ids = derived(b"limber connection ids");
+        let ids = u64::from_le_bytes(*ids.as_ref().first_chunk().expect("SHA-256 is 32 bytes long"));
+        let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
+        endpoint.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids))).rng_seed(self.seed);
         endpoint
     }
 

@@ -30,6 +30,7 @@ struct State {
     /// Addresses that nothing reaches and nothing comes from.
     cut_off: BTreeSet<SocketAddr>,
     inboxes: BTreeMap<SocketAddr, Inbox>,
+    n_sockets: u64,
     trace: Vec<Sent>,
 }
 
@@ -48,6 +49,8 @@ pub struct Sent {
 struct Inbox {
     /// The earliest first.
     arriving: BinaryHeap<std::cmp::Reverse<Arriving>>,
+    /// The socket it belongs to. An older one on the same address is dead, as after a crash.
+    owner: u64,
     waker: Option<Waker>,
 }
 
@@ -70,6 +73,7 @@ impl Network {
             delay: Duration::from_millis(1)..=Duration::from_millis(1),
             cut_off: BTreeSet::new(),
             inboxes: BTreeMap::new(),
+            n_sockets: 0,
             trace: Vec::new(),
         })))
     }
@@ -92,11 +96,14 @@ impl Network {
         self.state().cut_off.remove(&address);
     }
 
-    /// The socket of host `n`.
+    /// The socket of host `n`. A former one of the same host falls silent.
     pub fn socket(&self, n: u8) -> Arc<SimSocket> {
         let address = SocketAddr::from((Ipv4Addr::new(10, 0, 0, n), 6818));
-        self.state().inboxes.insert(address, Inbox::default());
-        Arc::new(SimSocket { network: self.clone(), address, alarm: Mutex::new(None) })
+        let mut state = self.state();
+        state.n_sockets += 1;
+        let owner = state.n_sockets;
+        state.inboxes.insert(address, Inbox { owner, ..Inbox::default() });
+        Arc::new(SimSocket { network: self.clone(), address, owner, alarm: Mutex::new(None) })
     }
 
     pub fn trace(&self) -> Vec<Sent> {
@@ -130,6 +137,7 @@ impl State {
 pub struct SimSocket {
     network: Network,
     address: SocketAddr,
+    owner: u64,
     /// Rings when the next datagram arrives.
     alarm: Mutex<Option<Pin<Box<Sleep>>>>,
 }
@@ -141,7 +149,10 @@ impl AsyncUdpSocket for SimSocket {
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         assert_eq!(transmit.segment_size, None, "one datagram at a time");
-        self.network.state().send(self.address, transmit.destination, transmit.contents);
+        let mut state = self.network.state();
+        if state.inboxes[&self.address].owner == self.owner {
+            state.send(self.address, transmit.destination, transmit.contents);
+        }
         Ok(())
     }
 
@@ -155,6 +166,9 @@ impl AsyncUdpSocket for SimSocket {
         loop {
             let mut state = self.network.state();
             let inbox = state.inboxes.get_mut(&self.address).expect("it was made with the socket");
+            if inbox.owner != self.owner {
+                return Poll::Pending;
+            }
             let now = Instant::now();
             let next = inbox.arriving.peek().map(|next| next.0.at);
             match next {
