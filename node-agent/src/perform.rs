@@ -371,10 +371,12 @@ impl Node {
     }
 
     fn changed(&mut self, report: JobReport) {
-        if let JobStatus::Ended { exit, .. } = &report.status {
-            tracing::info!(job = %report.job, run = %report.run, ?exit, "ended");
-            if let Some(share) = self.shares.get(report.job, report.run) {
-                share.end();
+        let share = self.shares.get(report.job, report.run);
+        match &report.status {
+            JobStatus::Running { .. } => share.iter().for_each(Share::begin),
+            JobStatus::Ended { exit, .. } => {
+                tracing::info!(job = %report.job, run = %report.run, ?exit, "ended");
+                share.iter().for_each(Share::end);
             }
         }
         self.feed(AgentEvent::Changed(report));
