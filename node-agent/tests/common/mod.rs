@@ -181,7 +181,7 @@ impl World {
     pub async fn ended(&mut self, job: u64) -> (NodeExit, Usage) {
         loop {
             match self.next(job).await.status {
-                JobStatus::Running { .. } => {}
+                JobStatus::Starting | JobStatus::Running { .. } => {}
                 JobStatus::Ended { exit, usage, .. } => return (exit, usage),
             }
         }
