@@ -109,6 +109,13 @@ impl Hub {
         }
     }
 
+    /// Do other hosts still meet here? The ranks of a host that has nothing more to say may have gone before
+    /// the others have heard of the last fence.
+    pub fn is_needed(&self) -> bool {
+        let has_been_used = self.seq > 1 || self.hosts.contains(&HostState::InFence);
+        has_been_used && self.hosts.iter().skip(1).any(|host| *host != HostState::Finalized)
+    }
+
     /// What the hosts are to be told now. A host that there is not, is not listened to.
     pub fn hear(&mut self, host_idx: u32, up: Up) -> Vec<(u32, Down)> {
         let Some(host) = self.hosts.get_mut(host_idx as usize) else { return Vec::new() };
@@ -213,6 +220,18 @@ mod tests {
         assert_eq!(hub.hear(0, fence(1, "a")), []);
         let released = hub.hear(1, Up::Finalized);
         assert_eq!((released.len(), released[0].0), (1, 0));
+    }
+
+    #[test]
+    fn the_hub_is_needed_from_the_first_fence_until_the_others_have_finalized() {
+        let mut hub = Hub::new(&[1, 1]);
+        assert!(!hub.is_needed(), "perhaps it is no program of MPI");
+        hub.hear(0, fence(1, "a"));
+        hub.hear(1, fence(1, "b"));
+        hub.hear(0, Up::Finalized);
+        assert!(hub.is_needed());
+        hub.hear(1, Up::Finalized);
+        assert!(!hub.is_needed());
     }
 
     #[test]
