@@ -93,6 +93,10 @@ enum HostState {
     Finalized,
 }
 
+/// What a fence may bring to each host: less than a frame between agents holds.
+const MAX_FENCE_BYTES: usize = 7 << 20;
+/// What a pair takes beside its texts.
+const PAIR_BYTES: usize = 16;
 /// More names than any program publishes.
 const MAX_PUBLISHED: usize = 4096;
 
@@ -166,6 +170,10 @@ impl Hub {
         if is_missing || !is_entered {
             return Vec::new();
         }
+        let n_bytes: usize = self.gathered.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_BYTES).sum();
+        if n_bytes > MAX_FENCE_BYTES {
+            return (0..self.hosts.len() as u32).map(|host| (host, Down::Aborted { code: 1 })).collect();
+        }
         let seq = self.seq;
         self.seq += 1;
         self.last_released = std::mem::take(&mut self.gathered);
@@ -202,6 +210,14 @@ mod tests {
         let released = hub.hear(2, fence(1, "b"));
         assert_eq!(released.iter().map(|(host, _)| *host).collect::<Vec<_>>(), [0, 2]);
         assert_eq!(keys(&released[1].1), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_fence_that_no_frame_could_carry_ends_the_job() {
+        let mut hub = Hub::new(&[1, 1]);
+        let large = |seq| Up::Fence { seq, pairs: vec![Pair { key: "k".to_owned(), value: "v".repeat(4 << 20) }] };
+        assert_eq!(hub.hear(0, large(1)), []);
+        assert_eq!(hub.hear(1, large(1)), [(0, Down::Aborted { code: 1 }), (1, Down::Aborted { code: 1 })]);
     }
 
     #[test]
