@@ -23,9 +23,9 @@ use crate::submission::{Order, Output};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-The output of all tasks comes here as it is written, even if the server is restarted meanwhile. The standard input
-goes to task 0 unless it is a terminal. Ctrl-C asks first: twice within 2 s ends the job; TERM, HUP, USR1 and USR2 are
-passed on to its tasks.
+The output of all tasks comes here as it is written, even if the server is restarted meanwhile.
+The standard input goes to task 0 unless it is a terminal.
+Ctrl-C asks first: twice within 2 s ends the job. TERM, HUP, USR1 and USR2 go to its tasks.
 
 Examples:
   rms run hostname                         one task on one node
@@ -34,25 +34,36 @@ Examples:
   rms run -N 1 sort < big.txt              input from a file
   rms run -t 30s -- ./program --flag       '--' ends the flags of rms
 
-Exit code: the highest of the tasks' codes, 128 + signal if a signal ended one (143: cancelled or wall time over),
-125 if the system lost the job, 1 if it was refused, 2 if a flag is wrong")]
+Exit codes:
+  the highest of the tasks' codes; 128 + signal if a signal ended one
+  143  it was cancelled, or its wall time was over
+  130  it was ended by Ctrl-C
+  125  the system lost it or could not start it
+  1    it was refused
+  2    a flag is wrong")]
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,
     /// Put the task's number before each line
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "What runs")]
     label: bool,
     /// Pass on the standard input even if it is a terminal
-    #[arg(long, conflicts_with = "no_stdin")]
+    #[arg(long, conflicts_with = "no_stdin", help_heading = "What runs")]
     stdin: bool,
     /// Give the tasks no standard input
-    #[arg(long)]
+    #[arg(long, help_heading = "What runs")]
     no_stdin: bool,
     /// Say only when it would start; run nothing
-    #[arg(long)]
+    #[arg(long, help_heading = "Where and when")]
     test_only: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND",
+        help_heading = "What runs"
+    )]
     command: Vec<String>,
 }
 
