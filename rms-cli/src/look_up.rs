@@ -72,7 +72,7 @@ async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
 /// # Errors
 /// What can go wrong with a call.
 pub async fn ended(client: &Client, jobs: &[JobId]) -> Result<Vec<JobRecord>, CallError> {
-    // To the history, no jobs at all means: all of them.
+    // A query that names no job means every job.
     if jobs.is_empty() {
         return Ok(Vec::new());
     }

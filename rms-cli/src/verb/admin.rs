@@ -45,7 +45,7 @@ enum AdminVerb {
         #[arg(value_name = "KEY")]
         key: String,
         /// Its new value
-        #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+        #[arg(value_name = "VALUE", allow_negative_numbers = true)]
         value: String,
     },
     /// Show who changed which setting

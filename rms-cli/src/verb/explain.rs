@@ -22,7 +22,7 @@ Examples:
 To see what blocks it over time: rms view --job 7")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(default_value = "last", value_name = "JOBS")]
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
 }
 

@@ -23,7 +23,7 @@ Examples:
   rms show 3,5-9 --json")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(default_value = "last", value_name = "JOBS")]
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
     /// Print the script too
     #[arg(long)]

@@ -33,7 +33,7 @@ Exit codes:
        there is no such job, or no server answers")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(default_value = "last", value_name = "JOBS")]
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
     /// Give up after so long; the jobs go on
     #[arg(long, value_name = "SPAN")]
