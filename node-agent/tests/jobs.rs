@@ -237,3 +237,28 @@ async fn what_is_not_desired_is_killed_at_once() {
     gone(pid).await;
     world.close().await;
 }
+
+async fn jobs_keep_to_the_mask(wanted: Wanted) {
+    let mut world = World::new(wanted).await;
+    world.kill_agent().await;
+    world.mask = Some([0].into());
+    world.start_agent().await;
+    let launch = script(&world, "nproc; taskset -p -c 0-63 $$ > /dev/null; nproc");
+    assert_eq!(exit_of(&mut world, 1, launch).await, NodeExit::Exited { code: 0 });
+    let output = world.read("rms-1.out");
+    assert!(output.starts_with("1\n"), "{output}");
+    if world.setup().cgroups.has_cpuset() {
+        assert_eq!(output, "1\n1\n", "a cpuset cannot be undone from inside");
+    }
+    world.close().await;
+}
+
+#[tokio::test]
+async fn jobs_keep_to_the_mask_in_a_cpuset() {
+    jobs_keep_to_the_mask(Wanted::Auto).await;
+}
+
+#[tokio::test]
+async fn jobs_keep_to_the_mask_without_cgroups() {
+    jobs_keep_to_the_mask(Wanted::None).await;
+}

@@ -74,8 +74,11 @@ async fn a_fence_holds_while_an_agent_is_restarted() {
     );
     cluster.submit(1, &["n1", "n2"], 1, |_| {}, work).await;
     cluster.agent("n2").running(1).await;
-    cluster.kill("n2").await;
-    cluster.start("n2").await;
+    // The one that carries, then the one where the hub is.
+    for node in ["n2", "n1"] {
+        cluster.kill(node).await;
+        cluster.start(node).await;
+    }
     std::fs::write(cluster.path().join("go"), "").expect("a file");
     assert_eq!(cluster.agent("n1").ended(1).await.0, OK);
     assert_eq!(cluster.agent("n2").ended(1).await.0, OK);

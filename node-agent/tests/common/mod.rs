@@ -24,6 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub struct World {
     pub dir: Arc<tempfile::TempDir>,
     pub wanted: Wanted,
+    pub mask: Option<node_agent::topology::cpulist::CpuSet>,
     pub agent: Option<Running>,
     pub reports: mpsc::UnboundedReceiver<NodeReport>,
     reports_in: mpsc::UnboundedSender<NodeReport>,
@@ -55,6 +56,8 @@ struct NoPeers;
 
 impl Carrier for NoPeers {
     fn carry(&self, _share: &Share, _host_idx: u32, _frame: HubFrame) {}
+
+    fn resume(&self, _share: &Share) {}
 }
 
 impl World {
@@ -64,6 +67,7 @@ impl World {
         let mut world = World {
             dir,
             wanted,
+            mask: None,
             agent: None,
             reports,
             reports_in,
@@ -88,13 +92,14 @@ impl World {
 
     pub fn setup(&self) -> Setup {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_node-agent"));
-        let cgroups = probe(self.wanted, &format!("limber/{}", self.instance()), None).expect("this kind of cgroup");
+        let cgroups = probe(self.wanted, &format!("limber/{}", self.instance()), self.mask.as_ref());
+        let cgroups = cgroups.expect("this kind of cgroup");
         Setup {
             name: "t1".to_owned(),
             instance: self.instance(),
             spool: self.spool(),
             cgroups,
-            mask: None,
+            mask: self.mask.clone(),
             rsh: setup::rsh_beside(&program),
             program,
             agent_socket: self.dir.path().join("agent/agent.sock"),

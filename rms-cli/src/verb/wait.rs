@@ -29,7 +29,7 @@ was cancelled or its wall time was over); 124 if the timeout ran out; 125 if the
 was lost, the job could not be started, there is no such job, or no server answers")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(default_value = "last", value_name = "JOBS", allow_hyphen_values = true)]
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
     /// Give up after so long; the jobs go on
     #[arg(long, value_name = "SPAN")]
@@ -119,8 +119,8 @@ fn is_over(state: rms_core::effect::JobState) -> bool {
     !super::queue::is_active(state)
 }
 
-struct WaitAnswer {
-    outcomes: BTreeMap<JobId, Outcome>,
+pub(super) struct WaitAnswer {
+    pub(super) outcomes: BTreeMap<JobId, Outcome>,
 }
 
 impl WaitAnswer {

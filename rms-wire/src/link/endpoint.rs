@@ -118,7 +118,7 @@ impl Endpoint {
         let accepted = match &serve {
             Serve::Nobody => None,
             Serve::Peers { roles, join: _, revoked: _ } => {
-                // Full: handshakes that are done wait, their permits are used up, and newcomers queue in QUIC.
+                // Full: handshakes that are done wait in their places.
                 let (sender, receiver) = mpsc::channel(64);
                 tokio::spawn(Gate::new(quinn.clone(), roles.clone(), tuning.handshake, sender).run());
                 Some(Mutex::new(receiver))

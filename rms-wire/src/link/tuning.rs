@@ -40,6 +40,8 @@ impl Default for Tuning {
 impl Tuning {
     /// Handshakes at work at once; the other new connections wait their turn.
     pub(super) const MAX_HANDSHAKES: usize = 256;
+    /// How long a handshake may take when others wait for its place.
+    pub(super) const LEAST_TURN: Duration = Duration::from_millis(500);
     /// From so many handshakes on, a newcomer must first prove that it receives at its address.
     pub(super) const PROVE_ADDRESS_FROM: usize = 64;
     /// New connections that wait their turn; more are refused, and back off.

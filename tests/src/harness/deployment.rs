@@ -219,6 +219,9 @@ impl Deployment {
 
     fn wait_for_nodes(&self) {
         let n_nodes = self.agents.len();
+        if n_nodes == 0 {
+            return;
+        }
         wait_until("all nodes to be idle", PATIENCE, || {
             let nodes = self.rms(&["nodes", "--json"]).ok().json();
             let idle = nodes["nodes"].as_array()?.iter().filter(|node| node["state"] == "idle").count();
