@@ -74,8 +74,10 @@ fn a_restarted_agent_takes_its_jobs_over() {
 
 #[test]
 fn a_lost_node_ends_its_jobs_and_is_fenced_when_it_comes_back() {
-    let mut deployment =
-        Deployment::builder().cluster("a", 2).config("[settings]\nnode_lost_after = \"1s\"\nlost_policy = \"requeue\"").start();
+    let mut deployment = Deployment::builder()
+        .cluster("a", 2)
+        .config("[settings]\nnode_lost_after = \"1s\"\nlost_policy = \"requeue\"")
+        .start();
     let job = deployment.submit(&["--requeue", "--wrap", &witness(&deployment, "j", 6.0)]);
     let line = deployment.wait_for_state(job, "started");
     let first = line["nodes"][0].as_str().expect("a node").to_owned();
