@@ -51,7 +51,7 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares) {
 
 async fn send_streams(share: &Share, order: &FollowOrder, sender: &mut Sender) -> Result<(), FollowError> {
     let mut streams = streams(share, order);
-    let watch = Watch::new(share.entry_dir())?;
+    let watch = watch_entry(share).await?;
     loop {
         let changed = share.changed();
         tokio::pin!(changed);
@@ -70,6 +70,22 @@ async fn send_streams(share: &Share, order: &FollowOrder, sender: &mut Sender) -
         tokio::select! {
             woken = watch.woken() => woken.map_err(|source| watch.error(source))?,
             () = changed => {}
+        }
+    }
+}
+
+/// Watches the entry as soon as the supervisor has made it.
+async fn watch_entry(share: &Share) -> Result<Watch, FollowError> {
+    loop {
+        let changed = share.changed();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        let may_come = !share.has_ended();
+        match Watch::new(share.entry_dir()) {
+            Err(FollowError::Read { source, .. }) if may_come && source.kind() == io::ErrorKind::NotFound => {
+                changed.await;
+            }
+            watch => return watch,
         }
     }
 }

@@ -18,7 +18,6 @@ use crate::peer::Peers;
 use crate::rsh::{Answer, Request, STDERR, STDIN, STDOUT};
 use crate::share::{Share, Shares};
 use crate::spool;
-use crate::supervisor::hostfile::address_name;
 use crate::supervisor::order::Place;
 use crate::supervisor::tree;
 
@@ -104,7 +103,7 @@ async fn first_frame(read: &mut OwnedReadHalf, decoder: &mut Decoder) -> io::Res
 
 async fn start(share: &Share, peers: &Peers, request: Request) -> Result<Command, String> {
     let order = share.order();
-    let names = |place: &Place| place.name == request.host || address_name(place, order) == request.host;
+    let names = |place: &Place| place.name == request.host;
     let is_local = ["localhost", "127.0.0.1"].contains(&request.host.as_str());
     let host_idx = order.hosts.iter().position(names).or(is_local.then_some(order.host_idx as usize));
     let Some(host_idx) = host_idx else {

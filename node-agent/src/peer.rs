@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_model::{JobId, Run};
+use rms_model::{JobId, Run, Work};
 use rms_wire::peer::{Exec, Pair as WirePair};
 use rms_wire::{Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, PeerExec, PeerOpen, PmiDown, PmiUp};
 use thiserror::Error;
@@ -241,15 +241,29 @@ async fn carry_pmi(share: &Share, channel: Channel, ups: &mut mpsc::Receiver<Up>
     }
 }
 
+impl Peers {
+    fn way_to_hub(&self, share: &Share) -> mpsc::Sender<Up> {
+        share.hub(|| {
+            let (way, ups) = mpsc::channel(MAX_FRAMES);
+            tokio::spawn(self.clone().keep_pmi(share.clone(), ups));
+            way
+        })
+    }
+}
+
 impl Carrier for Peers {
+    fn resume(&self, share: &Share) {
+        let order = share.order();
+        let has_ranks_elsewhere = matches!(order.work, Work::Tasks { .. }) && order.host_idx > 0;
+        if has_ranks_elsewhere {
+            self.way_to_hub(share);
+        }
+    }
+
     fn carry(&self, share: &Share, host_idx: u32, frame: HubFrame) {
         match frame {
             HubFrame::Up(up) => {
-                let way = share.hub(|| {
-                    let (way, ups) = mpsc::channel(MAX_FRAMES);
-                    tokio::spawn(self.clone().keep_pmi(share.clone(), ups));
-                    way
-                });
+                let way = self.way_to_hub(share);
                 // Full or broken: the way is made again, and everything unanswered repeated.
                 let _repeated_later = way.try_send(up);
             }

@@ -56,6 +56,8 @@ pub trait Reporter: Send + std::fmt::Debug {
 /// Who carries frames to the other hosts of a job.
 pub trait Carrier: Send + Sync + std::fmt::Debug {
     fn carry(&self, share: &Share, host_idx: u32, frame: HubFrame);
+    /// An execution was taken over from an earlier agent, which had a way to its hub.
+    fn resume(&self, share: &Share);
 }
 
 /// The node.
@@ -371,10 +373,12 @@ impl Node {
     }
 
     fn changed(&mut self, report: JobReport) {
-        if let JobStatus::Ended { exit, .. } = &report.status {
-            tracing::info!(job = %report.job, run = %report.run, ?exit, "ended");
-            if let Some(share) = self.shares.get(report.job, report.run) {
-                share.end();
+        let share = self.shares.get(report.job, report.run);
+        match &report.status {
+            JobStatus::Running { .. } => share.iter().for_each(Share::begin),
+            JobStatus::Ended { exit, .. } => {
+                tracing::info!(job = %report.job, run = %report.run, ?exit, "ended");
+                share.iter().for_each(Share::end);
             }
         }
         self.feed(AgentEvent::Changed(report));
@@ -402,6 +406,7 @@ impl Node {
                 share.attach(to.clone(), entry.supervisor);
                 let (pid, cgroup) = (entry.supervisor, entry.cgroup.clone());
                 self.seats.insert(entry.seat.clone(), Seat { to, pid, cgroup, serves: Some((job, run)) });
+                self.carrier.resume(share);
             }
             Err(_) => self.vanish(job, run, Some(entry.clone()), "its supervisor was killed"),
         }
@@ -427,6 +432,10 @@ impl Node {
         } else if let Ok(report) = spool::read_result(share.entry_dir()) {
             tokio::spawn(leftovers::clear(seat.cgroup));
             self.changed(report);
+        } else if std::fs::remove_dir(share.entry_dir()).is_ok() || !share.entry_dir().exists() {
+            // It was killed before it had begun, so another one may.
+            self.waiting.push_front((job, run));
+            tokio::spawn(leftovers::clear(seat.cgroup));
         } else {
             let entry = spool::read_entry(share.entry_dir()).ok();
             self.vanish(job, run, entry, "its supervisor was killed");

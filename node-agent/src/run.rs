@@ -77,7 +77,7 @@ async fn serve(
     let revoked = Revoked::new();
     let roles = vec![Role::Agent];
     let serve = Serve::Peers { roles, join: false, revoked: revoked.clone() };
-    let endpoint = Endpoint::bind(config.listen, &credentials, serve)?;
+    let endpoint = bind(&config, &credentials, &serve)?;
     let address = advertised(&config, endpoint.local_addr()?).await;
     let shares = Shares::default();
     let peers = Peers::new(endpoint.clone(), shares.clone());
@@ -114,6 +114,20 @@ async fn serve(
     endpoint.close("the agent is stopping");
     let _peers_that_do_not_answer = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
     Ok(())
+}
+
+/// Where any port will do, the one of the last time is best: jobs that run know us by it.
+fn bind(config: &Config, credentials: &Credentials, serve: &Serve) -> anyhow::Result<Endpoint> {
+    let path = config.dir.join("port");
+    let last = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+    let again = last.filter(|_| config.listen.port() == 0).map(|port| SocketAddr::new(config.listen.ip(), port));
+    let endpoint = match again.map(|address| Endpoint::bind(address, credentials, serve.clone())) {
+        Some(Ok(endpoint)) => endpoint,
+        Some(Err(_)) | None => Endpoint::bind(config.listen, credentials, serve.clone())?,
+    };
+    let port = endpoint.local_addr()?.port();
+    std::fs::write(&path, format!("{port}\n")).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(endpoint)
 }
 
 fn credentials_dir(dir: &Path) -> PathBuf {

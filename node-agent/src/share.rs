@@ -107,6 +107,11 @@ impl Share {
         self.0.changed.notify_waiters();
     }
 
+    /// Its processes have been started, and with them its spool entry.
+    pub fn begin(&self) {
+        self.0.changed.notify_waiters();
+    }
+
     /// No process of it is left.
     pub fn end(&self) {
         self.state().has_ended = true;

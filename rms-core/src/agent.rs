@@ -98,7 +98,7 @@ impl Agent {
     /// Every job on the node, for the hello.
     pub fn full_report(&self) -> NodeReport {
         let report = |((job, run), local): (&(JobId, Run), &Local)| local.report(*job, *run);
-        NodeReport { seen: self.seen, jobs: self.jobs.iter().filter_map(report).collect() }
+        NodeReport { seen: self.seen, jobs: self.jobs.iter().map(report).collect() }
     }
 
     /// Until a server has spoken, what was found is taken for wanted: a restart must not kill jobs.
@@ -139,7 +139,7 @@ impl Agent {
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
                 let local = Local { status, is_stopping: false, is_desired: true };
-                reports.extend(local.report(job, run));
+                reports.push(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }
             (Some(_), Aim::Run) => {}
@@ -162,8 +162,8 @@ impl Agent {
         effects.push(AgentEffect::Start(wanted));
     }
 
-    /// Are there processes that nobody wants? A server that knows of them plans nothing here; it does not know of a
-    /// job that was still starting when the link came up.
+    /// Are there processes that nobody wants? A server that knows of them plans nothing here, but a wish may be
+    /// older than what it knows.
     fn is_fenced(&self) -> bool {
         self.jobs.values().any(|local| !local.is_desired && !local.has_ended())
     }
@@ -213,20 +213,20 @@ impl Local {
         }
     }
 
-    /// A job that is starting has nothing to tell yet, but it is there: it must not be taken for vanished.
-    fn report(&self, job: JobId, run: Run) -> Option<JobReport> {
+    fn report(&self, job: JobId, run: Run) -> JobReport {
         let status = match &self.status {
-            Status::Starting => return None,
+            Status::Starting => JobStatus::Starting,
             Status::Running { since } => JobStatus::Running { since: *since },
             Status::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },
         };
-        Some(JobReport { job, run, status })
+        JobReport { job, run, status }
     }
 }
 
 impl Status {
     fn of(status: JobStatus) -> Status {
         match status {
+            JobStatus::Starting => Status::Starting,
             JobStatus::Running { since } => Status::Running { since },
             JobStatus::Ended { at, exit, usage } => Status::Ended { at, exit, usage },
         }

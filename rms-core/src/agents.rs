@@ -114,7 +114,8 @@ impl Rms {
                         self.record(step, Fact::ShareRunning { job: *job, node, since: *since });
                     }
                 }
-                JobStatus::Running { since: _ } => {
+                JobStatus::Starting if is_wanted => {}
+                JobStatus::Running { since: _ } | JobStatus::Starting => {
                     stale.insert((*job, *run));
                 }
                 JobStatus::Ended { at: _, exit, usage } => {

@@ -2,7 +2,7 @@
 
 use rms_core::effect::{JobLine, JobState, NodeLine, Reason};
 use rms_core::event::{Query, Select};
-use rms_core::{Answer, Call, Refusal, State};
+use rms_core::{Answer, Call, Fact, Refusal, State};
 use rms_model::{Identity, JobId, JobRecord, Outcome, Role, Span, Time};
 
 use crate::check::{self, Violation};
@@ -222,6 +222,38 @@ impl World {
         cancelled.expect("an admin may cancel what has not ended");
     }
 
+    /// The checkers expect the job to be cancelled by a call that the story makes itself.
+    pub fn order_cancel(&mut self, job: JobId) {
+        self.checks.cancel_ordered(job);
+    }
+
+    /// An admin cancels, and the server dies when that is durable and nobody has been told.
+    pub fn cancel_and_crash(&mut self, job: JobId) {
+        self.order_cancel(job);
+        self.kill_server_in_next_step(CrashPoint::AfterCommit);
+        self.call(&admin(), Call::Cancel { select: Select::Ids(vec![job]) });
+        self.after(Span::ZERO);
+    }
+
+    /// Submits and does not wait for the answer, which may never come.
+    pub fn submit_unheard(&mut self, job: ModelJob) {
+        let who = user(&job.user);
+        let call = self.submission(job);
+        self.call(&who, call);
+    }
+
+    /// The newest job in the journal.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn last_job(&self) -> JobId {
+        let submitted = |fact: &Fact| match fact {
+            Fact::JobSubmitted { job, .. } => Some(*job),
+            _ => None,
+        };
+        self.facts().iter().rev().find_map(submitted).expect("a job was submitted")
+    }
+
     /// A line of the queue, while the job is in the system.
     pub fn line(&mut self, job: JobId) -> Option<JobLine> {
         match self.admin(Call::Query(Query::Queue)) {
@@ -257,7 +289,7 @@ impl World {
     /// The history's line of a job that is done.
     pub fn history(&self, job: JobId) -> Option<&JobRecord> {
         self.facts().iter().find_map(|fact| match fact {
-            rms_core::Fact::JobDone { record, .. } if record.job == job => Some(&**record),
+            Fact::JobDone { record, .. } if record.job == job => Some(&**record),
             _ => None,
         })
     }

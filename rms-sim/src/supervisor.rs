@@ -144,10 +144,10 @@ impl Supervisor {
         }
     }
 
-    /// What an agent that looks at it finds. A job that is starting is there: it counts as running.
+    /// What an agent that looks at it finds.
     pub fn report(&self) -> JobReport {
         let status = match &self.phase {
-            Phase::Starting { up_at } => JobStatus::Running { since: *up_at },
+            Phase::Starting { .. } => JobStatus::Starting,
             Phase::Running { since } | Phase::Ending { since, .. } => JobStatus::Running { since: *since },
             Phase::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },
         };

@@ -124,6 +124,16 @@ fn cancel_hold_release_and_signal_do_what_they_say() {
 }
 
 #[test]
+fn wait_tells_of_the_jobs_it_was_asked_for_and_gives_their_code() {
+    let deployment = Deployment::of_nodes(1);
+    deployment.rms(&["run", "true"]).ok();
+    let job = deployment.submit(&["--wrap", "sleep 1; exit 3"]);
+    let waited = deployment.rms(&["wait", &job.to_string()]).fails(3);
+    assert_eq!(waited.text(), format!("job {job}: failed with exit code 3"));
+    deployment.rms(&["wait", "1", "--json"]).ok();
+}
+
+#[test]
 fn usage_counts_the_whole_tree() {
     let deployment = Deployment::of_nodes(1);
     let burn = "python3 -c \"x=bytearray(64<<20)\nwhile True:\n import os\n if os.times().user > 0.5: break\"";

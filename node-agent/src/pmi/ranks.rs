@@ -221,8 +221,8 @@ impl Ranks {
         }
         self.is_aborted = true;
         let reason = format!("rank {} {what}", self.first_rank + local as u32);
-        outs.push(Out::Hub(Up::Abort { code, message: reason.clone() }));
-        outs.push(Out::Abort { code, reason });
+        outs.push(Out::Abort { code, reason: reason.clone() });
+        outs.push(Out::Hub(Up::Abort { code, message: reason }));
     }
 
     fn line(&mut self, local: usize, bytes: &[u8], outs: &mut Vec<Out>) -> Result<(), RankError> {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use rms_model::hostlist;
 
-use super::order::Order;
+use super::order::{Order, Place};
 use super::user::Account;
 
 /// Variables by name; the last setting of a name wins.
@@ -89,6 +90,11 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     set("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
     set("OMPI_MCA_orte_default_hostfile", &openmpi);
     set("OMPI_MCA_hwloc_base_binding_policy", "none");
+    if share_a_machine(order) {
+        // Open MPI names its shared memory by the machine's host name, so ranks of two nodes on one machine
+        // would take each other's for their own.
+        set("OMPI_MCA_btl", "self,tcp");
+    }
     set("PRTE_MCA_plm", "ssh");
     set("PRTE_MCA_plm_ssh_agent", &rsh);
     set("PRTE_MCA_plm_ssh_no_tree_spawn", "1");
@@ -104,6 +110,14 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
             set(&format!("{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1");
         }
     }
+}
+
+/// Are two nodes of the job the same machine, as in a cluster for trying things?
+fn share_a_machine(order: &Order) -> bool {
+    let ip = |host: &Place| host.address.parse().map_or(host.address.clone(), |at: SocketAddr| at.ip().to_string());
+    let mut ips: Vec<String> = order.hosts.iter().map(ip).collect();
+    ips.sort_unstable();
+    ips.windows(2).any(|two| two[0] == two[1])
 }
 
 /// `2(x3),1`: as Slurm prints it.

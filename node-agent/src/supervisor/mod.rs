@@ -7,7 +7,7 @@ mod child;
 mod connection;
 mod environment;
 mod exec;
-pub mod hostfile;
+mod hostfile;
 mod job;
 mod mpi;
 pub mod order;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Pipe};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit};
 use rms_core::event::AgentHello;
@@ -34,6 +33,7 @@ pub struct Agent {
     sender: Sender,
     receiver: Receiver,
     pub desired: Desired,
+    ended: BTreeMap<u64, (NodeExit, Usage)>,
 }
 
 fn now() -> Time {
@@ -88,12 +88,15 @@ impl Cluster {
             Some(ToServer::Hello(hello)) => hello.try_into().expect("a good hello"),
             other => panic!("no hello: {other:?}"),
         };
-        let agent = Agent { process, hello, link, sender, receiver, desired };
+        let agent = Agent { process, hello, link, sender, receiver, desired, ended: BTreeMap::new() };
         self.agents.insert(name.to_owned(), agent);
         let agent = self.agents.get_mut(name).expect("just inserted");
         let first = agent.report().await;
-        assert!(first.iter().all(|report| report.run == Run(1)), "{first:?}");
-        // What the hello brought is told again to whoever waits for it.
+        for report in first {
+            if let JobStatus::Ended { exit, usage, .. } = report.status {
+                agent.ended.insert(report.job.0, (exit, usage));
+            }
+        }
         agent.wish().await;
     }
 
@@ -208,15 +211,14 @@ impl Agent {
     }
 
     pub async fn ended(&mut self, job: u64) -> (NodeExit, Usage) {
-        loop {
+        while !self.ended.contains_key(&job) {
             for report in self.report().await {
-                if let JobStatus::Ended { exit, usage, .. } = report.status
-                    && report.job == JobId(job)
-                {
-                    return (exit, usage);
+                if let JobStatus::Ended { exit, usage, .. } = report.status {
+                    self.ended.insert(report.job.0, (exit, usage));
                 }
             }
         }
+        self.ended[&job].clone()
     }
 
     /// Follows a job from the start, types `input`, and returns what its tasks wrote: (task, is_error, bytes).
@@ -247,5 +249,3 @@ fn issue(authority: &Authority, role: Role, name: &str) -> Credentials {
     let chain = authority.sign(key.csr_der(), &identity, &draw_serial(), now() - Span::from_secs(60), until);
     key.into_credentials(&chain.expect("signed"), authority.ca_pem()).expect("credentials")
 }
-
-pub const SHORT: Duration = Duration::from_millis(50);

@@ -24,6 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub struct World {
     pub dir: Arc<tempfile::TempDir>,
     pub wanted: Wanted,
+    pub mask: Option<node_agent::topology::cpulist::CpuSet>,
     pub agent: Option<Running>,
     pub reports: mpsc::UnboundedReceiver<NodeReport>,
     reports_in: mpsc::UnboundedSender<NodeReport>,
@@ -31,9 +32,9 @@ pub struct World {
     pub shares: Shares,
 }
 
-/// The agent's tasks; dropping them is a kill.
+/// The agent's tasks on a runtime of their own; shutting it down closes all their sockets, as a kill does.
 pub struct Running {
-    node: tokio::task::JoinHandle<()>,
+    runtime: tokio::runtime::Runtime,
     pub events: mpsc::Sender<NodeEvent>,
 }
 
@@ -55,6 +56,8 @@ struct NoPeers;
 
 impl Carrier for NoPeers {
     fn carry(&self, _share: &Share, _host_idx: u32, _frame: HubFrame) {}
+
+    fn resume(&self, _share: &Share) {}
 }
 
 impl World {
@@ -64,6 +67,7 @@ impl World {
         let mut world = World {
             dir,
             wanted,
+            mask: None,
             agent: None,
             reports,
             reports_in,
@@ -86,37 +90,44 @@ impl World {
         setup::instance("t1", self.dir.path())
     }
 
-    pub async fn start_agent(&mut self) {
+    pub fn setup(&self) -> Setup {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_node-agent"));
-        let spool = self.spool();
-        let cgroups = probe(self.wanted, &format!("limber/{}", self.instance()), None).expect("this kind of cgroup");
-        let setup = Arc::new(Setup {
+        let cgroups = probe(self.wanted, &format!("limber/{}", self.instance()), self.mask.as_ref());
+        let cgroups = cgroups.expect("this kind of cgroup");
+        Setup {
             name: "t1".to_owned(),
             instance: self.instance(),
-            spool,
+            spool: self.spool(),
             cgroups,
-            mask: None,
+            mask: self.mask.clone(),
             rsh: setup::rsh_beside(&program),
             program,
             agent_socket: self.dir.path().join("agent/agent.sock"),
             n_warm: 1,
-        });
+        }
+    }
+
+    pub async fn start_agent(&mut self) {
+        let setup = Arc::new(self.setup());
         let (seat_events, seat_queue) = mpsc::channel(64);
         let (events, queue) = mpsc::channel(64);
         self.shares = Shares::default();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
         let mut node = Node::new(setup, self.shares.clone(), Arc::new(NoPeers), seat_events, events.clone());
-        node.open().await.expect("the node opens");
-        let node = tokio::spawn(node.run(seat_queue, queue));
+        runtime.spawn(async move {
+            node.open().await.expect("the node opens");
+            node.run(seat_queue, queue).await;
+        });
         events.send(NodeEvent::LinkUp(Box::new(Listener(self.reports_in.clone())))).await.expect("it runs");
-        self.agent = Some(Running { node, events });
+        self.agent = Some(Running { runtime, events });
     }
 
     /// As SIGKILL would: no farewell, all sockets closed.
     pub async fn kill_agent(&mut self) {
-        let Running { node, events } = self.agent.take().expect("it runs");
-        node.abort();
-        drop(events);
-        let _aborted = node.await;
+        let Running { runtime, events } = self.agent.take().expect("it runs");
+        runtime.shutdown_background();
+        events.closed().await;
         // What it had said before belongs to the one that is gone.
         while self.reports.try_recv().is_ok() {}
     }

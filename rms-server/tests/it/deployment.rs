@@ -186,11 +186,21 @@ impl FakeAgent {
 
     /// Connects and waits for nothing.
     pub async fn appear(credentials: &Credentials, address: SocketAddr, jobs: Vec<JobReport>) -> FakeAgent {
+        FakeAgent::appear_in("a", credentials, address, jobs).await
+    }
+
+    /// As a node of this cluster.
+    pub async fn appear_in(
+        cluster: &str,
+        credentials: &Credentials,
+        address: SocketAddr,
+        jobs: Vec<JobReport>,
+    ) -> FakeAgent {
         let endpoint = Endpoint::dial(credentials).expect("a socket");
         let link = endpoint.connect(address, server()).await.expect("a welcome");
         let (mut sender, receiver) = link.open().await.expect("a channel").split();
         let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
-        let hello = AgentHello { cluster: "a".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        let hello = AgentHello { cluster: cluster.to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
         sender.send(&ToServer::Hello((&hello).into())).await.expect("a link");
         let mut agent = FakeAgent { link, sender, receiver, newest: None, _endpoint: endpoint };
         agent.report(jobs).await;

@@ -118,6 +118,48 @@ fn one_agent_has_one_link_and_the_newest_counts() {
 }
 
 #[test]
+fn an_agent_that_is_refused_takes_its_older_link_with_it() {
+    tell(async {
+        let server = Server::start();
+        let credentials = server.agent_credentials("n1").await;
+        let older = FakeAgent::connect(&credentials, server.address, Vec::new()).await;
+        let moved = FakeAgent::appear_in("elsewhere", &credentials, server.address, Vec::new()).await;
+        older.link.closed().await;
+        let reason = moved.link.closed().await;
+        assert!(reason.contains("belongs to cluster a"), "{reason}");
+        let ann = server.user("ann").await;
+        match ann.call(&Call::Query(Query::Nodes)).await.expect("nodes") {
+            Reply::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "away"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_user_has_only_so_many_links() {
+    tell(async {
+        let mut server = Server::start();
+        server.kill();
+        let config = server.path().join("rms-server.toml");
+        std::fs::write(&config, "[limits]\nlinks_per_user = 2\n").expect("a file");
+        server.restart();
+        let (first, _second) = (server.admin().await, server.admin().await);
+        let third = server.admin().await;
+        let reason = third.link.closed().await;
+        assert!(reason.contains("has 2 connections already"), "{reason}");
+        // A place that was given back can be taken.
+        first.link.close("done");
+        drop(first);
+        loop {
+            let next = server.admin().await;
+            if next.call(&Call::Query(Query::Status)).await.is_ok() {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
 fn certificates_are_renewed_over_the_link_that_they_made() {
     tell(async {
         let server = Server::start();

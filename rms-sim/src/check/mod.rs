@@ -113,7 +113,7 @@ impl Checks {
     pub(crate) fn ended(&mut self, node: &str, report: &JobReport) {
         match &report.status {
             JobStatus::Ended { exit, .. } => self.truth.ended(node, report.job, report.run, exit.clone()),
-            JobStatus::Running { .. } => {}
+            JobStatus::Running { .. } | JobStatus::Starting => {}
         }
     }
 
