@@ -179,7 +179,7 @@ fn other_peoples_jobs_are_not_ones_own() {
         &["cancel", "--signal", "TERM", &job],
         &["hold", &job],
         &["release", &job],
-        &["logs", &job],
+        &["logs", "-f", &job],
     ] {
         let refused = run(&bob, arguments);
         assert_ne!(refused.code, 0, "{refused:?}");

@@ -286,7 +286,10 @@ mod tests {
 
     #[test]
     fn certificates_are_named_by_serial_or_identity() {
-        assert_eq!(parse_certificate("4A:0b4A0b4A0b4A0b").unwrap(), CertificateSelect::Serial("4a0b4a0b4a0b4a0b".into()));
+        assert_eq!(
+            parse_certificate("4A:0b4A0b4A0b4A0b").unwrap(),
+            CertificateSelect::Serial("4a0b4a0b4a0b4a0b".into())
+        );
         let ada = Identity::new(Role::User, "ada").unwrap();
         assert_eq!(parse_certificate("user/ada").unwrap(), CertificateSelect::Identity(ada));
         for text in ["", "ada", "king/ada", "user/", "user/a b"] {
