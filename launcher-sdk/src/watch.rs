@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::client::Client;
 use crate::error::CallError;
-use crate::follow::{RECONNECT_PATIENCE, is_wrong};
+use crate::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 
 /// Changes of jobs, until all of them have ended. Dropping it ends the watching.
 #[derive(Debug)]
@@ -86,6 +86,7 @@ impl Watching {
                         let change = JobChange::try_from(change);
                         self.tell(change.map_err(|malformed| CallError::Interrupted(malformed.into()))?).await;
                     }
+                    Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => break false,
                     Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
                     // Nobody asked for output.
                     Ok(Some(Followed::Chunk(_))) => {}

@@ -58,7 +58,9 @@ pub async fn build(dir: &UpDir, wish: &Wish) -> Result<Built, Failure> {
     }
     let server_started = start_server(dir, &mut ledger, &programs).await?;
     let client = Client::connect(&dir.client()).await?;
-    let started = start_nodes(dir, &mut ledger, &programs, &client).await?;
+    let started = start_nodes(dir, &mut ledger, &programs, &client).await;
+    client.close().await;
+    let started = started?;
     Ok(Built { server: client.server().to_owned(), ledger, is_old, server_started, started })
 }
 

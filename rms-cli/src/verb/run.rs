@@ -78,9 +78,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         stdin::forward(follow.input());
     }
     let mut running = Running::new(job, client.clone(), context.output.form(), args.label);
-    let exit = running.attend(&mut follow, &mut interrupts).await?;
-    client.close().await;
-    Ok(exit)
+    running.attend(&mut follow, &mut interrupts).await
 }
 
 /// A job that this terminal stands for.

@@ -195,9 +195,9 @@ impl Show for Revoked {
     }
 }
 
-struct Tokens {
-    tokens: Vec<Token>,
-    now: Time,
+pub(super) struct Tokens {
+    pub(super) tokens: Vec<Token>,
+    pub(super) now: Time,
 }
 
 impl Show for Tokens {
@@ -236,9 +236,9 @@ impl Tokens {
     }
 }
 
-struct Certificates {
-    certificates: Vec<Issued>,
-    now: Time,
+pub(super) struct Certificates {
+    pub(super) certificates: Vec<Issued>,
+    pub(super) now: Time,
 }
 
 impl Show for Certificates {

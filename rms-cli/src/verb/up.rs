@@ -99,8 +99,7 @@ impl Show for UpAnswer {
         if !self.is_usual {
             text += &format!("  export RMS_DIR={}     so that rms finds it\n", self.root.display());
         }
-        text += "\
-  rms nodes                    what there is
+        text += "  rms nodes                    what there is
   rms run -N 2 hostname        a program on two nodes
   rms submit --wrap 'sleep 60' a job for the queue
   rms queue                    what waits and runs

@@ -119,8 +119,8 @@ fn is_over(state: rms_core::effect::JobState) -> bool {
     !super::queue::is_active(state)
 }
 
-struct WaitAnswer {
-    outcomes: BTreeMap<JobId, Outcome>,
+pub(super) struct WaitAnswer {
+    pub(super) outcomes: BTreeMap<JobId, Outcome>,
 }
 
 impl WaitAnswer {
