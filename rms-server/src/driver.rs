@@ -18,7 +18,7 @@ pub use self::boot::BootError;
 use self::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
-use crate::inbox::{Answered, Failing, Found, Inbound, Inbox};
+use crate::inbox::{Answered, Found, Inbound, Inbox};
 use crate::journal::FactLog;
 use crate::registry::Registry;
 use crate::router::Router;
@@ -35,7 +35,7 @@ pub struct Driver {
     /// For snapshots that are made aside.
     reports: Inbox,
     /// Who wants to know what jobs are now, as soon as that is durable.
-    lookers: Vec<(Vec<JobId>, oneshot::Sender<Result<Vec<Found>, Failing>>)>,
+    lookers: Vec<(Vec<JobId>, oneshot::Sender<Vec<Found>>)>,
     is_stopping: bool,
 }
 
@@ -84,8 +84,8 @@ impl Driver {
             self.tick();
             self.commit();
         }
-        if let Some(failing) = self.storage.failure() {
-            tracing::error!("stopped while the journal could not be written: {failing}");
+        if let Some(message) = self.storage.failure() {
+            tracing::error!("stopped while the journal could not be written: {message}");
         }
     }
 
@@ -114,7 +114,7 @@ impl Driver {
         match inbound {
             Inbound::Call { who, call, reply } => match self.storage.failure() {
                 // Even a question is refused: its answer would tell of what is not durable.
-                Some(failing) => drop(reply.send(Answered::Failing(failing.clone()))),
+                Some(message) => drop(reply.send(Answered::Failing { message: message.to_owned() })),
                 None => {
                     let ticket = self.router.ticket(reply);
                     self.handle(Event::Called { ticket, who, call });
@@ -167,17 +167,14 @@ impl Driver {
     fn commit(&mut self) {
         match self.storage.commit() {
             Ok(effects) => self.router.release(effects),
-            Err(failing) => self.router.fail_callers(&failing),
+            Err(message) => self.router.fail_callers(&message),
         }
-        let failure = self.storage.failure().cloned();
-        for (jobs, reply) in self.lookers.drain(..) {
-            let look_up = |job: &JobId| look_up(self.rms.state(), *job);
-            let found = match &failure {
-                None => Ok(jobs.iter().filter_map(look_up).collect()),
-                Some(failing) => Err(failing.clone()),
-            };
-            // Whoever asked may have left.
-            let _ = reply.send(found);
+        if self.storage.failure().is_none() {
+            for (jobs, reply) in self.lookers.drain(..) {
+                let found = jobs.iter().filter_map(|job| look_up(self.rms.state(), *job)).collect();
+                // Whoever asked may have left.
+                let _ = reply.send(found);
+            }
         }
         if let Some(order) = self.storage.due_compaction() {
             let (config, reports) = (self.config.clone(), self.reports.clone());

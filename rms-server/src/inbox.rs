@@ -39,7 +39,7 @@ pub enum Inbound {
     Watch {
         jobs: Vec<JobId>,
         watcher: Watcher,
-        reply: oneshot::Sender<Result<Vec<Found>, Failing>>,
+        reply: oneshot::Sender<Vec<Found>>,
     },
     Snapshot(Result<SnapshotMade, SnapshotError>),
     /// Commit what there is and end.
@@ -120,12 +120,12 @@ impl Inbox {
     /// The jobs that are in the system as they are now, and a stream of what becomes of them.
     ///
     /// # Errors
-    /// The driver has ended, or the journal cannot be written.
-    pub async fn watch(&self, jobs: Vec<JobId>) -> Result<(Vec<Found>, mpsc::Receiver<JobChange>), WatchError> {
+    /// The driver has ended.
+    pub async fn watch(&self, jobs: Vec<JobId>) -> Result<(Vec<Found>, mpsc::Receiver<JobChange>), Stopping> {
         let (watcher, changes) = Watcher::new();
         let (reply, found) = oneshot::channel();
         self.put(Inbound::Watch { jobs, watcher, reply }).await?;
-        Ok((found.await.map_err(|_| Stopping)??, changes))
+        Ok((found.await.map_err(|_| Stopping)?, changes))
     }
 
     /// Asks the core something and waits until the answer is durable.

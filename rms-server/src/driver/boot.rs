@@ -9,7 +9,6 @@ use thiserror::Error;
 use super::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
-use crate::inbox::Failing;
 use crate::journal::{FactLog, OpenError};
 use crate::registry::Registry;
 
@@ -21,8 +20,8 @@ pub enum BootError {
     /// Each fact is whole, but they do not fit together: the journal is not of one piece, or there is a bug.
     #[error("the facts in the journal contradict each other: restore the data directory from a backup")]
     Misfit(#[from] Misfit),
-    #[error("cannot start")]
-    Commit(#[from] Failing),
+    #[error("cannot start: {0}")]
+    Commit(String),
     #[error("no thread for the driver")]
     Thread(#[source] std::io::Error),
 }
@@ -66,7 +65,7 @@ pub fn boot(
         let call = Call::Set { key: key.to_owned(), value: wanted };
         storage.add(rms.handle(now, Event::Called { ticket: BOOT, who: file(), call }));
     }
-    storage.commit()?;
+    storage.commit().map_err(BootError::Commit)?;
     Ok((rms, storage, clock))
 }
 
@@ -75,7 +74,7 @@ fn changed_by_admins(rms: &mut Rms, storage: &mut Storage, now: rms_model::Time)
     let audit = Event::Called { ticket: BOOT, who: file(), call: Call::Query(Query::Audit) };
     storage.add(rms.handle(now, audit));
     let mut last_by: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
-    for effect in storage.commit()? {
+    for effect in storage.commit().map_err(BootError::Commit)? {
         if let Effect::Answer { answer: Ok(Answer::Audit(changes)), ticket: _ } = effect {
             let mut changes = changes;
             changes.sort_by_key(|change| change.at);
