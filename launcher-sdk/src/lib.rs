@@ -1,3 +1,46 @@
-//! What a program needs that speaks with the server: for now, the application-side schedulers.
+//! The client of a Limber server: submits jobs, asks about them, follows their output.
+//!
+//! [`Client::connect`] reads a *client directory* (`client.toml` with the server's address, and a certificate
+//! with its key, as `rms join` or `rms up` make it) and links to the server. Calls are methods; each is one round
+//! trip. A link that breaks is made anew with growing delays: questions are asked again, [`Follow`] resumes at the
+//! byte where it stood and [`Watch`] with the jobs that are still open. An *order* (submit, cancel, …) whose answer
+//! was lost is not repeated, because it may have been done: it fails with [`CallError::Interrupted`].
+//!
+//! [`schedule`] has the application-side schedulers, as pure functions.
+//!
+//! [`blocking`] offers the same to programs without an async runtime.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use launcher_sdk::Client;
+//!
+//! let client = Client::connect("/home/ada/.config/limber".as_ref()).await?;
+//! for line in client.queue().await?.jobs {
+//!     println!("{} {} {}", line.job, line.name, line.state.word());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Times are absolute ([`Time`](rms_model::Time), milliseconds since the Unix epoch by the server's clock), lengths
+//! of time are [`Span`](rms_model::Span)s in milliseconds, memory is in MiB.
 
+#![warn(missing_docs)]
+
+pub mod blocking;
+mod client;
+mod dir;
+mod error;
+mod follow;
+mod join;
 pub mod schedule;
+mod watch;
+
+pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
+pub use dir::{CONFIG_FILE, ClientConfig, DirError};
+pub use error::{CallError, ConnectError};
+pub use follow::{Follow, FollowEvent, InputSender, Stream};
+pub use join::{JoinFailure, join};
+pub use rms_core::event::{Call, Query, Select, Submission};
+pub use rms_wire::{HistoryQuery, Refused, TokenText};
+pub use watch::Watch;

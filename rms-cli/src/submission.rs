@@ -80,7 +80,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         name: options.name.unwrap_or(order.name),
         work: order.work,
         n_tasks,
-        cpus_per_task: options.cpus_per_task.unwrap_or(1),
+        cpus_per_task: options.cpus_per_task.unwrap_or(0),
         cwd: directory(options.chdir.as_deref(), &here.cwd)?,
         environment: Environment(environment),
         umask: here.umask,

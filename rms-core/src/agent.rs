@@ -51,6 +51,8 @@ pub struct Agent {
     /// The highest generation acted on; 0 until a server has spoken.
     seen: Generation,
     jobs: BTreeMap<(JobId, Run), Local>,
+    /// Wanted, but processes that nobody wants are still there: a host serves one job at a time.
+    held_back: Vec<DesiredJob>,
 }
 
 /// A job as far as this node has got with it.
@@ -96,7 +98,7 @@ impl Agent {
     /// Every job on the node, for the hello.
     pub fn full_report(&self) -> NodeReport {
         let report = |((job, run), local): (&(JobId, Run), &Local)| local.report(*job, *run);
-        NodeReport { seen: self.seen, jobs: self.jobs.iter().filter_map(report).collect() }
+        NodeReport { seen: self.seen, jobs: self.jobs.iter().map(report).collect() }
     }
 
     /// Until a server has spoken, what was found is taken for wanted: a restart must not kill jobs.
@@ -113,14 +115,15 @@ impl Agent {
             return;
         }
         self.seen = desired.generation;
-        for local in self.jobs.values_mut() {
-            local.is_desired = false;
+        for (key, local) in &mut self.jobs {
+            local.is_desired = desired.jobs.iter().any(|wanted| (wanted.job, wanted.run) == *key);
         }
+        self.held_back.clear();
+        self.clear_out(effects);
         let mut reports = Vec::new();
         for wanted in desired.jobs {
             self.bring_about(wanted, effects, &mut reports);
         }
-        self.clear_out(effects);
         // An empty report says which generation is seen; it is worth sending only with news.
         if !reports.is_empty() {
             effects.push(AgentEffect::Report(NodeReport { seen: self.seen, jobs: reports }));
@@ -130,28 +133,39 @@ impl Agent {
     fn bring_about(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>, reports: &mut Vec<JobReport>) {
         let (job, run, aim) = (wanted.job, wanted.run, wanted.aim);
         match (self.jobs.get_mut(&(job, run)), aim) {
-            (None, Aim::Run) => {
-                let local = Local { status: Status::Starting, is_stopping: false, is_desired: true };
-                self.jobs.insert((job, run), local);
-                effects.push(AgentEffect::Start(wanted));
-            }
+            (None, Aim::Run) => self.start(wanted, effects),
             (None, Aim::End { .. }) => {
                 // It was ended before it began: nothing of it will ever run here.
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
                 let local = Local { status, is_stopping: false, is_desired: true };
-                reports.extend(local.report(job, run));
+                reports.push(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }
-            (Some(local), Aim::Run) => local.is_desired = true,
+            (Some(_), Aim::Run) => {}
             (Some(local), Aim::End { grace }) => {
-                local.is_desired = true;
                 if !local.has_ended() && !local.is_stopping {
                     local.is_stopping = true;
                     effects.push(AgentEffect::Stop { job, run, grace });
                 }
             }
         }
+    }
+
+    fn start(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>) {
+        if self.is_fenced() {
+            self.held_back.push(wanted);
+            return;
+        }
+        let local = Local { status: Status::Starting, is_stopping: false, is_desired: true };
+        self.jobs.insert((wanted.job, wanted.run), local);
+        effects.push(AgentEffect::Start(wanted));
+    }
+
+    /// Are there processes that nobody wants? A server that knows of them plans nothing here, but a wish may be
+    /// older than what it knows.
+    fn is_fenced(&self) -> bool {
+        self.jobs.values().any(|local| !local.is_desired && !local.has_ended())
     }
 
     /// What is not desired goes: results that the server has, and processes that are fenced.
@@ -185,6 +199,9 @@ impl Agent {
             self.jobs.remove(&(job, run));
             effects.push(AgentEffect::Forget { job, run });
         }
+        for wanted in std::mem::take(&mut self.held_back) {
+            self.start(wanted, effects);
+        }
     }
 }
 
@@ -196,20 +213,20 @@ impl Local {
         }
     }
 
-    /// A job that is starting has nothing to tell yet, but it is there: it must not be taken for vanished.
-    fn report(&self, job: JobId, run: Run) -> Option<JobReport> {
+    fn report(&self, job: JobId, run: Run) -> JobReport {
         let status = match &self.status {
-            Status::Starting => return None,
+            Status::Starting => JobStatus::Starting,
             Status::Running { since } => JobStatus::Running { since: *since },
             Status::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },
         };
-        Some(JobReport { job, run, status })
+        JobReport { job, run, status }
     }
 }
 
 impl Status {
     fn of(status: JobStatus) -> Status {
         match status {
+            JobStatus::Starting => Status::Starting,
             JobStatus::Running { since } => Status::Running { since },
             JobStatus::Ended { at, exit, usage } => Status::Ended { at, exit, usage },
         }

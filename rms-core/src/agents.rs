@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rms_model::identity::check_name;
 use rms_model::settings::LostPolicy;
-use rms_model::{ClusterId, JobId, NodeId, NodeLink, Outcome, Run, Time, Usage};
+use rms_model::{ClusterId, Generation, JobId, NodeId, NodeLink, Outcome, Run, Time, Usage};
 
 use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use crate::effect::Effect;
@@ -24,21 +24,34 @@ impl Rms {
         hello: AgentHello,
         report: NodeReport,
     ) {
-        let node = match self.admit_agent(now, step, name, hello) {
+        let node = match self.admit_agent(now, step, name, hello, report.seen) {
             Ok(node) => node,
             Err(refusal) => {
                 step.order(Effect::RefuseAgent { node: name.to_owned(), refusal });
                 return;
             }
         };
+        if report.seen > self.state.nodes()[&node].generation {
+            self.record(step, Fact::NodeGenerationRaised { node, generation: report.seen.next() });
+        }
         self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: now } });
         self.take_in(now, step, node, &report, true);
         self.tell(node);
         self.passes.wanted = true;
     }
 
-    fn admit_agent(&mut self, now: Time, step: &mut Step, name: &str, hello: AgentHello) -> Result<NodeId, Refusal> {
+    fn admit_agent(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        name: &str,
+        hello: AgentHello,
+        seen: Generation,
+    ) -> Result<NodeId, Refusal> {
         check_name(&hello.cluster)?;
+        if seen > MOST_GENERATIONS {
+            return Err(Refusal::Malformed("the agent says that it acted on a generation which no node can reach"));
+        }
         if hello.inventory.cpus == 0 {
             return Err(Refusal::Malformed("a node needs at least one CPU"));
         }
@@ -101,7 +114,8 @@ impl Rms {
                         self.record(step, Fact::ShareRunning { job: *job, node, since: *since });
                     }
                 }
-                JobStatus::Running { since: _ } => {
+                JobStatus::Starting if is_wanted => {}
+                JobStatus::Running { since: _ } | JobStatus::Starting => {
                     stale.insert((*job, *run));
                 }
                 JobStatus::Ended { at: _, exit, usage } => {
@@ -176,3 +190,6 @@ impl Rms {
         }
     }
 }
+
+/// A million changes a second for a hundred thousand years: an agent that names more does not count.
+const MOST_GENERATIONS: Generation = Generation(1 << 62);

@@ -92,6 +92,9 @@ pub enum JobStatus {
         exit: NodeExit,
         usage: Usage,
     },
+    /// It was ordered, and no process has answered yet. Only a whole report says so: a server that gave the job up
+    /// must know that it is there.
+    Starting,
 }
 
 /// How a job's share on one node ended.

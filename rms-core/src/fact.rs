@@ -2,7 +2,8 @@
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Request, Run, Time, Usage,
+    ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Request, Run,
+    Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +148,13 @@ pub enum Fact {
     NodeFenced {
         node: NodeId,
         stale: Vec<(JobId, Run)>,
+    },
+    /// Its agent has acted on a higher generation than this server knows of: it served the node before the node was
+    /// removed, or before the journal was brought back from a copy. Counting goes on from there, or the agent would
+    /// take every wish for an old one.
+    NodeGenerationRaised {
+        node: NodeId,
+        generation: Generation,
     },
 }
 

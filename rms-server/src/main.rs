@@ -1,6 +1,6 @@
 //! The command `rms-server`: makes a deployment, checks a configuration, runs the server.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -103,7 +103,8 @@ fn calling_user() -> anyhow::Result<String> {
 
 fn serve(dir: &DataDir, config: Option<&Path>, listen: Option<SocketAddr>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let is_terminal = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal).with_writer(io::stderr).init();
     let config = read_config(dir, config)?;
     let address = listen.unwrap_or(config.listen);
     // Sessions only move bytes; what is decided, is decided on the driver's thread.

@@ -1,4 +1,31 @@
-//! The production core in virtual time, and experiments around it.
+//! The real core and the real node logic in virtual time, with faults and with checkers that watch.
+//!
+//! Nothing here schedules: [`World`] moves messages between [`rms_core::Rms`] and one
+//! [`rms_core::agent::Agent`] per node, lets model processes run, breaks things on order, and after each step asks
+//! the [`check`]ers. The same seed gives the same bytes. [`offline`] repeats an experiment that needs no time at all.
 
+mod agenda;
+pub mod check;
+pub mod crowd;
+pub mod dice;
+pub mod fault;
+mod journal;
+mod link;
+pub mod node;
 pub mod offline;
+pub mod program;
+pub mod scenario;
+mod server;
+pub mod story;
+pub mod supervisor;
+mod trace;
+pub mod work;
 pub mod workload;
+mod world;
+
+pub use check::Violation;
+pub use dice::Dice;
+pub use program::Program;
+pub use server::CrashPoint;
+pub use work::{ModelJob, moldable, rigid, script, spanning};
+pub use world::{World, WorldBuilder};

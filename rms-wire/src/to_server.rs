@@ -43,6 +43,7 @@ pub struct JobReport {
 pub enum JobStatus {
     Running { since: i64 },
     Ended { at: i64, exit: NodeExit, usage: Usage },
+    Starting,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -11,6 +11,8 @@ pub enum OpenError {
     Missing { path: PathBuf },
     #[error("there is already a journal at {path}", path = path.display())]
     Exists { path: PathBuf },
+    #[error("cannot make the journal {path}", path = path.display())]
+    Create { path: PathBuf, source: std::io::Error },
     #[error("{path} is not a journal of this program", path = path.display())]
     Foreign { path: PathBuf },
     #[error(

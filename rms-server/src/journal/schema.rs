@@ -1,5 +1,7 @@
 //! The tables of the journal file, its format version, and connections to it.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,8 +20,15 @@ pub fn create(path: &Path) -> Result<Connection, OpenError> {
     if path.exists() {
         return Err(OpenError::Exists { path: path.to_owned() });
     }
+    // Users' environments and scripts are in it. SQLite gives the files beside it the same mode.
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|source| OpenError::Create { path: path.to_owned(), source })?;
     let make = || {
-        let conn = Connection::open_with_flags(path, writer_flags() | OpenFlags::SQLITE_OPEN_CREATE)?;
+        let conn = Connection::open_with_flags(path, writer_flags())?;
         prepare_writer(&conn)?;
         conn.execute_batch(TABLES)?;
         conn.pragma_update(None, "application_id", APPLICATION)?;
@@ -79,7 +88,8 @@ fn prepare_writer(conn: &Connection) -> rusqlite::Result<()> {
 /// Only readers that checkpoint or recover can be in the way, and they are short.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// `head` has one row. A fact's `chain` is the digest over all facts up to and with it. `history` holds one row
+/// `head` has one row. A fact's `chain` is the digest over all facts up to and with it; `environment_of` is the
+/// earlier fact whose environment it shares, if it is not in its own body. `history` holds one row
 /// for each job that is done: columns to select by, and the whole record.
 const TABLES: &str = "
     BEGIN;
@@ -93,6 +103,7 @@ const TABLES: &str = "
     CREATE TABLE facts (
         seq INTEGER PRIMARY KEY,
         chain BLOB NOT NULL,
+        environment_of INTEGER,
         body BLOB NOT NULL
     ) STRICT;
     CREATE TABLE history (

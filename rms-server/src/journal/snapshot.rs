@@ -1,7 +1,8 @@
 //! The file of one snapshot: a header, the state, and a digest over both.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
@@ -52,7 +53,7 @@ pub fn write<S: Serialize>(path: &Path, seq: u64, chain: Chain, state: &S) -> Re
 
 fn write_partial<S: Serialize>(partial: &Path, seq: u64, chain: Chain, state: &S) -> Result<u64, SnapshotError> {
     let of_io = |source| SnapshotError::Write { path: partial.to_owned(), source };
-    let file = File::create(partial).map_err(of_io)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(partial).map_err(of_io)?;
     let mut writer = BufWriter::with_capacity(64 * 1024, Digesting::new(file));
     writer.write_all(MAGIC).map_err(of_io)?;
     writer.write_all(&seq.to_be_bytes()).map_err(of_io)?;

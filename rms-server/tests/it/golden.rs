@@ -14,8 +14,8 @@ use rms_core::fact::SettingChange;
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, NodeAdmin, NodeId,
-    NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
+    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, NodeAdmin,
+    NodeId, NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
 };
 
 #[test]
@@ -136,10 +136,12 @@ fn examples() -> Vec<Fact> {
         Fact::CertificatesRevoked { serials: vec!["4a01".to_owned()], at, by: by() },
         Fact::CertificateForgotten { serial: "4a01".to_owned() },
         Fact::NodeFenced { node, stale: vec![(job, run)] },
+        Fact::NodeGenerationRaised { node, generation: Generation(77) },
     ]
 }
 
-fn spec(request: Request) -> JobSpec {
+/// A job of ann's with everything in it.
+pub fn spec(request: Request) -> JobSpec {
     JobSpec {
         name: "cfd".to_owned(),
         owner: Owner("ann".to_owned()),

@@ -106,6 +106,7 @@ impl TryFrom<wire::JobReport> for JobReport {
 impl From<&JobStatus> for wire::JobStatus {
     fn from(status: &JobStatus) -> wire::JobStatus {
         match status {
+            JobStatus::Starting => wire::JobStatus::Starting,
             JobStatus::Running { since } => wire::JobStatus::Running { since: since.as_millis() },
             JobStatus::Ended { at, exit, usage } => {
                 wire::JobStatus::Ended { at: at.as_millis(), exit: exit.into(), usage: (*usage).into() }
@@ -119,6 +120,7 @@ impl TryFrom<wire::JobStatus> for JobStatus {
 
     fn try_from(status: wire::JobStatus) -> Result<JobStatus, Malformed> {
         match status {
+            wire::JobStatus::Starting => Ok(JobStatus::Starting),
             wire::JobStatus::Running { since } => Ok(JobStatus::Running { since: time(since) }),
             wire::JobStatus::Ended { at, exit, usage } => {
                 Ok(JobStatus::Ended { at: time(at), exit: exit.into(), usage: usage.try_into()? })

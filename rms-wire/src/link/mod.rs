@@ -16,6 +16,7 @@ pub use backoff::Backoff;
 pub use channel::{Channel, Receiver, Sender};
 pub use endpoint::{Endpoint, EndpointError, Serve, resolve};
 pub use error::LinkError;
+pub(crate) use error::chain;
 pub(crate) use joining::JoinChannel;
 pub use outbox::{Outbox, OutboxClosed};
 pub use peering::Link;

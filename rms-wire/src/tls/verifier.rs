@@ -16,6 +16,7 @@ use thiserror::Error as ThisError;
 
 use super::peer::{Peer, fingerprint};
 use super::revoked::Revoked;
+use crate::link::chain;
 
 /// Whom a client expects at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,5 +207,16 @@ impl ServerCertVerifier for ServerVerifier {
 }
 
 fn unacceptable(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(reason))))
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Spoken(chain(&reason))))))
+}
+
+/// rustls prints reasons of our own with `Debug`; this one reads well there too.
+#[derive(ThisError)]
+#[error("{0}")]
+struct Spoken(String);
+
+impl std::fmt::Debug for Spoken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
 }

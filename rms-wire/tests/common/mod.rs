@@ -1,6 +1,11 @@
 //! A deployment for tests: an authority in a temporary directory and credentials for anybody.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod domain;
+pub mod raw;
+pub mod samples;
+pub mod simnet;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 

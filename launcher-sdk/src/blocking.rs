@@ -1,0 +1,129 @@
+//! The client for programs without an async runtime: the same calls, each waiting until it is answered.
+
+use std::path::Path;
+
+use rms_core::effect::{JobChange, ViewAnswer};
+use rms_core::event::{Call, Select, Submission};
+use rms_model::{JobId, JobRecord, Outcome};
+use rms_wire::HistoryQuery;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::client::{JobDetails, JobsDone, NodeList, Queue, Submitted};
+use crate::error::{CallError, ConnectError};
+use crate::follow::FollowEvent;
+
+/// A client whose calls block the calling thread. Not for use inside an async runtime.
+#[derive(Debug)]
+pub struct Client {
+    client: crate::Client,
+    runtime: Runtime,
+}
+
+impl Client {
+    /// As [`crate::Client::connect`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`].
+    ///
+    /// # Panics
+    /// If the system gives no event queue to wait on.
+    pub fn connect(dir: &Path) -> Result<Client, ConnectError> {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("an event queue (epoll) is to be had");
+        let client = runtime.block_on(crate::Client::connect(dir))?;
+        Ok(Client { client, runtime })
+    }
+
+    /// As [`crate::Client::submit`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::submit`].
+    pub fn submit(&self, submission: Submission) -> Result<Submitted, CallError> {
+        self.runtime.block_on(self.client.submit(submission))
+    }
+
+    /// As [`crate::Client::order`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::order`].
+    pub fn order(&self, call: Call) -> Result<JobsDone, CallError> {
+        self.runtime.block_on(self.client.order(call))
+    }
+
+    /// As [`crate::Client::queue`].
+    ///
+    /// # Errors
+    /// As every call.
+    pub fn queue(&self) -> Result<Queue, CallError> {
+        self.runtime.block_on(self.client.queue())
+    }
+
+    /// As [`crate::Client::jobs`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::jobs`].
+    pub fn jobs(&self, select: Select) -> Result<JobDetails, CallError> {
+        self.runtime.block_on(self.client.jobs(select))
+    }
+
+    /// As [`crate::Client::nodes`].
+    ///
+    /// # Errors
+    /// As every call.
+    pub fn nodes(&self) -> Result<NodeList, CallError> {
+        self.runtime.block_on(self.client.nodes())
+    }
+
+    /// As [`crate::Client::view`].
+    ///
+    /// # Errors
+    /// As every call.
+    pub fn view(&self, job: Option<JobId>) -> Result<ViewAnswer, CallError> {
+        self.runtime.block_on(self.client.view(job))
+    }
+
+    /// As [`crate::Client::history`].
+    ///
+    /// # Errors
+    /// As every call.
+    pub fn history(&self, query: HistoryQuery) -> Result<Vec<JobRecord>, CallError> {
+        self.runtime.block_on(self.client.history(query))
+    }
+
+    /// Tells `seen` every change of the jobs until all have ended.
+    ///
+    /// # Errors
+    /// As [`crate::Watch::next`].
+    pub fn watch(&self, jobs: Vec<JobId>, mut seen: impl FnMut(JobChange)) -> Result<(), CallError> {
+        self.runtime.block_on(async {
+            let mut watch = self.client.watch(jobs);
+            while let Some(change) = watch.next().await? {
+                seen(change);
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until a job has ended, and says how.
+    ///
+    /// # Errors
+    /// As [`crate::Watch::next`].
+    pub fn wait(&self, job: JobId) -> Result<Outcome, CallError> {
+        let mut outcome = None;
+        self.watch(vec![job], |change| outcome = change.outcome)?;
+        outcome.ok_or(CallError::Unexpected)
+    }
+
+    /// Tells `seen` a job's output and changes, from the beginning to the end.
+    ///
+    /// # Errors
+    /// As [`crate::Follow::next`].
+    pub fn follow(&self, job: JobId, mut seen: impl FnMut(FollowEvent)) -> Result<(), CallError> {
+        self.runtime.block_on(async {
+            let mut follow = self.client.follow(job, false);
+            while let Some(event) = follow.next().await? {
+                seen(event);
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,439 @@
+//! The link to the server and the calls on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rms_core::effect::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
+use rms_core::event::{Call, Query, Select, Submission};
+use rms_core::fact::SettingChange;
+use rms_model::token::{Issued, Token};
+use rms_model::{ClusterId, Identity, JobId, JobRecord, Request, Time};
+use rms_wire::convert::client_call;
+use rms_wire::{
+    Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, Link, LinkError, NewKey, Refused, Reply,
+    TokenText,
+};
+use tokio::sync::Mutex;
+
+use crate::dir::{ClientConfig, DirError, load_credentials};
+use crate::error::{CallError, ConnectError};
+use crate::follow::Follow;
+use crate::watch::Watch;
+
+/// A client of one server. Clones share one link; calls of clones run side by side.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    dir: PathBuf,
+    server: String,
+    endpoint: Endpoint,
+    identity: Identity,
+    link: Mutex<Option<Link>>,
+}
+
+/// What a submission became.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It is in the queue, durably.
+    Job(JobId),
+    /// For `test_only`: nothing was submitted.
+    WouldStart {
+        /// The size that would be started.
+        request: Request,
+        /// When; absent if that cannot be planned yet.
+        at: Option<Time>,
+        /// Why not at once.
+        reason: Option<Reason>,
+    },
+}
+
+/// Jobs that wait or run, in the order in which they would start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// The server's clock.
+    pub now: Time,
+    /// One line a job.
+    pub jobs: Vec<JobLine>,
+}
+
+/// All that is known of some jobs in the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobDetails {
+    /// The server's clock.
+    pub now: Time,
+    /// The jobs, in the order of ids.
+    pub jobs: Vec<JobDetail>,
+}
+
+/// The nodes and clusters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeList {
+    /// The server's clock.
+    pub now: Time,
+    /// The nodes, in the server's order.
+    pub nodes: Vec<NodeLine>,
+    /// The clusters' names.
+    pub clusters: Vec<(ClusterId, String)>,
+}
+
+/// What an order to several jobs did, job by job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobsDone {
+    /// Jobs that obeyed.
+    pub done: Vec<JobId>,
+    /// Jobs that did not, and why.
+    pub refused: Vec<(JobId, Refused)>,
+}
+
+impl Client {
+    /// Links to the server that the client directory `dir` names; tries for [`PATIENCE`].
+    ///
+    /// # Errors
+    /// A directory that is of no use, or a server that does not answer or does not let us in.
+    pub async fn connect(dir: &Path) -> Result<Client, ConnectError> {
+        let config = ClientConfig::load(dir)?;
+        let credentials = load_credentials(dir)?;
+        let endpoint = Endpoint::dial(&credentials)?;
+        let identity = credentials.identity().clone();
+        let parts = Parts { dir: dir.to_owned(), server: config.server, endpoint, identity, link: Mutex::new(None) };
+        let client = Client(Arc::new(parts));
+        client.link(PATIENCE).await?;
+        Ok(client)
+    }
+
+    /// Who we are to the server.
+    pub fn identity(&self) -> &Identity {
+        &self.0.identity
+    }
+
+    /// The server as `host:port`.
+    pub fn server(&self) -> &str {
+        &self.0.server
+    }
+
+    /// The key and certificates in use.
+    pub fn credentials(&self) -> Credentials {
+        self.0.endpoint.credentials()
+    }
+
+    /// The link, made anew if it has ended.
+    pub(crate) async fn link(&self, patience: Duration) -> Result<Link, ConnectError> {
+        let mut slot = self.0.link.lock().await;
+        if let Some(link) = slot.as_ref().filter(|link| !link.is_closed()) {
+            return Ok(link.clone());
+        }
+        let link = self.dial(patience).await?;
+        *slot = Some(link.clone());
+        Ok(link)
+    }
+
+    async fn dial(&self, patience: Duration) -> Result<Link, ConnectError> {
+        let server = &self.0.server;
+        let begun = Instant::now();
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+        loop {
+            let attempt = async {
+                let address = rms_wire::link::resolve(server).await?;
+                self.0.endpoint.connect(address, Expect::server()).await
+            };
+            // A server that starts while an attempt is under way is found by the next one, sooner than by QUIC's
+            // own repetitions.
+            let left = patience.saturating_sub(begun.elapsed()).max(FIRST_ATTEMPT);
+            let limit = ATTEMPT.min(left);
+            let result = tokio::time::timeout(limit, attempt).await;
+            let error = match result {
+                Ok(Ok(link)) => return Ok(link),
+                Ok(Err(LinkError::Denied { reason })) => {
+                    return Err(ConnectError::Denied { server: server.clone(), reason });
+                }
+                Ok(Err(error)) => error,
+                Err(_) => LinkError::TooSlow { secs: limit.as_secs() },
+            };
+            let delay = backoff.delay();
+            if begun.elapsed() + delay >= patience {
+                return Err(ConnectError::Unreachable {
+                    server: server.clone(),
+                    waited: begun.elapsed(),
+                    source: error,
+                });
+            }
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// Asks; repeated over a new link if the link breaks, because a question changes nothing.
+    async fn ask(&self, call: &ClientCall) -> Result<Reply, CallError> {
+        let begun = Instant::now();
+        loop {
+            let link = self.link(PATIENCE).await?;
+            match link.call(call).await {
+                Ok(reply) => return Ok(reply),
+                Err(rms_wire::CallError::Refused(refused)) => return Err(CallError::Refused(refused)),
+                Err(rms_wire::CallError::Link(error)) => {
+                    let may_repeat = link.is_closed() && !error.is_violation() && begun.elapsed() < PATIENCE;
+                    if !may_repeat {
+                        return Err(CallError::Interrupted(error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Orders; never repeated.
+    async fn tell(&self, call: &ClientCall) -> Result<Reply, CallError> {
+        let link = self.link(PATIENCE).await?;
+        link.call(call).await.map_err(|error| match error {
+            rms_wire::CallError::Refused(refused) => CallError::Refused(refused),
+            rms_wire::CallError::Link(error) => CallError::Interrupted(error),
+        })
+    }
+
+    async fn query(&self, query: Query) -> Result<Reply, CallError> {
+        self.ask(&ClientCall::Query((&query).into())).await
+    }
+
+    /// Any call of the core but `Join`; the typed methods are easier.
+    ///
+    /// # Errors
+    /// [`CallError::Unexpected`] for a call that no client can make; else as every call.
+    pub async fn call(&self, call: &Call) -> Result<Reply, CallError> {
+        let message = client_call(call).ok_or(CallError::Unexpected)?;
+        match call {
+            Call::Query(_) => self.ask(&message).await,
+            Call::Submit(_)
+            | Call::Cancel { .. }
+            | Call::Signal { .. }
+            | Call::Hold { .. }
+            | Call::Release { .. }
+            | Call::SetPriority { .. }
+            | Call::Set { .. }
+            | Call::Drain { .. }
+            | Call::Down { .. }
+            | Call::Resume { .. }
+            | Call::Remove { .. }
+            | Call::CreateToken(_)
+            | Call::RevokeToken { .. }
+            | Call::Join { .. }
+            | Call::Renew { .. }
+            | Call::RevokeCertificate { .. } => self.tell(&message).await,
+        }
+    }
+
+    /// Submits a job; when this returns it is durable.
+    ///
+    /// # Errors
+    /// Refusals say what would be possible.
+    pub async fn submit(&self, submission: Submission) -> Result<Submitted, CallError> {
+        let reply = self.call(&Call::Submit(Box::new(submission))).await?;
+        if let Reply::Submitted { job } = reply {
+            return Ok(Submitted::Job(job));
+        }
+        let Reply::WouldStart { request, at, reason } = reply else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(Submitted::WouldStart { request, at, reason })
+    }
+
+    /// An order to jobs: cancel, signal, hold, release, priority.
+    ///
+    /// # Errors
+    /// As every call; what single jobs refuse is in the answer.
+    pub async fn order(&self, call: Call) -> Result<JobsDone, CallError> {
+        let Reply::Jobs { done, refused } = self.call(&call).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(JobsDone { done, refused })
+    }
+
+    /// An order that answers nothing but that it is done, durably: set, drain, down, resume, remove, revoke.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn change(&self, call: Call) -> Result<(), CallError> {
+        let reply = self.call(&call).await?;
+        // Which jobs it concerned is of no matter here.
+        let is_done = matches!(reply, Reply::Done | Reply::Jobs { .. });
+        if is_done { Ok(()) } else { Err(CallError::Unexpected) }
+    }
+
+    /// Jobs that wait or run.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn queue(&self) -> Result<Queue, CallError> {
+        let Reply::Queue { now, jobs } = self.query(Query::Queue).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(Queue { now, jobs })
+    }
+
+    /// All about jobs that are in the system.
+    ///
+    /// # Errors
+    /// As every call; jobs that have ended are refused as `no_such_job`: look in the [history](Client::history).
+    pub async fn jobs(&self, select: Select) -> Result<JobDetails, CallError> {
+        self.details(Query::Job(select)).await
+    }
+
+    /// As [`Client::jobs`], with the reasons for waiting brought up to date.
+    ///
+    /// # Errors
+    /// As [`Client::jobs`].
+    pub async fn explain(&self, select: Select) -> Result<JobDetails, CallError> {
+        self.details(Query::Explain(select)).await
+    }
+
+    async fn details(&self, query: Query) -> Result<JobDetails, CallError> {
+        let Reply::Detail { now, jobs } = self.query(query).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(JobDetails { now, jobs })
+    }
+
+    /// The nodes and the clusters' names.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn nodes(&self) -> Result<NodeList, CallError> {
+        let Reply::Nodes { now, nodes, clusters } = self.query(Query::Nodes).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(NodeList { now, nodes, clusters })
+    }
+
+    /// The occupation profiles of the clusters (001, §5.1): of the whole system, or as one waiting job sees them.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn view(&self, job: Option<JobId>) -> Result<ViewAnswer, CallError> {
+        let Reply::View(view) = self.query(Query::View { job }).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(view)
+    }
+
+    /// Jobs that have ended, newest first.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn history(&self, query: HistoryQuery) -> Result<Vec<JobRecord>, CallError> {
+        let Reply::History(records) = self.ask(&ClientCall::History((&query).into())).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(records)
+    }
+
+    /// The settings, by name.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn settings(&self) -> Result<Vec<(String, String)>, CallError> {
+        let Reply::Settings(settings) = self.query(Query::Settings).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(settings)
+    }
+
+    /// Who changed which setting, oldest first.
+    ///
+    /// # Errors
+    /// As every call; for admins.
+    pub async fn audit(&self) -> Result<Vec<SettingChange>, CallError> {
+        let Reply::Audit(changes) = self.query(Query::Audit).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(changes)
+    }
+
+    /// The join tokens that the server remembers.
+    ///
+    /// # Errors
+    /// As every call; for admins.
+    pub async fn tokens(&self) -> Result<Vec<Token>, CallError> {
+        let Reply::Tokens(tokens) = self.query(Query::Tokens).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(tokens)
+    }
+
+    /// The certificates that are out.
+    ///
+    /// # Errors
+    /// As every call; for admins.
+    pub async fn certificates(&self) -> Result<Vec<Issued>, CallError> {
+        let Reply::Certificates(certificates) = self.query(Query::Certificates).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(certificates)
+    }
+
+    /// Counters and sizes of the server's core.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn status(&self) -> Result<Status, CallError> {
+        let Reply::Status(status) = self.query(Query::Status).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(status)
+    }
+
+    /// A new token for the CA and the address of our server, not yet known to it: hand its id and digest to
+    /// [`Call::CreateToken`]. `address` replaces the address by which we know the server.
+    ///
+    /// # Errors
+    /// An address of another form than `host:port`.
+    pub fn draw_token(&self, address: Option<&str>) -> Result<TokenText, rms_wire::token::TokenError> {
+        TokenText::draw(&self.credentials().ca_fingerprint(), address.unwrap_or(&self.0.server))
+    }
+
+    /// Gets a fresh certificate for a fresh key, and saves both in the client directory.
+    ///
+    /// # Errors
+    /// As every call, and a directory that cannot be written: then the old ones stay.
+    pub async fn renew(&self) -> Result<Credentials, CallError> {
+        let of_dir = |source| ConnectError::Dir(DirError::Credentials { dir: self.0.dir.clone(), source });
+        let key = NewKey::generate().map_err(|_| CallError::Unexpected)?;
+        let csr = key.csr_der().to_vec();
+        let Reply::Certificate { chain, ca } = self.tell(&ClientCall::Renew { csr }).await? else {
+            return Err(CallError::Unexpected);
+        };
+        let credentials = key.into_credentials(&chain, &ca).map_err(of_dir)?;
+        credentials.save(&self.0.dir).map_err(of_dir)?;
+        self.0.endpoint.rotate(&credentials).map_err(ConnectError::from)?;
+        Ok(credentials)
+    }
+
+    /// Follows a job from the beginning of its output to its end. With `input`, [`Follow::send_input`] feeds its
+    /// task 0.
+    pub fn follow(&self, job: JobId, input: bool) -> Follow {
+        Follow::start(self.clone(), job, input)
+    }
+
+    /// Watches what becomes of jobs until all of them have ended.
+    pub fn watch(&self, jobs: Vec<JobId>) -> Watch {
+        Watch::start(self.clone(), jobs)
+    }
+
+    /// Says goodbye, so that the server need not wait for our silence; calls of clones fail from here on. It takes
+    /// no time: nothing is waited for but that the word has gone out.
+    pub async fn close(&self) {
+        self.0.endpoint.close("done");
+        // The tasks that send it get their turn; if not all do, the server will notice our silence.
+        for _ in 0..GOODBYE_TURNS {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// How long a call looks for the server before it gives up.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one attempt may take; a handshake over the widest of networks takes less.
+const ATTEMPT: Duration = Duration::from_millis(2500);
+/// Whatever the patience, one attempt must be able to succeed.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(200);
+/// More turns than QUIC's tasks need to hand a packet to the system.
+const GOODBYE_TURNS: usize = 16;

@@ -1,0 +1,99 @@
+//! The client directory: where the server is, and who we are.
+
+use std::path::{Path, PathBuf};
+
+use rms_wire::Credentials;
+use rms_wire::tls::CredentialsError;
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The file in a client directory that says where the server is.
+pub const CONFIG_FILE: &str = "client.toml";
+
+/// What `client.toml` says.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientConfig {
+    /// The server as `host:port`.
+    pub server: String,
+}
+
+/// Why a directory is no client directory.
+#[derive(Debug, Error)]
+pub enum DirError {
+    /// A file cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("{} cannot be written", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// `client.toml` says something else than `server = "host:port"`.
+    #[error("{} is wrong: it must say server = \"host:port\"", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// Line, caret and what was expected.
+        source: Box<toml::de::Error>,
+    },
+    /// The key or the certificates are missing or of no use.
+    #[error("the certificate in {} is of no use; join again with 'rms join TOKEN'", dir.display())]
+    Credentials {
+        /// The directory.
+        dir: PathBuf,
+        /// What is wrong.
+        source: CredentialsError,
+    },
+}
+
+impl ClientConfig {
+    /// Reads `client.toml` in `dir`.
+    ///
+    /// # Errors
+    /// A file that is missing or wrong.
+    pub fn load(dir: &Path) -> Result<ClientConfig, DirError> {
+        let path = dir.join(CONFIG_FILE);
+        let text = std::fs::read_to_string(&path).map_err(|source| DirError::Read { path: path.clone(), source })?;
+        toml::from_str(&text).map_err(|source| DirError::Config { path, source: Box::new(source) })
+    }
+
+    /// Writes `client.toml` in `dir`, which must exist.
+    ///
+    /// # Errors
+    /// A directory that cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<(), DirError> {
+        let path = dir.join(CONFIG_FILE);
+        let text = format!("# Where the server is reached.\nserver = {}\n", toml::Value::from(self.server.as_str()));
+        std::fs::write(&path, text).map_err(|source| DirError::Write { path, source })
+    }
+}
+
+/// Reads the key and certificates in `dir`.
+pub(crate) fn load_credentials(dir: &Path) -> Result<Credentials, DirError> {
+    Credentials::load(dir).map_err(|source| DirError::Credentials { dir: dir.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_reads_back_and_mistakes_are_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = ClientConfig { server: "node1:7117".into() };
+        config.save(dir.path()).expect("saved");
+        assert_eq!(ClientConfig::load(dir.path()).expect("loaded"), config);
+        std::fs::write(dir.path().join(CONFIG_FILE), "sever = 'x'\n").expect("written");
+        let error = ClientConfig::load(dir.path()).expect_err("a typo");
+        assert!(matches!(error, DirError::Config { .. }), "{error}");
+    }
+}

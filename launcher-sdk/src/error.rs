@@ -1,0 +1,55 @@
+//! Why a client has no link, or a call no answer.
+
+use std::time::Duration;
+
+use rms_wire::link::EndpointError;
+use rms_wire::{LinkError, Refused};
+use thiserror::Error;
+
+use crate::dir::DirError;
+
+/// Why there is no link to the server.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The client directory is of no use.
+    #[error(transparent)]
+    Dir(#[from] DirError),
+    /// No UDP port, or TLS cannot be set up.
+    #[error("the network cannot be used")]
+    Endpoint(#[from] EndpointError),
+    /// The server is well and does not want us.
+    #[error("the server at {server} does not let us in: {reason}")]
+    Denied {
+        /// `host:port`.
+        server: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// Nobody who is the server has answered for so long.
+    #[error("no server answers at {server}")]
+    Unreachable {
+        /// `host:port`.
+        server: String,
+        /// How long it was tried.
+        waited: Duration,
+        /// How the last attempt ended.
+        source: LinkError,
+    },
+}
+
+/// Why a call has no answer.
+#[derive(Debug, Error)]
+pub enum CallError {
+    /// The server says no; nothing was done.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// There is no link; nothing was asked.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The link broke between an order and its answer: it may or may not have been done.
+    #[error("the link to the server broke before its answer came; look with 'rms queue' whether it was done")]
+    Interrupted(#[source] LinkError),
+    /// The server answered something that is no answer to this call.
+    #[error("the server answered something else than was asked")]
+    Unexpected,
+}

@@ -1,0 +1,292 @@
+//! The output of a job and what becomes of it, over as many links as it takes; its input the other way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rms_core::effect::JobChange;
+use rms_model::{JobId, Run};
+use rms_wire::{Backoff, ClientCall, Followed, Input, LinkError, Offset, Receiver, Refused, Sender};
+use tokio::sync::{Mutex, mpsc};
+
+pub use rms_wire::Stream;
+
+use crate::client::Client;
+use crate::error::CallError;
+
+/// What a followed job tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FollowEvent {
+    /// Bytes that a task has written, in order and without gaps for each task and stream.
+    Output {
+        /// The host of the task, counted from 0 in the order of the job's nodes.
+        host_idx: u32,
+        /// The task, counted from 0 over all hosts.
+        task: u32,
+        /// Standard output or error.
+        stream: Stream,
+        /// What was written.
+        bytes: Vec<u8>,
+    },
+    /// The job has moved on. A higher run number means that it was started again and its output begins anew.
+    Change(JobChange),
+}
+
+/// A followed job. Dropping it ends the following; the job goes on.
+#[derive(Debug)]
+pub struct Follow {
+    /// Full: nothing more is read from the server, and QUIC slows it down.
+    events: mpsc::Receiver<Result<FollowEvent, CallError>>,
+    /// Full: [`Follow::send_input`] waits, and with it whoever produces the input.
+    input: mpsc::Sender<Input>,
+}
+
+impl Follow {
+    pub(crate) fn start(client: Client, job: JobId, input: bool) -> Follow {
+        let (event_sender, events) = mpsc::channel(64);
+        let (input_sender, inputs) = mpsc::channel(4);
+        let inputs = Arc::new(Mutex::new(Inputs { queue: inputs, is_open: input }));
+        tokio::spawn(async move {
+            let place = Place { job, run: None, offsets: BTreeMap::new() };
+            let mut following = Following { client, place, inputs, events: event_sender };
+            if let Err(error) = following.run().await {
+                // Nobody may be listening any more.
+                let _ = following.events.send(Err(error)).await;
+            }
+        });
+        Follow { events, input: input_sender }
+    }
+
+    /// The next thing that happens; `None` once the job has ended and everything it wrote has come. May be
+    /// cancelled.
+    ///
+    /// # Errors
+    /// A job that cannot be followed, or a server that is away for too long; nothing comes after an error.
+    pub async fn next(&mut self) -> Result<Option<FollowEvent>, CallError> {
+        self.events.recv().await.transpose()
+    }
+
+    /// A handle to feed the job's task 0 from beside [`Follow::next`].
+    pub fn input(&self) -> InputSender {
+        InputSender(self.input.clone())
+    }
+}
+
+/// Feeds the standard input of a followed job. What was on its way when a link broke may be lost.
+#[derive(Clone, Debug)]
+pub struct InputSender(mpsc::Sender<Input>);
+
+impl InputSender {
+    /// Sends bytes; waits while the job does not read. `false` once nobody takes them any more.
+    pub async fn send(&self, bytes: Vec<u8>) -> bool {
+        self.0.send(Input { bytes, eof: false }).await.is_ok()
+    }
+
+    /// Ends the input.
+    pub async fn end(&self) {
+        // A job that is gone has no input to end.
+        let _ = self.0.send(Input { bytes: Vec::new(), eof: true }).await;
+    }
+}
+
+#[derive(Debug)]
+struct Inputs {
+    queue: mpsc::Receiver<Input>,
+    /// Input was asked for and has not ended.
+    is_open: bool,
+}
+
+/// Where in the job's output we stand.
+#[derive(Debug)]
+struct Place {
+    job: JobId,
+    run: Option<Run>,
+    offsets: BTreeMap<(u32, u32, Stream), u64>,
+}
+
+impl Place {
+    fn order(&self, input: bool) -> rms_wire::Follow {
+        let offset = |(&(host_idx, task, stream), &offset): (&(u32, u32, Stream), &u64)| Offset {
+            host_idx,
+            task,
+            stream,
+            offset,
+        };
+        rms_wire::Follow { job: self.job, run: self.run, from: self.offsets.iter().map(offset).collect(), input }
+    }
+
+    /// The part of a chunk that is new.
+    fn take(&mut self, chunk: rms_wire::Chunk) -> Option<FollowEvent> {
+        let rms_wire::Chunk { host_idx, task, stream, offset, mut bytes } = chunk;
+        let have = self.offsets.entry((host_idx, task, stream)).or_insert(0);
+        let n_known = usize::try_from(have.saturating_sub(offset)).unwrap_or(usize::MAX);
+        if n_known >= bytes.len() {
+            return None;
+        }
+        *have = offset + bytes.len() as u64;
+        bytes.drain(..n_known);
+        Some(FollowEvent::Output { host_idx, task, stream, bytes })
+    }
+
+    /// Another execution writes from its beginning.
+    fn see(&mut self, run: Run) {
+        if self.run != Some(run) {
+            if self.run.is_some() {
+                self.offsets.clear();
+            }
+            self.run = Some(run);
+        }
+    }
+}
+
+struct Following {
+    client: Client,
+    place: Place,
+    inputs: Arc<Mutex<Inputs>>,
+    events: mpsc::Sender<Result<FollowEvent, CallError>>,
+}
+
+/// How the following over one link ended.
+enum Ended {
+    /// Everything has come.
+    Complete,
+    /// The link or the channel is gone, after something was heard or not.
+    Broken { heard: bool },
+    /// Nobody listens.
+    Unwanted,
+}
+
+impl Following {
+    async fn run(&mut self) -> Result<(), CallError> {
+        let mut backoff = Backoff::default();
+        loop {
+            let link = self.client.link(RECONNECT_PATIENCE).await?;
+            let input = self.inputs.lock().await.is_open;
+            let Ok(mut channel) = link.open().await else { continue };
+            let call = ClientCall::Follow((&self.place.order(input)).into());
+            if channel.send(&call).await.is_err() {
+                continue;
+            }
+            let (mut sender, receiver) = channel.split();
+            let feeding = if input {
+                Some(tokio::spawn(feed(sender, Arc::clone(&self.inputs))))
+            } else {
+                sender.finish();
+                None
+            };
+            let ended = self.listen(receiver).await;
+            if let Some(feeding) = feeding {
+                feeding.abort();
+                // It holds the inputs until it has really ended.
+                let _ = feeding.await;
+            }
+            match ended? {
+                Ended::Complete | Ended::Unwanted => return Ok(()),
+                // Never in a busy circle with a server that drops us each time.
+                Ended::Broken { heard: false } => tokio::time::sleep(backoff.delay()).await,
+                Ended::Broken { heard: true } => backoff.reset(),
+            }
+        }
+    }
+
+    async fn listen(&mut self, mut receiver: Receiver) -> Result<Ended, CallError> {
+        let mut heard = false;
+        loop {
+            let received = tokio::select! {
+                received = receiver.recv::<Followed>() => received,
+                () = self.events.closed() => return Ok(Ended::Unwanted),
+            };
+            let event = match received {
+                Ok(Some(Followed::Chunk(chunk))) => self.place.take(chunk),
+                Ok(Some(Followed::Change(change))) => {
+                    let change =
+                        JobChange::try_from(change).map_err(|malformed| CallError::Interrupted(malformed.into()))?;
+                    self.place.see(change.run);
+                    Some(FollowEvent::Change(change))
+                }
+                Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => return Ok(Ended::Broken { heard }),
+                Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
+                Ok(Some(Followed::End)) => return Ok(Ended::Complete),
+                Ok(None) => return Ok(Ended::Broken { heard }),
+                Err(error) if is_wrong(&error) => return Err(CallError::Interrupted(error)),
+                Err(_) => return Ok(Ended::Broken { heard }),
+            };
+            heard = true;
+            if let Some(event) = event
+                && self.events.send(Ok(event)).await.is_err()
+            {
+                return Ok(Ended::Unwanted);
+            }
+        }
+    }
+}
+
+/// Does the server speak another language? One that is killed cuts its channels short, which is no such thing.
+pub(crate) fn is_wrong(error: &LinkError) -> bool {
+    error.is_violation() && !matches!(error, LinkError::CutShort | LinkError::Silent)
+}
+
+/// Refusals that mean: ask again. We were too slow, or the server is about to be restarted.
+pub(crate) fn is_passing(refused: &Refused) -> bool {
+    refused.kind == "too_slow" || refused.kind == "stopping"
+}
+
+/// Sends input until it ends. Beside the listening: a job that does not read its input must not silence its output.
+async fn feed(mut sender: Sender, inputs: Arc<Mutex<Inputs>>) {
+    let mut inputs = inputs.lock().await;
+    while let Some(input) = inputs.queue.recv().await {
+        let eof = input.eof;
+        if eof {
+            inputs.is_open = false;
+        }
+        // What is on its way when the link breaks cannot be known to have arrived, and input must not come twice.
+        if sender.send(&input).await.is_err() {
+            return;
+        }
+        if eof {
+            break;
+        }
+    }
+    sender.finish();
+}
+
+/// How long a follower waits for a server that went away: it may be restarted, upgraded or moved.
+pub(crate) const RECONNECT_PATIENCE: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use rms_wire::Chunk;
+
+    use super::*;
+
+    fn chunk(offset: u64, bytes: &[u8]) -> Chunk {
+        Chunk { host_idx: 0, task: 0, stream: Stream::Out, offset, bytes: bytes.to_vec() }
+    }
+
+    fn output(event: Option<FollowEvent>) -> Option<Vec<u8>> {
+        match event {
+            Some(FollowEvent::Output { bytes, .. }) => Some(bytes),
+            Some(FollowEvent::Change(_)) | None => None,
+        }
+    }
+
+    #[test]
+    fn what_comes_twice_is_told_once() {
+        let mut place = Place { job: JobId(1), run: None, offsets: BTreeMap::new() };
+        assert_eq!(output(place.take(chunk(0, b"hello "))), Some(b"hello ".to_vec()));
+        assert_eq!(output(place.take(chunk(0, b"hello "))), None);
+        assert_eq!(output(place.take(chunk(3, b"lo world"))), Some(b"world".to_vec()));
+        assert_eq!(place.order(false).from, [Offset { host_idx: 0, task: 0, stream: Stream::Out, offset: 11 }]);
+    }
+
+    #[test]
+    fn another_run_begins_anew() {
+        let mut place = Place { job: JobId(1), run: None, offsets: BTreeMap::new() };
+        place.take(chunk(0, b"abc"));
+        place.see(Run(1));
+        assert_eq!(place.order(false).from.len(), 1);
+        place.see(Run(2));
+        assert!(place.order(true).from.is_empty());
+        assert_eq!(output(place.take(chunk(0, b"abc"))), Some(b"abc".to_vec()));
+    }
+}

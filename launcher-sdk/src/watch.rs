@@ -1,0 +1,128 @@
+//! What becomes of some jobs, over as many links as it takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_core::effect::{JobChange, JobState};
+use rms_model::{JobId, Run};
+use rms_wire::{Backoff, ClientCall, Followed};
+use tokio::sync::mpsc;
+
+use crate::client::Client;
+use crate::error::CallError;
+use crate::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
+
+/// Changes of jobs, until all of them have ended. Dropping it ends the watching.
+#[derive(Debug)]
+pub struct Watch {
+    /// Full: nothing more is read from the server, which lets go of a watcher that lags too far; then we ask again.
+    changes: mpsc::Receiver<Result<JobChange, CallError>>,
+}
+
+impl Watch {
+    pub(crate) fn start(client: Client, jobs: Vec<JobId>) -> Watch {
+        let (sender, changes) = mpsc::channel(64);
+        let open = jobs.into_iter().collect();
+        tokio::spawn(async move {
+            let mut watching = Watching { client, open, last: BTreeMap::new(), sender };
+            if let Err(error) = watching.run().await {
+                // Nobody may be waiting any more.
+                let _ = watching.sender.send(Err(error)).await;
+            }
+        });
+        Watch { changes }
+    }
+
+    /// The next change: first what each job is now, then what it becomes. `None` once all have ended. May be
+    /// cancelled.
+    ///
+    /// # Errors
+    /// A job that nobody knows, or a server that is away for too long; nothing comes after an error.
+    pub async fn next(&mut self) -> Result<Option<JobChange>, CallError> {
+        self.changes.recv().await.transpose()
+    }
+}
+
+/// Has this job ended for whoever waits for it? Its ghost may still be there.
+pub(crate) fn is_over(change: &JobChange) -> bool {
+    match change.state {
+        JobState::Ghost | JobState::Finished => true,
+        JobState::Submitted
+        | JobState::Held
+        | JobState::RequestSent
+        | JobState::Waiting
+        | JobState::Started
+        | JobState::Ending => false,
+    }
+}
+
+/// As many as the server watches for one asker at a time.
+const MAX_JOBS: usize = 10_000;
+
+struct Watching {
+    client: Client,
+    open: BTreeSet<JobId>,
+    /// What was told last of each job, so that a new link does not tell it again.
+    last: BTreeMap<JobId, (Run, JobState)>,
+    sender: mpsc::Sender<Result<JobChange, CallError>>,
+}
+
+impl Watching {
+    async fn run(&mut self) -> Result<(), CallError> {
+        let mut backoff = Backoff::default();
+        while !self.open.is_empty() && !self.sender.is_closed() {
+            let link = self.client.link(RECONNECT_PATIENCE).await?;
+            // What does not fit is asked for once these have ended.
+            let jobs = self.open.iter().take(MAX_JOBS).map(|job| job.0).collect();
+            let Ok(mut channel) = link.open().await else { continue };
+            if channel.send(&ClientCall::Watch { jobs }).await.is_err() {
+                continue;
+            }
+            channel.finish();
+            let mut heard = false;
+            let ended = loop {
+                let received = tokio::select! {
+                    received = channel.recv::<Followed>() => received,
+                    () = self.sender.closed() => return Ok(()),
+                };
+                match received {
+                    Ok(Some(Followed::Change(change))) => {
+                        heard = true;
+                        let change = JobChange::try_from(change);
+                        self.tell(change.map_err(|malformed| CallError::Interrupted(malformed.into()))?).await;
+                    }
+                    Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => break false,
+                    Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
+                    // Nobody asked for output.
+                    Ok(Some(Followed::Chunk(_))) => {}
+                    Ok(Some(Followed::End)) => break true,
+                    Err(error) if is_wrong(&error) => return Err(CallError::Interrupted(error)),
+                    Ok(None) | Err(_) => break false,
+                }
+            };
+            if ended && !heard {
+                // It knows nothing of the jobs that are left, and would say so again.
+                return Ok(());
+            }
+            // The server has let go of us, or the link broke: ask again for what is still open, but never in a
+            // busy circle with a server that drops us each time.
+            if heard {
+                backoff.reset();
+            } else {
+                tokio::time::sleep(backoff.delay()).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell(&mut self, change: JobChange) {
+        let state = (change.run, change.state);
+        let is_news = self.last.insert(change.job, state) != Some(state);
+        if is_over(&change) {
+            self.open.remove(&change.job);
+        }
+        if is_news {
+            // Nobody may be waiting any more; the loop sees it.
+            let _ = self.sender.send(Ok(change)).await;
+        }
+    }
+}

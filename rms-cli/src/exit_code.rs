@@ -1,0 +1,39 @@
+//! The exit code that tells how a job ended.
+
+use rms_model::Outcome;
+
+use crate::failure::Exit;
+
+/// The job's own code; 128 + signal for one that a signal ended; [`Exit::SYSTEM`] for one that the system lost.
+pub fn of(outcome: &Outcome) -> Exit {
+    let by_signal = |signal: i32| Exit(u8::try_from(128 + signal.clamp(0, 127)).unwrap_or(u8::MAX));
+    match outcome {
+        Outcome::Completed => Exit::OK,
+        // The shell knows eight bits; what is no success must not look like one.
+        Outcome::Failed { code } => Exit(u8::try_from(*code).unwrap_or(u8::MAX).max(1)),
+        Outcome::Signaled { signal } => by_signal(*signal),
+        Outcome::Cancelled { .. } | Outcome::WallTime => by_signal(TERM),
+        Outcome::NodeLost { .. } | Outcome::LauncherLost | Outcome::NotStarted { .. } => Exit::SYSTEM,
+    }
+}
+
+const TERM: i32 = 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_tell_the_jobs_failure_from_the_systems() {
+        let check = |outcome: Outcome, expected: u8| assert_eq!(of(&outcome), Exit(expected), "{outcome:?}");
+        check(Outcome::Completed, 0);
+        check(Outcome::Failed { code: 3 }, 3);
+        check(Outcome::Failed { code: 256 }, 255);
+        check(Outcome::Failed { code: 0 }, 1);
+        check(Outcome::Signaled { signal: 9 }, 137);
+        check(Outcome::Cancelled { by: "ada".into() }, 143);
+        check(Outcome::WallTime, 143);
+        check(Outcome::NodeLost { node: "a1".into() }, 125);
+        check(Outcome::NotStarted { node: "a1".into(), reason: "no such program".into() }, 125);
+    }
+}

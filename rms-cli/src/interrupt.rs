@@ -1,0 +1,49 @@
+//! The signals that `rms run` passes on or asks about.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::Failure;
+
+/// What came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    CtrlC,
+    /// To be passed on to the job's tasks.
+    Signal(i32),
+}
+
+/// The signals, from the moment it is made.
+#[derive(Debug)]
+pub struct Interrupts {
+    int: Signal,
+    term: Signal,
+    hup: Signal,
+    usr1: Signal,
+    usr2: Signal,
+}
+
+impl Interrupts {
+    /// # Errors
+    /// The system lets us have no handlers.
+    pub fn listen() -> Result<Interrupts, Failure> {
+        let on = |kind| signal(kind).map_err(|error| Failure::io("signals cannot be received", error));
+        Ok(Interrupts {
+            int: on(SignalKind::interrupt())?,
+            term: on(SignalKind::terminate())?,
+            hup: on(SignalKind::hangup())?,
+            usr1: on(SignalKind::user_defined1())?,
+            usr2: on(SignalKind::user_defined2())?,
+        })
+    }
+
+    /// The next one; may be cancelled.
+    pub async fn next(&mut self) -> Interrupt {
+        tokio::select! {
+            _ = self.int.recv() => Interrupt::CtrlC,
+            _ = self.term.recv() => Interrupt::Signal(SignalKind::terminate().as_raw_value()),
+            _ = self.hup.recv() => Interrupt::Signal(SignalKind::hangup().as_raw_value()),
+            _ = self.usr1.recv() => Interrupt::Signal(SignalKind::user_defined1().as_raw_value()),
+            _ = self.usr2.recv() => Interrupt::Signal(SignalKind::user_defined2().as_raw_value()),
+        }
+    }
+}

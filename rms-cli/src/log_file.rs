@@ -1,0 +1,109 @@
+//! The output file of a batch job: its name, and reading it while it grows.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use rms_core::effect::JobDetail;
+use tokio::sync::mpsc;
+
+use crate::failure::Failure;
+use crate::output;
+
+/// The one file that the job writes its output to; `None` if the name depends on the task.
+pub fn path(detail: &JobDetail) -> Option<PathBuf> {
+    let line = &detail.line;
+    let pattern = detail.spec.stdio.output.as_deref()?;
+    let mut name = String::new();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            name.push(c);
+            continue;
+        }
+        match chars.next()? {
+            'j' => name += &line.job.to_string(),
+            'x' => name += &line.name,
+            'u' => name += &line.owner.0,
+            '%' => name.push('%'),
+            // A script runs on the first node as its only task.
+            'N' if is_script(detail) => name += line.nodes.first()?,
+            'n' | 't' if is_script(detail) => name.push('0'),
+            _ => return None,
+        }
+    }
+    Some(Path::new(&detail.spec.cwd).join(name))
+}
+
+fn is_script(detail: &JobDetail) -> bool {
+    match detail.spec.work {
+        rms_model::Work::Script { .. } => true,
+        rms_model::Work::Tasks { .. } => false,
+    }
+}
+
+/// Writes the file to our standard output as it grows, until `ended` says that nothing more comes.
+///
+/// # Errors
+/// A directory that cannot be watched, an output that takes nothing, or what `ended` reports.
+pub async fn follow(path: &Path, ended: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut changes = watch(dir).map_err(|error| Failure::io(format!("{} cannot be watched", dir.display()), error))?;
+    let mut tail = Tail { path: path.to_owned(), file: None };
+    tokio::pin!(ended);
+    loop {
+        tail.copy()?;
+        tokio::select! {
+            over = &mut ended => {
+                over?;
+                return tail.copy();
+            }
+            // The watching thread ends only with the process; if it did, the job's end would still come.
+            Some(()) = changes.recv() => {}
+        }
+    }
+}
+
+/// Says when something in a directory has changed. A change that is not yet looked at stands for all that follow.
+fn watch(dir: &Path) -> nix::Result<mpsc::Receiver<()>> {
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
+    // The directory, not the file: it may not be there yet, or be made anew.
+    let kinds = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_MOVED_TO;
+    inotify.add_watch(dir, kinds)?;
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        while inotify.read_events().is_ok() && !sender.is_closed() {
+            // Full: the reader looks at everything that was written until then anyway.
+            let _ = sender.try_send(());
+        }
+    });
+    Ok(receiver)
+}
+
+struct Tail {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Tail {
+    fn copy(&mut self) -> Result<(), Failure> {
+        if self.file.is_none() {
+            self.file = File::open(&self.path).ok();
+        }
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let read = file.read(&mut buffer);
+            let n_bytes =
+                read.map_err(|error| Failure::io(format!("{} cannot be read", self.path.display()), error))?;
+            if n_bytes == 0 {
+                return Ok(());
+            }
+            output::write_out(&buffer[..n_bytes])?;
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Turns the errors of the parts into the one form in which commands fail.
+
+use std::error::Error;
+
+use launcher_sdk::{CallError, ConnectError, JoinFailure};
+use rms_model::hostlist::HostlistError;
+
+use crate::directive::DirectiveError;
+use crate::failure::{Exit, Failure};
+use crate::select::SelectError;
+use crate::submission::SubmissionError;
+
+/// An error with its causes in one line, each said once.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Failure {
+        let (kind, hint) = match &error {
+            ConnectError::Dir(_) => ("client_dir", None),
+            ConnectError::Endpoint(_) => ("network", None),
+            ConnectError::Denied { .. } => {
+                ("denied", Some("if the certificate has expired or was revoked, join again with a new token"))
+            }
+            ConnectError::Unreachable { .. } => (
+                "unreachable",
+                Some("is it running? 'rms up' starts again what is missing of a cluster on this machine"),
+            ),
+        };
+        let failure = Failure::new(kind, chain(&error)).exit(Exit::FAILED);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
+        match error {
+            CallError::Refused(refused) => Failure::new(refused.kind, refused.message),
+            CallError::Connect(error) => error.into(),
+            CallError::Interrupted(_) => Failure::new("interrupted", chain(&error)),
+            CallError::Unexpected => Failure::new("unexpected", error),
+        }
+    }
+}
+
+impl From<JoinFailure> for Failure {
+    fn from(error: JoinFailure) -> Failure {
+        let (kind, hint) = match &error {
+            JoinFailure::Taken { .. } => ("taken", Some("name another directory with --dir, or remove this one")),
+            JoinFailure::WrongRole(_) => {
+                ("wrong_role", Some("an admin makes one with 'rms token create --role user --name NAME'"))
+            }
+            JoinFailure::Address(_) => ("unreachable", Some("the token names the server's address after the '@'")),
+            JoinFailure::Join(_) => ("join", None),
+            JoinFailure::Dir(_) => ("client_dir", None),
+        };
+        let failure = Failure::new(kind, chain(&error));
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<SelectError> for Failure {
+    fn from(error: SelectError) -> Failure {
+        Failure::usage(error)
+    }
+}
+
+impl From<DirectiveError> for Failure {
+    fn from(error: DirectiveError) -> Failure {
+        Failure::usage(error)
+            .hint("the lines before the script's first command that begin with #RMS or #SBATCH hold its flags")
+    }
+}
+
+impl From<SubmissionError> for Failure {
+    fn from(error: SubmissionError) -> Failure {
+        Failure::usage(error)
+    }
+}
+
+impl From<HostlistError> for Failure {
+    fn from(error: HostlistError) -> Failure {
+        Failure::usage(error)
+    }
+}

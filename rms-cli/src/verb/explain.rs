@@ -1,0 +1,100 @@
+//! `rms explain`: says in sentences why jobs are where they are.
+
+use rms_core::event::Select;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::explain;
+use crate::failure::{Exit, Failure};
+use crate::json;
+use crate::look_up::{self, Found};
+use crate::names::ClusterNames;
+use crate::output::Show;
+use crate::select;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms explain 7                  why does job 7 not run?
+  rms explain last
+  rms explain all                every job of yours
+To see what blocks it over time: rms view --job 7")]
+pub struct Args {
+    /// Which jobs: 7, 3,5-9, last, all, user:NAME
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
+    jobs: Vec<String>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let select = select::parse(&args.jobs)?;
+    let client = context.client().await?;
+    let mut found = look_up::jobs(&client, select).await?;
+    let ids: Vec<_> = found.live.iter().map(|detail| detail.line.job).collect();
+    if !ids.is_empty() {
+        // Asked apart, because only this brings the reasons up to date.
+        if let Ok(explained) = client.explain(Select::Ids(ids)).await {
+            found.now = explained.now;
+            found.live = explained.jobs;
+        }
+    }
+    let clusters = context.cluster_names(&client).await?;
+    context.output.show(&ExplainAnswer { found, clusters })?;
+    Ok(Exit::OK)
+}
+
+pub(super) struct ExplainAnswer {
+    pub(super) found: Found,
+    pub(super) clusters: ClusterNames,
+}
+
+impl ExplainAnswer {
+    fn sentences(&self) -> impl Iterator<Item = (u64, String)> {
+        let live = self.found.live.iter();
+        let live = live.map(|detail| (detail.line.job.0, explain::line(&detail.line, &self.clusters, self.found.now)));
+        let ended = self.found.ended.iter().map(|record| (record.job.0, explain::record(record)));
+        live.chain(ended)
+    }
+}
+
+impl Show for ExplainAnswer {
+    fn text(&self) -> String {
+        self.sentences().map(|(_, sentence)| sentence + "\n").collect()
+    }
+
+    fn json(&self) -> Value {
+        let live = self.found.live.iter().map(|detail| {
+            json!({
+                "job": detail.line.job.0,
+                "state": detail.line.state.word(),
+                "text": explain::line(&detail.line, &self.clusters, self.found.now),
+                "reason": json::reason(detail.line.reason.as_ref()),
+                "estimate": json::time(detail.line.estimate),
+                "outcome": json::outcome(detail.line.outcome.as_ref()),
+            })
+        });
+        let ended = self.found.ended.iter().map(|record| {
+            json!({
+                "job": record.job.0,
+                "state": "finished",
+                "text": explain::record(record),
+                "reason": null,
+                "estimate": null,
+                "outcome": json::outcome(Some(&record.outcome)),
+            })
+        });
+        json!({"now": json::time(Some(self.found.now)), "jobs": live.chain(ended).collect::<Vec<_>>()})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.found.ids().map(|job| job.to_string()).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        let mut table = Table::new(&["job", "text"]);
+        for (job, sentence) in self.sentences() {
+            table.row(vec![job.to_string(), sentence]);
+        }
+        Some(table)
+    }
+}

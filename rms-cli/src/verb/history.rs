@@ -1,0 +1,177 @@
+//! `rms history`: lists jobs that have ended.
+
+use launcher_sdk::HistoryQuery;
+use rms_model::{JobId, JobRecord, Time, hostlist};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::json;
+use crate::names::ClusterNames;
+use crate::output::Show;
+use crate::select;
+use crate::stamp;
+use crate::table::{Table, plain};
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms history                                the newest 20
+  rms history --since -1d --state failed     what failed during the last day
+  rms history --user ada --limit 0           all jobs of one user
+  rms history 7 12-15                        these jobs
+Times: -1h (ago), 08:00, 2026-11-20, 2026-11-20T08:00 (UTC)
+States: completed, failed, cancelled, timeout, node_lost, launcher_lost, not_started")]
+pub struct Args {
+    /// Only these jobs: 7, 3,5-9
+    #[arg(value_name = "JOBS")]
+    jobs: Vec<String>,
+    /// Only this user's jobs
+    #[arg(short, long, value_name = "NAME")]
+    user: Option<String>,
+    /// Only jobs that ended so: failed,timeout
+    #[arg(short, long, value_name = "STATES", value_delimiter = ',', value_parser = STATES)]
+    state: Vec<String>,
+    /// Only jobs that ended at or after this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    since: Option<String>,
+    /// Only jobs that ended before this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<String>,
+    /// Only jobs of this name
+    #[arg(short = 'J', long, value_name = "NAME")]
+    name: Option<String>,
+    /// At most so many, newest first; 0 for all
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    limit: u32,
+}
+
+const STATES: [&str; 7] = ["completed", "failed", "cancelled", "timeout", "node_lost", "launcher_lost", "not_started"];
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let now = stamp::now();
+    let time = |flag: &str, text: &Option<String>| {
+        let parsed = text.as_deref().map(|text| parse_past(text, now)).transpose();
+        parsed.map_err(|error| Failure::usage(format!("--{flag}: {error}")))
+    };
+    let jobs = args.jobs.iter().map(|word| ids(word)).collect::<Result<Vec<_>, _>>()?.concat();
+    let query = HistoryQuery {
+        user: args.user.clone(),
+        states: args.state.clone(),
+        since: time("since", &args.since)?,
+        until: time("until", &args.until)?,
+        jobs,
+        name: args.name.clone(),
+        limit: args.limit,
+        offset: 0,
+    };
+    let client = context.client().await?;
+    let (records, clusters) = tokio::join!(client.history(query), context.cluster_names(&client));
+    context.output.show(&HistoryAnswer { records: records?, clusters: clusters? })?;
+    Ok(Exit::OK)
+}
+
+/// A clock without a date means the last time it showed this, not the next.
+fn parse_past(text: &str, now: Time) -> Result<Time, stamp::ParseTimeError> {
+    let time = stamp::parse(text, now)?;
+    let is_clock = text.contains(':') && !text.contains('-') && !text.contains('+');
+    Ok(if is_clock && time > now { time - rms_model::Span::from_hours(24) } else { time })
+}
+
+fn ids(word: &str) -> Result<Vec<JobId>, Failure> {
+    match select::parse(&[word.to_owned()])? {
+        rms_core::event::Select::Ids(ids) => Ok(ids),
+        rms_core::event::Select::Last | rms_core::event::Select::All | rms_core::event::Select::User(_) => {
+            Err(Failure::usage(format!("'{word}' selects jobs in the queue"))
+                .hint("use --limit, --user NAME or ids with history"))
+        }
+    }
+}
+
+/// Records and what their clusters are called.
+#[derive(Clone, Debug)]
+pub struct HistoryAnswer {
+    pub records: Vec<JobRecord>,
+    pub clusters: ClusterNames,
+}
+
+impl Show for HistoryAnswer {
+    fn text(&self) -> String {
+        let mut table = Table::new(&[
+            ">job", "user", "name", "state", ">exit", ">nodes", ">wait", ">ran", ">cpu", "ended", "where",
+        ]);
+        let now = stamp::now();
+        for record in &self.records {
+            table.row(vec![
+                record.job.to_string(),
+                record.owner.0.clone(),
+                plain(&record.name),
+                record.outcome.word().to_owned(),
+                exit(record),
+                record.request.n_hosts().to_string(),
+                record.started.map_or_else(|| "-".into(), |at| stamp::brief(at.since(record.eligible))),
+                record.started.map_or_else(|| "-".into(), |at| stamp::brief(record.ended.since(at))),
+                stamp::brief(record.usage.cpu),
+                stamp::short(record.ended, now),
+                hostlist::fold(&record.nodes),
+            ]);
+        }
+        table.text("no such job has ended")
+    }
+
+    fn json(&self) -> Value {
+        let jobs: Vec<Value> = self.records.iter().map(|record| json::record(record, &self.clusters)).collect();
+        json!({"jobs": jobs})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.records.iter().map(|record| record.job.to_string()).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        let mut table = Table::new(&[
+            "job",
+            "run",
+            "user",
+            "name",
+            "state",
+            "exit",
+            "nodes",
+            "tasks",
+            "submitted",
+            "eligible",
+            "started",
+            "ended",
+            "cpu_ms",
+            "peak_memory_kib",
+            "where",
+        ]);
+        let time = |time: Option<Time>| time.and_then(stamp::iso).unwrap_or_default();
+        for record in &self.records {
+            table.row(vec![
+                record.job.to_string(),
+                record.run.to_string(),
+                record.owner.0.clone(),
+                record.name.clone(),
+                record.outcome.word().to_owned(),
+                exit(record),
+                record.request.n_hosts().to_string(),
+                record.n_tasks.to_string(),
+                time(Some(record.submitted)),
+                time(Some(record.eligible)),
+                time(record.started),
+                time(Some(record.ended)),
+                record.usage.cpu.as_millis().to_string(),
+                record.usage.peak_memory_kib.to_string(),
+                hostlist::fold(&record.nodes),
+            ]);
+        }
+        Some(table)
+    }
+}
+
+/// `code:signal`.
+fn exit(record: &JobRecord) -> String {
+    let (code, signal) = record.outcome.code_signal();
+    format!("{code}:{signal}")
+}

@@ -1,0 +1,177 @@
+//! `rms logs`: shows what a job has written, and what it still writes.
+
+use std::path::PathBuf;
+
+use launcher_sdk::{CallError, Client, FollowEvent};
+use rms_core::effect::{JobDetail, JobState};
+use rms_core::event::Select;
+use rms_model::{JobId, Work};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::lines::Streams;
+use crate::log_file;
+use crate::look_up;
+use crate::output::{self, Form};
+use crate::select;
+use crate::submission::DEFAULT_OUTPUT;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Output of 'rms run' is kept by the nodes for a while.
+That of 'rms submit' is in its file, which must be readable here.
+
+Examples:
+  rms logs 7                     what job 7 has written
+  rms logs -f                    follow the newest job until it ends
+  rms logs 7 -l                  label each line with its task")]
+pub struct Args {
+    /// The job: an id, or last
+    #[arg(default_value = "last", value_name = "JOB")]
+    job: String,
+    /// Go on until the job has ended
+    #[arg(short, long)]
+    follow: bool,
+    /// Put the task's number before each line
+    #[arg(short, long)]
+    label: bool,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let select = match select::parse(&[args.job])? {
+        Select::Ids(ids) if ids.len() != 1 => {
+            return Err(Failure::usage("logs shows one job at a time").hint("name one id, or last"));
+        }
+        Select::All | Select::User(_) => {
+            return Err(Failure::usage("logs shows one job at a time").hint("name one id, or last"));
+        }
+        select @ (Select::Ids(_) | Select::Last) => select,
+    };
+    let client = context.client().await?;
+    let found = look_up::jobs(&client, select).await?;
+    let job = found.ids().next().ok_or_else(|| Failure::new("no_such_job", "there is no such job"))?;
+    let sink = Sink { form: context.output.form(), label: args.label };
+    match found.live.first() {
+        Some(detail) if !detail.spec.stdio.stream => from_file(&client, detail, args.follow, &sink).await,
+        Some(detail) => {
+            let runs = super::queue::is_active(detail.line.state);
+            if runs && !args.follow {
+                output::warn(&format!(
+                    "rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"
+                ));
+            }
+            from_nodes(&client, job, &sink).await?;
+            Ok(Exit::OK)
+        }
+        None => of_ended(&client, job, &sink).await,
+    }
+}
+
+/// How output is written here.
+struct Sink {
+    form: Form,
+    label: bool,
+}
+
+impl Sink {
+    fn write(&self, job: JobId, bytes: &[u8]) -> Result<Exit, Failure> {
+        if self.form == Form::Json {
+            self.write_json(job, &String::from_utf8_lossy(bytes))?;
+        } else {
+            output::write_out(bytes)?;
+        }
+        Ok(Exit::OK)
+    }
+
+    fn write_json(&self, job: JobId, text: &str) -> Result<(), Failure> {
+        output::write_out(format!("{}\n", serde_json::json!({"job": job.0, "output": text})).as_bytes())
+    }
+}
+
+/// The nodes keep the streams of 'rms run'. Tells whether there was anything.
+async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<bool, Failure> {
+    let mut follow = client.follow(job, false);
+    let mut streams = Streams::new(sink.label);
+    let mut whole = Vec::new();
+    let mut is_something = false;
+    while let Some(event) = follow.next().await? {
+        let FollowEvent::Output { task, stream, bytes, host_idx: _ } = event else { continue };
+        is_something = true;
+        if sink.form == Form::Json {
+            whole.extend(bytes);
+        } else {
+            streams.write(task, stream, &bytes)?;
+        }
+    }
+    streams.finish()?;
+    if sink.form == Form::Json && is_something {
+        sink.write_json(job, &String::from_utf8_lossy(&whole))?;
+    }
+    Ok(is_something)
+}
+
+/// A job whose description is gone: the nodes may still have its streams, or its file may lie where such files lie.
+async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
+    if from_nodes(client, job, sink).await? {
+        return Ok(Exit::OK);
+    }
+    let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
+    match std::fs::read(&path) {
+        Ok(bytes) => sink.write(job, &bytes),
+        Err(_) => {
+            // Whether it wrote nothing or to a file of another name, nobody knows any more.
+            output::warn(&format!(
+                "rms: the nodes keep no output of job {job}: it wrote none, or to the file that its -o flag named \
+                 (without one, to {} where it was submitted)",
+                path.display()
+            ));
+            sink.write(job, b"")
+        }
+    }
+}
+
+async fn from_file(client: &Client, detail: &JobDetail, follow: bool, sink: &Sink) -> Result<Exit, Failure> {
+    let job = detail.line.job;
+    let path = match log_file::path(detail) {
+        Some(path) => path,
+        None => return Err(not_one_file(detail)),
+    };
+    if follow && sink.form != Form::Json {
+        let mut watch = client.watch(vec![job]);
+        let ended = async {
+            loop {
+                match watch.next().await {
+                    Ok(Some(change)) if is_over(change.state) => return Ok(()),
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(CallError::Refused(_)) => return Ok(()),
+                    Err(error) => return Err(Failure::from(error)),
+                }
+            }
+        };
+        log_file::follow(&path, ended).await?;
+        return Ok(Exit::OK);
+    }
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && detail.line.started.is_none() => {
+            return Err(Failure::new("no_output", format!("job {job} has not started, so it has written nothing yet"))
+                .hint(format!("'rms logs -f {job}' waits for it")));
+        }
+        Err(error) => return Err(Failure::io(format!("{} cannot be read here", path.display()), error)),
+    };
+    sink.write(job, &bytes)
+}
+
+fn is_over(state: JobState) -> bool {
+    !super::queue::is_active(state)
+}
+
+fn not_one_file(detail: &JobDetail) -> Failure {
+    let pattern = detail.spec.stdio.output.clone().unwrap_or_default();
+    let what = match &detail.spec.work {
+        Work::Script { .. } => "its output file has a name that only its node knows",
+        Work::Tasks { .. } => "each of its tasks writes a file of its own",
+    };
+    Failure::new("many_files", format!("job {}: {what} ({pattern})", detail.line.job))
+        .hint("read the files where they are")
+}

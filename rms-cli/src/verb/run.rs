@@ -1,0 +1,300 @@
+//! `rms run`: runs a program on the nodes as if it ran here: output, input, signals and exit code.
+
+use std::time::{Duration, Instant};
+
+use launcher_sdk::{Client, Follow, FollowEvent, Stream};
+use rms_core::Call;
+use rms_core::effect::{JobChange, JobState};
+use rms_core::event::Select;
+use rms_model::{JobId, Outcome, Work, hostlist};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit_code;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, Interrupts};
+use crate::job_options::JobOptions;
+use crate::json;
+use crate::lines::Streams;
+use crate::output::{self, Form, GONE};
+use crate::request_job::{self, Requested};
+use crate::stdin;
+use crate::submission::{Order, Output};
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+The output of all tasks comes here as it is written, even if the server is restarted meanwhile.
+The standard input goes to task 0 unless it is a terminal.
+Ctrl-C asks first: twice within 2 s ends the job. TERM, HUP, USR1 and USR2 go to its tasks.
+
+Examples:
+  rms run hostname                         one task on one node
+  rms run -N 2 -n 4 ./mpi_program          four ranks on two nodes
+  rms run -N 4 -l uptime                   label each line with its task
+  rms run -N 1 sort < big.txt              input from a file
+  rms run -t 30s -- ./program --flag       '--' ends the flags of rms
+
+Exit codes:
+  the highest of the tasks' codes; 128 + signal if a signal ended one
+  143  it was cancelled, or its wall time was over
+  130  it was ended by Ctrl-C
+  125  the system lost it or could not start it
+  1    it was refused
+  2    a flag is wrong")]
+pub struct Args {
+    #[command(flatten)]
+    options: JobOptions,
+    /// Put the task's number before each line
+    #[arg(short, long, help_heading = "What runs")]
+    label: bool,
+    /// Pass on the standard input even if it is a terminal
+    #[arg(long, conflicts_with = "no_stdin", help_heading = "What runs")]
+    stdin: bool,
+    /// Give the tasks no standard input
+    #[arg(long, help_heading = "What runs")]
+    no_stdin: bool,
+    /// Say only when it would start; run nothing
+    #[arg(long, help_heading = "Where and when")]
+    test_only: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND",
+        help_heading = "What runs"
+    )]
+    command: Vec<String>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    if args.command.first().is_some_and(String::is_empty) {
+        return Err(Failure::usage("the name of the program is empty"));
+    }
+    // Before the job exists, so that no signal can fall between.
+    let mut interrupts = Interrupts::listen()?;
+    let wants_input = args.stdin || (!args.no_stdin && !stdin::is_terminal());
+    let has_input = wants_input && args.options.input.is_none();
+    let name = args.command[0].rsplit('/').next().unwrap_or_default().to_owned();
+    let order =
+        Order { work: Work::Tasks { argv: args.command }, name, output: Output::Stream, test_only: args.test_only };
+    let client = context.client().await?;
+    let job = match request_job::request(&client, context, args.options, order).await? {
+        Requested::Job(job) => job,
+        answer @ Requested::WouldStart { .. } => {
+            context.output.show(&answer)?;
+            return Ok(Exit::OK);
+        }
+    };
+    let mut follow = client.follow(job, has_input);
+    if has_input {
+        stdin::forward(follow.input());
+    }
+    let mut running = Running::new(job, client.clone(), context.output.form(), args.label);
+    let exit = running.attend(&mut follow, &mut interrupts).await?;
+    running.report(exit)?;
+    Ok(exit)
+}
+
+/// A job that this terminal stands for.
+struct Running {
+    job: JobId,
+    client: Client,
+    form: Form,
+    streams: Streams,
+    /// For `--json`, which prints one value at the end.
+    collected: Collected,
+    last: Option<JobChange>,
+    last_interrupt: Option<Instant>,
+    /// The user wants its end.
+    is_killed: bool,
+    /// The reader of our output has gone, as for a program that gets PIPE.
+    is_unread: bool,
+}
+
+impl Running {
+    fn new(job: JobId, client: Client, form: Form, label: bool) -> Running {
+        Running {
+            job,
+            client,
+            form,
+            streams: Streams::new(label),
+            collected: Collected::default(),
+            last: None,
+            last_interrupt: None,
+            is_killed: false,
+            is_unread: false,
+        }
+    }
+
+    async fn attend(&mut self, follow: &mut Follow, interrupts: &mut Interrupts) -> Result<Exit, Failure> {
+        loop {
+            tokio::select! {
+                event = follow.next() => match event? {
+                    Some(FollowEvent::Output { task: _, stream, bytes, host_idx: _ }) if self.form == Form::Json => {
+                        self.collected.add(stream, &bytes);
+                    }
+                    Some(FollowEvent::Output { task, stream, bytes, host_idx: _ }) => {
+                        if !self.is_unread {
+                            let written = self.streams.write(task, stream, &bytes);
+                            self.check_reader(written).await?;
+                        }
+                    }
+                    Some(FollowEvent::Change(change)) => self.changed(change),
+                    None => break,
+                },
+                interrupt = interrupts.next() => self.interrupted(interrupt).await?,
+            }
+        }
+        let flushed = self.streams.finish();
+        self.check_reader(flushed).await?;
+        self.ended()
+    }
+
+    fn changed(&mut self, change: JobChange) {
+        let is_new_run = self.last.as_ref().is_some_and(|last| last.run != change.run);
+        if is_new_run && self.form == Form::Text {
+            output::warn(&format!("rms: job {} lost a node and is started again", self.job));
+        }
+        let is_slow = matches!(change.state, JobState::Waiting | JobState::Held) && self.last.is_none();
+        if is_slow && self.form == Form::Text && output::is_stderr_terminal() {
+            output::warn(&format!("rms: job {} waits; 'rms explain {}' tells why", self.job, self.job));
+        }
+        self.last = Some(change);
+    }
+
+    /// A reader that has gone ends the job, as PIPE ends a program.
+    async fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
+        match written {
+            Err(failure) if failure.kind == GONE => {
+                self.is_unread = true;
+                self.cancel().await
+            }
+            written => written,
+        }
+    }
+
+    async fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), Failure> {
+        let signal = match interrupt {
+            Interrupt::CtrlC => return self.ctrl_c().await,
+            Interrupt::Signal(signal) => signal,
+        };
+        let has_tasks = self.last.as_ref().is_some_and(|change| change.state == JobState::Started);
+        if has_tasks {
+            return self.signal(signal).await;
+        }
+        // There is nobody to tell yet. Each of these signals would have ended a program here, so it ends the job.
+        self.cancel().await
+    }
+
+    async fn ctrl_c(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        let is_second = self.last_interrupt.is_some_and(|last| now.duration_since(last) <= ASK_WINDOW);
+        self.last_interrupt = Some(now);
+        if self.is_killed && is_second {
+            output::warn(&format!("rms: job {} gets KILL", self.job));
+            return self.signal(KILL).await;
+        }
+        if is_second {
+            self.is_killed = true;
+            output::warn(&format!("rms: ending job {}", self.job));
+            return self.cancel().await;
+        }
+        output::warn(&format!("rms: {}; press Ctrl-C again within 2 s to kill it", self.state()));
+        Ok(())
+    }
+
+    fn state(&self) -> String {
+        match &self.last {
+            Some(change) if !change.nodes.is_empty() => {
+                format!("job {} is {} on {}", self.job, change.state.word(), hostlist::fold(&change.nodes))
+            }
+            Some(change) => format!("job {} is {}", self.job, change.state.word()),
+            None => format!("job {} is submitted", self.job),
+        }
+    }
+
+    async fn cancel(&self) -> Result<(), Failure> {
+        // One that has just ended is refused, which is as good.
+        self.client.order(Call::Cancel { select: Select::Ids(vec![self.job]) }).await?;
+        Ok(())
+    }
+
+    async fn signal(&self, signal: i32) -> Result<(), Failure> {
+        self.client.order(Call::Signal { select: Select::Ids(vec![self.job]), signal }).await?;
+        Ok(())
+    }
+
+    fn report(&self, exit: Exit) -> Result<(), Failure> {
+        if self.form != Form::Json {
+            return Ok(());
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let value = json!({
+            "job": self.job.0,
+            "nodes": self.last.as_ref().map(|change| change.nodes.clone()).unwrap_or_default(),
+            "outcome": json::outcome(self.last.as_ref().and_then(|change| change.outcome.as_ref())),
+            "exit": exit.0,
+            "stdout": text(&self.collected.out),
+            "stderr": text(&self.collected.err),
+            "truncated": self.collected.is_truncated,
+        });
+        output::write_out(format!("{value}\n").as_bytes())
+    }
+
+    fn ended(&self) -> Result<Exit, Failure> {
+        let outcome = self.last.as_ref().and_then(|change| change.outcome.as_ref());
+        let Some(outcome) = outcome else {
+            let failure = Failure::new("lost_sight", format!("nobody tells any more how job {} goes on", self.job));
+            return Err(failure.hint(format!("'rms show {}' may know", self.job)).exit(Exit::SYSTEM));
+        };
+        if self.is_unread {
+            return Ok(BY_PIPE);
+        }
+        let is_worth_words = match outcome {
+            Outcome::Completed | Outcome::Failed { .. } => false,
+            Outcome::Cancelled { .. } => !self.is_killed,
+            Outcome::Signaled { .. }
+            | Outcome::WallTime
+            | Outcome::NodeLost { .. }
+            | Outcome::LauncherLost
+            | Outcome::NotStarted { .. } => true,
+        };
+        if is_worth_words && self.form == Form::Text {
+            output::warn(&format!("rms: job {}: {outcome}", self.job));
+        }
+        let exit = exit_code::of(outcome);
+        let by_ctrl_c = self.is_killed && matches!(outcome, Outcome::Cancelled { .. });
+        Ok(if by_ctrl_c { BY_INTERRUPT } else { exit })
+    }
+}
+
+/// What tasks have written, up to a limit: a program's output is not ours to bound, our memory is.
+#[derive(Debug, Default)]
+struct Collected {
+    out: Vec<u8>,
+    err: Vec<u8>,
+    is_truncated: bool,
+}
+
+impl Collected {
+    fn add(&mut self, stream: Stream, bytes: &[u8]) {
+        let to = match stream {
+            Stream::Out => &mut self.out,
+            Stream::Err => &mut self.err,
+        };
+        let room = MAX_COLLECTED_BYTES.saturating_sub(to.len());
+        self.is_truncated |= bytes.len() > room;
+        to.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+const MAX_COLLECTED_BYTES: usize = 16 << 20;
+
+/// How long a first Ctrl-C waits for the second one.
+const ASK_WINDOW: Duration = Duration::from_secs(2);
+const KILL: i32 = 9;
+/// 128 + PIPE.
+const BY_PIPE: Exit = Exit(141);
+/// 128 + INT.
+const BY_INTERRUPT: Exit = Exit(130);

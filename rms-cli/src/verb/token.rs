@@ -1,0 +1,299 @@
+//! `rms token`: makes, lists and revokes join tokens and certificates.
+
+use rms_core::Call;
+use rms_core::event::{CertificateSelect, TokenOrder};
+use rms_model::token::{Issued, Token, TokenIdentity};
+use rms_model::{Identity, Role, Span, Time};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::json;
+use crate::output::Show;
+use crate::stamp;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  rms token create --role user --name ada            for 'rms join', as user ada
+  rms token create --role agent --cluster a          for one node that names itself
+  rms token create --role agent --name n1 --cluster a --ttl 1h
+  rms token list
+  rms token revoke abcd                              the id, as listed
+  rms token certificates
+  rms token revoke-certificate user/ada              all of one identity; or one serial"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: TokenVerb,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum TokenVerb {
+    /// Make a token that gives one certificate to whoever shows it first
+    Create {
+        /// What it makes of its holder
+        #[arg(long, value_name = "agent|user|admin")]
+        role: Role,
+        /// The user or node; an agent's token without one takes the name that the node asks for
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// For agents: the cluster to join
+        #[arg(long, value_name = "NAME")]
+        cluster: Option<String>,
+        /// How long it can be used
+        #[arg(long, value_name = "SPAN", default_value = "10m")]
+        ttl: Span,
+        /// The server's address to put into the token, if others reach it by another one than we do
+        #[arg(long, value_name = "HOST:PORT")]
+        address: Option<String>,
+    },
+    /// List tokens
+    List,
+    /// Make a token useless
+    Revoke {
+        /// The token's id, as 'rms token list' shows it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// List the certificates that are out
+    Certificates,
+    /// Refuse certificates from now on; live links that use them are closed
+    RevokeCertificate {
+        /// A serial, or an identity like user/ada for all of its certificates
+        #[arg(value_name = "SERIAL|ROLE/NAME")]
+        which: String,
+    },
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    match args.verb {
+        TokenVerb::Create { role, name, cluster, ttl, address } => {
+            create(role, name, cluster, ttl, address, context).await?;
+        }
+        TokenVerb::List => {
+            let tokens = context.client().await?.tokens().await?;
+            context.output.show(&Tokens { tokens, now: stamp::now() })?;
+        }
+        TokenVerb::Revoke { id } => {
+            context.client().await?.change(Call::RevokeToken { id: id.clone() }).await?;
+            context.output.show(&Revoked { what: "token", which: id })?;
+        }
+        TokenVerb::Certificates => {
+            let certificates = context.client().await?.certificates().await?;
+            context.output.show(&Certificates { certificates, now: stamp::now() })?;
+        }
+        TokenVerb::RevokeCertificate { which } => {
+            let select = parse_certificate(&which)?;
+            context.client().await?.change(Call::RevokeCertificate { which: select }).await?;
+            context.output.show(&Revoked { what: "certificate", which })?;
+        }
+    }
+    Ok(Exit::OK)
+}
+
+async fn create(
+    role: Role,
+    name: Option<String>,
+    cluster: Option<String>,
+    ttl: Span,
+    address: Option<String>,
+    context: &Context,
+) -> Result<(), Failure> {
+    let identity = match (role, name) {
+        (Role::Server, _) => {
+            return Err(Failure::usage("no token makes a server").hint("'rms-server init' makes its certificate"));
+        }
+        (Role::Agent, None) => TokenIdentity::AnyAgent,
+        (Role::User | Role::Admin, None) => {
+            return Err(Failure::usage(format!("a token for a {role} names a person: add --name NAME")));
+        }
+        (Role::Agent | Role::User | Role::Admin, Some(name)) => {
+            TokenIdentity::Named(Identity::new(role, &name).map_err(Failure::usage)?)
+        }
+    };
+    if role == Role::Agent && cluster.is_none() {
+        return Err(Failure::usage("an agent's token names the cluster to join: add --cluster NAME"));
+    }
+    if role != Role::Agent && cluster.is_some() {
+        return Err(Failure::usage("--cluster is for agents: people belong to all clusters"));
+    }
+    let client = context.client().await?;
+    let token = client.draw_token(address.as_deref()).map_err(Failure::usage)?;
+    let order = TokenOrder { id: token.id().to_owned(), digest: token.digest(), identity, cluster, ttl };
+    client.change(Call::CreateToken(order)).await?;
+    context.output.show(&Created { token: token.to_string(), id: token.id().to_owned(), role, ttl })
+}
+
+fn parse_certificate(text: &str) -> Result<CertificateSelect, Failure> {
+    let Some((role, name)) = text.split_once('/') else {
+        // Serials have 128 bits; a short word of these letters is a name that lacks its role.
+        let is_serial = text.len() >= 16 && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
+        if !is_serial {
+            let failure = Failure::usage(format!("'{text}' is neither a serial nor an identity"));
+            return Err(failure.hint("write a serial as 'rms token certificates' shows it, or role/name like user/ada"));
+        }
+        // Certificate tools print serials in capitals and with colons.
+        return Ok(CertificateSelect::Serial(text.replace(':', "").to_ascii_lowercase()));
+    };
+    let role: Role = role.parse().map_err(Failure::usage)?;
+    Ok(CertificateSelect::Identity(Identity::new(role, name).map_err(Failure::usage)?))
+}
+
+struct Created {
+    token: String,
+    id: String,
+    role: Role,
+    ttl: Span,
+}
+
+impl Show for Created {
+    fn text(&self) -> String {
+        let how = match self.role {
+            Role::Agent => "node-agent join TOKEN",
+            Role::Server | Role::User | Role::Admin => "rms join TOKEN",
+        };
+        format!("{}\n\nredeem it within {}, once: {how}\n", self.token, stamp::brief(self.ttl))
+    }
+
+    fn json(&self) -> Value {
+        json!({"token": self.token, "id": self.id, "role": self.role.to_string(), "ttl_ms": json::span(self.ttl)})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        vec![self.token.clone()]
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}
+
+struct Revoked {
+    what: &'static str,
+    which: String,
+}
+
+impl Show for Revoked {
+    fn text(&self) -> String {
+        format!("{} {} is revoked\n", self.what, self.which)
+    }
+
+    fn json(&self) -> Value {
+        json!({"revoked": self.which})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        vec![self.which.clone()]
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}
+
+pub(super) struct Tokens {
+    pub(super) tokens: Vec<Token>,
+    pub(super) now: Time,
+}
+
+impl Show for Tokens {
+    fn text(&self) -> String {
+        self.rows().text("there is no token")
+    }
+
+    fn json(&self) -> Value {
+        json!({"tokens": self.tokens.iter().map(|token| json::token(token, self.now)).collect::<Vec<_>>()})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.tokens.iter().map(|token| token.id.clone()).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        Some(self.rows())
+    }
+}
+
+impl Tokens {
+    fn rows(&self) -> Table {
+        let mut table = Table::new(&["id", "for", "cluster", "state", "created", "by", "expires"]);
+        for token in &self.tokens {
+            table.row(vec![
+                token.id.clone(),
+                json::token_identity(&token.identity),
+                token.cluster.clone().unwrap_or_else(|| "-".into()),
+                json::token_state(token, self.now).to_owned(),
+                stamp::iso_secs(token.created),
+                token.created_by.clone(),
+                stamp::iso_secs(token.expires),
+            ]);
+        }
+        table
+    }
+}
+
+pub(super) struct Certificates {
+    pub(super) certificates: Vec<Issued>,
+    pub(super) now: Time,
+}
+
+impl Show for Certificates {
+    fn text(&self) -> String {
+        self.rows().text("no certificate is out")
+    }
+
+    fn json(&self) -> Value {
+        json!({"certificates": self.certificates.iter().map(json::issued).collect::<Vec<_>>()})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.certificates.iter().map(|issued| issued.serial.clone()).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        Some(self.rows())
+    }
+}
+
+impl Certificates {
+    fn rows(&self) -> Table {
+        let mut table = Table::new(&["serial", "identity", "state", "issued", "expires"]);
+        for issued in &self.certificates {
+            let state = match issued.revoked {
+                Some(_) => "revoked",
+                None if issued.expires <= self.now => "expired",
+                None => "valid",
+            };
+            table.row(vec![
+                issued.serial.clone(),
+                issued.identity.to_string(),
+                state.to_owned(),
+                stamp::iso_secs(issued.issued),
+                stamp::iso_secs(issued.expires),
+            ]);
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_named_by_serial_or_identity() {
+        assert_eq!(
+            parse_certificate("4A:0b4A0b4A0b4A0b").unwrap(),
+            CertificateSelect::Serial("4a0b4a0b4a0b4a0b".into())
+        );
+        let ada = Identity::new(Role::User, "ada").unwrap();
+        assert_eq!(parse_certificate("user/ada").unwrap(), CertificateSelect::Identity(ada));
+        for text in ["", "ada", "king/ada", "user/", "user/a b"] {
+            assert!(parse_certificate(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `rms wait`: waits until jobs have ended, and tells how by its exit code.
+
+use std::collections::BTreeMap;
+
+use launcher_sdk::{CallError, Client};
+use rms_core::event::Select;
+use rms_model::{JobId, Outcome, Span};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::exit_code;
+use crate::failure::{Exit, Failure};
+use crate::json;
+use crate::look_up;
+use crate::output::Show;
+use crate::select;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms wait 7                     until job 7 has ended
+  rms wait all                   until all of your jobs have ended
+  rms wait 7 --timeout 10m || echo \"code $?\"
+  job=$(rms submit -q job.sh) && rms wait $job
+
+Exit codes:
+  0    all jobs completed
+  n    the highest code of the jobs; 128 + signal if a signal ended one
+  143  a job was cancelled, or its wall time was over
+  124  the timeout ran out
+  125  the system failed, not a job: a node was lost, a job could not be started,
+       there is no such job, or no server answers")]
+pub struct Args {
+    /// Which jobs: 7, 3,5-9, last, all, user:NAME
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
+    jobs: Vec<String>,
+    /// Give up after so long; the jobs go on
+    #[arg(long, value_name = "SPAN")]
+    timeout: Option<Span>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let select = select::parse(&args.jobs)?;
+    // From here on, what fails is the system and not the job.
+    wait(select, args.timeout, context).await.map_err(|failure| {
+        let is_of_system = failure.exit == Exit::FAILED;
+        if is_of_system { failure.exit(Exit::SYSTEM) } else { failure }
+    })
+}
+
+async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Result<Exit, Failure> {
+    let client = context.client().await?;
+    let waiting = outcomes(&client, select);
+    let outcomes = match timeout {
+        None => waiting.await?,
+        Some(span) => match tokio::time::timeout(span.to_std(), waiting).await {
+            Ok(outcomes) => outcomes?,
+            Err(_) => {
+                let failure = Failure::new("timeout", format!("not all jobs have ended after {span}"));
+                return Err(failure.hint("they go on; 'rms queue' shows them").exit(Exit::TIMED_OUT));
+            }
+        },
+    };
+    let answer = WaitAnswer { outcomes };
+    context.output.show(&answer)?;
+    Ok(answer.exit())
+}
+
+async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Outcome>, Failure> {
+    let mut outcomes = BTreeMap::new();
+    let mut open = match select {
+        Select::Ids(ids) => ids,
+        select @ (Select::Last | Select::All | Select::User(_)) => match look_up::jobs(client, select).await {
+            Ok(found) => {
+                outcomes.extend(found.ended.iter().map(|record| (record.job, record.outcome.clone())));
+                found.live.iter().map(|detail| detail.line.job).collect()
+            }
+            // Nothing to wait for is no failure.
+            Err(failure) if look_up::is_gone(&failure.kind) => Vec::new(),
+            Err(failure) => return Err(failure),
+        },
+    };
+    let records = look_up::ended(client, &open).await?;
+    settle(&mut outcomes, &mut open, records);
+    while !open.is_empty() {
+        let mut watch = client.watch(open.clone());
+        let refused = loop {
+            match watch.next().await {
+                Ok(Some(change)) => {
+                    if let Some(outcome) = change.outcome.filter(|_| is_over(change.state)) {
+                        outcomes.insert(change.job, outcome);
+                        open.retain(|job| *job != change.job);
+                    }
+                }
+                Ok(None) => break None,
+                Err(CallError::Refused(refused)) => break Some(refused),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        // A job may have ended between the two questions; else it is nowhere.
+        let n_open = open.len();
+        let records = look_up::ended(client, &open).await?;
+        settle(&mut outcomes, &mut open, records);
+        if open.len() == n_open && n_open > 0 {
+            return Err(match refused {
+                Some(refused) => CallError::Refused(refused).into(),
+                None => {
+                    Failure::new("no_such_job", format!("there is no job {}", open[0])).hint("'rms queue' lists them")
+                }
+            });
+        }
+    }
+    Ok(outcomes)
+}
+
+fn settle(outcomes: &mut BTreeMap<JobId, Outcome>, open: &mut Vec<JobId>, records: Vec<rms_model::JobRecord>) {
+    outcomes.extend(records.into_iter().map(|record| (record.job, record.outcome)));
+    open.retain(|job| !outcomes.contains_key(job));
+}
+
+fn is_over(state: rms_core::effect::JobState) -> bool {
+    !super::queue::is_active(state)
+}
+
+pub(super) struct WaitAnswer {
+    pub(super) outcomes: BTreeMap<JobId, Outcome>,
+}
+
+impl WaitAnswer {
+    /// The highest code: a failure of the system is told before that of a job.
+    fn exit(&self) -> Exit {
+        let exits = self.outcomes.values().map(exit_code::of);
+        let worst = exits.max_by_key(|exit| (*exit == Exit::SYSTEM, exit.0));
+        worst.unwrap_or(Exit::OK)
+    }
+}
+
+impl Show for WaitAnswer {
+    fn text(&self) -> String {
+        self.outcomes.iter().map(|(job, outcome)| format!("job {job}: {outcome}\n")).collect()
+    }
+
+    fn json(&self) -> Value {
+        let jobs = self.outcomes.iter();
+        let jobs: Vec<Value> =
+            jobs.map(|(job, outcome)| json!({"job": job.0, "outcome": json::outcome(Some(outcome))})).collect();
+        json!({"jobs": jobs})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.outcomes.keys().map(JobId::to_string).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        let mut table = Table::new(&["job", "state", "exit"]);
+        for (job, outcome) in &self.outcomes {
+            let (code, signal) = outcome.code_signal();
+            table.row(vec![job.to_string(), outcome.word().to_owned(), format!("{code}:{signal}")]);
+        }
+        Some(table)
+    }
+}

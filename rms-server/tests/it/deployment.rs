@@ -1,0 +1,285 @@
+//! A real server process, and peers of it in this process: an admin, users, and agents that only pretend.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rms_core::desired::{Desired, JobReport, JobStatus, NodeReport};
+use rms_core::event::{AgentHello, Call, Query, Shape, Submission, TokenOrder};
+use rms_model::job::Constraint;
+use rms_model::token::TokenIdentity;
+use rms_model::{
+    Environment, Generation, Identity, Inventory, JobId, Limits, Role, Run, Span, Stdio as JobStdio, Work,
+};
+use rms_wire::convert::{DesiredParts, client_call, report_parts};
+use rms_wire::link::{Receiver, Sender};
+use rms_wire::tls::Credentials;
+use rms_wire::{
+    CallError, ClientCall, Endpoint, Expect, HistoryQuery, Link, Reply, ToAgent, ToServer, TokenText, join,
+};
+use tempfile::TempDir;
+
+/// A server in a directory of its own; both go with it.
+pub struct Server {
+    dir: TempDir,
+    child: Option<Child>,
+    pub address: SocketAddr,
+}
+
+impl Server {
+    /// A new deployment, running.
+    pub fn start() -> Server {
+        Server::start_in(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    pub fn start_in(dir: TempDir) -> Server {
+        let init =
+            command(&["init", "--dir"]).arg(dir.path().join("server")).args(["--listen", "127.0.0.1:0"]).output();
+        let init = init.expect("a process");
+        assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
+        let mut server = Server { dir, child: None, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        server.restart();
+        server
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("server")
+    }
+
+    /// Runs it again at the same address.
+    pub fn restart(&mut self) {
+        let mut run = command(&["run", "--dir"]);
+        run.arg(self.path()).arg("--listen").arg(self.address.to_string()).stdout(Stdio::piped());
+        let mut child = run.spawn().expect("a process");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        self.child = Some(child);
+        let address = line.trim().strip_prefix("listening on ").expect(&line);
+        self.address = address.parse().expect("an address");
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("a running server");
+        child.kill().expect("a child of ours");
+        child.wait().expect("a child of ours");
+    }
+
+    pub fn pid(&self) -> nix::unistd::Pid {
+        nix::unistd::Pid::from_raw(self.child.as_ref().expect("a running server").id() as i32)
+    }
+
+    /// Waits for a server that was told to stop.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.take().expect("a running server").wait().expect("a child of ours")
+    }
+
+    pub async fn admin(&self) -> Client {
+        Client::connect(&Credentials::load(&self.path().join("admin")).expect("the admin"), self.address).await
+    }
+
+    /// A user with a token of her own.
+    pub async fn user(&self, name: &str) -> Client {
+        let identity = Identity { role: Role::User, name: name.to_owned() };
+        let credentials = self.join(TokenIdentity::Named(identity), None).await;
+        Client::connect(&credentials, self.address).await
+    }
+
+    pub async fn agent_credentials(&self, name: &str) -> Credentials {
+        let identity = Identity { role: Role::Agent, name: name.to_owned() };
+        self.join(TokenIdentity::Named(identity), Some("a")).await
+    }
+
+    async fn join(&self, identity: TokenIdentity, cluster: Option<&str>) -> Credentials {
+        let token = self.admin().await.token(identity, cluster, self.address).await;
+        join(self.address, &token, None).await.expect("a valid token").credentials
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rms-server"));
+    command.args(arguments).env("RUST_LOG", "warn");
+    command
+}
+
+/// A user's or the admin's end of a link.
+pub struct Client {
+    pub link: Link,
+    fingerprint: String,
+    // Its socket.
+    _endpoint: Endpoint,
+}
+
+impl Client {
+    pub async fn connect(credentials: &Credentials, address: SocketAddr) -> Client {
+        let endpoint = Endpoint::dial(credentials).expect("a socket");
+        let link = endpoint.connect(address, server()).await.expect("a welcome");
+        Client { link, fingerprint: credentials.ca_fingerprint(), _endpoint: endpoint }
+    }
+
+    pub async fn call(&self, call: &Call) -> Result<Reply, CallError> {
+        self.link.call(&client_call(call).expect("a call of clients")).await
+    }
+
+    pub async fn token(&self, identity: TokenIdentity, cluster: Option<&str>, address: SocketAddr) -> TokenText {
+        let token = TokenText::draw(&self.fingerprint, &address.to_string()).expect("a token");
+        let cluster = cluster.map(str::to_owned);
+        let ttl = Span::from_hours(1);
+        let order = TokenOrder { id: token.id().to_owned(), digest: token.digest(), identity, cluster, ttl };
+        self.call(&Call::CreateToken(order)).await.expect("an admin may");
+        token
+    }
+
+    pub async fn submit(&self, name: &str) -> JobId {
+        match self.call(&Call::Submit(Box::new(job(name)))).await.expect("a possible job") {
+            Reply::Submitted { job } => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks for something that everybody may ask for.
+    pub async fn speak(&self) {
+        self.call(&Call::Query(Query::Status)).await.expect("a status");
+    }
+
+    /// The history of one job, as soon as it has one.
+    pub async fn history_of(&self, job: JobId) -> rms_model::JobRecord {
+        loop {
+            let query = HistoryQuery { jobs: vec![job], ..HistoryQuery::default() };
+            match self.link.call(&ClientCall::History((&query).into())).await.expect("a history") {
+                Reply::History(mut records) if !records.is_empty() => return records.remove(0),
+                Reply::History(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// An agent that starts nothing, and reports what the test says.
+pub struct FakeAgent {
+    pub link: Link,
+    sender: Sender,
+    receiver: Receiver,
+    newest: Option<Desired>,
+    _endpoint: Endpoint,
+}
+
+impl FakeAgent {
+    /// Connects, and waits until the server counts it among the nodes.
+    pub async fn connect(credentials: &Credentials, address: SocketAddr, jobs: Vec<JobReport>) -> FakeAgent {
+        let mut agent = FakeAgent::appear(credentials, address, jobs).await;
+        agent.newest = Some(agent.next_desired().await);
+        agent
+    }
+
+    /// Connects and waits for nothing.
+    pub async fn appear(credentials: &Credentials, address: SocketAddr, jobs: Vec<JobReport>) -> FakeAgent {
+        FakeAgent::appear_in("a", credentials, address, jobs).await
+    }
+
+    /// As a node of this cluster.
+    pub async fn appear_in(
+        cluster: &str,
+        credentials: &Credentials,
+        address: SocketAddr,
+        jobs: Vec<JobReport>,
+    ) -> FakeAgent {
+        let endpoint = Endpoint::dial(credentials).expect("a socket");
+        let link = endpoint.connect(address, server()).await.expect("a welcome");
+        let (mut sender, receiver) = link.open().await.expect("a channel").split();
+        let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
+        let hello = AgentHello { cluster: cluster.to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        sender.send(&ToServer::Hello((&hello).into())).await.expect("a link");
+        let mut agent = FakeAgent { link, sender, receiver, newest: None, _endpoint: endpoint };
+        agent.report(jobs).await;
+        agent
+    }
+
+    pub async fn report(&mut self, jobs: Vec<JobReport>) {
+        for part in report_parts(&NodeReport { seen: Generation(0), jobs }) {
+            self.sender.send(&part).await.expect("a link");
+        }
+    }
+
+    /// The newest desired state, as soon as `is_it` holds for it.
+    pub async fn desired(&mut self, is_it: impl Fn(&Desired) -> bool) -> Desired {
+        loop {
+            match self.newest.take() {
+                Some(desired) if is_it(&desired) => {
+                    self.newest = Some(desired.clone());
+                    return desired;
+                }
+                Some(_) | None => self.newest = Some(self.next_desired().await),
+            }
+        }
+    }
+
+    async fn next_desired(&mut self) -> Desired {
+        let mut parts = DesiredParts::new();
+        loop {
+            match self.receiver.recv_some::<ToAgent>().await.expect("a link") {
+                ToAgent::Desire(part) => {
+                    if let Some(desired) = parts.push(part).expect("a desired state") {
+                        return desired;
+                    }
+                }
+                ToAgent::Signal { .. } | ToAgent::Renewed { .. } | ToAgent::NotRenewed(_) | ToAgent::Revoked { .. } => {
+                }
+            }
+        }
+    }
+}
+
+pub fn report(job: JobId, run: Run, status: JobStatus) -> JobReport {
+    JobReport { job, run, status }
+}
+
+fn server() -> Expect {
+    Expect::server()
+}
+
+/// One task on one node for a minute.
+pub fn job(name: &str) -> Submission {
+    Submission {
+        name: name.to_owned(),
+        work: Work::Script { script: "#!/bin/sh\ntrue\n".to_owned(), args: Vec::new() },
+        n_tasks: None,
+        cpus_per_task: 1,
+        cwd: "/".to_owned(),
+        environment: Environment(vec![("SECRET".to_owned(), "of the owner".to_owned())]),
+        umask: 0o022,
+        stdio: JobStdio::default(),
+        limits: Limits::default(),
+        shapes: vec![Shape { nodes: rms_core::event::Nodes::Count(1), wall: Some(Span::from_mins(1)) }],
+        clusters: Vec::new(),
+        constraint: Constraint::default(),
+        priority: 0,
+        hold: false,
+        requeue: false,
+        begin: None,
+        comment: String::new(),
+        test_only: false,
+    }
+}
+
+/// How long anything may take before a test gives up; machines are shared.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a story on a runtime of its own, and gives up if it takes too long.
+pub fn tell(story: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let told = runtime.expect("a runtime").block_on(async { tokio::time::timeout(PATIENCE, story).await });
+    told.expect("the story takes too long");
+}

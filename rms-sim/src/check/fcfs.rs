@@ -1,0 +1,40 @@
+//! Under FCFS a later request never changes an earlier application's view or estimate (001, §5.3.2: changes
+//! flow from high to low priority only, therefore views converge).
+
+use rms_core::plan::{Placed, Placement, Scope};
+use rms_core::{Fact, State, plan};
+use rms_model::{Outcome, Time};
+
+use super::{Rule, Violation};
+
+/// Plans with and without the last application, and compares what all others got.
+pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<(), Violation> {
+    let with = plan(state, now, Scope::Views);
+    starts_agree(state, now, &with.placements)?;
+    let Some(last) = with.placements.last() else { return Ok(()) };
+    let mut fewer = state.clone();
+    let record = state.jobs()[&last.job].record(last.job, now, Outcome::Completed, Vec::new());
+    fewer.apply(&Fact::JobDone { record: Box::new(record), ghost_until: now }).expect("the job is there");
+    let without = plan(&fewer, now, Scope::Views);
+    // What moves up behind the others, into the queue depth, is not looked at.
+    let n_before = with.placements.len() - 1;
+    let (before, after) = (&with.placements[..n_before], without.placements.get(..n_before).unwrap_or_default());
+    if before != after {
+        return Err(Rule::Fcfs.broken(format!("with job {}: {before:?}, without: {after:?}", last.job)));
+    }
+    Ok(())
+}
+
+/// The short pass that starts jobs and the long one that estimates agree on who starts.
+fn starts_agree(state: &State, now: Time, estimated: &[Placement]) -> Result<(), Violation> {
+    let starts = |placements: &[Placement]| -> Vec<Placement> {
+        let is_start = |placement: &&Placement| matches!(placement.outcome, Placed::Now { .. });
+        placements.iter().filter(is_start).map(|placement| Placement { view: None, ..placement.clone() }).collect()
+    };
+    let short = starts(&plan(state, now, Scope::Starts).placements);
+    let long = starts(estimated);
+    if short == long {
+        return Ok(());
+    }
+    Err(Rule::Fcfs.broken(format!("the pass starts {short:?}, the estimates say {long:?}")))
+}

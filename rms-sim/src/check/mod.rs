@@ -1,0 +1,180 @@
+//! What must never happen, whatever fails: one rule a file. They look at facts and at real processes.
+
+mod durable;
+mod ends;
+mod fcfs;
+mod ghost;
+mod oversubscription;
+mod runs;
+mod truth;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
+use rms_core::{Fact, State};
+use rms_model::{JobId, Run, Time};
+use thiserror::Error;
+
+pub(crate) use durable::{acknowledged_jobs_are_kept, restored_is_equal, results_are_kept};
+pub(crate) use ends::everything_ended;
+pub(crate) use fcfs::later_requests_change_nothing;
+
+use crate::node::ModelNode;
+use crate::supervisor::Supervisor;
+
+/// A rule that was broken, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{rule}: {what}")]
+pub struct Violation {
+    pub rule: Rule,
+    pub what: String,
+}
+
+/// The rules; each is a file here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    Oversubscription,
+    Ghost,
+    Fcfs,
+    Ends,
+    Runs,
+    Truth,
+    Durable,
+    /// [`State::check`].
+    State,
+    /// The core wants the same instant again and again.
+    Spin,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rule::Oversubscription => "a host serves one job at a time (001, §5.1)",
+            Rule::Ghost => "a ghost keeps its hosts for the fair-start delay (001, §5.3.1)",
+            Rule::Fcfs => "a later request changes nothing for an earlier application (001, §5.3.2)",
+            Rule::Ends => "every job ends, exactly once (001, Fig. 4)",
+            Rule::Runs => "nothing runs twice",
+            Rule::Truth => "a job's outcome is how it really ended",
+            Rule::Durable => "what was told is durable, and a restart changes nothing",
+            Rule::State => "the state is consistent",
+            Rule::Spin => "time goes on",
+        })
+    }
+}
+
+impl Rule {
+    pub(crate) fn broken(self, what: impl Into<String>) -> Violation {
+        Violation { rule: self, what: what.into() }
+    }
+}
+
+/// What the checkers remember of the past.
+#[derive(Debug, Default)]
+pub struct Checks {
+    runs: runs::Runs,
+    ghosts: ghost::Ghosts,
+    truth: truth::Truth,
+    /// Jobs whose submit was answered.
+    pub(crate) acknowledged: BTreeSet<JobId>,
+    /// Results that nodes have let go since somebody last looked.
+    pub(crate) forgotten: Vec<(String, JobId, Run)>,
+}
+
+impl Checks {
+    /// A node's agent has ordered processes.
+    pub(crate) fn starting(
+        &mut self,
+        now: Time,
+        node: &str,
+        wanted: &DesiredJob,
+        there: &BTreeMap<(JobId, Run), Supervisor>,
+    ) -> Result<(), Violation> {
+        oversubscription::starts_alone(node, wanted, there)?;
+        self.runs.starting(now, node, wanted.job, wanted.run)
+    }
+
+    /// A node's agent has let go of what it kept of a job.
+    pub(crate) fn forgotten(
+        &mut self,
+        node: &str,
+        job: JobId,
+        run: Run,
+        removed: Option<&Supervisor>,
+    ) -> Result<(), Violation> {
+        if removed.is_some_and(Supervisor::is_alive) {
+            return Err(Rule::Runs.broken(format!("{node} forgot job {job}, run {run}, while it has processes")));
+        }
+        self.forgotten.push((node.to_owned(), job, run));
+        Ok(())
+    }
+
+    /// Processes on a node have really ended, whether or not anybody was told.
+    pub(crate) fn ended(&mut self, node: &str, report: &JobReport) {
+        match &report.status {
+            JobStatus::Ended { exit, .. } => self.truth.ended(node, report.job, report.run, exit.clone()),
+            JobStatus::Running { .. } | JobStatus::Starting => {}
+        }
+    }
+
+    /// The machine went down under the processes.
+    pub(crate) fn vanished(&mut self, node: &str, job: JobId, run: Run) {
+        let reason = "the node was restarted".to_owned();
+        self.truth.ended(node, job, run, NodeExit::Vanished { reason });
+    }
+
+    pub(crate) fn cancel_ordered(&mut self, job: JobId) {
+        self.truth.cancel_ordered(job);
+    }
+
+    /// A fact has become durable; `state` is what holds with it.
+    pub(crate) fn durable(&mut self, fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
+        self.ghosts.durable(fact)?;
+        self.runs.durable(fact, state, nodes)?;
+        self.truth.durable(fact)
+    }
+
+    /// How often a job was done, by the journal.
+    pub(crate) fn n_done(&self, job: JobId) -> u32 {
+        self.runs.n_done(job)
+    }
+}
+
+/// Did the processes end by themselves?
+fn is_natural(exit: &NodeExit) -> bool {
+    match exit {
+        NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } => true,
+        NodeExit::WallTime | NodeExit::Ordered | NodeExit::Vanished { .. } | NodeExit::NotStarted { .. } => false,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rms_model::{JobRecord, NodeId, Outcome, Owner, Request, Span, Usage};
+
+    use super::*;
+
+    /// Run 1 of a job that ends on the host `a1`.
+    pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
+        JobRecord {
+            job,
+            run: Run(1),
+            name: "model".to_owned(),
+            owner: Owner("ann".to_owned()),
+            submitted: Time::EPOCH,
+            eligible: Time::EPOCH,
+            started: Some(Time::EPOCH),
+            ended: Time::EPOCH,
+            request: Request::on_one(Default::default(), 1, Span::ZERO),
+            n_tasks: 1,
+            cpus_per_task: 0,
+            nodes: vec!["a1".to_owned()],
+            outcome,
+            usage: Usage::default(),
+        }
+    }
+
+    pub(crate) fn started(job: JobId, run: Run, at: Time, request: Request) -> Fact {
+        Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(1)] }
+    }
+}

@@ -1,0 +1,115 @@
+//! What history says of a job is how its processes really ended, though the report came late or twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_core::Fact;
+use rms_core::desired::NodeExit;
+use rms_model::{JobId, JobRecord, NodeAdmin, NodeId, NodeLink, Outcome, Run, Work};
+
+use super::{Rule, Violation, is_natural};
+
+#[derive(Debug, Default)]
+pub(super) struct Truth {
+    exits: BTreeMap<(JobId, Run), BTreeMap<String, NodeExit>>,
+    /// Somebody wanted these cancelled.
+    cancels: BTreeSet<JobId>,
+    /// Jobs whose work is a script.
+    scripts: BTreeSet<JobId>,
+    names: BTreeMap<NodeId, String>,
+    /// Nodes that were given up at some time.
+    given_up: BTreeSet<String>,
+}
+
+impl Truth {
+    pub(super) fn ended(&mut self, node: &str, job: JobId, run: Run, exit: NodeExit) {
+        self.exits.entry((job, run)).or_default().insert(node.to_owned(), exit);
+    }
+
+    pub(super) fn cancel_ordered(&mut self, job: JobId) {
+        self.cancels.insert(job);
+    }
+
+    pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
+        if let Fact::JobSubmitted { job, spec, .. } = fact
+            && let Work::Script { .. } = spec.work
+        {
+            self.scripts.insert(*job);
+        }
+        if let Fact::NodeJoined { node, name, .. } = fact {
+            self.names.insert(*node, name.clone());
+        }
+        if let Fact::NodeLinkChanged { node, link: NodeLink::Lost { .. } }
+        | Fact::NodeAdminChanged { node, admin: NodeAdmin::Down { .. } } = fact
+            && let Some(name) = self.names.get(node)
+        {
+            self.given_up.insert(name.clone());
+        }
+        match fact {
+            Fact::JobDone { record, .. } => self.check(record),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self, record: &JobRecord) -> Result<(), Violation> {
+        let none = BTreeMap::new();
+        let exits = self.exits.get(&(record.job, record.run)).unwrap_or(&none);
+        let any = |wanted: &dyn Fn(&NodeExit) -> bool| exits.values().any(wanted);
+        let is_script = self.scripts.contains(&record.job);
+        let is_true = match &record.outcome {
+            Outcome::Completed if is_script => {
+                record.nodes.first().and_then(|node| exits.get(node)) == Some(&NodeExit::Exited { code: 0 })
+            }
+            Outcome::Completed => {
+                record.nodes.iter().all(|node| exits.get(node) == Some(&NodeExit::Exited { code: 0 }))
+            }
+            Outcome::Failed { code } => {
+                any(&|exit| *exit == NodeExit::Exited { code: *code } || *exit == NodeExit::Aborted { code: *code })
+            }
+            Outcome::Signaled { signal } => any(&|exit| *exit == NodeExit::Signaled { signal: *signal }),
+            Outcome::Cancelled { by: _ } => self.cancels.contains(&record.job),
+            Outcome::WallTime => any(&|exit| *exit == NodeExit::WallTime),
+            Outcome::NodeLost { node } => {
+                let was_given_up = self.given_up.contains(node);
+                let vanished = matches!(exits.get(node), Some(NodeExit::Vanished { .. }));
+                was_given_up || vanished
+            }
+            Outcome::LauncherLost => false,
+            Outcome::NotStarted { .. } => any(&|exit| matches!(exit, NodeExit::NotStarted { .. })),
+        };
+        if is_true {
+            return Ok(());
+        }
+        let natural: Vec<_> = exits.iter().filter(|(_, exit)| is_natural(exit)).collect();
+        Err(Rule::Truth.broken(format!(
+            "job {}, run {}, is recorded as '{}' on {:?}, but its exits were {exits:?}, of which {} by itself",
+            record.job,
+            record.run,
+            record.outcome,
+            record.nodes,
+            natural.len()
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::record;
+
+    #[test]
+    fn an_outcome_that_no_process_had_is_seen() {
+        let exits = |code| NodeExit::Exited { code };
+        let check = |exit: NodeExit, outcome: Outcome| {
+            let mut truth = Truth::default();
+            truth.ended("a1", JobId(1), Run(1), exit);
+            truth.check(&record(JobId(1), outcome)).is_ok()
+        };
+        assert!(check(exits(0), Outcome::Completed));
+        assert!(!check(exits(1), Outcome::Completed));
+        assert!(check(exits(3), Outcome::Failed { code: 3 }));
+        assert!(!check(exits(3), Outcome::Failed { code: 4 }));
+        assert!(!check(exits(0), Outcome::WallTime));
+        assert!(!check(exits(0), Outcome::NodeLost { node: "a1".to_owned() }));
+        assert!(!check(NodeExit::Ordered, Outcome::Cancelled { by: "nobody".to_owned() }));
+    }
+}

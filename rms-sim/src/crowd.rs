@@ -1,0 +1,144 @@
+//! Users and admins from a seed: they submit, cancel, hold, drain and turn knobs at random times.
+
+use rms_core::Call;
+use rms_core::desired::NodeExit;
+use rms_core::event::Select;
+use rms_model::{JobId, Span, Time};
+
+use crate::dice::Dice;
+use crate::story::{admin, user};
+use crate::work::{ModelJob, moldable, rigid, script, spanning};
+use crate::world::World;
+
+#[derive(Debug)]
+pub struct Crowd {
+    dice: Dice,
+    n_jobs_left: u32,
+    /// The most hosts that a cluster has.
+    n_hosts: u32,
+    longest_gap: Span,
+}
+
+impl Crowd {
+    /// They submit `n_jobs` jobs of at most `n_hosts` hosts to the clusters `a` and `b`.
+    pub fn new(seed: u64, n_jobs: u32, n_hosts: u32) -> Crowd {
+        let mut dice = Dice::new(seed, STREAM);
+        let longest_gap = dice.span(Span::from_secs(1), Span::from_secs(25));
+        Crowd { dice, n_jobs_left: n_jobs, n_hosts, longest_gap }
+    }
+
+    /// When somebody does something next.
+    pub fn next(&mut self, now: Time) -> Time {
+        now + self.dice.span(Span::from_millis(1), self.longest_gap)
+    }
+
+    /// Somebody does something now. Nobody waits for the answer: the server may be down.
+    pub fn act(&mut self, world: &mut World) {
+        let may_submit = self.n_jobs_left > 0;
+        if may_submit && self.dice.chance(65) {
+            self.n_jobs_left -= 1;
+            let job = self.job(world.now());
+            let who = user(&job.user);
+            let call = world.submission(job);
+            world.call(&who, call);
+            return;
+        }
+        let call = self.call(world);
+        world.call(&admin(), call);
+    }
+
+    fn job(&mut self, now: Time) -> ModelJob {
+        let secs = |dice: &mut Dice, least: u32, most: u32| {
+            Span::from_millis(i64::from(dice.number(least * 1000, most * 1000)))
+        };
+        let wall = secs(&mut self.dice, 5, 90);
+        let n_hosts = self.dice.number(1, self.n_hosts);
+        let job = match self.dice.number(0, 9) {
+            0..=3 => rigid(n_hosts, wall),
+            4..=6 => script(n_hosts, wall),
+            7 | 8 => moldable(&[(n_hosts, wall), (1, wall + wall)]),
+            _ => spanning(&[("a", self.dice.number(1, self.n_hosts)), ("b", 1)], wall),
+        };
+        let runs = secs(&mut self.dice, 0, 100);
+        // Some programs come from a slow file system.
+        let slowest_start = if self.dice.chance(30) { 90 } else { 2 };
+        let mut job = job.runs(runs).starts_after(secs(&mut self.dice, 0, slowest_start));
+        let codes = [0, 0, 0, 1, 7];
+        job = job.exits(*self.dice.pick(&codes).expect("there are five"));
+        if self.dice.chance(10) {
+            let host_idx = self.dice.number(0, n_hosts - 1);
+            let exits = [
+                NodeExit::Signaled { signal: 11 },
+                NodeExit::Aborted { code: 3 },
+                NodeExit::NotStarted { reason: "no such program".to_owned() },
+            ];
+            let exit = self.dice.pick(&exits).expect("there are three").clone();
+            job = job.on_host(host_idx, secs(&mut self.dice, 0, 60), exit);
+        }
+        if self.dice.chance(10) {
+            job = job.ignores_term();
+        }
+        if self.dice.chance(40) {
+            job = job.requeue();
+        }
+        if self.dice.chance(10) {
+            job = job.held();
+        }
+        if self.dice.chance(10) {
+            job = job.begin(now + secs(&mut self.dice, 1, 60));
+        }
+        let users = ["ann", "bob", "cid"];
+        job.by(self.dice.pick(&users).expect("there are three"))
+    }
+
+    fn call(&mut self, world: &mut World) -> Call {
+        let known: Vec<JobId> = world.checks.acknowledged.iter().copied().collect();
+        let some_job = self.dice.pick(&known).copied().unwrap_or(JobId(1));
+        let select = Select::Ids(vec![some_job]);
+        let names: Vec<String> = world.nodes.iter().map(|node| node.name.clone()).collect();
+        let nodes = vec![self.dice.pick(&names).expect("a world has nodes").clone()];
+        match self.dice.number(0, 11) {
+            0..=2 => {
+                world.checks.cancel_ordered(some_job);
+                Call::Cancel { select }
+            }
+            3 => Call::Hold { select },
+            4 => Call::Release { select },
+            5 => Call::SetPriority { select, priority: self.dice.number(0, 3) as i32 },
+            6 => Call::Drain { nodes, reason: "maintenance".to_owned() },
+            7 => Call::Down { nodes, reason: "broken".to_owned() },
+            8 | 9 => Call::Resume { nodes },
+            10 => Call::Remove { nodes },
+            _ => {
+                let settings = [
+                    ("fair_start", "0s"),
+                    ("fair_start", "4s"),
+                    ("resched_timer", "0s"),
+                    ("resched_timer", "1s"),
+                    ("queue_depth", "0"),
+                    ("queue_depth", "3"),
+                    ("lost_policy", "fail"),
+                    ("lost_policy", "requeue"),
+                    ("kill_grace", "2s"),
+                    ("node_lost_after", "2s"),
+                    ("node_lost_after", "30s"),
+                ];
+                let (key, value) = *self.dice.pick(&settings).expect("there are some");
+                Call::Set { key: key.to_owned(), value: value.to_owned() }
+            }
+        }
+    }
+
+    /// What admins do in the end, so that everything can end.
+    pub fn last_calls(&self, world: &World) -> Vec<Call> {
+        let nodes = world.state().nodes().values().map(|node| node.name.clone()).collect();
+        vec![
+            Call::Resume { nodes },
+            Call::Release { select: Select::All },
+            Call::Set { key: "queue_depth".to_owned(), value: "0".to_owned() },
+        ]
+    }
+}
+
+/// The stream of chance that people are drawn from.
+const STREAM: u64 = 2;

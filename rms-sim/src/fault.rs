@@ -1,0 +1,99 @@
+//! Bad weather from a seed: everything that can break breaks at some time, and is repaired in the end.
+
+use rms_model::{Span, Time};
+
+use crate::check::Violation;
+use crate::dice::Dice;
+use crate::server::CrashPoint;
+use crate::world::{Item, Repair, World};
+
+/// Faults at random times until a time after which nothing breaks any more.
+#[derive(Debug)]
+pub struct Storm {
+    dice: Dice,
+    /// From one fault to the next.
+    longest_gap: Span,
+}
+
+impl Storm {
+    pub fn new(seed: u64) -> Storm {
+        let mut dice = Dice::new(seed, STREAM);
+        let longest_gap = dice.span(Span::from_secs(2), Span::from_secs(40));
+        Storm { dice, longest_gap }
+    }
+
+    /// When the next fault strikes.
+    pub fn next(&mut self, now: Time) -> Time {
+        now + self.dice.span(Span::from_millis(1), self.longest_gap)
+    }
+
+    /// Something breaks now; its repair is put on the agenda.
+    ///
+    /// # Errors
+    /// The first rule that was broken.
+    pub fn strike(&mut self, world: &mut World) -> Result<(), Violation> {
+        let nodes: Vec<usize> = (0..world.nodes.len()).collect();
+        let node = *self.dice.pick(&nodes).expect("a world has nodes");
+        match self.dice.number(0, 7) {
+            0 => {
+                self.repair(world, 20, Repair::Server);
+                world.server_dies()?;
+            }
+            1 | 2 => {
+                let n_out = self.dice.number(0, 4) as usize;
+                let points = [CrashPoint::BeforeCommit, CrashPoint::AfterCommit, CrashPoint::AmidEffects(n_out)];
+                let point = *self.dice.pick(&points).expect("there are three");
+                let back_after = self.dice.span(Span::from_millis(1), Span::from_secs(20));
+                world.crash = Some((point, Some(back_after)));
+            }
+            3 if self.dice.chance(50) => {
+                world.nodes[node].dies_after = Some(self.dice.number(0, 3));
+            }
+            3 => {
+                world.agent_dies(node);
+                self.repair(world, 30, Repair::Agent(node));
+            }
+            4 => {
+                world.power_off(node);
+                self.repair(world, 60, Repair::Node(node));
+            }
+            5 => world.break_link(node),
+            6 => {
+                for node in nodes {
+                    if self.dice.chance(40) {
+                        world.cut_network(node);
+                        self.repair(world, 90, Repair::Heal(node));
+                    }
+                }
+            }
+            _ if self.dice.chance(50) => {
+                world.journal.is_failing = true;
+                self.repair(world, 15, Repair::Journal);
+            }
+            _ => {
+                world.links[node].delay = self.dice.span(Span::from_millis(50), Span::from_secs(3));
+                self.repair(world, 30, Repair::Speed(node));
+            }
+        }
+        Ok(())
+    }
+
+    fn repair(&mut self, world: &mut World, most_secs: i64, repair: Repair) {
+        let at = world.now + self.dice.span(Span::from_millis(1), Span::from_secs(most_secs));
+        world.agenda.push(at, Item::Repair(repair));
+    }
+
+    /// The storm is over: everything that is broken is repaired now.
+    pub fn end(&self, world: &mut World) {
+        world.crash = None;
+        world.nodes.iter_mut().for_each(|node| node.dies_after = None);
+        let each = [Repair::Agent, Repair::Node, Repair::Heal, Repair::Speed];
+        let repairs = (0..world.nodes.len()).flat_map(|node| each.map(|repair| repair(node)));
+        for repair in repairs.chain([Repair::Journal, Repair::Server]).collect::<Vec<_>>() {
+            world.agenda.push(world.now, Item::Repair(repair));
+        }
+    }
+}
+
+/// The stream of chance that faults are drawn from.
+const STREAM: u64 = 1;

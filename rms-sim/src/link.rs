@@ -1,0 +1,109 @@
+//! The link between an agent and the server: two lanes that keep their order and lose everything or nothing.
+//!
+//! A QUIC stream loses no single message: packets are sent again. What is lost is the link, with all that is on
+//! its way. Each end learns of that in its own time, so either may hold on to a link that is dead.
+
+use std::collections::VecDeque;
+
+use rms_core::desired::{Desired, NodeReport};
+use rms_model::{JobId, Run, Span, Time};
+
+#[derive(Clone, Debug)]
+pub(crate) enum ToServer {
+    Hello(NodeReport),
+    Report(NodeReport),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum ToAgent {
+    Desire(Desired),
+    Signal { job: JobId, run: Run, signal: i32 },
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Up,
+    Down,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// Which link this is: one more for each connection.
+    pub(crate) epoch: u64,
+    /// Do packets of this link still reach anybody?
+    pub(crate) is_alive: bool,
+    /// The link that the agent believes in.
+    pub(crate) agent_side: Option<u64>,
+    /// The link that the server believes in.
+    pub(crate) server_side: Option<u64>,
+    /// Nothing passes; counts the partitions, so that an old time-out does not end a new one.
+    pub(crate) is_cut: bool,
+    pub(crate) n_cuts: u64,
+    pub(crate) delay: Span,
+    up: VecDeque<(Time, ToServer)>,
+    down: VecDeque<(Time, ToAgent)>,
+}
+
+impl Link {
+    pub(crate) fn new(delay: Span) -> Link {
+        Link {
+            epoch: 0,
+            is_alive: false,
+            agent_side: None,
+            server_side: None,
+            is_cut: false,
+            n_cuts: 0,
+            delay,
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+        }
+    }
+
+    /// A new connection; the agent believes in it at once, the server when it hears the hello.
+    pub(crate) fn connect(&mut self) {
+        self.epoch += 1;
+        self.is_alive = true;
+        self.agent_side = Some(self.epoch);
+        self.up.clear();
+        self.down.clear();
+    }
+
+    /// Everything on the way is lost.
+    pub(crate) fn die(&mut self) {
+        self.is_alive = false;
+        self.up.clear();
+        self.down.clear();
+    }
+
+    /// When it will arrive; `None` if the agent knows of no link, or nobody is there.
+    pub(crate) fn send_up(&mut self, now: Time, message: ToServer) -> Option<Time> {
+        let is_open = self.is_alive && self.agent_side == Some(self.epoch);
+        is_open.then(|| queue(&mut self.up, now + self.delay, message))
+    }
+
+    pub(crate) fn send_down(&mut self, now: Time, message: ToAgent) -> Option<Time> {
+        let is_open = self.is_alive && self.server_side == Some(self.epoch);
+        is_open.then(|| queue(&mut self.down, now + self.delay, message))
+    }
+
+    pub(crate) fn receive_up(&mut self, now: Time) -> Option<ToServer> {
+        if self.is_cut { None } else { take(&mut self.up, now) }
+    }
+
+    pub(crate) fn receive_down(&mut self, now: Time) -> Option<ToAgent> {
+        if self.is_cut { None } else { take(&mut self.down, now) }
+    }
+}
+
+/// A message never overtakes the one before it, even when the link has become faster.
+fn queue<M>(lane: &mut VecDeque<(Time, M)>, at: Time, message: M) -> Time {
+    let at = lane.back().map_or(at, |(before, _)| at.max(*before));
+    lane.push_back((at, message));
+    at
+}
+
+fn take<M>(lane: &mut VecDeque<(Time, M)>, now: Time) -> Option<M> {
+    let has_arrived = lane.front().is_some_and(|(at, _)| *at <= now);
+    if has_arrived { lane.pop_front().map(|(_, message)| message) } else { None }
+}

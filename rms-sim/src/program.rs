@@ -1,0 +1,55 @@
+//! What the processes of a model job do once they are started.
+
+use std::collections::BTreeMap;
+
+use rms_core::desired::{Launch, NodeExit};
+use rms_model::{Span, Work};
+
+/// The behaviour of one job, the same in every run of it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// From the order to start until the processes are up.
+    pub start_delay: Span,
+    /// How long the work takes on a host; `None`: until it is ended.
+    pub runs: Option<Span>,
+    pub exit: NodeExit,
+    /// Hosts that behave differently, by their index.
+    pub parts: BTreeMap<u32, Part>,
+    /// From TERM until the processes are gone; `None`: only KILL ends them.
+    pub heeds_term: Option<Span>,
+}
+
+/// What happens on one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub runs: Option<Span>,
+    pub exit: NodeExit,
+}
+
+impl Default for Program {
+    /// Starts fast, runs until it is ended, and goes at once when told.
+    fn default() -> Program {
+        Program {
+            start_delay: Span::from_millis(20),
+            runs: None,
+            exit: NodeExit::Exited { code: 0 },
+            parts: BTreeMap::new(),
+            heeds_term: Some(Span::from_millis(5)),
+        }
+    }
+}
+
+impl Program {
+    /// A script runs on host 0 only: its other hosts wait to be used, and to be ended.
+    pub fn part(&self, launch: &Launch, host_idx: u32) -> Part {
+        let idles = match &launch.work {
+            Work::Script { .. } => host_idx > 0,
+            Work::Tasks { .. } => false,
+        };
+        match self.parts.get(&host_idx) {
+            Some(part) => part.clone(),
+            None if idles => Part { runs: None, exit: NodeExit::Ordered },
+            None => Part { runs: self.runs, exit: self.exit.clone() },
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A whole life from a seed: a small cluster, a crowd, a storm, and the calm in which everything must end.
+
+use std::fmt;
+
+use rms_core::State;
+use rms_model::{Settings, Span, Time};
+
+use crate::check::Violation;
+use crate::crowd::Crowd;
+use crate::dice::Dice;
+use crate::fault::Storm;
+use crate::story::admin;
+use crate::world::{World, WorldBuilder};
+
+/// How a scenario went that broke no rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Equal for equal seeds.
+    pub trace_hash: u64,
+    pub n_facts: usize,
+    pub n_jobs: usize,
+}
+
+/// The first rule that was broken, and what happened just before.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    pub violation: Violation,
+    pub trace: String,
+    pub whole_trace: Vec<String>,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.trace, self.violation)
+    }
+}
+
+/// Two small clusters, at most 6 nodes and 30 jobs, some minutes of faults.
+///
+/// # Errors
+/// The first rule that was broken.
+pub fn small(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Broken>> {
+    let mut dice = Dice::new(seed, STREAM);
+    let n_a = dice.number(1, 4);
+    let n_b = dice.number(1, 2);
+    let n_jobs = dice.number(5, 30);
+    let builder = WorldBuilder::default().seed(seed).settings(settings(&mut dice)).snapshot(snapshot);
+    let mut world = builder.cluster("a", n_a).cluster("b", n_b).build();
+    let crowd = Crowd::new(seed, n_jobs, n_a);
+    let storm_ends = Time::EPOCH + dice.span(Span::from_mins(1), Span::from_mins(8));
+    match live(&mut world, crowd, Storm::new(seed), storm_ends) {
+        Ok(()) => Ok(Ended {
+            trace_hash: world.trace_hash(),
+            n_facts: world.facts().len(),
+            n_jobs: world.checks.acknowledged.len(),
+        }),
+        Err(violation) => {
+            let whole_trace = world.whole_trace().to_vec();
+            Err(Box::new(Broken { violation, trace: world.trace(), whole_trace }))
+        }
+    }
+}
+
+fn settings(dice: &mut Dice) -> Settings {
+    Settings {
+        fair_start: dice.span(Span::ZERO, Span::from_secs(5)),
+        resched_timer: if dice.chance(50) { Span::ZERO } else { Span::from_secs(1) },
+        node_lost_after: dice.span(Span::from_secs(1), Span::from_secs(30)),
+        lost_policy: if dice.chance(50) {
+            rms_model::settings::LostPolicy::Fail
+        } else {
+            rms_model::settings::LostPolicy::Requeue
+        },
+        kill_grace: dice.span(Span::from_secs(1), Span::from_secs(5)),
+        ..Settings::default()
+    }
+}
+
+fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time) -> Result<(), Violation> {
+    // Everybody joins on a fine morning.
+    world.run_until(Time::from_secs(1))?;
+    let (mut act_at, mut strike_at) = (crowd.next(world.now()), storm.next(world.now()));
+    while act_at.min(strike_at) < storm_ends {
+        world.run_until(act_at.min(strike_at))?;
+        if act_at <= strike_at {
+            crowd.act(world);
+            act_at = crowd.next(world.now());
+        } else {
+            storm.strike(world)?;
+            strike_at = storm.next(world.now());
+        }
+    }
+    world.run_until(storm_ends)?;
+    storm.end(world);
+    world.run_until(storm_ends + CALM)?;
+    for call in crowd.last_calls(world) {
+        world.call(&admin(), call);
+    }
+    wait_for_the_end(world)
+}
+
+/// Looks now and then, and for the last time when everything must have ended.
+fn wait_for_the_end(world: &mut World) -> Result<(), Violation> {
+    let last = world.now() + PATIENCE;
+    while world.now() < last {
+        world.run_until(world.now() + Span::from_mins(2))?;
+        if world.check_everything_ended().is_ok() {
+            return Ok(());
+        }
+    }
+    world.check_everything_ended()
+}
+
+/// Until every agent has noticed that its old link is dead and has connected again.
+const CALM: Span = Span::from_secs(30);
+/// More than all jobs one after the other.
+const PATIENCE: Span = Span::from_hours(4);
+/// The stream of chance that worlds are drawn from.
+const STREAM: u64 = 3;

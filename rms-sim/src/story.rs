@@ -1,0 +1,430 @@
+//! The world as a test tells it: submit, let time pass, break something, expect. Panics where a story goes wrong.
+
+use rms_core::effect::{JobLine, JobState, NodeLine, Reason};
+use rms_core::event::{Query, Select};
+use rms_core::{Answer, Call, Fact, Refusal, State};
+use rms_model::{Identity, JobId, JobRecord, Outcome, Role, Span, Time};
+
+use crate::check::{self, Violation};
+use crate::server::CrashPoint;
+use crate::work::ModelJob;
+use crate::world::World;
+
+pub fn secs(n: i64) -> Span {
+    Span::from_secs(n)
+}
+
+pub fn mins(n: i64) -> Span {
+    Span::from_mins(n)
+}
+
+pub fn hours(n: i64) -> Span {
+    Span::from_hours(n)
+}
+
+/// What a story expects of a job.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    job: JobId,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Is(JobState),
+    Ended(Outcome),
+}
+
+pub fn started(job: JobId) -> Expected {
+    Expected { job, what: What::Is(JobState::Started) }
+}
+
+pub fn waiting(job: JobId) -> Expected {
+    Expected { job, what: What::Is(JobState::Waiting) }
+}
+
+pub fn held(job: JobId) -> Expected {
+    Expected { job, what: What::Is(JobState::Held) }
+}
+
+pub fn submitted(job: JobId) -> Expected {
+    Expected { job, what: What::Is(JobState::Submitted) }
+}
+
+pub fn ending(job: JobId) -> Expected {
+    Expected { job, what: What::Is(JobState::Ending) }
+}
+
+pub fn ghost(job: JobId) -> Expected {
+    Expected { job, what: What::Is(JobState::Ghost) }
+}
+
+pub fn completed(job: JobId) -> Expected {
+    Expected { job, what: What::Ended(Outcome::Completed) }
+}
+
+pub fn ended(job: JobId, outcome: Outcome) -> Expected {
+    Expected { job, what: What::Ended(outcome) }
+}
+
+/// An admin, as stories know her.
+pub fn admin() -> Identity {
+    Identity::new(Role::Admin, "root").expect("a name")
+}
+
+pub fn user(name: &str) -> Identity {
+    Identity::new(Role::User, name).expect("a name")
+}
+
+impl World {
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Panics
+    /// A rule was broken.
+    pub fn after(&mut self, span: Span) {
+        self.at(self.now + span);
+    }
+
+    /// Lets time pass until then.
+    ///
+    /// # Panics
+    /// A rule was broken.
+    pub fn at(&mut self, time: Time) {
+        let run = self.run_until(time);
+        self.must(run);
+    }
+
+    fn must<T>(&self, result: Result<T, Violation>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(violation) => panic!("{violation}\n{}", self.trace()),
+        }
+    }
+
+    /// What somebody asks, and what the server says at once.
+    ///
+    /// # Panics
+    /// The server says nothing: it is down, or its disk is full.
+    pub fn ask(&mut self, who: &Identity, call: Call) -> Result<Answer, Refusal> {
+        let ticket = self.call(who, call);
+        self.after(Span::ZERO);
+        match self.answer(ticket) {
+            Some(answer) => answer,
+            None => panic!("there was no answer\n{}", self.trace()),
+        }
+    }
+
+    /// Submits by its user; refused or not.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    pub fn try_submit(&mut self, job: ModelJob) -> Result<Answer, Refusal> {
+        let who = user(&job.user);
+        let call = self.submission(job);
+        self.ask(&who, call)
+    }
+
+    /// The call that submits the job; its program is known from now on.
+    pub fn submission(&mut self, job: ModelJob) -> Call {
+        let mut submission = job.submission;
+        // Nodes find the program by the job's name.
+        submission.name = format!("model{}", self.programs.len());
+        self.programs.insert(submission.name.clone(), job.program);
+        Call::Submit(Box::new(submission))
+    }
+
+    /// # Panics
+    /// The job is refused.
+    pub fn submit(&mut self, job: ModelJob) -> JobId {
+        match self.try_submit(job) {
+            Ok(Answer::Submitted { job }) => job,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    /// An admin's call that must succeed.
+    ///
+    /// # Panics
+    /// It is refused.
+    pub fn admin(&mut self, call: Call) -> Answer {
+        match self.ask(&admin(), call) {
+            Ok(answer) => answer,
+            Err(refusal) => panic!("refused: {refusal}"),
+        }
+    }
+
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.admin(Call::Set { key: key.to_owned(), value: value.to_owned() });
+    }
+
+    pub fn drain(&mut self, node: &str) {
+        self.admin(Call::Drain { nodes: vec![node.to_owned()], reason: "maintenance".to_owned() });
+    }
+
+    pub fn down(&mut self, node: &str) {
+        self.admin(Call::Down { nodes: vec![node.to_owned()], reason: "broken".to_owned() });
+    }
+
+    pub fn resume(&mut self, node: &str) {
+        self.admin(Call::Resume { nodes: vec![node.to_owned()] });
+    }
+
+    /// Redeems a token: whose certificate is signed.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    ///
+    /// # Panics
+    /// The server says nothing.
+    pub fn join(&mut self, token_id: &str, digest: [u8; 32], name: Option<&str>) -> Result<Identity, Refusal> {
+        let call = Call::Join {
+            token_id: token_id.to_owned(),
+            digest,
+            name: name.map(str::to_owned),
+            csr: Vec::new(),
+            serial: format!("{:x}", self.facts().len()),
+        };
+        // Who joins is nobody yet.
+        let ticket = self.call(&user("nobody"), call);
+        self.after(Span::ZERO);
+        match (self.signed(ticket), self.answer(ticket)) {
+            (Some(identity), None) => Ok(identity),
+            (None, Some(Err(refusal))) => Err(refusal),
+            (signed, answer) => panic!("neither signed nor refused: {signed:?}, {answer:?}"),
+        }
+    }
+
+    /// What a call did to the one job it named.
+    ///
+    /// # Errors
+    /// Why it did nothing.
+    pub fn on_job(&mut self, who: &Identity, job: JobId, call: impl FnOnce(Select) -> Call) -> Result<(), Refusal> {
+        match self.ask(who, call(Select::Ids(vec![job])))? {
+            Answer::Jobs { refused, .. } => match refused.into_iter().next() {
+                Some((_, refusal)) => Err(refusal),
+                None => Ok(()),
+            },
+            other => panic!("not an answer about jobs: {other:?}"),
+        }
+    }
+
+    /// By an admin.
+    ///
+    /// # Panics
+    /// It is refused.
+    pub fn cancel(&mut self, job: JobId) {
+        self.checks.cancel_ordered(job);
+        let cancelled = self.on_job(&admin(), job, |select| Call::Cancel { select });
+        cancelled.expect("an admin may cancel what has not ended");
+    }
+
+    /// The checkers expect the job to be cancelled by a call that the story makes itself.
+    pub fn order_cancel(&mut self, job: JobId) {
+        self.checks.cancel_ordered(job);
+    }
+
+    /// An admin cancels, and the server dies when that is durable and nobody has been told.
+    pub fn cancel_and_crash(&mut self, job: JobId) {
+        self.order_cancel(job);
+        self.kill_server_in_next_step(CrashPoint::AfterCommit);
+        self.call(&admin(), Call::Cancel { select: Select::Ids(vec![job]) });
+        self.after(Span::ZERO);
+    }
+
+    /// Submits and does not wait for the answer, which may never come.
+    pub fn submit_unheard(&mut self, job: ModelJob) {
+        let who = user(&job.user);
+        let call = self.submission(job);
+        self.call(&who, call);
+    }
+
+    /// The newest job in the journal.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn last_job(&self) -> JobId {
+        let submitted = |fact: &Fact| match fact {
+            Fact::JobSubmitted { job, .. } => Some(*job),
+            _ => None,
+        };
+        self.facts().iter().rev().find_map(submitted).expect("a job was submitted")
+    }
+
+    /// A line of the queue, while the job is in the system.
+    pub fn line(&mut self, job: JobId) -> Option<JobLine> {
+        match self.admin(Call::Query(Query::Queue)) {
+            Answer::Queue { jobs, .. } => jobs.into_iter().find(|line| line.job == job),
+            other => panic!("not the queue: {other:?}"),
+        }
+    }
+
+    /// When a waiting job would start.
+    pub fn estimate(&mut self, job: JobId) -> Option<Time> {
+        self.line(job).and_then(|line| line.estimate)
+    }
+
+    /// Why a job is where it is, with the blockers.
+    pub fn explain(&mut self, job: JobId) -> Option<Reason> {
+        match self.admin(Call::Query(Query::Explain(Select::Ids(vec![job])))) {
+            Answer::Detail { jobs, .. } => jobs.into_iter().next().and_then(|detail| detail.line.reason),
+            other => panic!("not an explanation: {other:?}"),
+        }
+    }
+
+    /// # Panics
+    /// There is no such node.
+    pub fn node(&mut self, name: &str) -> NodeLine {
+        match self.admin(Call::Query(Query::Nodes)) {
+            Answer::Nodes { nodes, .. } => {
+                nodes.into_iter().find(|line| line.name == name).unwrap_or_else(|| panic!("no node {name}"))
+            }
+            other => panic!("not the nodes: {other:?}"),
+        }
+    }
+
+    /// The history's line of a job that is done.
+    pub fn history(&self, job: JobId) -> Option<&JobRecord> {
+        self.facts().iter().find_map(|fact| match fact {
+            Fact::JobDone { record, .. } if record.job == job => Some(&**record),
+            _ => None,
+        })
+    }
+
+    /// # Panics
+    /// It is not so.
+    pub fn expect(&mut self, expected: Expected) {
+        let Expected { job, what } = expected;
+        match what {
+            What::Is(state) => {
+                let found = self.line(job).map(|line| line.state);
+                assert!(found == Some(state), "job {job} is {found:?}, not {state:?}\n{}", self.trace());
+            }
+            What::Ended(outcome) => {
+                let found = self.history(job).map(|record| record.outcome.clone());
+                assert!(found.as_ref() == Some(&outcome), "job {job} is {found:?}, not {outcome:?}\n{}", self.trace());
+            }
+        }
+    }
+
+    /// kill -9 now.
+    ///
+    /// # Panics
+    /// A rule was broken.
+    pub fn kill_server(&mut self) {
+        let died = self.server_dies();
+        self.must(died);
+    }
+
+    /// kill -9 in the middle of the server's next step.
+    pub fn kill_server_in_next_step(&mut self, point: CrashPoint) {
+        self.crash = Some((point, None));
+    }
+
+    /// # Panics
+    /// A rule was broken.
+    pub fn restart_server(&mut self) {
+        let started = self.server_starts();
+        self.must(started);
+    }
+
+    /// Restart, and time enough for the agents to connect again.
+    pub fn bounce_server(&mut self) {
+        self.kill_server();
+        self.after(secs(1));
+        self.restart_server();
+        self.after(secs(15));
+    }
+
+    pub fn has_server(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// kill -9 of a node's agent; jobs go on.
+    pub fn kill_agent(&mut self, node: &str) {
+        let node = self.position(node);
+        self.agent_dies(node);
+    }
+
+    pub fn restart_agent(&mut self, node: &str) {
+        let node = self.position(node);
+        self.start_agent(node);
+    }
+
+    /// The machine goes down with everything on it but its disk.
+    pub fn kill_node(&mut self, node: &str) {
+        let node = self.position(node);
+        self.power_off(node);
+    }
+
+    /// The machine goes down and loses its disk, too.
+    pub fn wipe_node(&mut self, node: &str) {
+        self.kill_node(node);
+        let node = self.position(node);
+        self.nodes[node].wipe();
+    }
+
+    /// The machine comes up again.
+    pub fn boot_node(&mut self, node: &str) {
+        let node = self.position(node);
+        self.nodes[node].is_on = true;
+        self.start_agent(node);
+    }
+
+    /// The link is lost with all that is on its way; the agent connects again.
+    pub fn lose_link(&mut self, node: &str) {
+        let node = self.position(node);
+        self.break_link(node);
+    }
+
+    pub fn partition(&mut self, nodes: &[&str]) {
+        for node in nodes {
+            let node = self.position(node);
+            self.cut_network(node);
+        }
+    }
+
+    /// Everybody is reached again.
+    pub fn heal(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.join_network(node));
+    }
+
+    /// The disk takes nothing more, or takes again.
+    pub fn fill_disk(&mut self, is_full: bool) {
+        self.journal.is_failing = is_full;
+    }
+
+    /// How many processes' groups there are on a node.
+    pub fn alive_on(&self, node: &str) -> usize {
+        self.nodes[self.position(node)].alive().len()
+    }
+
+    /// The server's state.
+    ///
+    /// # Panics
+    /// The server is down.
+    pub fn state(&self) -> &State {
+        self.server.as_ref().expect("the server is up").state()
+    }
+
+    /// # Panics
+    /// Something is left.
+    pub fn expect_all_ended(&mut self) {
+        let ends = self.check_everything_ended();
+        self.must(ends);
+    }
+
+    /// # Errors
+    /// What is left.
+    pub fn check_everything_ended(&self) -> Result<(), Violation> {
+        self.check_restore()?;
+        check::everything_ended(&self.checks, self.journal.shadow(), &self.nodes)
+    }
+
+    pub(crate) fn position(&self, name: &str) -> usize {
+        self.nodes.iter().position(|node| node.name == name).unwrap_or_else(|| panic!("no node {name}"))
+    }
+}

@@ -1,0 +1,173 @@
+//! One job on one node: its processes, wall time and result. It needs neither agent nor server.
+
+use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
+use rms_model::{JobId, Run, Span, Time, Usage};
+
+use crate::program::{Part, Program};
+
+#[derive(Clone, Debug)]
+pub struct Supervisor {
+    job: JobId,
+    run: Run,
+    part: Part,
+    wall: Span,
+    grace: Span,
+    heeds_term: Option<Span>,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting {
+        up_at: Time,
+    },
+    Running {
+        since: Time,
+    },
+    /// TERM or KILL was sent; the processes are still there.
+    Ending {
+        since: Time,
+        gone_at: Time,
+        exit: NodeExit,
+    },
+    Ended {
+        at: Time,
+        exit: NodeExit,
+        usage: Usage,
+    },
+}
+
+impl Supervisor {
+    pub fn start(now: Time, wanted: &DesiredJob, program: &Program) -> Supervisor {
+        Supervisor {
+            job: wanted.job,
+            run: wanted.run,
+            part: program.part(&wanted.launch, wanted.host_idx),
+            wall: wanted.launch.wall,
+            grace: wanted.launch.grace,
+            heeds_term: program.heeds_term,
+            phase: Phase::Starting { up_at: now + program.start_delay },
+        }
+    }
+
+    /// When something happens by itself.
+    pub fn due(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Starting { up_at } => Some(*up_at),
+            Phase::Running { since } => Some(self.exits_at(*since).min(*since + self.wall)),
+            Phase::Ending { gone_at, .. } => Some(*gone_at),
+            Phase::Ended { .. } => None,
+        }
+    }
+
+    /// One thing that is due happens; what there is to tell about it.
+    pub fn advance(&mut self, now: Time) -> Option<JobReport> {
+        if self.due().is_none_or(|due| due > now) {
+            return None;
+        }
+        match self.phase.clone() {
+            Phase::Starting { .. } => match &self.part.exit {
+                exit @ NodeExit::NotStarted { .. } => self.end(now, now, exit.clone()),
+                NodeExit::Exited { .. }
+                | NodeExit::Signaled { .. }
+                | NodeExit::Aborted { .. }
+                | NodeExit::WallTime
+                | NodeExit::Ordered
+                | NodeExit::Vanished { .. } => self.phase = Phase::Running { since: now },
+            },
+            Phase::Running { since } if self.exits_at(since) <= since + self.wall => {
+                self.end(since, now, self.part.exit.clone());
+            }
+            Phase::Running { since } => {
+                let gone_at = self.gone_after_term(now, self.grace);
+                self.phase = Phase::Ending { since, gone_at, exit: NodeExit::WallTime };
+                return None;
+            }
+            Phase::Ending { since, exit, .. } => self.end(since, now, exit),
+            Phase::Ended { .. } => return None,
+        }
+        Some(self.report())
+    }
+
+    /// TERM, and KILL after the grace. A job that is starting is ended as soon as it is up.
+    pub fn stop(&mut self, now: Time, grace: Span) {
+        match &self.phase {
+            Phase::Starting { up_at } => {
+                self.phase = Phase::Ending { since: *up_at, gone_at: *up_at, exit: NodeExit::Ordered };
+            }
+            Phase::Running { since } => {
+                let gone_at = self.gone_after_term(now, grace).min(self.exits_at(*since));
+                self.phase = Phase::Ending { since: *since, gone_at, exit: NodeExit::Ordered };
+            }
+            // A second order does not prolong the first.
+            Phase::Ending { .. } | Phase::Ended { .. } => {}
+        }
+    }
+
+    pub fn kill(&mut self, now: Time) {
+        self.stop(now, Span::ZERO);
+        if let Phase::Ending { gone_at, .. } = &mut self.phase {
+            *gone_at = (*gone_at).min(now + KILL_TAKES);
+        }
+    }
+
+    /// A signal from the user, which is not an order of ours.
+    pub fn signal(&mut self, now: Time, signal: i32) {
+        let is_deadly = signal == 9 || signal == 15;
+        if let Phase::Running { since } = self.phase
+            && is_deadly
+        {
+            self.phase = Phase::Ending { since, gone_at: now + KILL_TAKES, exit: NodeExit::Signaled { signal } };
+        }
+    }
+
+    /// The machine went down under it.
+    pub fn vanish(&mut self, now: Time) {
+        if self.is_alive() {
+            self.end(now, now, NodeExit::Vanished { reason: "the node was restarted".to_owned() });
+        }
+    }
+
+    /// Are there processes, or will there be in a moment?
+    pub fn is_alive(&self) -> bool {
+        match &self.phase {
+            Phase::Starting { .. } | Phase::Running { .. } | Phase::Ending { .. } => true,
+            Phase::Ended { .. } => false,
+        }
+    }
+
+    /// How it ended, as it really was.
+    pub fn exit(&self) -> Option<&NodeExit> {
+        match &self.phase {
+            Phase::Ended { exit, .. } => Some(exit),
+            Phase::Starting { .. } | Phase::Running { .. } | Phase::Ending { .. } => None,
+        }
+    }
+
+    /// What an agent that looks at it finds.
+    pub fn report(&self) -> JobReport {
+        let status = match &self.phase {
+            Phase::Starting { .. } => JobStatus::Starting,
+            Phase::Running { since } | Phase::Ending { since, .. } => JobStatus::Running { since: *since },
+            Phase::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },
+        };
+        JobReport { job: self.job, run: self.run, status }
+    }
+
+    fn exits_at(&self, since: Time) -> Time {
+        self.part.runs.map_or(Time::NEVER, |runs| since + runs)
+    }
+
+    fn gone_after_term(&self, now: Time, grace: Span) -> Time {
+        let killed_at = now + grace + KILL_TAKES;
+        self.heeds_term.map_or(killed_at, |delay| killed_at.min(now + delay))
+    }
+
+    fn end(&mut self, since: Time, at: Time, exit: NodeExit) {
+        let usage = Usage { cpu: at.since(since), peak_memory_kib: 1024 };
+        self.phase = Phase::Ended { at, exit, usage };
+    }
+}
+
+/// From KILL until the last process is reaped.
+const KILL_TAKES: Span = Span::from_millis(2);

@@ -1,0 +1,95 @@
+//! What happened, line by line: the last lines to read, all of them as one hash.
+
+use std::fmt;
+
+use rms_core::desired::{JobReport, JobStatus, NodeReport};
+use rms_core::{Call, Event, Fact};
+use rms_model::{JobRecord, Request, Time};
+
+#[derive(Debug)]
+pub(crate) struct Trace {
+    lines: Vec<String>,
+    hash: u64,
+}
+
+impl Trace {
+    pub(crate) fn new() -> Trace {
+        Trace { lines: Vec::new(), hash: FNV_OFFSET }
+    }
+
+    pub(crate) fn note(&mut self, now: Time, line: fmt::Arguments<'_>) {
+        let line = format!("{:>9}.{:03} {line}", now.as_secs(), now.as_millis().rem_euclid(1000));
+        for byte in line.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
+        }
+        self.lines.push(line);
+    }
+
+    pub(crate) fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// FNV-1a over every line there ever was: equal traces, equal hashes.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+/// A fact on one line; the long ones without what nobody looks for here.
+pub(crate) fn short_fact(fact: &Fact) -> String {
+    match fact {
+        Fact::JobSubmitted { job, at: _, spec, held } => {
+            let sizes: Vec<String> = spec.options.iter().map(short_request).collect();
+            format!("JobSubmitted {job} {} by {} {sizes:?} held: {held}", spec.name, spec.owner.0)
+        }
+        Fact::JobDone { record, ghost_until } => {
+            let JobRecord { job, run, nodes, outcome, .. } = &**record;
+            format!("JobDone {job}.{run} on {nodes:?}: {outcome}; ghost until {}", ghost_until.as_millis())
+        }
+        Fact::NodeJoined { node, name, .. } => format!("NodeJoined {node} {name}"),
+        fact => format!("{fact:?}"),
+    }
+}
+
+fn short_request(request: &Request) -> String {
+    let hosts: Vec<String> = request.hosts.iter().map(|(cluster, n_hosts)| format!("{n_hosts}@{cluster}")).collect();
+    format!("{} for {}", hosts.join("+"), request.wall)
+}
+
+/// An event on one line.
+pub(crate) fn short_event(event: &Event) -> String {
+    match event {
+        Event::Called { who, call: Call::Submit(submission), .. } => format!("{who} submits {}", submission.name),
+        Event::Called { who, call, .. } => format!("{who} {call:?}"),
+        Event::AgentConnected { name, report, .. } => format!("{name} connected: {}", short_report(report)),
+        Event::AgentReported { name, report } => format!("{name} reports {}", short_report(report)),
+        Event::AgentGone { name } => format!("{name} is gone"),
+        Event::Tick => "a tick".to_owned(),
+    }
+}
+
+fn short_report(report: &NodeReport) -> String {
+    let jobs: Vec<String> = report.jobs.iter().map(short_job).collect();
+    format!("seen {}, {jobs:?}", report.seen)
+}
+
+/// What is true of a job on a node, in few words.
+pub(crate) fn short_job(report: &JobReport) -> String {
+    match &report.status {
+        JobStatus::Starting => format!("{}.{} starting", report.job, report.run),
+        JobStatus::Running { since: _ } => format!("{}.{} running", report.job, report.run),
+        JobStatus::Ended { exit, .. } => format!("{}.{} {exit:?}", report.job, report.run),
+    }
+}
+
+/// The last lines, as many as a person reads.
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n_skipped = self.lines.len().saturating_sub(SHOWN);
+        self.lines[n_skipped..].iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+const SHOWN: usize = 60;
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;

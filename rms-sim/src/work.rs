@@ -1,0 +1,157 @@
+//! Jobs for tests, in few words: `rigid(4, hours(2)).runs(mins(30))`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_core::desired::NodeExit;
+use rms_core::event::{Nodes, Shape, Submission};
+use rms_model::job::Constraint;
+use rms_model::{Environment, Limits, Mebibytes, Span, Stdio, Time, Work};
+
+use crate::program::{Part, Program};
+
+/// A job to be submitted, and what its processes do. Without [`ModelJob::runs`] they run until they are ended.
+#[derive(Clone, Debug)]
+pub struct ModelJob {
+    pub submission: Submission,
+    pub program: Program,
+    /// The user who submits it.
+    pub user: String,
+}
+
+/// Tasks on `n_hosts` hosts of one cluster.
+pub fn rigid(n_hosts: u32, wall: Span) -> ModelJob {
+    moldable(&[(n_hosts, wall)])
+}
+
+/// Tasks on one of several sizes, each with its wall time.
+pub fn moldable(sizes: &[(u32, Span)]) -> ModelJob {
+    let shape = |(n_hosts, wall): &(u32, Span)| Shape { nodes: Nodes::Count(*n_hosts), wall: Some(*wall) };
+    ModelJob {
+        submission: submission(sizes.iter().map(shape).collect()),
+        program: Program::default(),
+        user: "ann".to_owned(),
+    }
+}
+
+/// Hosts on several clusters at once.
+pub fn spanning(counts: &[(&str, u32)], wall: Span) -> ModelJob {
+    let counts = counts.iter().map(|(name, n_hosts)| ((*name).to_owned(), *n_hosts)).collect::<BTreeMap<_, _>>();
+    let mut job = rigid(1, wall);
+    job.submission.shapes = vec![Shape { nodes: Nodes::PerCluster(counts), wall: Some(wall) }];
+    job
+}
+
+/// A batch script: it runs on host 0, and the job ends with it.
+pub fn script(n_hosts: u32, wall: Span) -> ModelJob {
+    let mut job = rigid(n_hosts, wall);
+    job.submission.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
+    job
+}
+
+fn submission(shapes: Vec<Shape>) -> Submission {
+    Submission {
+        name: "model".to_owned(),
+        work: Work::Tasks { argv: vec!["model".to_owned()] },
+        n_tasks: None,
+        cpus_per_task: 0,
+        cwd: "/".to_owned(),
+        environment: Environment::default(),
+        umask: 0o022,
+        stdio: Stdio::default(),
+        limits: Limits::default(),
+        shapes,
+        clusters: Vec::new(),
+        constraint: Constraint::default(),
+        priority: 0,
+        hold: false,
+        requeue: false,
+        begin: None,
+        comment: String::new(),
+        test_only: false,
+    }
+}
+
+impl ModelJob {
+    pub fn by(mut self, user: &str) -> ModelJob {
+        self.user = user.to_owned();
+        self
+    }
+
+    /// How long the work takes if nobody ends it.
+    pub fn runs(mut self, span: Span) -> ModelJob {
+        self.program.runs = Some(span);
+        self
+    }
+
+    pub fn exits(mut self, code: i32) -> ModelJob {
+        self.program.exit = NodeExit::Exited { code };
+        self
+    }
+
+    /// One host behaves differently.
+    pub fn on_host(mut self, host_idx: u32, runs: Span, exit: NodeExit) -> ModelJob {
+        self.program.parts.insert(host_idx, Part { runs: Some(runs), exit });
+        self
+    }
+
+    pub fn starts_after(mut self, delay: Span) -> ModelJob {
+        self.program.start_delay = delay;
+        self
+    }
+
+    /// Only KILL ends it.
+    pub fn ignores_term(mut self) -> ModelJob {
+        self.program.heeds_term = None;
+        self
+    }
+
+    pub fn on(mut self, cluster: &str) -> ModelJob {
+        self.submission.clusters = vec![cluster.to_owned()];
+        self
+    }
+
+    pub fn tasks(mut self, n_tasks: u32) -> ModelJob {
+        self.submission.n_tasks = Some(n_tasks);
+        self
+    }
+
+    pub fn cpus_per_task(mut self, cpus: u32) -> ModelJob {
+        self.submission.cpus_per_task = cpus;
+        self
+    }
+
+    pub fn feature(mut self, feature: &str) -> ModelJob {
+        self.submission.constraint.features = BTreeSet::from([feature.to_owned()]);
+        self
+    }
+
+    pub fn memory(mut self, memory: Mebibytes) -> ModelJob {
+        self.submission.constraint.memory = memory;
+        self
+    }
+
+    pub fn priority(mut self, priority: i32) -> ModelJob {
+        self.submission.priority = priority;
+        self
+    }
+
+    pub fn held(mut self) -> ModelJob {
+        self.submission.hold = true;
+        self
+    }
+
+    pub fn requeue(mut self) -> ModelJob {
+        self.submission.requeue = true;
+        self
+    }
+
+    pub fn begin(mut self, begin: Time) -> ModelJob {
+        self.submission.begin = Some(begin);
+        self
+    }
+
+    pub fn test_only(mut self) -> ModelJob {
+        self.submission.test_only = true;
+        self
+    }
+}

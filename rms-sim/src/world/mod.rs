@@ -1,0 +1,343 @@
+//! The world in virtual time: an agenda, one server, nodes, links between them, and what breaks.
+
+mod breakage;
+mod builder;
+mod network;
+
+use std::collections::BTreeMap;
+
+use rms_core::event::{AgentHello, Event, Ticket};
+use rms_core::{Answer, Config, Effect, Fact, Refusal, State};
+use rms_model::{Identity, Span, Time};
+
+use crate::agenda::Agenda;
+use crate::check::{self, Checks, Rule, Violation};
+use crate::dice::Dice;
+use crate::journal::ModelJournal;
+use crate::link::{Lane, Link, ToAgent};
+use crate::node::ModelNode;
+use crate::program::Program;
+use crate::server::{CrashPoint, ModelServer, Turn};
+use crate::trace::{Trace, short_event, short_fact};
+
+pub use builder::WorldBuilder;
+
+/// Everything there is.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) now: Time,
+    pub(crate) agenda: Agenda<Item>,
+    config: Config,
+    pub(crate) server: Option<ModelServer>,
+    pub(crate) journal: ModelJournal,
+    pub(crate) nodes: Vec<ModelNode>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) programs: BTreeMap<String, Program>,
+    /// Where the server dies at its next step, and after what time it is started again by itself.
+    pub(crate) crash: Option<(CrashPoint, Option<Span>)>,
+    pub(crate) checks: Checks,
+    pub(crate) trace: Trace,
+    /// Chance in the machinery: how long it takes until an end notices that a link is dead.
+    dice: Dice,
+    n_tickets: u64,
+    answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
+    signed: BTreeMap<Ticket, Identity>,
+    /// Facts that the checkers have seen.
+    n_checked: usize,
+    n_turns: u64,
+    snapshot: fn(&State) -> State,
+}
+
+/// What is going to happen.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// A message arrives.
+    Pump {
+        node: usize,
+        lane: Lane,
+    },
+    /// The agent of this life tries to connect.
+    Dial {
+        node: usize,
+        life: u64,
+    },
+    AgentNotices {
+        node: usize,
+        epoch: u64,
+    },
+    ServerNotices {
+        node: usize,
+        epoch: u64,
+    },
+    /// Nothing came through for too long.
+    IdleOut {
+        node: usize,
+        n_cuts: u64,
+    },
+    /// A supervisor of the node has something to do.
+    Wake {
+        node: usize,
+    },
+    Event(Box<Event>),
+    Repair(Repair),
+    JournalRetry,
+}
+
+/// What ends a fault.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Repair {
+    Server,
+    Agent(usize),
+    Node(usize),
+    Heal(usize),
+    Journal,
+    Speed(usize),
+}
+
+impl World {
+    pub(crate) fn add_node(&mut self, name: String, hello: AgentHello) {
+        let node = self.nodes.len();
+        self.nodes.push(ModelNode::new(name, hello));
+        self.links.push(Link::new(USUAL_DELAY));
+        self.start_agent(node);
+    }
+
+    /// Everything that happens up to `until`, and then time stands there.
+    ///
+    /// # Errors
+    /// The first rule that was broken.
+    pub fn run_until(&mut self, until: Time) -> Result<(), Violation> {
+        loop {
+            // A server that cannot write does nothing by itself until it tries again.
+            let server = self.server.as_ref().filter(|server| !server.is_stuck());
+            let timer = server.and_then(ModelServer::next_timer);
+            let is_due = server.is_some_and(|server| server.is_due(self.now));
+            let next = if is_due { Some(self.now) } else { [self.agenda.next(), timer].into_iter().flatten().min() };
+            let Some(next) = next.filter(|next| *next <= until) else { break };
+            self.now = self.now.max(next);
+            self.instant()?;
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    /// All that happens now: first what arrives, then the server's turn.
+    fn instant(&mut self) -> Result<(), Violation> {
+        for _ in 0..MOST_ROUNDS {
+            while let Some(item) = self.agenda.pop_due(self.now) {
+                self.happen(item)?;
+            }
+            let is_due = self.server.as_ref().is_some_and(|server| server.is_due(self.now));
+            if !is_due {
+                return Ok(());
+            }
+            let is_kept = !self.turn()?;
+            if is_kept {
+                return Ok(());
+            }
+        }
+        Err(Rule::Spin.broken(format!("the server is never done at {:?}", self.now)))
+    }
+
+    fn happen(&mut self, item: Item) -> Result<(), Violation> {
+        match item {
+            Item::Pump { node, lane: Lane::Up } => {
+                while let Some(message) = self.links[node].receive_up(self.now) {
+                    self.server_receives(node, message);
+                }
+                Ok(())
+            }
+            Item::Pump { node, lane: Lane::Down } => {
+                while let Some(message) = self.links[node].receive_down(self.now) {
+                    self.agent_receives(node, message)?;
+                }
+                Ok(())
+            }
+            Item::Dial { node, life } => {
+                self.dial(node, life);
+                Ok(())
+            }
+            Item::AgentNotices { node, epoch } => {
+                if self.links[node].agent_side == Some(epoch) {
+                    self.links[node].agent_side = None;
+                    self.dial_later(node);
+                }
+                Ok(())
+            }
+            Item::ServerNotices { node, epoch } => {
+                self.server_notices(node, epoch);
+                Ok(())
+            }
+            Item::IdleOut { node, n_cuts } => {
+                let link = &self.links[node];
+                if link.is_cut && link.is_alive && link.n_cuts == n_cuts {
+                    self.break_link(node);
+                }
+                Ok(())
+            }
+            Item::Wake { node } => self.wake(node),
+            Item::Event(event) => {
+                if let Some(server) = &mut self.server {
+                    self.trace.note(self.now, format_args!("server hears: {}", short_event(&event)));
+                    server.take(*event);
+                }
+                Ok(())
+            }
+            Item::Repair(repair) => self.repair(repair),
+            Item::JournalRetry => {
+                // The turn that follows tries again.
+                if let Some(server) = &mut self.server {
+                    server.unstick();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// One batch of the server; false if the journal did not take it.
+    fn turn(&mut self) -> Result<bool, Violation> {
+        let Some(server) = &mut self.server else { return Ok(true) };
+        let was_stuck = server.is_stuck();
+        let crash = self.crash.map(|(point, _)| point);
+        let turn = server.turn(self.now, &mut self.journal, crash)?;
+        self.n_turns += 1;
+        self.look_at_facts()?;
+        match turn {
+            Turn::Effects(effects) => {
+                self.look_at_state()?;
+                self.perform(effects);
+                Ok(true)
+            }
+            Turn::NotDurable => {
+                if !was_stuck {
+                    self.agenda.push(self.now + JOURNAL_RETRY, Item::JournalRetry);
+                }
+                Ok(false)
+            }
+            Turn::Crashed(effects) => {
+                self.perform(effects);
+                if let Some((_, Some(back_after))) = self.crash.take() {
+                    self.agenda.push(self.now + back_after, Item::Repair(Repair::Server));
+                }
+                self.server_dies()?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Shows the checkers what has become durable.
+    fn look_at_facts(&mut self) -> Result<(), Violation> {
+        let facts = &self.journal.facts()[self.n_checked..];
+        for fact in facts {
+            self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
+            self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;
+        }
+        self.n_checked = self.journal.facts().len();
+        Ok(())
+    }
+
+    /// After a commit: the facts alone make the state, and a later request changes nothing.
+    fn look_at_state(&mut self) -> Result<(), Violation> {
+        let Some(server) = &self.server else { return Ok(()) };
+        check::restored_is_equal(self.journal.shadow(), server.state(), "by its facts")?;
+        if self.n_turns.is_multiple_of(FCFS_EVERY) {
+            check::later_requests_change_nothing(server.state(), self.now)?;
+        }
+        if self.n_turns.is_multiple_of(RESTORE_EVERY) {
+            self.check_restore()?;
+        }
+        if self.n_turns.is_multiple_of(SNAPSHOT_EVERY) {
+            let state = (self.snapshot)(server.state());
+            self.journal.keep_snapshot(state);
+        }
+        Ok(())
+    }
+
+    /// `restore(journal) == state`, from the snapshot on and from the beginning.
+    pub(crate) fn check_restore(&self) -> Result<(), Violation> {
+        let (snapshot, later) = self.journal.contents();
+        let restored = rms_core::Rms::restore(self.config.clone(), snapshot, later.iter().cloned())
+            .expect("the facts are of one journal");
+        check::restored_is_equal(restored.state(), self.journal.shadow(), "restored from the snapshot")?;
+        let facts = self.journal.facts().iter().cloned();
+        let restored = rms_core::Rms::restore(self.config.clone(), None, facts).expect("the facts are of one journal");
+        check::restored_is_equal(restored.state(), self.journal.shadow(), "restored from all facts")?;
+        check::acknowledged_jobs_are_kept(&self.checks.acknowledged, self.journal.facts())
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Answer { ticket, answer } => {
+                    if let Ok(Answer::Submitted { job }) = &answer {
+                        self.checks.acknowledged.insert(*job);
+                    }
+                    self.answers.insert(ticket, answer);
+                }
+                Effect::Desire { node, desired } => self.send_down(&node, ToAgent::Desire(desired)),
+                Effect::Signal { node, job, run, signal } => {
+                    self.send_down(&node, ToAgent::Signal { job, run, signal });
+                }
+                // Whoever waits for a job can ask for it: an announcement may be lost.
+                Effect::Announce(_) => {}
+                Effect::Sign { ticket, identity, .. } => {
+                    self.signed.insert(ticket, identity);
+                }
+                // Certificates are not modelled: their links live on.
+                Effect::CloseLinks { serials: _ } => {}
+                Effect::RefuseAgent { node, refusal } => {
+                    self.trace.note(self.now, format_args!("  refused {node}: {refusal}"));
+                    if let Some(node) = self.nodes.iter().position(|entry| entry.name == node) {
+                        self.break_link(node);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A call enters the server's inbox; the ticket waits for what it says.
+    pub(crate) fn call(&mut self, who: &Identity, call: rms_core::Call) -> Ticket {
+        self.n_tickets += 1;
+        let ticket = Ticket(self.n_tickets);
+        let event = Event::Called { ticket, who: who.clone(), call };
+        self.agenda.push(self.now, Item::Event(Box::new(event)));
+        ticket
+    }
+
+    pub(crate) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Refusal>> {
+        self.answers.remove(&ticket)
+    }
+
+    pub(crate) fn signed(&mut self, ticket: Ticket) -> Option<Identity> {
+        self.signed.remove(&ticket)
+    }
+
+    /// The hash of everything that happened: equal for equal seeds.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace.hash()
+    }
+
+    /// Everything that happened, line by line.
+    pub fn whole_trace(&self) -> &[String] {
+        self.trace.lines()
+    }
+
+    /// The last things that happened.
+    pub fn trace(&self) -> String {
+        self.trace.to_string()
+    }
+
+    /// Every fact that is durable.
+    pub fn facts(&self) -> &[Fact] {
+        self.journal.facts()
+    }
+}
+
+/// One way, on a quiet network.
+pub(crate) const USUAL_DELAY: Span = Span::from_millis(1);
+const JOURNAL_RETRY: Span = Span::from_millis(500);
+/// More rounds in one instant, and time stands still.
+const MOST_ROUNDS: usize = 100;
+const FCFS_EVERY: u64 = 8;
+const RESTORE_EVERY: u64 = 32;
+const SNAPSHOT_EVERY: u64 = 50;

@@ -1,0 +1,433 @@
+//! One value of everything that travels, in the domain's terms.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
+use rms_core::effect::{
+    Blocker, ClusterView, JobChange, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status, ViewAnswer,
+};
+use rms_core::event::{AgentHello, CertificateSelect, Nodes, Query, Select, Shape, Submission, TokenOrder};
+use rms_core::fact::SettingChange;
+use rms_core::{Answer, Call, Refusal};
+use rms_model::job::{Constraint, TaskCount};
+use rms_model::profile::Block;
+use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
+use rms_model::{
+    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, NodeId,
+    Outcome, Owner, Profile, Request, Role, Run, Span, Stdio, Time, Usage, Work,
+};
+
+fn secs(secs: i64) -> Time {
+    Time::from_secs(secs)
+}
+
+pub fn identity(role: Role, name: &str) -> Identity {
+    Identity::new(role, name).expect("a name")
+}
+
+fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).to_vec()
+}
+
+fn features() -> BTreeSet<String> {
+    BTreeSet::from(["gpu".to_owned(), "ib".to_owned()])
+}
+
+fn environment() -> Environment {
+    Environment(vec![("PATH".to_owned(), "/bin".to_owned()), ("EMPTY".to_owned(), String::new())])
+}
+
+fn limits() -> Limits {
+    Limits { open_files: Some(1024), core_bytes: Some(0), stack_bytes: Some(8 << 20), ..Limits::default() }
+}
+
+fn stdio() -> Stdio {
+    let (output, error) = (Some("out-%j".to_owned()), Some("err-%j".to_owned()));
+    Stdio { input: Some("/dev/null".to_owned()), output, error, append: true, stream: false }
+}
+
+fn constraint() -> Constraint {
+    Constraint { features: features(), memory: Mebibytes(4096), cpus: 8 }
+}
+
+fn script() -> Work {
+    Work::Script { script: "#!/bin/sh\necho hello\n".to_owned(), args: texts(["a", "b c"]) }
+}
+
+fn request() -> Request {
+    Request { hosts: BTreeMap::from([(ClusterId(0), 2), (ClusterId(3), 300)]), wall: Span::from_hours(2) }
+}
+
+pub fn submission() -> Submission {
+    Submission {
+        name: "nbody".to_owned(),
+        work: script(),
+        n_tasks: Some(4),
+        cpus_per_task: 2,
+        cwd: "/home/alice".to_owned(),
+        environment: environment(),
+        umask: 0o022,
+        stdio: stdio(),
+        limits: limits(),
+        shapes: vec![
+            Shape { nodes: Nodes::FromTasks, wall: None },
+            Shape { nodes: Nodes::Count(4), wall: Some(Span::from_mins(30)) },
+            Shape {
+                nodes: Nodes::PerCluster(BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)])),
+                wall: Some(Span::from_hours(1)),
+            },
+        ],
+        clusters: texts(["a", "b"]),
+        constraint: constraint(),
+        priority: -5,
+        hold: true,
+        requeue: false,
+        begin: Some(secs(1_800_000_000)),
+        comment: "überprüft".to_owned(),
+        test_only: false,
+    }
+}
+
+fn token_order() -> TokenOrder {
+    TokenOrder {
+        id: "abcd".to_owned(),
+        digest: [7; 32],
+        identity: TokenIdentity::Named(identity(Role::User, "alice")),
+        cluster: None,
+        ttl: Span::from_mins(10),
+    }
+}
+
+/// Every call but the join.
+pub fn calls() -> Vec<Call> {
+    let ids = || Select::Ids(vec![JobId(1), JobId(300), JobId(1 << 40)]);
+    let any_agent = TokenOrder { identity: TokenIdentity::AnyAgent, cluster: Some("a".to_owned()), ..token_order() };
+    let tasks = Submission { work: Work::Tasks { argv: texts(["./a.out", "-n", "1"]) }, ..submission() };
+    let queries = [
+        Query::Queue,
+        Query::Job(Select::Last),
+        Query::Nodes,
+        Query::Explain(Select::All),
+        Query::View { job: Some(JobId(7)) },
+        Query::View { job: None },
+        Query::Settings,
+        Query::Audit,
+        Query::Tokens,
+        Query::Certificates,
+        Query::Status,
+    ];
+    let mut calls = vec![
+        Call::Submit(Box::new(submission())),
+        Call::Submit(Box::new(tasks)),
+        Call::Cancel { select: ids() },
+        Call::Signal { select: Select::Last, signal: 10 },
+        Call::Hold { select: Select::All },
+        Call::Release { select: Select::User("bob".to_owned()) },
+        Call::SetPriority { select: ids(), priority: i32::MIN },
+        Call::Set { key: "fair_start".to_owned(), value: "10s".to_owned() },
+        Call::Drain { nodes: texts(["n1", "n2"]), reason: "disk".to_owned() },
+        Call::Down { nodes: texts(["n3"]), reason: "fire".to_owned() },
+        Call::Resume { nodes: texts(["n1"]) },
+        Call::Remove { nodes: texts(["n4"]) },
+        Call::CreateToken(token_order()),
+        Call::CreateToken(any_agent),
+        Call::RevokeToken { id: "abcd".to_owned() },
+        Call::Renew { csr: vec![1, 2, 3], serial: "5e".to_owned() },
+        Call::RevokeCertificate { which: CertificateSelect::Serial("0a".to_owned()) },
+        Call::RevokeCertificate { which: CertificateSelect::Identity(identity(Role::Agent, "n1")) },
+    ];
+    calls.extend(queries.map(Call::Query));
+    calls
+}
+
+fn host(idx: u32) -> Host {
+    Host {
+        node: NodeId(idx + 7),
+        name: format!("n{idx}"),
+        cluster: "a".to_owned(),
+        address: format!("127.0.0.1:{}", 7000 + idx),
+        first_task: idx * 2,
+        n_tasks: 2,
+        cpus: 4,
+    }
+}
+
+pub fn desired() -> Desired {
+    let launch = Arc::new(Launch {
+        name: "nbody".to_owned(),
+        owner: Owner("alice".to_owned()),
+        work: script(),
+        n_tasks: 4,
+        cpus_per_task: 2,
+        cwd: "/home/alice".to_owned(),
+        environment: Arc::new(environment()),
+        umask: 0o077,
+        stdio: stdio(),
+        limits: limits(),
+        wall: Span::from_hours(1),
+        grace: Span::from_secs(10),
+        hosts: vec![host(0), host(1)],
+    });
+    let job =
+        |job, aim, host_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), host_idx };
+    let jobs = vec![job(5, Aim::Run, 0), job(6, Aim::End { grace: Span::from_secs(3) }, 1)];
+    Desired { generation: Generation(77), jobs }
+}
+
+pub fn hello() -> AgentHello {
+    AgentHello { cluster: "a".to_owned(), address: "10.0.0.1:7000".to_owned(), inventory: inventory() }
+}
+
+fn inventory() -> Inventory {
+    Inventory {
+        sockets: 2,
+        numa_nodes: 2,
+        cores: 24,
+        cpus: 48,
+        memory: Mebibytes(262_144),
+        speed_milli: 1250,
+        features: features(),
+    }
+}
+
+fn usage() -> Usage {
+    Usage { cpu: Span::from_millis(123_456), peak_memory_kib: 65_536 }
+}
+
+pub fn report() -> NodeReport {
+    let exits = [
+        NodeExit::Exited { code: 0 },
+        NodeExit::Signaled { signal: 9 },
+        NodeExit::Aborted { code: -1 },
+        NodeExit::WallTime,
+        NodeExit::Ordered,
+        NodeExit::Vanished { reason: "the node was restarted".to_owned() },
+        NodeExit::NotStarted { reason: "no such user".to_owned() },
+    ];
+    let status = |exit| JobStatus::Ended { at: secs(100), exit, usage: usage() };
+    let statuses = exits.map(status).into_iter().chain([JobStatus::Running { since: secs(50) }]);
+    let report = |(idx, status)| JobReport { job: JobId(idx as u64), run: Run(1), status };
+    NodeReport { seen: Generation(76), jobs: statuses.enumerate().map(report).collect() }
+}
+
+fn reasons() -> Vec<Reason> {
+    let cluster = || "a".to_owned();
+    vec![
+        Reason::Held { by: "alice".to_owned() },
+        Reason::NotBefore { at: secs(1) },
+        Reason::NotPlanned { next_pass: secs(2) },
+        Reason::BeyondDepth { depth: 1000, position: 1001 },
+        Reason::TooFewHosts { cluster: cluster(), wanted: 8, usable: 3, total: 9 },
+        Reason::Blocked {
+            cluster: cluster(),
+            wanted: 4,
+            capacity: 8,
+            busy: 6,
+            from: secs(3),
+            until: secs(4),
+            by: vec![Blocker { job: JobId(4), state: JobState::Ghost, hosts: 6 }],
+        },
+    ]
+}
+
+pub fn outcomes() -> Vec<Outcome> {
+    let node = || "n1".to_owned();
+    vec![
+        Outcome::Completed,
+        Outcome::Failed { code: 3 },
+        Outcome::Signaled { signal: 11 },
+        Outcome::Cancelled { by: "root".to_owned() },
+        Outcome::WallTime,
+        Outcome::NodeLost { node: node() },
+        Outcome::LauncherLost,
+        Outcome::NotStarted { node: node(), reason: "no such file".to_owned() },
+    ]
+}
+
+const STATES: [JobState; 8] = [
+    JobState::Submitted,
+    JobState::Held,
+    JobState::RequestSent,
+    JobState::Waiting,
+    JobState::Started,
+    JobState::Ending,
+    JobState::Ghost,
+    JobState::Finished,
+];
+
+pub fn job_line(job: u64) -> JobLine {
+    JobLine {
+        job: JobId(job),
+        run: Run(1),
+        name: "nbody".to_owned(),
+        owner: Owner("alice".to_owned()),
+        state: STATES[job as usize % STATES.len()],
+        priority: 3,
+        n_tasks: 4,
+        cpus_per_task: 2,
+        submitted: secs(10),
+        requested: Some(secs(11)),
+        request: request(),
+        started: Some(secs(12)),
+        estimate: Some(secs(13)),
+        until: Some(secs(14)),
+        nodes: texts(["n1", "n2"]),
+        reason: reasons().into_iter().nth(job as usize % 7),
+        outcome: outcomes().into_iter().nth(job as usize % 9),
+    }
+}
+
+fn spec(tasks: TaskCount) -> JobSpec {
+    JobSpec {
+        name: "nbody".to_owned(),
+        owner: Owner("alice".to_owned()),
+        work: script(),
+        tasks,
+        cpus_per_task: 2,
+        cwd: "/home/alice".to_owned(),
+        environment: Arc::new(environment()),
+        umask: 0o022,
+        stdio: stdio(),
+        limits: limits(),
+        options: vec![request()],
+        constraint: constraint(),
+        priority: 1,
+        requeue: true,
+        begin: None,
+        comment: String::new(),
+    }
+}
+
+fn profile() -> Profile {
+    let block = |from, until, hosts| Block { from: secs(from), until: secs(until), hosts };
+    Profile::from_blocks([block(1, 5, 3), block(3, 9, 2), block(20, 30, 1)])
+}
+
+fn token(state: TokenState) -> Token {
+    Token {
+        id: "abcd".to_owned(),
+        digest: [9; 32],
+        identity: TokenIdentity::AnyAgent,
+        cluster: Some("a".to_owned()),
+        created: secs(1),
+        created_by: "root".to_owned(),
+        expires: secs(601),
+        state,
+    }
+}
+
+const NODE_STATES: [NodeState; 8] = [
+    NodeState::Idle,
+    NodeState::Busy,
+    NodeState::Ghost,
+    NodeState::Draining,
+    NodeState::Drained,
+    NodeState::Down,
+    NodeState::Away,
+    NodeState::Lost,
+];
+
+fn node_line(state: NodeState) -> NodeLine {
+    NodeLine {
+        name: "n1".to_owned(),
+        cluster: "a".to_owned(),
+        state,
+        reason: Some("disk".to_owned()),
+        since: secs(5),
+        inventory: inventory(),
+        address: "10.0.0.1:7000".to_owned(),
+        generation: Generation(8),
+        jobs: vec![JobId(5)],
+    }
+}
+
+pub fn change() -> JobChange {
+    let outcome = Some(Outcome::Failed { code: 1 });
+    JobChange { job: JobId(5), run: Run(2), state: JobState::Ghost, nodes: texts(["n1"]), outcome }
+}
+
+pub fn record(job: u64) -> JobRecord {
+    JobRecord {
+        job: JobId(job),
+        run: Run(1),
+        name: "nbody".to_owned(),
+        owner: Owner("alice".to_owned()),
+        submitted: secs(1),
+        eligible: secs(2),
+        started: Some(secs(3)),
+        ended: secs(4),
+        request: request(),
+        n_tasks: 4,
+        cpus_per_task: 2,
+        nodes: texts(["n1", "n2"]),
+        outcome: outcomes().swap_remove(job as usize % 8),
+        usage: usage(),
+    }
+}
+
+/// Every answer, with every variant inside.
+pub fn answers() -> Vec<Answer> {
+    let now = secs(1000);
+    let view = |cluster| ClusterView {
+        cluster: ClusterId(cluster),
+        name: format!("c{cluster}"),
+        capacity: 8,
+        total: 9,
+        started: profile(),
+        ghosts: Profile::new(),
+        planned: profile(),
+    };
+    let change = |key: &str| SettingChange {
+        at: secs(1),
+        by: "root".to_owned(),
+        key: key.to_owned(),
+        old: "0s".to_owned(),
+        new: "10s".to_owned(),
+    };
+    let issued = Issued {
+        serial: "5e".to_owned(),
+        identity: identity(Role::Admin, "root"),
+        issued: secs(1),
+        expires: secs(2),
+        revoked: Some(secs(3)),
+    };
+    let detail = |job, tasks| JobDetail { line: job_line(job), spec: spec(tasks) };
+    vec![
+        Answer::Done,
+        Answer::Submitted { job: JobId(12) },
+        Answer::WouldStart { request: request(), at: Some(secs(5)), reason: reasons().pop() },
+        Answer::Jobs {
+            done: vec![JobId(1), JobId(2)],
+            refused: vec![(JobId(3), Refusal::NoSuchJob(JobId(3))), (JobId(4), Refusal::NoJobs)],
+        },
+        Answer::Queue { now, jobs: (0..72).map(job_line).collect() },
+        Answer::Detail { now, jobs: vec![detail(1, TaskCount::PerHost(4)), detail(2, TaskCount::Total(9))] },
+        Answer::Nodes {
+            now,
+            nodes: NODE_STATES.map(node_line).to_vec(),
+            clusters: vec![(ClusterId(0), "a".to_owned()), (ClusterId(1), "b".to_owned())],
+        },
+        Answer::View(ViewAnswer { now, job: Some(JobId(3)), clusters: vec![view(0), view(1)] }),
+        Answer::Settings(vec![("fair_start".to_owned(), "10s".to_owned())]),
+        Answer::Audit(vec![change("fair_start")]),
+        Answer::Tokens(vec![
+            token(TokenState::Open),
+            token(TokenState::Used { at: secs(2) }),
+            token(TokenState::Revoked { at: secs(2), by: "root".to_owned() }),
+        ]),
+        Answer::Certificates(vec![issued]),
+        Answer::Status(Status {
+            now,
+            n_nodes: 4,
+            n_connected: 3,
+            n_waiting: 2,
+            n_started: 1,
+            n_ghosts: 1,
+            n_submitted: 99,
+            n_passes: 1000,
+            last_pass: Some(secs(999)),
+            ghost_host_time: Span::from_secs(60),
+        }),
+    ]
+}

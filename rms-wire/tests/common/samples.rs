@@ -1,0 +1,218 @@
+//! Frames of every kind and variant, for golden bytes and for mutation.
+
+use rms_core::Answer;
+use rms_core::desired::Desired;
+use rms_core::effect::{JobChange, ViewAnswer};
+use rms_core::event::AgentHello;
+use rms_model::{JobId, Run, Time};
+use rms_wire::call;
+use rms_wire::codec::{DecodeError, decode_frame, encode};
+use rms_wire::convert::{
+    DesiredParts, ReportParts, answer_parts, client_call, desire_parts, history_parts, report_parts,
+};
+use rms_wire::peer::{Exec, Pair};
+use rms_wire::reply::ReplyParts;
+use rms_wire::vocabulary::Variable;
+use rms_wire::{
+    Chunk, ClientAnswer, ClientCall, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, HistoryQuery,
+    Input, JoinAnswer, JoinRequest, Kind, Message, Offset, PeerExec, PeerOpen, PmiDown, PmiUp, Refused, Spooled,
+    Stream, ToAgent, ToServer,
+};
+
+use super::domain;
+
+/// One frame with what can be done to its bytes.
+pub struct Sample {
+    pub kind: Kind,
+    pub name: String,
+    pub frame: Vec<u8>,
+    /// Decodes a frame of this kind, parses what it stands for, and encodes it again.
+    pub again: fn(&[u8]) -> Result<Vec<u8>, DecodeError>,
+}
+
+fn sample<M: Message>(name: &str, message: &M, again: fn(&[u8]) -> Result<Vec<u8>, DecodeError>) -> Sample {
+    Sample { kind: M::KIND, name: name.to_owned(), frame: encode(message).expect("within the limit"), again }
+}
+
+/// Samples of a kind that stands for itself.
+fn plain<M: Message>(named: impl IntoIterator<Item = (&'static str, M)>) -> Vec<Sample> {
+    named
+        .into_iter()
+        .map(|(name, message)| sample(name, &message, |frame| Ok(again(&decode_frame::<M>(frame)?))))
+        .collect()
+}
+
+fn again<M: Message>(message: &M) -> Vec<u8> {
+    encode(message).expect("what was decoded within the limit is encoded within it")
+}
+
+/// Samples of a kind that is parsed, numbered in their order.
+fn parsed<M: Message>(
+    name: &str,
+    messages: impl IntoIterator<Item = M>,
+    again: fn(&[u8]) -> Result<Vec<u8>, DecodeError>,
+) -> Vec<Sample> {
+    let numbered = messages.into_iter().enumerate();
+    numbered.map(|(idx, message)| sample(&format!("{name}_{idx:02}"), &message, again)).collect()
+}
+
+pub fn samples() -> Vec<Sample> {
+    let mut samples = greetings();
+    samples.extend(of_agents());
+    samples.extend(of_clients());
+    samples.extend(of_streams());
+    samples.extend(of_peers());
+    samples
+}
+
+fn greetings() -> Vec<Sample> {
+    let text = str::to_owned;
+    let request =
+        JoinRequest { token_id: text("abcd"), secret: vec![1; 16], name: Some(text("n1")), csr: vec![0x30, 0x82] };
+    let granted = JoinAnswer::Granted { chain: text("chain"), ca: text("ca"), cluster: Some(text("a")) };
+    let refused = JoinAnswer::Refused(Refused::new("token_invalid", "no"));
+    let mut samples = plain([("hello", Hello { software: text("limber 0.1.0") })]);
+    samples.extend(plain([
+        ("welcome", HelloAnswer::Welcome { software: text("limber 0.1.0") }),
+        ("denied", HelloAnswer::Denied { reason: text("no") }),
+    ]));
+    samples.extend(plain([("join_request", request)]));
+    samples.extend(plain([("granted", granted), ("refused", refused)]));
+    samples
+}
+
+fn of_agents() -> Vec<Sample> {
+    let mut to_server = vec![ToServer::Hello((&domain::hello()).into())];
+    to_server.extend(report_parts(&domain::report()));
+    to_server.push(ToServer::Renew { csr: vec![0x30, 0x82] });
+    let mut samples = parsed("to_server", to_server, |frame| {
+        let message = decode_frame::<ToServer>(frame)?;
+        match message.clone() {
+            ToServer::Hello(hello) => drop(AgentHello::try_from(hello)),
+            ToServer::Report(part) => drop(ReportParts::new().push(part)),
+            ToServer::Renew { .. } => {}
+        }
+        Ok(again(&message))
+    });
+    let mut to_agent = desire_parts(&domain::desired());
+    to_agent.extend(desire_parts(&Desired::default()));
+    to_agent.push(ToAgent::Signal { job: 5, run: 2, signal: 10 });
+    to_agent.push(ToAgent::Renewed { chain: "chain".to_owned(), ca: "ca".to_owned() });
+    to_agent.push(ToAgent::NotRenewed(Refused::new("not_allowed", "no")));
+    to_agent.push(ToAgent::Revoked { serials: vec!["5e".to_owned()], last: true });
+    samples.extend(parsed("to_agent", to_agent, |frame| {
+        let message = decode_frame::<ToAgent>(frame)?;
+        if let ToAgent::Desire(part) = message.clone() {
+            drop(DesiredParts::new().push(part));
+        }
+        Ok(again(&message))
+    }));
+    samples
+}
+
+fn of_clients() -> Vec<Sample> {
+    let mut calls: Vec<ClientCall> = domain::calls().iter().filter_map(client_call).collect();
+    let history = HistoryQuery {
+        user: Some("alice".to_owned()),
+        states: vec!["failed".to_owned()],
+        since: Some(Time::from_secs(1)),
+        until: Some(Time::from_secs(2)),
+        jobs: vec![JobId(1)],
+        name: Some("nbody".to_owned()),
+        limit: 100,
+        offset: 200,
+    };
+    let offset = Offset { host_idx: 1, task: 2, stream: Stream::Err, offset: 4096 };
+    let follow = Follow { job: JobId(5), run: Some(Run(2)), from: vec![offset], input: true };
+    calls.push(ClientCall::History((&history).into()));
+    calls.push(ClientCall::Follow(call::Follow::from(&follow)));
+    calls.push(ClientCall::Watch { jobs: vec![5, 6] });
+    let mut samples = parsed("call", calls, |frame| {
+        let message = decode_frame::<ClientCall>(frame)?;
+        drop(ClientRequest::parse(message.clone(), || "5e".to_owned()));
+        Ok(again(&message))
+    });
+    let mut answers: Vec<ClientAnswer> =
+        domain::answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer))).collect();
+    answers.extend(answer_parts(&Err(rms_core::Refusal::NoNodes)));
+    answers.extend(history_parts(&(0..8).map(domain::record).collect::<Vec<_>>()));
+    answers.extend(answer_parts(&Ok(Answer::Queue { now: Time::EPOCH, jobs: Vec::new() })));
+    answers.extend(answer_parts(&Ok(Answer::Detail { now: Time::EPOCH, jobs: Vec::new() })));
+    let empty = ViewAnswer { now: Time::EPOCH, job: None, clusters: Vec::new() };
+    answers.extend(answer_parts(&Ok(Answer::View(empty))));
+    answers.push(ClientAnswer::Certificate { chain: "chain".to_owned(), ca: "ca".to_owned() });
+    samples.extend(parsed("answer", answers, |frame| {
+        let message = decode_frame::<ClientAnswer>(frame)?;
+        drop(ReplyParts::new().push(message.clone()));
+        Ok(again(&message))
+    }));
+    samples
+}
+
+fn of_streams() -> Vec<Sample> {
+    let offset = |stream| Offset { host_idx: 1, task: 2, stream, offset: 1 << 33 };
+    let from = vec![offset(Stream::Out), offset(Stream::Err)];
+    let chunk = Chunk { host_idx: 1, task: 2, stream: Stream::Out, offset: 300, bytes: b"hello\n".to_vec() };
+    let mut samples = plain([("follow_order", FollowOrder { job: 5, run: 2, from })]);
+    samples.extend(plain([
+        ("spooled_chunk", Spooled::Chunk(chunk.clone())),
+        ("spooled_end", Spooled::End),
+        ("spooled_failed", Spooled::Failed { reason: "no such job".to_owned() }),
+    ]));
+    let followed = [
+        Followed::Chunk(chunk),
+        Followed::Change((&domain::change()).into()),
+        Followed::End,
+        Followed::Refused(Refused::new("no_such_job", "no")),
+    ];
+    samples.extend(parsed("followed", followed, |frame| {
+        let message = decode_frame::<Followed>(frame)?;
+        if let Followed::Change(change) = message.clone() {
+            drop(JobChange::try_from(change));
+        }
+        Ok(again(&message))
+    }));
+    samples.extend(plain([("input", Input { bytes: b"yes\n".to_vec(), eof: true })]));
+    samples
+}
+
+fn of_peers() -> Vec<Sample> {
+    let text = str::to_owned;
+    let exec = Exec {
+        job: 5,
+        run: 2,
+        argv: vec![text("hydra_pmi_proxy"), text("--x")],
+        environment: vec![Variable { name: text("A"), value: text("b") }],
+        cwd: text("/tmp"),
+    };
+    let pairs = || vec![Pair { key: text("P0-businesscard"), value: text("tcp://10.0.0.1:1234") }];
+    let (service, port) = (|| text("ocean"), || text("tcp://x"));
+    let mut samples = plain([("open_pmi", PeerOpen::Pmi { job: 5, run: 2 }), ("open_exec", PeerOpen::Exec(exec))]);
+    samples.extend(plain([
+        ("up_init", PmiUp::Init { host_idx: 1, n_local: 24 }),
+        ("up_fence", PmiUp::Fence { seq: 3, pairs: pairs() }),
+        ("up_abort", PmiUp::Abort { code: -1, message: text("no memory") }),
+        ("up_publish", PmiUp::Publish { id: 1, service: service(), port: port() }),
+        ("up_unpublish", PmiUp::Unpublish { id: 2, service: service() }),
+        ("up_lookup", PmiUp::Lookup { id: 3, service: service() }),
+        ("up_finalized", PmiUp::Finalized),
+    ]));
+    samples.extend(plain([
+        ("down_fence_done", PmiDown::FenceDone { seq: 3, pairs: pairs() }),
+        ("down_publish_done", PmiDown::PublishDone { id: 1, ok: true }),
+        ("down_unpublish_done", PmiDown::UnpublishDone { id: 2, ok: false }),
+        ("down_lookup_done", PmiDown::LookupDone { id: 3, port: Some(port()) }),
+        ("down_aborted", PmiDown::Aborted { code: 6 }),
+        ("down_refused", PmiDown::Refused { reason: text("no such job") }),
+    ]));
+    samples.extend(plain([
+        ("exec_stdin", PeerExec::Stdin { bytes: vec![0, 255] }),
+        ("exec_stdin_eof", PeerExec::StdinEof),
+        ("exec_stdout", PeerExec::Stdout { bytes: vec![1] }),
+        ("exec_stderr", PeerExec::Stderr { bytes: vec![2] }),
+        ("exec_signal", PeerExec::Signal { signal: 15 }),
+        ("exec_exit", PeerExec::Exit { code: Some(3), signal: None }),
+        ("exec_failed", PeerExec::Failed { reason: text("no such file") }),
+    ]));
+    samples
+}

@@ -1,0 +1,103 @@
+//! What a peer with a valid certificate can do with bytes: nothing but lose its link.
+
+mod common;
+
+use common::raw::Raw;
+use common::{Deployment, accept_link};
+use quinn::Connection;
+use rms_model::Role;
+use rms_wire::codec::{Header, encode};
+use rms_wire::{ClientCall, Hello, HelloAnswer, Input, Kind, Link, LinkError};
+
+/// A peer that was welcomed and may now send what it wants, and the server's link to it.
+async fn welcomed(deployment: &Deployment) -> (Raw, Connection, Link) {
+    let server = deployment.server();
+    let raw = Raw::new();
+    let address = server.local_addr().expect("bound");
+    let credentials = deployment.credentials(Role::User, "mallory");
+    let connection = raw.connect(address, b"limber/1", Some(&credentials)).await.expect("a valid certificate");
+    let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
+    let hello = encode(&Hello { software: "evil 1.0".to_owned() }).expect("small");
+    send.write_all(&hello).await.expect("sent");
+    let link = accept_link(&server).await;
+    let welcome = receive.read_to_end(1000).await.expect("an answer");
+    let welcome = rms_wire::codec::decode_frame::<HelloAnswer>(&welcome).expect("an answer");
+    assert!(matches!(welcome, HelloAnswer::Welcome { .. }));
+    (raw, connection, link)
+}
+
+/// Sends bytes as the first of a channel; says what the server makes of them and what the peer is told.
+async fn send(bytes: &[u8]) -> (LinkError, String) {
+    let deployment = Deployment::new("d1");
+    let (_raw, connection, link) = welcomed(&deployment).await;
+    let (mut send, _receive) = connection.open_bi().await.expect("a stream");
+    send.write_all(bytes).await.expect("sent");
+    send.finish().expect("not finished before");
+    let mut channel = link.accept().await.expect("a channel");
+    let error = loop {
+        match channel.recv::<ClientCall>().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the bytes were taken for calls"),
+            Err(error) => break error,
+        }
+    };
+    assert!(link.is_closed(), "a violation ends the link");
+    (error, connection.closed().await.to_string())
+}
+
+fn header(kind: u16, version: u16, length: u32) -> Vec<u8> {
+    Header { kind, version, length }.to_bytes().to_vec()
+}
+
+fn watch() -> Vec<u8> {
+    encode(&ClientCall::Watch { jobs: vec![1, 2, 3] }).expect("small")
+}
+
+#[tokio::test]
+async fn oversized_frames_are_refused_by_their_header_alone() {
+    let (error, told) = send(&header(Kind::ClientCall.number(), 1, 8 * 1024 * 1024 + 1)).await;
+    assert_eq!(error.to_string(), "the peer sent ClientCall of 8388609 bytes, but at most 8388608 are taken");
+    assert!(told.contains("8388609 bytes"), "{told}");
+    let (error, _) = send(&header(Kind::ClientCall.number(), 1, u32::MAX)).await;
+    assert!(error.to_string().contains("4294967295 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn unknown_kinds_and_versions_are_refused() {
+    let (error, _) = send(&header(999, 1, 0)).await;
+    assert_eq!(error.to_string(), "the peer sent a frame of unknown kind 999");
+    let (error, _) = send(&encode(&Input { bytes: Vec::new(), eof: true }).expect("small")).await;
+    assert_eq!(error.to_string(), "the peer sent a frame of kind Input where ClientCall was expected");
+    let (error, _) = send(&header(Kind::ClientCall.number(), 2, 3)).await;
+    assert_eq!(error.to_string(), "the peer sent ClientCall in version 2, but this program speaks version 1");
+}
+
+#[tokio::test]
+async fn frames_that_are_cut_short_are_refused() {
+    let whole = watch();
+    for n_bytes in 1..whole.len() {
+        let (error, _) = send(&whole[..n_bytes]).await;
+        assert!(matches!(error, LinkError::CutShort), "{n_bytes} bytes: {error}");
+    }
+}
+
+#[tokio::test]
+async fn bytes_after_a_message_are_refused() {
+    let mut frame = watch();
+    frame.push(0);
+    frame[4] += 1;
+    let (error, told) = send(&frame).await;
+    assert_eq!(error.to_string(), "the peer sent ClientCall followed by 1 bytes that belong to nothing");
+    assert!(told.contains("belong to nothing"), "{told}");
+}
+
+#[tokio::test]
+async fn a_short_frame_cannot_ask_for_much_memory() {
+    // Watch, and then a vector that claims to hold 2^61 ids.
+    let payload = [18, 253, 0, 0, 0, 0, 0, 0, 0, 32];
+    let mut frame = header(Kind::ClientCall.number(), 1, payload.len() as u32);
+    frame.extend(payload);
+    let (error, told) = send(&frame).await;
+    assert!(matches!(error, LinkError::Decode(_)), "{error}");
+    assert!(told.contains("that cannot be decoded"), "{told}");
+}

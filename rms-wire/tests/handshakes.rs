@@ -1,0 +1,260 @@
+//! Who gets a link and who does not: every way to be the wrong one.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use common::raw::Raw;
+use common::{Deployment, LOOPBACK, accept_link, now};
+use rms_model::{Role, Span};
+use rms_wire::{Credentials, Endpoint, Expect, LinkError, Serve};
+
+/// Tries to connect and says why it did not work.
+async fn refusal(server: &Endpoint, credentials: &Credentials, expect: Expect) -> String {
+    let client = Endpoint::bind(LOOPBACK, credentials, Serve::Nobody).expect("a free port");
+    let address = server.local_addr().expect("bound");
+    client.connect(address, expect).await.expect_err("it must be refused").to_string()
+}
+
+/// Nobody has come to the server in the meantime.
+async fn expect_nobody(server: &Endpoint) {
+    let came = tokio::time::timeout(Duration::from_millis(100), server.accept()).await;
+    assert!(came.is_err(), "{came:?}");
+}
+
+#[tokio::test]
+async fn without_a_certificate_nothing_is_served() {
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let raw = Raw::new();
+    // Where tokens can be redeemed, TLS lets it through; right after, it ends.
+    let connection = raw.connect(server.local_addr().expect("bound"), b"limber/1", None).await;
+    let closed = connection.expect("TLS itself is open").closed().await;
+    assert!(closed.to_string().contains("no certificate"), "{closed}");
+    expect_nobody(&server).await;
+
+    let agent = deployment.credentials(Role::Agent, "n1");
+    let serve = Serve::Peers { roles: vec![Role::Agent], join: false, revoked: deployment.revoked.clone() };
+    let agent = Endpoint::bind(LOOPBACK, &agent, serve).expect("a free port");
+    let closed = match raw.connect(agent.local_addr().expect("bound"), b"limber/1", None).await {
+        Ok(connection) => connection.closed().await,
+        Err(error) => error,
+    };
+    assert!(closed.to_string().contains("error 116"), "certificate required: {closed}");
+    expect_nobody(&agent).await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_opens_nothing() {
+    let ours = Deployment::new("d1");
+    // The same name of the deployment does not help.
+    let theirs = Deployment::new("d1");
+    let server = ours.server();
+    let stranger = theirs.credentials(Role::Admin, "mallory");
+    let reason = refusal(&server, &stranger, Expect::server()).await;
+    assert!(reason.contains("not accepted"), "the client does not accept the server: {reason}");
+    // And one that would accept any server is not accepted by it.
+    let raw = Raw::new();
+    let address = server.local_addr().expect("bound");
+    let closed = match raw.connect(address, b"limber/1", Some(&stranger)).await {
+        Ok(connection) => connection.closed().await.to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert!(closed.contains("cryptographic handshake failed"), "{closed}");
+    expect_nobody(&server).await;
+}
+
+#[tokio::test]
+async fn only_admitted_roles_get_a_link() {
+    let deployment = Deployment::new("d1");
+    let agent = deployment.credentials(Role::Agent, "n1");
+    let serve = Serve::Peers { roles: vec![Role::Agent], join: false, revoked: deployment.revoked.clone() };
+    let agent = Endpoint::bind(LOOPBACK, &agent, serve).expect("a free port");
+    for role in [Role::User, Role::Admin] {
+        let reason = refusal(&agent, &deployment.credentials(role, "alice"), Expect::agent("n1")).await;
+        assert_eq!(reason, format!("denied: only agent may connect here, not {role}/alice"));
+    }
+    expect_nobody(&agent).await;
+    let other = deployment.dialler(Role::Agent, "n2");
+    let address = agent.local_addr().expect("bound");
+    let (up, down) = tokio::join!(other.connect(address, Expect::agent("n1")), accept_link(&agent));
+    assert_eq!(up.expect("agents are admitted").identity().to_string(), "agent/n1");
+    assert_eq!(down.identity().to_string(), "agent/n2");
+}
+
+#[tokio::test]
+async fn nobody_answers_in_the_place_of_another() {
+    let deployment = Deployment::new("d1");
+    let user = deployment.credentials(Role::User, "alice");
+    let cases = [
+        // An agent that plays the server.
+        (Role::Agent, "n1", Expect::server(), "agent/n1 answers where any server was expected"),
+        // One agent that plays another.
+        (Role::Agent, "n1", Expect::agent("n2"), "agent/n1 answers where agent/n2 was expected"),
+        // Users' certificates are not for answering at all.
+        (Role::User, "mallory", Expect::server(), "not accepted"),
+    ];
+    for (role, name, expect, expected) in cases {
+        let impostor = deployment.credentials(role, name);
+        let impostor = Endpoint::bind(LOOPBACK, &impostor, deployment.serve_all()).expect("a free port");
+        let reason = refusal(&impostor, &user, expect).await;
+        assert!(reason.contains(expected), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_opens_nothing_from_then_on() {
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let credentials = deployment.credentials(Role::User, "alice");
+    let client = Endpoint::bind(LOOPBACK, &credentials, Serve::Nobody).expect("a free port");
+    let address = server.local_addr().expect("bound");
+    let (up, down) = tokio::join!(client.connect(address, Expect::server()), accept_link(&server));
+    up.expect("not yet revoked");
+    deployment.revoked.insert(down.serial());
+    let reason = refusal(&server, &credentials, Expect::server()).await;
+    assert_eq!(reason, "our certificate is revoked");
+    // Another certificate of the same user is not affected.
+    let fresh = deployment.dialler(Role::User, "alice");
+    fresh.connect(address, Expect::server()).await.expect("only the serial is revoked");
+}
+
+#[tokio::test]
+async fn a_certificate_opens_nothing_before_and_after_its_time() {
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let hour = Span::from_hours(1);
+    let expired = deployment.credentials_for(Role::Agent, "n1", now() - hour - hour, now() - hour);
+    let reason = refusal(&server, &expired, Expect::server()).await;
+    assert!(reason.contains("expired"), "{reason}");
+    let early = deployment.credentials_for(Role::Agent, "n1", now() + hour, now() + hour + hour);
+    let reason = refusal(&server, &early, Expect::server()).await;
+    assert!(!reason.is_empty(), "{reason}");
+    expect_nobody(&server).await;
+}
+
+#[tokio::test]
+async fn a_link_ends_when_the_certificate_does() {
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let brief = deployment.credentials_for(Role::Agent, "n1", now() - Span::from_mins(1), now() + Span::from_secs(2));
+    let client = Endpoint::bind(LOOPBACK, &brief, Serve::Nobody).expect("a free port");
+    let address = server.local_addr().expect("bound");
+    let (up, down) = tokio::join!(client.connect(address, Expect::server()), accept_link(&server));
+    let up = up.expect("still valid");
+    let ended = tokio::time::timeout(Duration::from_secs(5), up.closed()).await.expect("it ends");
+    assert_eq!(ended, "the certificate of agent/n1 has expired");
+    drop(down);
+}
+
+#[tokio::test]
+async fn another_protocol_version_is_refused_by_tls() {
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let credentials = deployment.credentials(Role::Admin, "alice");
+    let address = server.local_addr().expect("bound");
+    for alpn in [&b"limber/2"[..], b"h3", b"limber", b"limber/1 "] {
+        let error = Raw::new().connect(address, alpn, Some(&credentials)).await.expect_err("no such protocol");
+        assert!(error.to_string().contains("error 120"), "no application protocol: {error}");
+    }
+    expect_nobody(&server).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_dropped_in_time() {
+    let deployment = Deployment::new("d1");
+    let credentials = deployment.credentials(Role::Server, "server");
+    let tuning = rms_wire::Tuning { handshake: Duration::from_millis(300), ..rms_wire::Tuning::default() };
+    let server = Endpoint::bind_tuned(LOOPBACK, &credentials, deployment.serve_all(), tuning).expect("a free port");
+    let user = deployment.credentials(Role::User, "alice");
+    let address = server.local_addr().expect("bound");
+    let raw = Raw::new();
+    let silent = raw.connect(address, b"limber/1", Some(&user)).await.expect("a valid certificate");
+    let ended = tokio::time::timeout(Duration::from_secs(5), silent.closed()).await;
+    ended.expect("it is dropped");
+    expect_nobody(&server).await;
+}
+
+#[tokio::test]
+async fn garbage_datagrams_disturb_nobody() {
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let address = server.local_addr().expect("bound");
+    let socket = UdpSocket::bind(LOOPBACK).expect("a free port");
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for n in 0..5000_usize {
+        // xorshift: any bytes will do, as long as they are the same in every run.
+        let mut datagram = vec![0_u8; n % 1500];
+        for byte in &mut datagram {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *byte = state as u8;
+        }
+        if n % 3 == 0 && datagram.len() > 5 {
+            // Looks like the first packet of QUIC version 1.
+            datagram[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
+        }
+        // The kernel may drop what it cannot hold.
+        let _ = socket.send_to(&datagram, address);
+    }
+    let agent = deployment.dialler(Role::Agent, "n1");
+    let (up, _down) = tokio::join!(agent.connect(address, Expect::server()), accept_link(&server));
+    up.expect("honest peers are served");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_is_served_to_the_last() {
+    // More than may shake hands without proving their address, and more than may at all.
+    const N_PEERS: usize = 400;
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let address = server.local_addr().expect("bound");
+    let agent = deployment.dialler(Role::Agent, "n1");
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..N_PEERS {
+        let agent = agent.clone();
+        crowd.spawn(async move { agent.connect(address, Expect::server()).await });
+    }
+    let mut served = Vec::new();
+    for _ in 0..N_PEERS {
+        served.push(accept_link(&server).await);
+    }
+    while let Some(link) = crowd.join_next().await {
+        served.push(link.expect("no panic").expect("it is served"));
+    }
+    assert_eq!(served.len(), 2 * N_PEERS);
+}
+
+#[tokio::test]
+async fn rotated_credentials_serve_new_links_and_keep_the_old() {
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let agent = deployment.dialler(Role::Agent, "n1");
+    let address = server.local_addr().expect("bound");
+    let (up, down) = tokio::join!(agent.connect(address, Expect::server()), accept_link(&server));
+    let (up, old_serial) = (up.expect("it connects"), down.serial().to_owned());
+
+    let (next_server, next_agent) =
+        (deployment.credentials(Role::Server, "server"), deployment.credentials(Role::Agent, "n1"));
+    server.rotate(&next_server).expect("it rotates");
+    agent.rotate(&next_agent).expect("it rotates");
+    let (again, down_again) = tokio::join!(agent.connect(address, Expect::server()), accept_link(&server));
+    assert_eq!(again.expect("it connects").serial(), next_server.serial());
+    assert_eq!(down_again.serial(), next_agent.serial());
+    assert_ne!(down_again.serial(), old_serial);
+    assert!(!up.is_closed() && !down.is_closed(), "links that are up go on");
+}
+
+#[tokio::test]
+async fn nobody_at_the_address_is_an_error_in_time() {
+    let deployment = Deployment::new("d1");
+    let credentials = deployment.credentials(Role::User, "alice");
+    let tuning = rms_wire::Tuning { handshake: Duration::from_millis(300), ..rms_wire::Tuning::default() };
+    let client = Endpoint::bind_tuned(LOOPBACK, &credentials, Serve::Nobody, tuning).expect("a free port");
+    let silent = UdpSocket::bind(LOOPBACK).expect("a free port");
+    let address = silent.local_addr().expect("bound");
+    let error = client.connect(address, Expect::server()).await.expect_err("nobody is there");
+    assert!(matches!(error, LinkError::TooSlow { .. }), "{error}");
+}

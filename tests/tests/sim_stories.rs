@@ -1,0 +1,12 @@
+//! What an admin and her users may rely on, told as stories in virtual time.
+
+mod sim {
+    mod calls;
+    mod durable;
+    mod ending;
+    mod fencing;
+    mod nodes;
+    mod queue;
+    mod scheduling;
+    mod tokens;
+}
