@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rms_tests::conformance::rms_pass;
+use rms_tests::conformance::{fit, mapping, moldable, offline, rms_pass};
 
 fn directories() -> Vec<PathBuf> {
     if let Some(dir) = std::env::var_os("LIMBER_VECTORS") {
@@ -23,7 +23,7 @@ fn directories() -> Vec<PathBuf> {
 }
 
 /// Runs `check` on each line of each file of that name, and says how many there were.
-fn for_each_case(schema: &str, check: impl Fn(&str) -> Result<(), String>) {
+fn for_each_case(schema: &str, mut check: impl FnMut(&str) -> Result<(), String>) {
     let mut n_cases = 0;
     for dir in directories() {
         let path = dir.join(format!("{schema}.jsonl"));
@@ -46,4 +46,34 @@ fn for_each_case(schema: &str, check: impl Fn(&str) -> Result<(), String>) {
 #[test]
 fn the_pass_of_001_figure_5() {
     for_each_case("rms_pass", rms_pass::check);
+}
+
+/// One file for each expand limit.
+#[test]
+fn fit_and_compacting_of_000_and_003() {
+    for schema in ["fit_l1", "fit_l2", "fit_l3", "fit_linf"] {
+        for_each_case(schema, fit::check);
+    }
+}
+
+#[test]
+fn the_offline_schedules_of_003_and_their_metrics() {
+    for_each_case("offline_paper", offline::check);
+    for_each_case("offline_small", offline::check);
+}
+
+#[test]
+fn the_random_experiment_of_003() {
+    let mut experiment = offline::Experiment::default();
+    for_each_case("offline_experiment", |line| experiment.check(line));
+}
+
+#[test]
+fn the_mapping_to_nodes_of_003() {
+    for_each_case("mapping", mapping::check);
+}
+
+#[test]
+fn the_launchers_of_001_appendix_a() {
+    for_each_case("moldable", moldable::check);
 }

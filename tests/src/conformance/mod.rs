@@ -1,3 +1,8 @@
 //! Reads vectors and holds the production core against them.
 
+mod evolution;
+pub mod fit;
+pub mod mapping;
+pub mod moldable;
+pub mod offline;
 pub mod rms_pass;
