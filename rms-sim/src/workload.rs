@@ -1,3 +1,7 @@
 //! Where the jobs of an experiment come from: traces and generators.
 
+pub mod cirne;
+mod draw;
 pub mod evolving;
+pub mod lublin;
+pub mod swf;

@@ -1,0 +1,155 @@
+//! Makes jobs of records: what is missing or impossible is repaired or dropped, by rule, and counted.
+
+use rms_model::{Span, Time};
+
+use super::{Record, Trace};
+
+/// The rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cleaning {
+    /// Processors are given out by whole nodes of so many.
+    pub cores_per_node: u32,
+    pub size_from: SizeFrom,
+    /// Jobs that need more nodes are cut to so many, and counted.
+    pub most_nodes: Option<u32>,
+    pub zero_run: ZeroRun,
+    pub overrun: Overrun,
+    /// Wall times are rounded up to whole multiples.
+    pub wall_unit: Span,
+    /// Only records of this partition (field 16).
+    pub partition: Option<i64>,
+    /// Only the first so many jobs that are left.
+    pub most_jobs: Option<usize>,
+}
+
+/// Which of a job's sizes counts; the other one is taken where it is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeFrom {
+    Allocated,
+    Requested,
+}
+
+/// What becomes of a job whose run time is 0 or unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroRun {
+    /// It runs for a second.
+    OneSecond,
+    Drop,
+}
+
+/// What becomes of a job that ran for longer than it had asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overrun {
+    /// It is killed at its limit.
+    Kill,
+    /// It had asked for as long as it ran.
+    Extend,
+}
+
+impl Default for Cleaning {
+    fn default() -> Cleaning {
+        Cleaning {
+            cores_per_node: 1,
+            size_from: SizeFrom::Allocated,
+            most_nodes: None,
+            zero_run: ZeroRun::OneSecond,
+            overrun: Overrun::Kill,
+            wall_unit: Span::from_secs(1),
+            partition: None,
+            most_jobs: None,
+        }
+    }
+}
+
+/// A job that can be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceJob {
+    /// As in the trace.
+    pub number: i64,
+    /// Since the first submit.
+    pub submit: Time,
+    pub n_nodes: u32,
+    /// Never shorter than the run.
+    pub wall: Span,
+    pub run: Span,
+    pub user: i64,
+}
+
+/// The jobs in the order of their submits, and what was done to get them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    pub jobs: Vec<TraceJob>,
+    /// Dropped: neither an allocated nor a requested size.
+    pub n_without_size: usize,
+    /// Dropped or set to a second: no run time.
+    pub n_without_run: usize,
+    /// Killed at their limit or extended.
+    pub n_overrun: usize,
+    /// Larger than `most_nodes`.
+    pub n_cut: usize,
+    pub n_dropped: usize,
+}
+
+pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
+    let mut cleaned = Cleaned::default();
+    let is_wanted = |record: &&Record| cleaning.partition.is_none_or(|partition| record.partition == partition);
+    let mut jobs: Vec<TraceJob> =
+        trace.records.iter().filter(is_wanted).filter_map(|record| job(record, cleaning, &mut cleaned)).collect();
+    // Submits can go backwards. Jobs of one instant keep their order.
+    jobs.sort_by_key(|job| job.submit);
+    jobs.truncate(cleaning.most_jobs.unwrap_or(usize::MAX));
+    let first = jobs.first().map_or(Time::EPOCH, |job| job.submit);
+    for job in &mut jobs {
+        job.submit = Time::EPOCH + job.submit.since(first);
+    }
+    Cleaned { jobs, ..cleaned }
+}
+
+fn job(record: &Record, cleaning: &Cleaning, cleaned: &mut Cleaned) -> Option<TraceJob> {
+    let Some(n_procs) = size(record, cleaning.size_from) else {
+        cleaned.n_without_size += 1;
+        cleaned.n_dropped += 1;
+        return None;
+    };
+    let n_nodes = u32::try_from(n_procs.div_ceil(u64::from(cleaning.cores_per_node.max(1)))).unwrap_or(u32::MAX);
+    let is_cut = cleaning.most_nodes.is_some_and(|most| n_nodes > most);
+    let run = record.run.filter(|run| !run.is_zero());
+    if run.is_none() {
+        cleaned.n_without_run += 1;
+        if cleaning.zero_run == ZeroRun::Drop {
+            cleaned.n_dropped += 1;
+            return None;
+        }
+    }
+    cleaned.n_cut += usize::from(is_cut);
+    let run = run.unwrap_or(Span::from_secs(1));
+    let wall = record.requested_time.filter(|limit| !limit.is_zero()).unwrap_or(run);
+    let is_overrun = wall < run;
+    cleaned.n_overrun += usize::from(is_overrun);
+    let (run, wall) = match cleaning.overrun {
+        Overrun::Kill => (run.min(wall), wall),
+        Overrun::Extend => (run, wall.max(run)),
+    };
+    Some(TraceJob {
+        number: record.number,
+        submit: record.submit,
+        n_nodes: n_nodes.min(cleaning.most_nodes.unwrap_or(u32::MAX)),
+        wall: round_up(wall, cleaning.wall_unit),
+        run,
+        user: record.user,
+    })
+}
+
+fn size(record: &Record, size_from: SizeFrom) -> Option<u64> {
+    let (first, second) = match size_from {
+        SizeFrom::Allocated => (record.allocated, record.requested),
+        SizeFrom::Requested => (record.requested, record.allocated),
+    };
+    [first, second].into_iter().find(|size| *size > 0).and_then(|size| u64::try_from(size).ok())
+}
+
+fn round_up(span: Span, unit: Span) -> Span {
+    let unit = unit.as_millis().max(1);
+    let n_units = span.as_millis().saturating_add(unit - 1) / unit;
+    Span::from_millis(n_units.saturating_mul(unit))
+}
