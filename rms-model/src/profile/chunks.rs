@@ -23,6 +23,8 @@ struct Chunk {
     lift: i64,
     least: i64,
     most: i64,
+    /// Have `first`, `least` and `most` to be read anew? Only within a change.
+    is_stale: bool,
     steps: Vec<Step>,
 }
 
@@ -41,12 +43,13 @@ const FEW_STEPS: usize = MOST_STEPS / 8;
 
 impl Chunk {
     fn new(steps: Vec<Step>) -> Chunk {
-        let mut chunk = Chunk { first: Time::EPOCH, lift: 0, least: 0, most: 0, steps };
+        let mut chunk = Chunk { first: Time::EPOCH, lift: 0, least: 0, most: 0, is_stale: true, steps };
         chunk.summarise();
         chunk
     }
 
     fn summarise(&mut self) {
+        self.is_stale = false;
         if let Some(step) = self.steps.first() {
             self.first = step.from;
         }
@@ -54,6 +57,30 @@ impl Chunk {
             .steps
             .iter()
             .fold((i64::MAX, i64::MIN), |(least, most), step| (least.min(step.hosts), most.max(step.hosts)));
+    }
+
+    /// Adds to some steps. The extremes are read anew only if one of those steps may have been the one that is left.
+    fn add(&mut self, steps: std::ops::Range<usize>, hosts: i64) {
+        if steps.len() == self.steps.len() {
+            self.lift += hosts;
+            return;
+        }
+        let (mut least, mut most) = (i64::MAX, i64::MIN);
+        for step in &mut self.steps[steps] {
+            least = least.min(step.hosts);
+            most = most.max(step.hosts);
+            step.hosts += hosts;
+        }
+        if least > most {
+            return;
+        }
+        if hosts > 0 {
+            self.is_stale |= least == self.least;
+            self.most = self.most.max(most + hosts);
+        } else {
+            self.is_stale |= most == self.most;
+            self.least = self.least.min(least + hosts);
+        }
     }
 
     fn step(&self, step_idx: usize) -> Step {
@@ -221,16 +248,10 @@ impl Chunks {
         let first = self.cut(from);
         let last = self.cut(until);
         for chunk_idx in first.chunk_idx..=last.chunk_idx {
-            let chunk = &mut self.chunks[chunk_idx];
             let begin = if chunk_idx == first.chunk_idx { first.step_idx } else { 0 };
+            let chunk = &mut self.chunks[chunk_idx];
             let end = if chunk_idx == last.chunk_idx { last.step_idx } else { chunk.steps.len() };
-            if begin == 0 && end == chunk.steps.len() {
-                chunk.lift += hosts;
-            } else {
-                for step in &mut chunk.steps[begin..end] {
-                    step.hosts += hosts;
-                }
-            }
+            chunk.add(begin..end, hosts);
         }
         // Only the two edges can have become equal to what is before them: the inside moved as one.
         self.heal(last);
@@ -242,8 +263,8 @@ impl Chunks {
         self.settle(first.chunk_idx);
     }
 
-    /// Makes a step begin at `time`; the function does not change. The chunk may be left longer than it should be, and
-    /// its summary may be wrong, until it is settled.
+    /// Makes a step begin at `time`; the function does not change. The chunk may be left longer than it should be until
+    /// it is settled.
     fn cut(&mut self, time: Time) -> Place {
         let chunk_idx = match self.chunk_at(time) {
             Some(chunk_idx) => chunk_idx,
@@ -261,6 +282,8 @@ impl Chunks {
             let hosts = step_idx.checked_sub(1).map_or(-chunk.lift, |before| chunk.steps[before].hosts);
             chunk.steps.insert(step_idx, Step { from: time, hosts });
             chunk.first = chunk.first.min(time);
+            chunk.least = chunk.least.min(hosts);
+            chunk.most = chunk.most.max(hosts);
         }
         Place { chunk_idx, step_idx }
     }
@@ -269,11 +292,14 @@ impl Chunks {
     fn heal(&mut self, place: Place) {
         let before = self.before(place).map_or(0, |before| self.step(before).hosts);
         if self.step(place).hosts == before {
-            self.chunks[place.chunk_idx].steps.remove(place.step_idx);
+            let chunk = &mut self.chunks[place.chunk_idx];
+            chunk.steps.remove(place.step_idx);
+            // Otherwise a step with as many hosts is left.
+            chunk.is_stale |= place.step_idx == 0;
         }
     }
 
-    /// Summarises a chunk that was changed, and splits it, joins it or lets it go if its length asks for it.
+    /// Summarises a chunk that was changed, if it must, and splits it, joins it or lets it go if its length asks for it.
     fn settle(&mut self, chunk_idx: usize) {
         let n_steps = self.chunks[chunk_idx].steps.len();
         if n_steps == 0 {
@@ -281,19 +307,34 @@ impl Chunks {
             return;
         }
         if n_steps > MOST_STEPS {
-            let lift = self.chunks[chunk_idx].lift;
-            let mut second = Chunk::new(self.chunks[chunk_idx].steps.split_off(n_steps / 2));
-            second.lift = lift;
-            self.chunks.insert(chunk_idx + 1, second);
+            self.split(chunk_idx);
+        } else if n_steps < FEW_STEPS {
+            self.join_with_next(chunk_idx);
         }
-        let n_next = self.chunks.get(chunk_idx + 1).map_or(MOST_STEPS, |next| next.steps.len());
-        if n_steps < FEW_STEPS && n_steps + n_next <= MOST_STEPS / 2 {
+        let chunk = &mut self.chunks[chunk_idx];
+        if chunk.is_stale {
+            chunk.summarise();
+        }
+    }
+
+    fn split(&mut self, chunk_idx: usize) {
+        let chunk = &mut self.chunks[chunk_idx];
+        let mut second = Chunk::new(chunk.steps.split_off(chunk.steps.len() / 2));
+        second.lift = chunk.lift;
+        chunk.is_stale = true;
+        self.chunks.insert(chunk_idx + 1, second);
+    }
+
+    fn join_with_next(&mut self, chunk_idx: usize) {
+        let n_steps = self.chunks[chunk_idx].steps.len();
+        let are_small = |next: &Chunk| n_steps + next.steps.len() <= MOST_STEPS / 2;
+        if self.chunks.get(chunk_idx + 1).is_some_and(are_small) {
             let next = self.chunks.remove(chunk_idx + 1);
             let chunk = &mut self.chunks[chunk_idx];
             let lift = next.lift - chunk.lift;
             chunk.steps.extend(next.steps.iter().map(|step| Step { from: step.from, hosts: step.hosts + lift }));
+            chunk.is_stale = true;
         }
-        self.chunks[chunk_idx].summarise();
     }
 }
 
