@@ -99,11 +99,17 @@ pub(super) fn least_starts(
         let end = starts[idx] + stage.span;
         let next_start = hole(next, starts[idx + 1].max(end));
         starts[idx + 1] = next_start;
-        // The stage holds its hosts until the next one begins, so it begins after what keeps it from that.
-        let blocked = occupied.last_above(room(stage), end, next_start);
+        if next_start == end {
+            idx += 1;
+            continue;
+        }
         // 003's Algorithm 3 prints `i > 0` in its last test, which must be `i > 1`: the first stage is moved.
         let longest = if idx == 0 { stage.span } else { limit.longest(stage.span) };
-        let bound = blocked.into_iter().fold(next_start - longest, Time::max);
+        let mut bound = next_start - longest;
+        if bound <= starts[idx] {
+            // It waits, and holds its hosts meanwhile, so it begins after what keeps it from that.
+            bound = occupied.last_above(room(stage), end, next_start).unwrap_or(starts[idx]);
+        }
         if bound > starts[idx] {
             starts[idx] = hole(stage, bound);
             idx = idx.saturating_sub(1);
