@@ -5,8 +5,10 @@ mod cluster;
 mod commit;
 mod fleet;
 mod jobs;
+mod offline;
 mod pass;
 mod process;
+mod profile;
 mod scale;
 mod server;
 mod table;
@@ -25,6 +27,8 @@ const PARTS: &[Part] = &[
     ("jobs", jobs::rate),
     ("latency", jobs::latency),
     ("pass", pass::table),
+    ("profile", profile::table),
+    ("offline", offline::table),
     ("commit", commit::table),
     ("dispatch", scale::dispatch),
     ("queue", scale::queue),
