@@ -61,6 +61,19 @@ async fn an_agent_that_is_told_to_stop_leaves_its_jobs_alone() {
 }
 
 #[tokio::test]
+async fn an_idle_agent_that_is_told_to_stop_leaves_no_cgroup() {
+    let mut cluster = Cluster::new(&["n1"]).await;
+    cluster.submit(1, &["n1"], 1, |_| {}, script("exit 0")).await;
+    cluster.end(1).await;
+    let process = &mut cluster.agent("n1").process;
+    node_agent::sys::kill(process.id() as i32, nix::libc::SIGTERM).expect("it runs");
+    process.wait().expect("it is our child");
+    let instance = node_agent::setup::instance("n1", &cluster.agent_dir("n1"));
+    let left = std::path::Path::new("/sys/fs/cgroup/cpuacct/limber").join(instance);
+    assert!(!left.exists(), "{}", left.display());
+}
+
+#[tokio::test]
 async fn a_certificate_is_renewed_before_it_expires() {
     let mut cluster = Cluster::new(&[]).await;
     cluster.life = Span::from_secs(5);
