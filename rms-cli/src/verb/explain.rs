@@ -43,9 +43,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-struct ExplainAnswer {
-    found: Found,
-    clusters: ClusterNames,
+pub(super) struct ExplainAnswer {
+    pub(super) found: Found,
+    pub(super) clusters: ClusterNames,
 }
 
 impl ExplainAnswer {

@@ -11,6 +11,8 @@ mod admin;
 mod cancel;
 mod down;
 mod explain;
+#[cfg(test)]
+mod golden;
 mod history;
 mod hold;
 mod jobs_done;

@@ -195,9 +195,9 @@ impl Show for Revoked {
     }
 }
 
-struct Tokens {
-    tokens: Vec<Token>,
-    now: Time,
+pub(super) struct Tokens {
+    pub(super) tokens: Vec<Token>,
+    pub(super) now: Time,
 }
 
 impl Show for Tokens {
@@ -236,9 +236,9 @@ impl Tokens {
     }
 }
 
-struct Certificates {
-    certificates: Vec<Issued>,
-    now: Time,
+pub(super) struct Certificates {
+    pub(super) certificates: Vec<Issued>,
+    pub(super) now: Time,
 }
 
 impl Show for Certificates {
@@ -286,7 +286,10 @@ mod tests {
 
     #[test]
     fn certificates_are_named_by_serial_or_identity() {
-        assert_eq!(parse_certificate("4A:0b4A0b4A0b4A0b").unwrap(), CertificateSelect::Serial("4a0b4a0b4a0b4a0b".into()));
+        assert_eq!(
+            parse_certificate("4A:0b4A0b4A0b4A0b").unwrap(),
+            CertificateSelect::Serial("4a0b4a0b4a0b4a0b".into())
+        );
         let ada = Identity::new(Role::User, "ada").unwrap();
         assert_eq!(parse_certificate("user/ada").unwrap(), CertificateSelect::Identity(ada));
         for text in ["", "ada", "king/ada", "user/", "user/a b"] {

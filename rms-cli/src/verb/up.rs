@@ -16,8 +16,8 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A server and node agents run in the background as this user, over loopback, with real certificates. Where a cluster
-is up already, what is missing of it is started again, with its data: after a crash or a reboot, too.
+A server and node agents run in the background as this user, over loopback, with real certificates.
+Where a cluster was up already, what is missing of it is started again with its data.
 
 Examples:
   rms up                                 one cluster 'a' of four nodes a1 to a4
@@ -99,8 +99,7 @@ impl Show for UpAnswer {
         if !self.is_usual {
             text += &format!("  export RMS_DIR={}     so that rms finds it\n", self.root.display());
         }
-        text += "\
-  rms nodes                    what there is
+        text += "  rms nodes                    what there is
   rms run -N 2 hostname        a program on two nodes
   rms submit --wrap 'sleep 60' a job for the queue
   rms queue                    what waits and runs

@@ -11,7 +11,7 @@ use rms_core::desired::{JobStatus, NodeExit};
 use rms_core::event::Query;
 use rms_model::{JobId, Outcome, Time, Usage};
 use rms_server::journal::{AppendError, FactLog, SnapshotPolicy};
-use rms_wire::{CallError, Reply};
+use rms_wire::{CallError, ClientCall, Followed, Reply};
 
 use crate::deployment::{FakeAgent, Server, job, report, tell};
 use crate::story::{facts, replayed};
@@ -77,6 +77,12 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
         let asked = std::time::Instant::now();
         match admin.call(&Call::Query(Query::Queue)).await {
             Err(CallError::Refused(refused)) => assert_eq!(refused.kind, "journal_failing"),
+            other => panic!("{other:?}"),
+        }
+        let mut watch = admin.link.open().await.expect("a channel");
+        watch.send(&ClientCall::Watch { jobs: vec![busy.0] }).await.expect("a link");
+        match watch.recv::<Followed>().await.expect("a link").expect("a frame") {
+            Followed::Refused(refused) => assert_eq!(refused.kind, "journal_failing"),
             other => panic!("{other:?}"),
         }
         assert!(asked.elapsed() < Duration::from_secs(1));
