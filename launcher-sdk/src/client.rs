@@ -227,11 +227,14 @@ impl Client {
     /// # Errors
     /// Refusals say what would be possible.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, CallError> {
-        match self.call(&Call::Submit(Box::new(submission))).await? {
-            Reply::Submitted { job } => Ok(Submitted::Job(job)),
-            Reply::WouldStart { request, at, reason } => Ok(Submitted::WouldStart { request, at, reason }),
-            _ => Err(CallError::Unexpected),
+        let reply = self.call(&Call::Submit(Box::new(submission))).await?;
+        if let Reply::Submitted { job } = reply {
+            return Ok(Submitted::Job(job));
         }
+        let Reply::WouldStart { request, at, reason } = reply else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(Submitted::WouldStart { request, at, reason })
     }
 
     /// An order to jobs: cancel, signal, hold, release, priority.
@@ -239,10 +242,10 @@ impl Client {
     /// # Errors
     /// As every call; what single jobs refuse is in the answer.
     pub async fn order(&self, call: Call) -> Result<JobsDone, CallError> {
-        match self.call(&call).await? {
-            Reply::Jobs { done, refused } => Ok(JobsDone { done, refused }),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Jobs { done, refused } = self.call(&call).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(JobsDone { done, refused })
     }
 
     /// An order that answers nothing but that it is done, durably: set, drain, down, resume, remove, revoke.
@@ -250,12 +253,10 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn change(&self, call: Call) -> Result<(), CallError> {
-        match self.call(&call).await? {
-            Reply::Done => Ok(()),
-            // Which jobs it concerned is of no matter here.
-            Reply::Jobs { .. } => Ok(()),
-            _ => Err(CallError::Unexpected),
-        }
+        let reply = self.call(&call).await?;
+        // Which jobs it concerned is of no matter here.
+        let is_done = matches!(reply, Reply::Done | Reply::Jobs { .. });
+        if is_done { Ok(()) } else { Err(CallError::Unexpected) }
     }
 
     /// Jobs that wait or run.
@@ -263,10 +264,10 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn queue(&self) -> Result<Queue, CallError> {
-        match self.query(Query::Queue).await? {
-            Reply::Queue { now, jobs } => Ok(Queue { now, jobs }),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Queue { now, jobs } = self.query(Query::Queue).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(Queue { now, jobs })
     }
 
     /// All about jobs that are in the system.
@@ -286,10 +287,10 @@ impl Client {
     }
 
     async fn details(&self, query: Query) -> Result<JobDetails, CallError> {
-        match self.query(query).await? {
-            Reply::Detail { now, jobs } => Ok(JobDetails { now, jobs }),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Detail { now, jobs } = self.query(query).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(JobDetails { now, jobs })
     }
 
     /// The nodes and the clusters' names.
@@ -297,10 +298,10 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn nodes(&self) -> Result<NodeList, CallError> {
-        match self.query(Query::Nodes).await? {
-            Reply::Nodes { now, nodes, clusters } => Ok(NodeList { now, nodes, clusters }),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Nodes { now, nodes, clusters } = self.query(Query::Nodes).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(NodeList { now, nodes, clusters })
     }
 
     /// The occupation profiles of the clusters (001, §5.1): of the whole system, or as one waiting job sees them.
@@ -308,10 +309,10 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn view(&self, job: Option<JobId>) -> Result<ViewAnswer, CallError> {
-        match self.query(Query::View { job }).await? {
-            Reply::View(view) => Ok(view),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::View(view) = self.query(Query::View { job }).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(view)
     }
 
     /// Jobs that have ended, newest first.
@@ -319,10 +320,10 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn history(&self, query: HistoryQuery) -> Result<Vec<JobRecord>, CallError> {
-        match self.ask(&ClientCall::History((&query).into())).await? {
-            Reply::History(records) => Ok(records),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::History(records) = self.ask(&ClientCall::History((&query).into())).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(records)
     }
 
     /// The settings, by name.
@@ -330,10 +331,10 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn settings(&self) -> Result<Vec<(String, String)>, CallError> {
-        match self.query(Query::Settings).await? {
-            Reply::Settings(settings) => Ok(settings),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Settings(settings) = self.query(Query::Settings).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(settings)
     }
 
     /// Who changed which setting, oldest first.
@@ -341,10 +342,10 @@ impl Client {
     /// # Errors
     /// As every call; for admins.
     pub async fn audit(&self) -> Result<Vec<SettingChange>, CallError> {
-        match self.query(Query::Audit).await? {
-            Reply::Audit(changes) => Ok(changes),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Audit(changes) = self.query(Query::Audit).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(changes)
     }
 
     /// The join tokens that the server remembers.
@@ -352,10 +353,10 @@ impl Client {
     /// # Errors
     /// As every call; for admins.
     pub async fn tokens(&self) -> Result<Vec<Token>, CallError> {
-        match self.query(Query::Tokens).await? {
-            Reply::Tokens(tokens) => Ok(tokens),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Tokens(tokens) = self.query(Query::Tokens).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(tokens)
     }
 
     /// The certificates that are out.
@@ -363,10 +364,10 @@ impl Client {
     /// # Errors
     /// As every call; for admins.
     pub async fn certificates(&self) -> Result<Vec<Issued>, CallError> {
-        match self.query(Query::Certificates).await? {
-            Reply::Certificates(certificates) => Ok(certificates),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Certificates(certificates) = self.query(Query::Certificates).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(certificates)
     }
 
     /// Counters and sizes of the server's core.
@@ -374,10 +375,10 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn status(&self) -> Result<Status, CallError> {
-        match self.query(Query::Status).await? {
-            Reply::Status(status) => Ok(status),
-            _ => Err(CallError::Unexpected),
-        }
+        let Reply::Status(status) = self.query(Query::Status).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(status)
     }
 
     /// A new token for the CA and the address of our server, not yet known to it: hand its id and digest to
@@ -417,10 +418,14 @@ impl Client {
         Watch::start(self.clone(), jobs)
     }
 
-    /// Says goodbye, so that the server need not wait for our silence.
-    pub async fn close(self) {
+    /// Says goodbye, so that the server need not wait for our silence; calls of clones fail from here on. It takes
+    /// no time: nothing is waited for but that the word has gone out.
+    pub async fn close(&self) {
         self.0.endpoint.close("done");
-        self.0.endpoint.wait_idle().await;
+        // The tasks that send it get their turn; if not all do, the server will notice our silence.
+        for _ in 0..GOODBYE_TURNS {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -430,3 +435,5 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 const ATTEMPT: Duration = Duration::from_millis(2500);
 /// Whatever the patience, one attempt must be able to succeed.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(200);
+/// More turns than QUIC's tasks need to hand a packet to the system.
+const GOODBYE_TURNS: usize = 16;

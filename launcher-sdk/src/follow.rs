@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rms_core::effect::JobChange;
 use rms_model::{JobId, Run};
-use rms_wire::{Backoff, ClientCall, Followed, Input, LinkError, Offset, Receiver, Sender};
+use rms_wire::{Backoff, ClientCall, Followed, Input, LinkError, Offset, Receiver, Refused, Sender};
 use tokio::sync::{Mutex, mpsc};
 
 pub use rms_wire::Stream;
@@ -204,6 +204,7 @@ impl Following {
                     self.place.see(change.run);
                     Some(FollowEvent::Change(change))
                 }
+                Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => return Ok(Ended::Broken { heard }),
                 Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
                 Ok(Some(Followed::End)) => return Ok(Ended::Complete),
                 Ok(None) => return Ok(Ended::Broken { heard }),
@@ -223,6 +224,11 @@ impl Following {
 /// Does the server speak another language? One that is killed cuts its channels short, which is no such thing.
 pub(crate) fn is_wrong(error: &LinkError) -> bool {
     error.is_violation() && !matches!(error, LinkError::CutShort | LinkError::Silent)
+}
+
+/// Refusals that mean: ask again. We were too slow, or the server is about to be restarted.
+pub(crate) fn is_passing(refused: &Refused) -> bool {
+    refused.kind == "too_slow" || refused.kind == "stopping"
 }
 
 /// Sends input until it ends. Beside the listening: a job that does not read its input must not silence its output.

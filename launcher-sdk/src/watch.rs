@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::client::Client;
 use crate::error::CallError;
-use crate::follow::{RECONNECT_PATIENCE, is_wrong};
+use crate::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 
 /// Changes of jobs, until all of them have ended. Dropping it ends the watching.
 #[derive(Debug)]
@@ -55,6 +55,9 @@ pub(crate) fn is_over(change: &JobChange) -> bool {
     }
 }
 
+/// As many as the server watches for one asker at a time.
+const MAX_JOBS: usize = 10_000;
+
 struct Watching {
     client: Client,
     open: BTreeSet<JobId>,
@@ -68,7 +71,8 @@ impl Watching {
         let mut backoff = Backoff::default();
         while !self.open.is_empty() && !self.sender.is_closed() {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
-            let jobs = self.open.iter().map(|job| job.0).collect();
+            // What does not fit is asked for once these have ended.
+            let jobs = self.open.iter().take(MAX_JOBS).map(|job| job.0).collect();
             let Ok(mut channel) = link.open().await else { continue };
             if channel.send(&ClientCall::Watch { jobs }).await.is_err() {
                 continue;
@@ -86,6 +90,7 @@ impl Watching {
                         let change = JobChange::try_from(change);
                         self.tell(change.map_err(|malformed| CallError::Interrupted(malformed.into()))?).await;
                     }
+                    Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => break false,
                     Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
                     // Nobody asked for output.
                     Ok(Some(Followed::Chunk(_))) => {}

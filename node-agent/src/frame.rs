@@ -82,7 +82,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The other end does not speak this protocol.
-    pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
+    pub fn take<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
         let rest = &self.buffer[self.start..];
         let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else { return Ok(None) };
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
@@ -124,7 +124,7 @@ mod tests {
             let mut frames = Vec::new();
             for piece in wire.chunks(n) {
                 decoder.push(piece);
-                while let Some(frame) = decoder.next::<String>().expect("valid") {
+                while let Some(frame) = decoder.take::<String>().expect("valid") {
                     frames.push(frame);
                 }
             }
@@ -143,7 +143,7 @@ mod tests {
         let check = |wire: &[u8], problem: &str| {
             let mut decoder = Decoder::default();
             decoder.push(wire);
-            let error = decoder.next::<String>().expect_err(problem).to_string();
+            let error = decoder.take::<String>().expect_err(problem).to_string();
             assert!(error.contains(problem), "{error}");
         };
         check(&[255, 255, 255, 255, 0], "longer than any");

@@ -3,10 +3,24 @@
 //! The decisions are [`rms_core::agent`]'s. Here is what waits and does: processes in cgroups, sockets, files.
 
 pub mod cgroup;
+pub mod config;
+pub mod exec;
+pub mod follow;
 pub mod frame;
+pub mod leftovers;
+pub mod local;
+pub mod peer;
+pub mod perform;
 pub mod pmi;
+pub mod rsh;
+pub mod run;
+pub mod seat;
+pub mod setup;
+pub mod share;
 pub mod spawner;
 pub mod spool;
 pub mod supervisor;
 pub mod sys;
+pub mod takeover;
 pub mod topology;
+pub mod uplink;

@@ -1,17 +1,84 @@
 //! The program `node-agent`: reads what it is told, and runs as the agent or as its spawner.
 
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::{Parser, Subcommand};
+use node_agent::config::{DEFAULT_DIR, Written};
+use node_agent::{run, spawner};
+use rms_wire::TokenText;
+use tracing_subscriber::EnvFilter;
+
+/// The agent of one node: starts, watches and ends the jobs that the server places here.
+#[derive(Parser, Debug)]
+#[command(version, name = "node-agent")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run the agent; jobs go on when it is stopped
+    Run {
+        /// Read settings from this file [default: agent.toml in the agent's directory, if it is there]
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        flags: Written,
+    },
+    /// Redeem a token: get a certificate for a key made here
+    Join {
+        token: TokenText,
+        /// The agent's directory
+        #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
+        dir: PathBuf,
+        /// The node's name, if the token names none [default: this host's name]
+        #[arg(long, value_name = "N")]
+        name: Option<String>,
+    },
+    /// Say what is wrong with the settings, or how they are understood
+    CheckConfig {
+        /// The file to check
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        flags: Written,
+    },
+}
+
 fn main() -> ExitCode {
-    let is_spawner = std::env::args_os().nth(1).is_some_and(|arg| arg == node_agent::spawner::SUBCOMMAND);
-    if is_spawner {
-        return match node_agent::spawner::main() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("node-agent: the spawner cannot go on: {error}");
-                ExitCode::FAILURE
-            }
-        };
+    // First, so that the process has one thread and has read nothing.
+    let is_spawner = std::env::args_os().nth(1).is_some_and(|arg| arg == spawner::SUBCOMMAND);
+    let done = if is_spawner { spawner::main().map_err(anyhow::Error::from) } else { command(Cli::parse().command) };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("node-agent: {error:#}");
+            ExitCode::FAILURE
+        }
     }
-    ExitCode::SUCCESS
+}
+
+fn command(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run { config, flags } => {
+            let config = flags.with_file(config.as_deref())?.check()?;
+            let filter = EnvFilter::try_from_env("RMS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+            let with_color = std::io::stderr().is_terminal();
+            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(with_color).init();
+            run::run(config)
+        }
+        Command::Join { token, dir, name } => {
+            let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+            let short = host.as_deref().map(|host| host.split('.').next().unwrap_or(host).to_owned());
+            run::join(&token, &dir, name.or(short).as_deref())
+        }
+        Command::CheckConfig { config, flags } => {
+            let config = flags.with_file(config.as_deref())?.check()?;
+            println!("{config:#?}");
+            Ok(())
+        }
+    }
 }

@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
+
+use tokio::process::{Child, Command};
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -87,7 +89,7 @@ fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
             return Ok(());
         }
         decoder.push(&piece[..n]);
-        while let Some(frame) = decoder.next::<SeatOrder>().map_err(io::Error::other)? {
+        while let Some(frame) = decoder.take::<SeatOrder>().map_err(io::Error::other)? {
             let Frame::Message(order) = frame else { continue };
             let name = order.name.clone();
             match make(order, &single) {

@@ -26,9 +26,10 @@ pub struct Entry {
     pub order: Order,
     /// Of the boot in which it was started: after a reboot nothing of it is left.
     pub boot: String,
-    /// Of its supervisor.
     pub cgroup: Cgroup,
     pub seat: String,
+    /// The process id of the supervisor.
+    pub supervisor: i32,
 }
 
 impl Spool {

@@ -46,7 +46,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return code(not_parsed(&error, &args)),
     };
     let output = Output::new(&cli.form);
-    let context = Context { output, dir: cli.dir, places: Places::look() };
+    let context = Context { output, dir: cli.dir, places: Places::look(), clients: Default::default() };
     let exit = match run(cli.verb, &context) {
         Ok(exit) => exit,
         Err(failure) => {
@@ -67,7 +67,11 @@ fn run(verb: Verb, context: &Context) -> Result<Exit, Failure> {
     // One thread: a command waits for one server, and starting threads would cost more than it does.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("the runtime cannot be started", error))?;
-    let exit = runtime.block_on(verb.run(context));
+    let exit = runtime.block_on(async {
+        let exit = verb.run(context).await;
+        context.farewell().await;
+        exit
+    });
     // A thread may still wait for input that nobody wants any more.
     runtime.shutdown_background();
     exit
@@ -109,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_verb_explains_itself_by_examples() {
-        for verb in Cli::command().get_subcommands() {
+        for verb in Cli::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
             let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("rms "), "'rms {} --help' has no example", verb.get_name());
         }

@@ -1,5 +1,6 @@
 //! What every verb gets: where to write, and the way to the server.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 
 use launcher_sdk::Client;
@@ -10,12 +11,14 @@ use crate::output::Output;
 use crate::place::Places;
 
 /// The surroundings of one command.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Context {
     pub output: Output,
     /// `--dir`.
     pub dir: Option<PathBuf>,
     pub places: Places,
+    /// Clients to say goodbye for at the end.
+    pub clients: RefCell<Vec<Client>>,
 }
 
 impl Context {
@@ -32,7 +35,17 @@ impl Context {
     /// # Errors
     /// No client directory, or a server that does not answer.
     pub async fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::connect(&self.client_dir()?).await?)
+        let client = Client::connect(&self.client_dir()?).await?;
+        self.clients.borrow_mut().push(client.clone());
+        Ok(client)
+    }
+
+    /// Ends the links of this command: the server counts those of each user.
+    pub async fn farewell(&self) {
+        let clients = self.clients.take();
+        for client in clients {
+            client.close().await;
+        }
     }
 
     /// The names of the clusters, for commands whose answer names them by number.

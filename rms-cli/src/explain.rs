@@ -10,7 +10,9 @@ use crate::stamp;
 pub fn reason(reason: &Reason, now: Time) -> String {
     match reason {
         Reason::Held { by } => format!("it is held by {by}; 'rms release' lets it start"),
-        Reason::NotBefore { at } => format!("it asked not to start before {} ({})", stamp::iso_secs(*at), ahead(*at, now)),
+        Reason::NotBefore { at } => {
+            format!("it asked not to start before {} ({})", stamp::iso_secs(*at), ahead(*at, now))
+        }
         Reason::NotPlanned { next_pass } => {
             format!("the scheduler has not looked at it yet; its next pass is due {}", ahead(*next_pass, now))
         }
@@ -24,13 +26,16 @@ pub fn reason(reason: &Reason, now: Time) -> String {
             hosts(*wanted)
         ),
         Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => {
-            let when = if *from <= now { "now" } else { &format!("from {}", stamp::short(*from, now)) };
-            let free = capacity.saturating_sub(*busy);
+            let from = if *from <= now { "now".to_owned() } else { stamp::short(*from, now) };
+            let free = match capacity.saturating_sub(*busy) {
+                0 => format!("none of {capacity} is free"),
+                1 => format!("only 1 of {capacity} is free"),
+                free => format!("only {free} of {capacity} are free"),
+            };
             format!(
-                "it needs {} of cluster {cluster}, but {when} until {} only {free} of {capacity} {} free{}",
+                "it needs {} of cluster {cluster}, but from {from} until {} {free}{}",
                 hosts(*wanted),
                 stamp::short(*until, now),
-                if free == 1 { "is" } else { "are" },
                 blockers(by)
             )
         }
@@ -151,7 +156,7 @@ mod tests {
         };
         assert_eq!(
             reason(&blocked, now),
-            "it needs 4 hosts of cluster a, but now until 00:10:00 only 1 of 4 is free: job 3 holds 2, job 4 holds 1 \
+            "it needs 4 hosts of cluster a, but from now until 00:10:00 only 1 of 4 is free: job 3 holds 2, job 4 holds 1 \
              (a ghost)"
         );
     }

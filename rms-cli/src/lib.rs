@@ -4,24 +4,35 @@
 //! writes it as text, as one JSON value, as bare ids or as fields. What goes wrong becomes one
 //! [`Failure`](failure::Failure) and is printed once, at the edge.
 
-pub mod directive;
-pub mod export;
-pub mod failure;
-pub mod here;
-pub mod job_options;
-pub mod json;
-pub mod names;
-pub mod output;
-pub mod sbatch;
-pub mod script;
-pub mod select;
-pub mod size;
-pub mod stamp;
-pub mod submission;
-pub mod table;
-pub mod view;
+mod cli;
+mod context;
+mod directive;
+mod embedded;
+mod exit_code;
+mod explain;
+mod export;
+mod failure;
+mod here;
+mod interrupt;
+mod job_options;
+mod json;
+mod lines;
+mod log_file;
+mod look_up;
+mod names;
+mod output;
+mod place;
+mod problem;
+mod request_job;
+mod sbatch;
+mod script;
+mod select;
+mod size;
+mod stamp;
+mod stdin;
+mod submission;
+mod table;
+mod verb;
+mod view;
 
-/// Runs one command.
-pub fn main(_: impl IntoIterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
-}
+pub use cli::main;

@@ -3,12 +3,11 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rms_core::effect::JobDetail;
-use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 use crate::output;
@@ -51,13 +50,7 @@ fn is_script(detail: &JobDetail) -> bool {
 /// A directory that cannot be watched, an output that takes nothing, or what `ended` reports.
 pub async fn follow(path: &Path, ended: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let of_watch = |error: &dyn std::fmt::Display| Failure::io(format!("{} cannot be watched", dir.display()), error);
-    let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map_err(|error| of_watch(&error))?;
-    // The directory, not the file: it may not be there yet, or be made anew.
-    let kinds = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_MOVED_TO;
-    inotify.add_watch(dir, kinds).map_err(|error| of_watch(&error))?;
-    let handle: OwnedFd = inotify.as_fd().try_clone_to_owned().map_err(|error| of_watch(&error))?;
-    let readable = AsyncFd::register(handle).map_err(|error| of_watch(&error))?;
+    let mut changes = watch(dir).map_err(|error| Failure::io(format!("{} cannot be watched", dir.display()), error))?;
     let mut tail = Tail { path: path.to_owned(), file: None };
     tokio::pin!(ended);
     loop {
@@ -67,14 +60,26 @@ pub async fn follow(path: &Path, ended: impl Future<Output = Result<(), Failure>
                 over?;
                 return tail.copy();
             }
-            ready = readable.readable() => {
-                let mut ready = ready.map_err(|error| of_watch(&error))?;
-                // What the events say does not matter: the file is read to its end after each.
-                while inotify.read_events().is_ok() {}
-                ready.clear_ready();
-            }
+            // The watching thread ends only with the process; if it did, the job's end would still come.
+            Some(()) = changes.recv() => {}
         }
     }
+}
+
+/// Says when something in a directory has changed. A change that is not yet looked at stands for all that follow.
+fn watch(dir: &Path) -> nix::Result<mpsc::Receiver<()>> {
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
+    // The directory, not the file: it may not be there yet, or be made anew.
+    let kinds = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_MOVED_TO;
+    inotify.add_watch(dir, kinds)?;
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        while inotify.read_events().is_ok() && !sender.is_closed() {
+            // Full: the reader looks at everything that was written until then anyway.
+            let _ = sender.try_send(());
+        }
+    });
+    Ok(receiver)
 }
 
 struct Tail {
@@ -93,7 +98,8 @@ impl Tail {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = file.read(&mut buffer);
-            let n_bytes = read.map_err(|error| Failure::io(format!("{} cannot be read", self.path.display()), error))?;
+            let n_bytes =
+                read.map_err(|error| Failure::io(format!("{} cannot be read", self.path.display()), error))?;
             if n_bytes == 0 {
                 return Ok(());
             }

@@ -60,8 +60,10 @@ async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
     missing.retain(|job| !found.ended.iter().any(|record| record.job == *job));
     match missing.first() {
         None => Ok(found),
-        Some(job) => Err(Failure::new("no_such_job", format!("there is no job {job}, neither in the queue nor in the history"))
-            .hint("'rms queue' and 'rms history' list them")),
+        Some(job) => {
+            Err(Failure::new("no_such_job", format!("there is no job {job}, neither in the queue nor in the history"))
+                .hint("'rms queue' and 'rms history' list them"))
+        }
     }
 }
 
@@ -70,6 +72,10 @@ async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
 /// # Errors
 /// What can go wrong with a call.
 pub async fn ended(client: &Client, jobs: &[JobId]) -> Result<Vec<JobRecord>, CallError> {
+    // A query that names no job means every job.
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut records = client.history(HistoryQuery { jobs: jobs.to_vec(), ..HistoryQuery::default() }).await?;
     records.sort_by_key(|record| (record.job, record.run));
     Ok(records)
@@ -84,7 +90,9 @@ async fn newest_ended(client: &Client) -> Result<Found, Failure> {
     let user = Some(client.identity().name.clone());
     let ended = client.history(HistoryQuery { user, limit: 1, ..HistoryQuery::default() }).await?;
     if ended.is_empty() {
-        return Err(Failure::new("no_jobs", "you have had no job yet").hint("submit one with 'rms submit' or 'rms run'"));
+        return Err(
+            Failure::new("no_jobs", "you have had no job yet").hint("submit one with 'rms submit' or 'rms run'")
+        );
     }
     Ok(Found { now: crate::stamp::now(), live: Vec::new(), ended })
 }

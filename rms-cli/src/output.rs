@@ -131,3 +131,13 @@ pub fn warn(text: &str) {
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
+
+/// Is the standard output a terminal?
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Is the standard error a terminal?
+pub fn is_stderr_terminal() -> bool {
+    io::stderr().is_terminal()
+}

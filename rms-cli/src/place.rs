@@ -74,8 +74,9 @@ fn client_in(dir: &Path) -> Option<PathBuf> {
 }
 
 fn no_client(dir: &Path, who: &str) -> Failure {
-    Failure::new("no_cluster", format!("{who} {}, which is no client directory", dir.display()))
-        .hint("it must hold client.toml and certificates: make it with 'rms join TOKEN --dir DIR' or 'rms up --dir DIR'")
+    Failure::new("no_cluster", format!("{who} {}, which is no client directory", dir.display())).hint(
+        "it must hold client.toml and certificates: make it with 'rms join TOKEN --dir DIR' or 'rms up --dir DIR'",
+    )
 }
 
 fn no_home(instead: &str) -> Failure {

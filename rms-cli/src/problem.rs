@@ -32,9 +32,10 @@ impl From<ConnectError> for Failure {
             ConnectError::Denied { .. } => {
                 ("denied", Some("if the certificate has expired or was revoked, join again with a new token"))
             }
-            ConnectError::Unreachable { .. } => {
-                ("unreachable", Some("is it running? 'rms up' starts again what is missing of a cluster on this machine"))
-            }
+            ConnectError::Unreachable { .. } => (
+                "unreachable",
+                Some("is it running? 'rms up' starts again what is missing of a cluster on this machine"),
+            ),
         };
         let failure = Failure::new(kind, chain(&error)).exit(Exit::FAILED);
         match hint {
@@ -59,7 +60,9 @@ impl From<JoinFailure> for Failure {
     fn from(error: JoinFailure) -> Failure {
         let (kind, hint) = match &error {
             JoinFailure::Taken { .. } => ("taken", Some("name another directory with --dir, or remove this one")),
-            JoinFailure::WrongRole(_) => ("wrong_role", Some("an admin makes one with 'rms token create --role user --name NAME'")),
+            JoinFailure::WrongRole(_) => {
+                ("wrong_role", Some("an admin makes one with 'rms token create --role user --name NAME'"))
+            }
             JoinFailure::Address(_) => ("unreachable", Some("the token names the server's address after the '@'")),
             JoinFailure::Join(_) => ("join", None),
             JoinFailure::Dir(_) => ("client_dir", None),
@@ -80,7 +83,8 @@ impl From<SelectError> for Failure {
 
 impl From<DirectiveError> for Failure {
     fn from(error: DirectiveError) -> Failure {
-        Failure::usage(error).hint("the lines before the script's first command that begin with #RMS or #SBATCH hold its flags")
+        Failure::usage(error)
+            .hint("the lines before the script's first command that begin with #RMS or #SBATCH hold its flags")
     }
 }
 

@@ -23,7 +23,13 @@ use crate::table::Table;
 pub enum Requested {
     Job(JobId),
     /// `--test-only`: nothing was submitted.
-    WouldStart { request: Request, at: Option<Time>, reason: Option<Reason>, clusters: ClusterNames, now: Time },
+    WouldStart {
+        request: Request,
+        at: Option<Time>,
+        reason: Option<Reason>,
+        clusters: ClusterNames,
+        now: Time,
+    },
 }
 
 /// # Errors

@@ -119,3 +119,29 @@ impl OwnCertificate {
 
 /// Between two attempts that fail.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_certificate_is_renewed_when_two_thirds_of_its_life_are_over() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let now = Clock::start().now();
+        let authority = Authority::create(&dir.path().join("ca"), "test", now).expect("an authority");
+        let own_dir = dir.path().join("server");
+        let life = Span::from_hours(3);
+        issue(&authority, &server_identity(), now, life)
+            .and_then(|first| Ok(first.save(&own_dir)?))
+            .expect("a certificate");
+
+        let mut own = OwnCertificate::load(own_dir.clone(), life).expect("a certificate");
+        let first = own.credentials().serial().to_owned();
+        own.renew_if_due(&authority, now + Span::from_mins(110)).expect("an authority");
+        assert_eq!(own.credentials().serial(), first);
+        own.renew_if_due(&authority, now + Span::from_mins(130)).expect("an authority");
+        assert_ne!(own.credentials().serial(), first);
+        let saved = Credentials::load(&own_dir).expect("a certificate");
+        assert_eq!(saved.serial(), own.credentials().serial());
+    }
+}

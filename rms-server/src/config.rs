@@ -35,7 +35,7 @@ pub struct LinkLimits {
     pub links_per_user: usize,
     /// Calls of one link that are worked on at once; more of them wait in the transport.
     pub calls_per_link: usize,
-    /// Join attempts in a second, over all.
+    /// Join attempts, and renewals, in a second, over all.
     pub joins_per_second: u32,
 }
 

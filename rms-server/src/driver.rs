@@ -121,7 +121,10 @@ impl Driver {
                 }
             },
             Inbound::AgentConnected { name, hello, report, outbox } => {
-                self.router.agent_connected(&name, outbox);
+                if self.router.agent_connected(&name, outbox) {
+                    // The older link is gone now, whether the newer one will be accepted or not.
+                    self.handle(Event::AgentGone { name: name.clone() });
+                }
                 self.handle(Event::AgentConnected { name, hello, report });
             }
             Inbound::AgentReported { name, link, report } => {
@@ -136,7 +139,8 @@ impl Driver {
                 }
             }
             Inbound::Watch { jobs, watcher, reply } => {
-                self.router.watch(&jobs, &watcher);
+                let known = jobs.iter().copied().filter(|job| self.rms.state().jobs().contains_key(job));
+                self.router.watch(known, &watcher);
                 self.lookers.push((jobs, reply));
             }
             Inbound::Snapshot(made) => self.storage.snapshot_made(made),

@@ -5,6 +5,7 @@
 
 mod chain;
 mod compact;
+mod environments;
 mod error;
 mod replay;
 mod schema;
@@ -52,6 +53,7 @@ pub struct FactLog {
     snapshot_bytes: u64,
     /// Facts and bytes appended since the last snapshot was made or ordered.
     grown: Volume,
+    environments: environments::Written,
     buffer: Vec<u8>,
 }
 
@@ -96,6 +98,7 @@ impl FactLog {
             snapshot_chain: head.snapshot_chain,
             snapshot_bytes: 0,
             grown: Volume::default(),
+            environments: environments::Written::default(),
             buffer: Vec::new(),
         })
     }
@@ -115,7 +118,12 @@ impl FactLog {
     /// A full or failing disk; the log is as before, and the same append may be tried again.
     pub fn append(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
         let truncate_until = self.next_truncation(facts.len() as u64);
-        let (tail, volume) = self.append_in_one_transaction(facts, truncate_until)?;
+        let appended = self.append_in_one_transaction(facts, truncate_until);
+        match &appended {
+            Ok(_) => self.environments.keep(),
+            Err(_) => self.environments.roll_back(),
+        }
+        let (tail, volume) = appended?;
         self.tail = tail;
         self.grown.facts += volume.facts;
         self.grown.bytes += volume.bytes;
@@ -136,13 +144,19 @@ impl FactLog {
         let transaction = self.conn.transaction().map_err(of_sqlite)?;
         {
             let mut insert = transaction
-                .prepare_cached("INSERT INTO facts (seq, chain, body) VALUES (?1, ?2, ?3)")
+                .prepare_cached("INSERT INTO facts (seq, chain, environment_of, body) VALUES (?1, ?2, ?3, ?4)")
                 .map_err(of_sqlite)?;
             for fact in facts {
                 self.buffer.clear();
-                rmp_serde::encode::write_named(&mut self.buffer, fact)?;
-                tail = Tail { seq: tail.seq + 1, chain: tail.chain.then(&self.buffer) };
-                insert.execute(params![tail.seq, &tail.chain.0[..], &self.buffer[..]]).map_err(of_sqlite)?;
+                let seq = tail.seq + 1;
+                let short = self.environments.shorten(fact, seq);
+                let (written, environment_of) = match &short {
+                    Some((short, holder)) => (short, Some(*holder)),
+                    None => (fact, None),
+                };
+                rmp_serde::encode::write_named(&mut self.buffer, written)?;
+                tail = Tail { seq, chain: tail.chain.then(environment_of, &self.buffer) };
+                insert.execute(params![seq, &tail.chain.0[..], environment_of, &self.buffer[..]]).map_err(of_sqlite)?;
                 volume.facts += 1;
                 volume.bytes += self.buffer.len() as u64;
                 if let Fact::JobDone { record, .. } = fact {

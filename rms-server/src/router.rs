@@ -19,6 +19,9 @@ pub struct Router {
     callers: BTreeMap<Ticket, oneshot::Sender<Answered>>,
     agents: BTreeMap<String, AgentOutbox>,
     watchers: HashMap<JobId, Vec<Watcher>>,
+    /// Entries in `watchers`, at most; and how many there were after the last sweep.
+    n_watches: usize,
+    n_swept: usize,
     registry: Arc<Registry>,
 }
 
@@ -29,6 +32,8 @@ impl Router {
             callers: BTreeMap::new(),
             agents: BTreeMap::new(),
             watchers: HashMap::new(),
+            n_watches: 0,
+            n_swept: 0,
             registry,
         }
     }
@@ -40,10 +45,14 @@ impl Router {
         self.last_ticket
     }
 
-    /// From now on this is the agent's link; an older one is closed.
-    pub fn agent_connected(&mut self, name: &str, outbox: AgentOutbox) {
-        if let Some(mut older) = self.agents.insert(name.to_owned(), outbox) {
-            older.close("the agent has connected anew".to_owned());
+    /// From now on this is the agent's link. An older one is closed; says whether there was one.
+    pub fn agent_connected(&mut self, name: &str, outbox: AgentOutbox) -> bool {
+        match self.agents.insert(name.to_owned(), outbox) {
+            Some(mut older) => {
+                older.close("the agent has connected anew".to_owned());
+                true
+            }
+            None => false,
         }
     }
 
@@ -56,14 +65,22 @@ impl Router {
         self.agents.remove(name);
     }
 
-    pub fn watch(&mut self, jobs: &[JobId], watcher: &Watcher) {
+    /// Tells `watcher` of every change of these jobs, which must be in the system: others never change.
+    pub fn watch(&mut self, jobs: impl IntoIterator<Item = JobId>, watcher: &Watcher) {
         for job in jobs {
-            let watchers = self.watchers.entry(*job).or_default();
-            // Those who left without waiting for the end are swept when the next one comes.
-            watchers.retain(|watcher| !watcher.is_gone());
-            watchers.push(watcher.clone());
+            self.watchers.entry(job).or_default().push(watcher.clone());
+            self.n_watches += 1;
         }
-        self.sweep_watchers();
+        // Those who left before the end are swept out when they may be half of all; so a watch costs little, and
+        // what is kept is bounded by who is there.
+        if self.n_watches > 2 * self.n_swept + 64 {
+            self.watchers.retain(|_, watchers| {
+                watchers.retain(|watcher| !watcher.is_gone());
+                !watchers.is_empty()
+            });
+            self.n_watches = self.watchers.values().map(Vec::len).sum();
+            self.n_swept = self.n_watches;
+        }
     }
 
     /// Everybody who waits for an answer is told that it cannot be given for now.
@@ -120,16 +137,6 @@ impl Router {
         watchers.retain(|watcher| watcher.tell(change));
         if watchers.is_empty() || is_over(change) {
             self.watchers.remove(&change.job);
-        }
-    }
-
-    /// Bounds what watchers cost that went away from jobs that nothing happens to.
-    fn sweep_watchers(&mut self) {
-        if self.watchers.len() > 64 && self.watchers.len().is_power_of_two() {
-            self.watchers.retain(|_, watchers| {
-                watchers.retain(|watcher| !watcher.is_gone());
-                !watchers.is_empty()
-            });
         }
     }
 }

@@ -62,11 +62,11 @@ pub enum RunError {
 pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> Result<(), RunError> {
     let _lock = DirLock::acquire(dir)?;
     let mut stop = Stop::listen()?;
+    let log = FactLog::open(&dir.journal(), config.snapshot)?;
     let authority = Authority::load(&dir.authority())?;
     let mut own = OwnCertificate::load(dir.credentials(), config.certificate_life)?;
     own.renew_if_due(&authority, Clock::start().now())?;
 
-    let log = FactLog::open(&dir.journal(), config.snapshot)?;
     let revoked = Revoked::new();
     let registry = Arc::new(Registry::new(config.limits, revoked.clone()));
     let (inbox, inbound) = Inbox::new();

@@ -19,7 +19,9 @@ pub struct Shared {
     pub registry: Arc<Registry>,
     pub authority: Authority,
     pub limits: LinkLimits,
-    pub joins: JoinLimit,
+    pub joins: RateLimit,
+    /// As many as joins, but apart: strangers must not keep peers from renewing.
+    pub renewals: RateLimit,
     clock: Mutex<Clock>,
 }
 
@@ -31,8 +33,9 @@ impl Shared {
         authority: Authority,
         limits: LinkLimits,
     ) -> Shared {
-        let joins = JoinLimit::new(limits.joins_per_second);
-        Shared { inbox, history, registry, authority, limits, joins, clock: Mutex::new(Clock::start()) }
+        let joins = RateLimit::new(limits.joins_per_second);
+        let renewals = RateLimit::new(limits.joins_per_second);
+        Shared { inbox, history, registry, authority, limits, joins, renewals, clock: Mutex::new(Clock::start()) }
     }
 
     /// For certificates only: what is decided gets its time from the driver.
@@ -41,9 +44,9 @@ impl Shared {
     }
 }
 
-/// So many join attempts in a second, over all peers: guessing tokens and making the server sign stay slow.
+/// So many attempts in a second, over all peers: guessing tokens and making the server sign stay slow.
 #[derive(Debug)]
-pub struct JoinLimit {
+pub struct RateLimit {
     per_second: f64,
     bucket: Mutex<Bucket>,
 }
@@ -54,10 +57,10 @@ struct Bucket {
     at: Instant,
 }
 
-impl JoinLimit {
-    pub fn new(per_second: u32) -> JoinLimit {
+impl RateLimit {
+    pub fn new(per_second: u32) -> RateLimit {
         let per_second = f64::from(per_second);
-        JoinLimit { per_second, bucket: Mutex::new(Bucket { level: per_second, at: Instant::now() }) }
+        RateLimit { per_second, bucket: Mutex::new(Bucket { level: per_second, at: Instant::now() }) }
     }
 
     /// Whether one more attempt may be made now.
@@ -87,7 +90,7 @@ mod tests {
     #[test]
     fn a_burst_is_allowed_and_then_so_many_a_second() {
         let start = Instant::now();
-        let limit = JoinLimit::new(10);
+        let limit = RateLimit::new(10);
         let mut bucket = Bucket { level: 10.0, at: start };
         let mut allowed = |millis: u64| {
             let now = start + Duration::from_millis(millis);

@@ -2,17 +2,17 @@
 
 use rms_core::Fact;
 
-/// What admins follow is told at `info`, what belongs to single jobs' every step at `debug`.
+/// What admins follow is told at `info`. Jobs are many: their steps are told at `debug`, and their ends in the history.
 pub fn fact(fact: &Fact) {
     match fact {
         Fact::JobSubmitted { job, spec, .. } => {
-            tracing::info!(target: "facts", %job, owner = spec.owner.0, name = spec.name, "submitted");
+            tracing::debug!(target: "facts", %job, owner = spec.owner.0, name = spec.name, "submitted");
         }
         Fact::JobStarted { job, run, nodes, .. } => {
-            tracing::info!(target: "facts", %job, %run, n_nodes = nodes.len(), "started");
+            tracing::debug!(target: "facts", %job, %run, n_nodes = nodes.len(), "started");
         }
         Fact::JobDone { record, .. } => {
-            tracing::info!(target: "facts", job = %record.job, run = %record.run, outcome = %record.outcome, "done");
+            tracing::debug!(target: "facts", job = %record.job, run = %record.run, outcome = %record.outcome, "done");
         }
         Fact::JobRequeued { job, .. } => tracing::warn!(target: "facts", %job, "requeued: a node of it was lost"),
         Fact::NodeJoined { node, name, .. } => tracing::info!(target: "facts", %node, name, "node joined"),

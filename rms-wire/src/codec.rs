@@ -7,7 +7,7 @@
 use bincode::config::{Configuration, Limit, standard};
 use thiserror::Error;
 
-use crate::message::{BULK_BYTES, HELLO_BYTES, Kind, Message, ORDINARY_BYTES, Size, WHOLE_BYTES};
+use crate::message::{BULK_BYTES, CHUNK_BYTES, HELLO_BYTES, Kind, Message, ORDINARY_BYTES, Size, WHOLE_BYTES};
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 8;
@@ -23,17 +23,17 @@ pub struct Header {
 /// Why bytes are not the expected message. The peer is wrong; its link is to be closed.
 #[derive(Debug, Error)]
 pub enum DecodeError {
-    #[error("a frame of unknown kind {0}")]
+    #[error("the peer sent a frame of unknown kind {0}")]
     UnknownKind(u16),
-    #[error("a frame of kind {actual:?} where {expected:?} was expected")]
+    #[error("the peer sent a frame of kind {actual:?} where {expected:?} was expected")]
     WrongKind { expected: Kind, actual: Kind },
-    #[error("{kind:?} in version {actual}, but this program speaks version {expected}")]
+    #[error("the peer sent {kind:?} in version {actual}, but this program speaks version {expected}")]
     WrongVersion { kind: Kind, expected: u16, actual: u16 },
-    #[error("{kind:?} of {length} bytes, but at most {max} are taken")]
+    #[error("the peer sent {kind:?} of {length} bytes, but at most {max} are taken")]
     TooLong { kind: Kind, length: usize, max: usize },
-    #[error("{kind:?} cannot be decoded")]
+    #[error("the peer sent {kind:?} that cannot be decoded")]
     Payload { kind: Kind, source: bincode::error::DecodeError },
-    #[error("{kind:?} is followed by {trailing} bytes that belong to nothing")]
+    #[error("the peer sent {kind:?} followed by {trailing} bytes that belong to nothing")]
     Trailing { kind: Kind, trailing: usize },
 }
 
@@ -113,6 +113,7 @@ pub fn decode<M: Message>(payload: &[u8]) -> Result<M, DecodeError> {
     }
     let decoded = match M::SIZE {
         Size::Hello => bincode_decode(payload, HELLO),
+        Size::Chunk => bincode_decode(payload, CHUNK),
         Size::Ordinary => bincode_decode(payload, ORDINARY),
         Size::Bulk => bincode_decode(payload, BULK),
         Size::Whole => bincode_decode(payload, WHOLE),
@@ -149,6 +150,7 @@ pub fn decode_frame<M: Message>(frame: &[u8]) -> Result<M, DecodeError> {
 type Budget<const N: usize> = Configuration<bincode::config::LittleEndian, bincode::config::Varint, Limit<N>>;
 
 const HELLO: Budget<HELLO_BYTES> = standard().with_limit();
+const CHUNK: Budget<CHUNK_BYTES> = standard().with_limit();
 const ORDINARY: Budget<ORDINARY_BYTES> = standard().with_limit();
 const BULK: Budget<BULK_BYTES> = standard().with_limit();
 const WHOLE: Budget<WHOLE_BYTES> = standard().with_limit();

@@ -2,7 +2,7 @@
 
 use bincode::{Decode, Encode};
 
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, Size};
 use crate::refused::Refused;
 use crate::vocabulary::JobChange;
 
@@ -75,6 +75,7 @@ impl Message for FollowOrder {
 
 impl Message for Spooled {
     const KIND: Kind = Kind::Spooled;
+    const SIZE: Size = Size::Chunk;
 }
 
 impl Message for Followed {
@@ -83,4 +84,5 @@ impl Message for Followed {
 
 impl Message for Input {
     const KIND: Kind = Kind::Input;
+    const SIZE: Size = Size::Chunk;
 }

@@ -70,10 +70,12 @@ impl Kind {
 pub enum Size {
     /// Before the peer is known.
     Hello,
+    /// A piece of a stream.
+    Chunk,
     Ordinary,
-    /// May hold a script and an environment, or the keys of many ranks.
+    /// May hold a script and an environment.
     Bulk,
-    /// May hold all of a job, or a whole occupation profile.
+    /// May hold all of a job, a whole occupation profile, or the keys of all ranks.
     Whole,
 }
 
@@ -81,6 +83,7 @@ impl Size {
     pub const fn bytes(self) -> usize {
         match self {
             Size::Hello => HELLO_BYTES,
+            Size::Chunk => CHUNK_BYTES,
             Size::Ordinary => ORDINARY_BYTES,
             Size::Bulk => BULK_BYTES,
             Size::Whole => WHOLE_BYTES,
@@ -89,6 +92,8 @@ impl Size {
 }
 
 pub(crate) const HELLO_BYTES: usize = 64 << 10;
+/// The bytes themselves, and what says where they belong.
+pub(crate) const CHUNK_BYTES: usize = MAX_CHUNK_BYTES + (4 << 10);
 pub(crate) const ORDINARY_BYTES: usize = 1 << 20;
 pub(crate) const BULK_BYTES: usize = 8 << 20;
 pub(crate) const WHOLE_BYTES: usize = 16 << 20;

@@ -127,14 +127,15 @@ impl Message for PeerOpen {
 
 impl Message for PmiUp {
     const KIND: Kind = Kind::PmiUp;
-    const SIZE: Size = Size::Bulk;
+    const SIZE: Size = Size::Whole;
 }
 
 impl Message for PmiDown {
     const KIND: Kind = Kind::PmiDown;
-    const SIZE: Size = Size::Bulk;
+    const SIZE: Size = Size::Whole;
 }
 
 impl Message for PeerExec {
     const KIND: Kind = Kind::PeerExec;
+    const SIZE: Size = Size::Chunk;
 }

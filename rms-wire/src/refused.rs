@@ -6,6 +6,7 @@ use bincode::{Decode, Encode};
 use rms_core::Refusal;
 
 use crate::convert::Malformed;
+use crate::link::chain;
 
 /// Why a call was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -37,7 +38,7 @@ impl From<&Refusal> for Refused {
 
 impl From<&Malformed> for Refused {
     fn from(malformed: &Malformed) -> Refused {
-        Refused::new("malformed", malformed)
+        Refused::new("malformed", chain(malformed))
     }
 }
 

@@ -87,7 +87,7 @@ async fn bytes_after_a_message_are_refused() {
     frame.push(0);
     frame[4] += 1;
     let (error, told) = send(&frame).await;
-    assert_eq!(error.to_string(), "the peer sent ClientCall is followed by 1 bytes that belong to nothing");
+    assert_eq!(error.to_string(), "the peer sent ClientCall followed by 1 bytes that belong to nothing");
     assert!(told.contains("belong to nothing"), "{told}");
 }
 
@@ -99,5 +99,5 @@ async fn a_short_frame_cannot_ask_for_much_memory() {
     frame.extend(payload);
     let (error, told) = send(&frame).await;
     assert!(matches!(error, LinkError::Decode(_)), "{error}");
-    assert!(told.contains("cannot be decoded"), "{told}");
+    assert!(told.contains("that cannot be decoded"), "{told}");
 }

@@ -204,6 +204,29 @@ async fn garbage_datagrams_disturb_nobody() {
     up.expect("honest peers are served");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_is_served_to_the_last() {
+    // More than may shake hands without proving their address, and more than may at all.
+    const N_PEERS: usize = 400;
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let address = server.local_addr().expect("bound");
+    let agent = deployment.dialler(Role::Agent, "n1");
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..N_PEERS {
+        let agent = agent.clone();
+        crowd.spawn(async move { agent.connect(address, Expect::server()).await });
+    }
+    let mut served = Vec::new();
+    for _ in 0..N_PEERS {
+        served.push(accept_link(&server).await);
+    }
+    while let Some(link) = crowd.join_next().await {
+        served.push(link.expect("no panic").expect("it is served"));
+    }
+    assert_eq!(served.len(), 2 * N_PEERS);
+}
+
 #[tokio::test]
 async fn rotated_credentials_serve_new_links_and_keep_the_old() {
     let deployment = Deployment::new("d1");

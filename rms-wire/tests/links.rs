@@ -8,7 +8,7 @@ use common::{Deployment, accept_link};
 use rms_core::{Answer, Call, Query, Refusal};
 use rms_model::Role;
 use rms_wire::convert::{answer_parts, client_call};
-use rms_wire::{CallError, ClientCall, ClientRequest, Expect, Input, LinkError, Outbox, Reply};
+use rms_wire::{CallError, ClientCall, ClientRequest, Endpoint, Expect, Input, LinkError, Outbox, Reply};
 
 #[tokio::test]
 async fn an_agent_is_welcomed_and_both_ends_know_each_other() {
@@ -70,7 +70,7 @@ async fn receiving_can_be_cancelled_in_the_middle_of_a_frame() {
     let address = server.local_addr().expect("bound");
     let (up, down) = tokio::join!(user.connect(address, Expect::server()), accept_link(&server));
     let up = up.expect("the server is there");
-    let sent = Input { bytes: vec![7; 900_000], eof: false };
+    let sent = ClientCall::Set { key: "motd".to_owned(), value: "7".repeat(900_000) };
     let mut outgoing = up.open().await.expect("open");
     let expected = sent.clone();
     let sending = tokio::spawn(async move {
@@ -86,9 +86,9 @@ async fn receiving_can_be_cancelled_in_the_middle_of_a_frame() {
     loop {
         tokio::select! {
             biased;
-            input = receiver.recv::<Input>() => match input.expect("whole frames") {
-                Some(input) => {
-                    assert_eq!(input, expected);
+            call = receiver.recv::<ClientCall>() => match call.expect("whole frames") {
+                Some(call) => {
+                    assert_eq!(call, expected);
                     n_received += 1;
                 }
                 None => break,
@@ -99,6 +99,23 @@ async fn receiving_can_be_cancelled_in_the_middle_of_a_frame() {
     assert_eq!(n_received, 3);
     assert!(n_cancelled > 0, "nothing was cancelled, so nothing was tested");
     drop(sending.await.expect("sent"));
+}
+
+#[tokio::test]
+async fn a_dropped_endpoint_frees_its_port() {
+    let deployment = Deployment::new("d1");
+    let credentials = deployment.credentials(Role::Server, "server");
+    let server = deployment.server();
+    let address = server.local_addr().expect("bound");
+    let bind = || Endpoint::bind(address, &credentials, deployment.serve_all());
+    assert!(bind().is_err(), "the port is taken");
+    drop(server);
+    let freed = async {
+        while bind().is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), freed).await.expect("the port is free again");
 }
 
 #[tokio::test]
@@ -135,7 +152,7 @@ async fn stalled_channels_do_not_block_the_others() {
         let mut channel = up.open().await.expect("open");
         stalled.push(tokio::spawn(async move {
             // More than a channel's window: this waits for ever, since nobody reads.
-            channel.send(&Input { bytes: vec![0; 1_000_000], eof: false }).await
+            channel.send(&ClientCall::Set { key: "motd".to_owned(), value: "7".repeat(900_000) }).await
         }));
     }
     tokio::time::sleep(Duration::from_millis(200)).await;

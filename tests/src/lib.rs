@@ -3,5 +3,6 @@
 pub mod apps;
 pub mod conformance;
 pub mod harness;
+pub mod hostile;
 #[cfg(test)]
 mod tidy;

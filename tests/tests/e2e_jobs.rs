@@ -15,7 +15,7 @@ fn two_nodes() -> Builder {
 fn a_script_runs_once_on_the_first_node_and_leaves_output_and_history() {
     let deployment = two_nodes().start();
     let script =
-        deployment.script("job.sh", "#!/bin/sh\n#RMS -N 2 -J greet\necho hello from $RMS_NODENAME of $RMS_NNODES\n");
+        deployment.script("job.sh", "#!/bin/sh\n#RMS -N 2 -J greet\necho hello from $RMS_NODE_NAME of $RMS_NNODES\n");
     let job = deployment.submit(&[&script]);
     let record = deployment.wait_for_end(job);
     assert_eq!(record["outcome"]["word"], "completed");
@@ -30,12 +30,12 @@ fn a_script_runs_once_on_the_first_node_and_leaves_output_and_history() {
 fn run_streams_output_forwards_input_and_gives_the_highest_code() {
     let deployment = two_nodes().start();
     let output =
-        deployment.rms(&["run", "-N", "2", "-n", "4", "sh", "-c", "echo task $RMS_TASKID on $RMS_NODENAME"]).ok();
+        deployment.rms(&["run", "-N", "2", "-n", "4", "sh", "-c", "echo task $RMS_TASK_ID on $RMS_NODE_NAME"]).ok();
     let mut lines: Vec<&str> = output.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["task 0 on a1", "task 1 on a1", "task 2 on a2", "task 3 on a2"]);
 
-    let worst = deployment.rms(&["run", "-n", "3", "-N", "1", "sh", "-c", "exit $RMS_TASKID"]);
+    let worst = deployment.rms(&["run", "-n", "3", "-N", "1", "sh", "-c", "exit $RMS_TASK_ID"]);
     assert_eq!(worst.code, 2, "{worst:?}");
     let signalled = deployment.rms(&["run", "sh", "-c", "kill -USR1 $$"]);
     assert_eq!(signalled.code, 128 + 10, "{signalled:?}");
@@ -81,7 +81,7 @@ fn patterns_name_the_files_and_tasks_find_their_place_in_the_environment() {
 
 #[test]
 fn the_wall_time_ends_a_job_and_its_whole_tree() {
-    let deployment = Deployment::builder().cluster("a", 1).config("kill_grace = \"500ms\"").start();
+    let deployment = Deployment::builder().cluster("a", 1).config("[settings]\nkill_grace = \"500ms\"").start();
     let pidfile = deployment.path().join("pids");
     // It ignores TERM, forks twice and leaves its session: only its tree is left to find it by.
     let script = format!(
@@ -121,6 +121,16 @@ fn cancel_hold_release_and_signal_do_what_they_say() {
     assert!(fs::read_to_string(&output).expect("it is there").contains("usr1"));
     deployment.rms(&["release", &held.to_string()]).ok();
     assert_eq!(deployment.wait_for_end(held)["outcome"]["word"], "completed");
+}
+
+#[test]
+fn wait_tells_of_the_jobs_it_was_asked_for_and_gives_their_code() {
+    let deployment = Deployment::of_nodes(1);
+    deployment.rms(&["run", "true"]).ok();
+    let job = deployment.submit(&["--wrap", "sleep 1; exit 3"]);
+    let waited = deployment.rms(&["wait", &job.to_string()]).fails(3);
+    assert_eq!(waited.text(), format!("job {job}: failed with exit code 3"));
+    deployment.rms(&["wait", "1", "--json"]).ok();
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! Builds the real programs and runs the demonstration or the bench with them.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::{setup, step};
-
-/// The packages whose programs make a running system.
-const SYSTEM: &[&str] = &["-p", "rms-cli", "-p", "rms-server", "-p", "node-agent"];
 
 /// Sets up, builds and demonstrates. Dev profile: its dependencies are optimised, and tests have built it already.
 pub fn demo(flags: &[String]) -> Result<()> {
@@ -18,27 +15,24 @@ pub fn demo(flags: &[String]) -> Result<()> {
 
 /// The demonstration alone, with programs that are built.
 pub fn demonstrate(flags: &[String]) -> Result<()> {
-    run_bin("demo", &[], flags)
+    run_program("debug/demo", flags)
 }
 
 pub fn bench(parts: &[String]) -> Result<()> {
     println!("== build (release)");
     build(&["--release"])?;
-    run_bin("bench", &["--release"], parts)
+    run_program("release/bench", parts)
 }
 
+/// All programs at once: what is built for one of them alone may have other features, and be built anew for the next.
 pub fn build(profile: &[&str]) -> Result<()> {
-    let mut args = vec!["build", "--quiet", "--locked", "-p", "rms-tests", "--bins"];
-    args.extend(SYSTEM);
-    args.extend(profile);
-    step::cargo(&args)
+    let args = ["build", "--quiet", "--locked", "--workspace", "--bins"];
+    step::cargo(&args.iter().chain(profile).copied().collect::<Vec<&str>>())
 }
 
-/// Runs one program of the tests crate on this terminal.
-fn run_bin(bin: &str, profile: &[&str], flags: &[String]) -> Result<()> {
-    let mut args = vec!["run", "--quiet", "--locked", "-p", "rms-tests", "--bin", bin];
-    args.extend(profile);
-    args.push("--");
-    args.extend(flags.iter().map(String::as_str));
-    step::cargo(&args)
+/// Runs a program that is built, on this terminal.
+fn run_program(name: &str, args: &[String]) -> Result<()> {
+    let program = step::target()?.join(name);
+    let program = program.to_str().context("the target directory's name is not UTF-8")?;
+    step::command(program, &args.iter().map(String::as_str).collect::<Vec<&str>>(), &[])
 }

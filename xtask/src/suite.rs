@@ -51,6 +51,7 @@ pub fn run(filters: &[String]) -> ExitCode {
 /// One step of the suite alone.
 pub fn run_one(name: &str) -> Result<()> {
     if name == "tests" {
+        programs::build(&[])?;
         return test(&[]);
     }
     match CHECKS.iter().find(|(known, _)| *known == name) {
@@ -67,9 +68,12 @@ fn test(filters: &[String]) -> Result<()> {
     let filters = filters.iter().map(String::as_str);
     if step::succeeds("cargo", &["nextest", "--version"]) {
         let args = ["nextest", "run", "--locked", "--workspace", "--profile", "ci"];
-        return cargo(&args.into_iter().chain(filters).collect::<Vec<&str>>());
+        return command("cargo", &args.into_iter().chain(filters).collect::<Vec<&str>>(), &BUILT);
     }
     println!("   cargo-nextest is not installed; `cargo test` runs the same tests, one program after the other");
     let args = ["test", "--locked", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast", "--"];
-    cargo(&args.into_iter().chain(filters).collect::<Vec<&str>>())
+    command("cargo", &args.into_iter().chain(filters).collect::<Vec<&str>>(), &BUILT)
 }
+
+/// Tells the tests that the programs they start are up to date.
+const BUILT: [(&str, &str); 1] = [("LIMBER_BINARIES_BUILT", "1")];

@@ -1,3 +1,117 @@
-//! The remote shell of `mpirun` inside a job.
+//! The remote shell that `mpirun` uses inside a job: `rms-rsh [options…] HOST command…`.
+//!
+//! It asks the agent of its own node, which runs the command under the job on the other one. No keys, no
+//! daemons: whoever is a process of the job may reach the nodes of the job, and nothing else.
 
-fn main() {}
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+use node_agent::frame::{self, Decoder, Frame};
+use node_agent::rsh::{Answer, EXIT_FAILED, Request, SOCKET_VARIABLE, STDERR, STDIN, STDOUT};
+use node_agent::spool::connect_socket;
+
+fn main() -> ExitCode {
+    let code = match parse(std::env::args().skip(1)).and_then(|request| run(&request)) {
+        Ok(code) => code,
+        Err(reason) => {
+            eprintln!("rms-rsh: {reason}");
+            EXIT_FAILED
+        }
+    };
+    ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
+}
+
+/// Options of ssh and rsh that take a value in the next word.
+const WITH_VALUE: &str = "bceFIijlmopQRSWwBDEJLO";
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
+    let usage = || "usage: rms-rsh [options] HOST COMMAND...".to_owned();
+    let host = loop {
+        let word = words.next().ok_or_else(usage)?;
+        let Some(letters) = word.strip_prefix('-') else { break word };
+        // `-p 22` takes the next word, `-p22` does not, and flags never do.
+        let takes_next = letters.len() == 1 && WITH_VALUE.contains(letters);
+        if takes_next {
+            words.next();
+        }
+    };
+    // `user@host`: the job runs as its owner everywhere.
+    let host = host.rsplit_once('@').map_or(host.clone(), |(_, host)| host.to_owned());
+    let command = words.collect::<Vec<_>>().join(" ");
+    if command.is_empty() { Err(usage()) } else { Ok(Request { host, command }) }
+}
+
+fn run(request: &Request) -> Result<i32, String> {
+    let socket = std::env::var(SOCKET_VARIABLE)
+        .map_err(|_| format!("{SOCKET_VARIABLE} is not set; rms-rsh works only inside a job"))?;
+    let unreachable = |error: io::Error| format!("cannot reach the node agent at {socket}: {error}");
+    let mut stream = connect_socket(Path::new(&socket)).map_err(unreachable)?;
+    stream.write_all(&frame::message(request)).map_err(unreachable)?;
+    let to_agent = stream.try_clone().map_err(unreachable)?;
+    // It ends with the process, also in the middle of a read.
+    std::thread::spawn(move || send_input(to_agent));
+    receive(stream).map_err(|error| format!("lost the node agent: {error}"))
+}
+
+fn send_input(mut to_agent: UnixStream) {
+    let mut piece = [0; 16 << 10];
+    loop {
+        let n = match io::stdin().read(&mut piece) {
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => 0,
+        };
+        if to_agent.write_all(&frame::bytes(STDIN, &piece[..n])).is_err() || n == 0 {
+            return;
+        }
+    }
+}
+
+fn receive(mut stream: UnixStream) -> io::Result<i32> {
+    let mut decoder = Decoder::default();
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        while let Some(frame) = decoder.take::<Answer>().map_err(io::Error::other)? {
+            match frame {
+                Frame::Bytes { stream: STDOUT, bytes } => show(io::stdout(), &bytes),
+                Frame::Bytes { stream: STDERR, bytes } => show(io::stderr(), &bytes),
+                Frame::Bytes { .. } => {}
+                Frame::Message(Answer::Ended { code }) => return Ok(code),
+                Frame::Message(Answer::Failed { reason }) => {
+                    eprintln!("rms-rsh: {reason}");
+                    return Ok(EXIT_FAILED);
+                }
+            }
+        }
+        match stream.read(&mut piece)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => decoder.push(&piece[..n]),
+        }
+    }
+}
+
+/// Whoever reads our output may have left; the command still runs to its end.
+fn show(mut to: impl Write, bytes: &[u8]) {
+    let _reader_left = to.write_all(bytes).and_then(|()| to.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_skipped_and_words_joined() {
+        let check = |words: &[&str], host: &str, command: &str| {
+            let request = parse(words.iter().map(|word| (*word).to_owned())).expect("complete");
+            assert_eq!((request.host.as_str(), request.command.as_str()), (host, command), "{words:?}");
+        };
+        check(&["n1", "hostname"], "n1", "hostname");
+        check(&["-x", "-o", "BatchMode=yes", "-p22", "n1", "echo", "-n", "a b"], "n1", "echo -n a b");
+        check(&["-l", "ada", "ada@n2", "true"], "n2", "true");
+        for words in [&[][..], &["n1"], &["-x"]] {
+            assert!(parse(words.iter().map(|word| (*word).to_owned())).is_err(), "{words:?}");
+        }
+    }
+}

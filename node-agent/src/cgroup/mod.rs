@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use rms_model::{Span, Usage};
 use serde::{Deserialize, Serialize};
 
-pub use probe::{Parent, ProbeError, Wanted, probe};
+pub use probe::{Parent, ProbeError, Wanted, WantedError, probe};
 
 /// How this node keeps track of process trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

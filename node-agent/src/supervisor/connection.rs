@@ -42,7 +42,7 @@ impl Connection {
                 Err(error) => break Err(error),
             }
         };
-        while let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
+        while let Some(frame) = self.decoder.take().map_err(io::Error::other)? {
             into.push(frame);
         }
         end

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use super::order::{Order, Place};
+use super::order::Order;
 use crate::spool;
 
 /// `name slots=n` as Open MPI reads it.
 pub fn openmpi(order: &Order) -> String {
     let mut text = heading(order);
     for (host, slots) in order.hosts.iter().zip(slots(order)) {
-        let _infallible = writeln!(text, "{} slots={slots}", address_name(host, order));
+        let _infallible = writeln!(text, "{} slots={slots}", host.name);
     }
     text
 }
@@ -20,7 +20,7 @@ pub fn openmpi(order: &Order) -> String {
 pub fn mpich(order: &Order) -> String {
     let mut text = heading(order);
     for (host, slots) in order.hosts.iter().zip(slots(order)) {
-        let _infallible = writeln!(text, "{}:{slots}", address_name(host, order));
+        let _infallible = writeln!(text, "{}:{slots}", host.name);
     }
     text
 }
@@ -38,9 +38,4 @@ fn heading(order: &Order) -> String {
 /// A host that holds no task still has its CPUs, which a script may use.
 fn slots(order: &Order) -> impl Iterator<Item = u32> {
     order.hosts.iter().map(|host| if host.n_tasks > 0 { host.n_tasks } else { host.cpus.max(1) })
-}
-
-/// How an MPI library is to name a host.
-pub fn address_name(host: &Place, _order: &Order) -> String {
-    host.name.clone()
 }

@@ -279,8 +279,10 @@ impl Supervisor {
             }
             ToSupervisor::Pmi { host_idx, frame } => {
                 self.with_desk(|desk, errands| desk.hear(host_idx, frame, errands));
+                // It may have been the last that other hosts had to say.
+                return self.reap();
             }
-            ToSupervisor::PmiLinked { host_idx: _ } => self.with_desk(Desk::relinked),
+            ToSupervisor::PmiLinked => self.with_desk(Desk::relinked),
         }
         Next::Stay
     }
@@ -344,6 +346,7 @@ impl Supervisor {
             boot: spool::boot_id(),
             cgroup: self.seat.cgroup.clone(),
             seat: self.seat.name.clone(),
+            supervisor: nix::unistd::getpid().as_raw(),
         };
         spool::write_entry(&job.entry_dir, &entry)?;
         fs::rename(seat_socket(&self.seat.seats_dir, &self.seat.name), spool::socket_path(&job.entry_dir))
@@ -361,11 +364,7 @@ impl Supervisor {
         let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Stay };
         let socket = seat_socket(&self.seat.seats_dir, &self.seat.name);
         let moved = fs::rename(spool::socket_path(&job.entry_dir), socket);
-        let cleared = if keep {
-            fs::write(spool::forgotten_path(&job.entry_dir), "")
-        } else {
-            fs::remove_dir_all(&job.entry_dir)
-        };
+        let cleared = if keep { Ok(()) } else { fs::remove_dir_all(&job.entry_dir) };
         let can_go_on = moved.is_ok() && cleared.is_ok() && self.seat.cgroup.can_start_over();
         let stays_bound = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
         if !(can_go_on && stays_bound) {
@@ -482,8 +481,8 @@ impl Supervisor {
         match &job.phase {
             Phase::Running | Phase::Ending(_) => {
                 job.on_time(now, &self.seat.cgroup);
-                // A share without tasks has no child whose end would wake us.
-                if matches!(job.phase, Phase::Ending(_)) { self.reap() } else { Next::Stay }
+                // A share without tasks has no child whose end would wake us; nor has one that stays for others.
+                self.reap()
             }
             Phase::Ended { sync_at, .. } if now >= *sync_at => self.leave_result(),
             Phase::Ended { .. } => Next::Stay,

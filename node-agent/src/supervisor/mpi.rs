@@ -91,12 +91,17 @@ impl Desk {
     /// A frame from another host.
     pub fn hear(&mut self, host_idx: u32, frame: HubFrame, errands: &mut Vec<Errand>) {
         match frame {
-            HubFrame::Up(up) => self.to_hub(host_idx, up, errands),
+            HubFrame::Up(up) => self.hub_hears(host_idx, up, errands),
             HubFrame::Down(down) => {
                 let outs = self.ranks.hear(down);
                 self.carry(outs, errands);
             }
         }
+    }
+
+    /// Do ranks on other hosts still need what is here?
+    pub fn is_needed(&self) -> bool {
+        self.hub.as_ref().is_some_and(Hub::is_needed)
     }
 
     /// The way to the hub is there again.
@@ -111,13 +116,13 @@ impl Desk {
             match out {
                 Out::Line { local, line } => self.say(local, &line, errands),
                 Out::Abort { code, reason } => errands.push(Errand::Abort { code, reason }),
-                Out::Hub(up) if self.hub.is_some() => self.to_hub(self.host_idx, up, errands),
+                Out::Hub(up) if self.hub.is_some() => self.hub_hears(self.host_idx, up, errands),
                 Out::Hub(up) => errands.push(Errand::Send { host_idx: 0, frame: HubFrame::Up(up) }),
             }
         }
     }
 
-    fn to_hub(&mut self, host_idx: u32, up: Up, errands: &mut Vec<Errand>) {
+    fn hub_hears(&mut self, host_idx: u32, up: Up, errands: &mut Vec<Errand>) {
         let abort = match &up {
             Up::Abort { code, .. } if host_idx != self.host_idx => Some(*code),
             _none => None,

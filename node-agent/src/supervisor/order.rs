@@ -95,10 +95,8 @@ pub enum ToSupervisor {
         host_idx: u32,
         frame: HubFrame,
     },
-    /// The way to another host has been made (again): what was not answered is to be sent again.
-    PmiLinked {
-        host_idx: u32,
-    },
+    /// The way to the hub has been made (again): what was not answered is to be sent again.
+    PmiLinked,
 }
 
 /// A command to be run inside a job on behalf of `rms-rsh`.

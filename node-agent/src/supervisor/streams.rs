@@ -174,8 +174,10 @@ fn block(file: File) -> io::Result<OwnedFd> {
     Ok(OwnedFd::from(file))
 }
 
+type OutAndErr = (Rc<OwnedFd>, Rc<OwnedFd>);
+
 /// Streams that stay in the spool belong to the agent: the job writes through the open file only.
-fn open_spooled(entry_dir: &Path, first: u32, n: u32) -> Result<Vec<(Rc<OwnedFd>, Rc<OwnedFd>)>, StreamsError> {
+fn open_spooled(entry_dir: &Path, first: u32, n: u32) -> Result<Vec<OutAndErr>, StreamsError> {
     let open = |stream: &str, task: u32| {
         let path = spool::stream_path(entry_dir, stream, task);
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);

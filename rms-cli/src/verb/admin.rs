@@ -45,7 +45,7 @@ enum AdminVerb {
         #[arg(value_name = "KEY")]
         key: String,
         /// Its new value
-        #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+        #[arg(value_name = "VALUE", allow_negative_numbers = true)]
         value: String,
     },
     /// Show who changed which setting
@@ -140,7 +140,7 @@ async fn order(
     context.output.show(&NodesDone { word, nodes })
 }
 
-struct SettingList(Vec<(String, String)>);
+pub(super) struct SettingList(pub(super) Vec<(String, String)>);
 
 impl SettingList {
     fn rows(&self) -> Table {
@@ -170,7 +170,7 @@ impl Show for SettingList {
     }
 }
 
-struct Audit(Vec<SettingChange>);
+pub(super) struct Audit(pub(super) Vec<SettingChange>);
 
 impl Audit {
     fn rows(&self) -> Table {
@@ -229,7 +229,7 @@ impl Show for NodesDone {
     }
 }
 
-struct StatusAnswer(Status);
+pub(super) struct StatusAnswer(pub(super) Status);
 
 impl Show for StatusAnswer {
     fn text(&self) -> String {

@@ -20,7 +20,7 @@ Examples:
   rms cancel 7 --signal USR1     only signal its tasks; the job goes on")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(required = true, value_name = "JOBS", allow_hyphen_values = true)]
+    #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
     /// Send this signal to every task instead of ending the job: USR1, SIGTERM, 10
     #[arg(short, long, value_name = "SIGNAL", value_parser = parse_signal)]

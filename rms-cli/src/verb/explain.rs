@@ -22,7 +22,7 @@ Examples:
 To see what blocks it over time: rms view --job 7")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(default_value = "last", value_name = "JOBS", allow_hyphen_values = true)]
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
 }
 
@@ -43,9 +43,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-struct ExplainAnswer {
-    found: Found,
-    clusters: ClusterNames,
+pub(super) struct ExplainAnswer {
+    pub(super) found: Found,
+    pub(super) clusters: ClusterNames,
 }
 
 impl ExplainAnswer {

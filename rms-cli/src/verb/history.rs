@@ -82,7 +82,8 @@ fn ids(word: &str) -> Result<Vec<JobId>, Failure> {
     match select::parse(&[word.to_owned()])? {
         rms_core::event::Select::Ids(ids) => Ok(ids),
         rms_core::event::Select::Last | rms_core::event::Select::All | rms_core::event::Select::User(_) => {
-            Err(Failure::usage(format!("'{word}' selects jobs in the queue")).hint("use --limit, --user NAME or ids with history"))
+            Err(Failure::usage(format!("'{word}' selects jobs in the queue"))
+                .hint("use --limit, --user NAME or ids with history"))
         }
     }
 }
@@ -129,8 +130,21 @@ impl Show for HistoryAnswer {
 
     fn table(&self) -> Option<Table> {
         let mut table = Table::new(&[
-            "job", "run", "user", "name", "state", "exit", "nodes", "tasks", "submitted", "eligible", "started",
-            "ended", "cpu_ms", "peak_memory_kib", "where",
+            "job",
+            "run",
+            "user",
+            "name",
+            "state",
+            "exit",
+            "nodes",
+            "tasks",
+            "submitted",
+            "eligible",
+            "started",
+            "ended",
+            "cpu_ms",
+            "peak_memory_kib",
+            "where",
         ]);
         let time = |time: Option<Time>| time.and_then(stamp::iso).unwrap_or_default();
         for record in &self.records {

@@ -14,7 +14,7 @@ Examples:
   rms hold all                   all of your waiting jobs")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(required = true, value_name = "JOBS", allow_hyphen_values = true)]
+    #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
 }
 

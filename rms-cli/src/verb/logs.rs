@@ -1,5 +1,7 @@
 //! `rms logs`: shows what a job has written, and what it still writes.
 
+use std::path::PathBuf;
+
 use launcher_sdk::{CallError, Client, FollowEvent};
 use rms_core::effect::{JobDetail, JobState};
 use rms_core::event::Select;
@@ -16,8 +18,8 @@ use crate::submission::DEFAULT_OUTPUT;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Output of 'rms run' is kept by the nodes for a while; that of 'rms submit' is in its file, which must be readable
-here.
+Output of 'rms run' is kept by the nodes for a while.
+That of 'rms submit' is in its file, which must be readable here.
 
 Examples:
   rms logs 7                     what job 7 has written
@@ -54,9 +56,12 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(detail) => {
             let runs = super::queue::is_active(detail.line.state);
             if runs && !args.follow {
-                output::warn(&format!("rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"));
+                output::warn(&format!(
+                    "rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"
+                ));
             }
-            from_nodes(&client, job, &sink).await
+            from_nodes(&client, job, &sink).await?;
+            Ok(Exit::OK)
         }
         None => of_ended(&client, job, &sink).await,
     }
@@ -69,49 +74,60 @@ struct Sink {
 }
 
 impl Sink {
+    fn write(&self, job: JobId, bytes: &[u8]) -> Result<Exit, Failure> {
+        if self.form == Form::Json {
+            self.write_json(job, &String::from_utf8_lossy(bytes))?;
+        } else {
+            output::write_out(bytes)?;
+        }
+        Ok(Exit::OK)
+    }
+
     fn write_json(&self, job: JobId, text: &str) -> Result<(), Failure> {
         output::write_out(format!("{}\n", serde_json::json!({"job": job.0, "output": text})).as_bytes())
     }
 }
 
-/// The nodes keep the streams of 'rms run'.
-async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
+/// The nodes keep the streams of 'rms run'. Tells whether there was anything.
+async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<bool, Failure> {
     let mut follow = client.follow(job, false);
     let mut streams = Streams::new(sink.label);
     let mut whole = Vec::new();
+    let mut is_something = false;
     while let Some(event) = follow.next().await? {
-        match event {
-            FollowEvent::Output { task: _, stream: _, bytes, host_idx: _ } if sink.form == Form::Json => {
-                whole.extend(bytes);
-            }
-            FollowEvent::Output { task, stream, bytes, host_idx: _ } => streams.write(task, stream, &bytes)?,
-            FollowEvent::Change(_) => {}
+        let FollowEvent::Output { task, stream, bytes, host_idx: _ } = event else { continue };
+        is_something = true;
+        if sink.form == Form::Json {
+            whole.extend(bytes);
+        } else {
+            streams.write(task, stream, &bytes)?;
         }
     }
     streams.finish()?;
-    if sink.form == Form::Json {
+    if sink.form == Form::Json && is_something {
         sink.write_json(job, &String::from_utf8_lossy(&whole))?;
     }
-    Ok(Exit::OK)
+    Ok(is_something)
 }
 
 /// A job whose description is gone: the nodes may still have its streams, or its file may lie where such files lie.
 async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
-    let refused = match from_nodes(client, job, sink).await {
-        Ok(exit) => return Ok(exit),
-        Err(failure) => failure,
-    };
-    let path = std::path::PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
-    let Ok(bytes) = std::fs::read(&path) else {
-        let hint = format!("its output went to the file that its -o flag named; without one, to {} in the directory it was submitted from", path.display());
-        return Err(refused.hint(hint));
-    };
-    if sink.form == Form::Json {
-        sink.write_json(job, &String::from_utf8_lossy(&bytes))?;
-    } else {
-        output::write_out(&bytes)?;
+    if from_nodes(client, job, sink).await? {
+        return Ok(Exit::OK);
     }
-    Ok(Exit::OK)
+    let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
+    match std::fs::read(&path) {
+        Ok(bytes) => sink.write(job, &bytes),
+        Err(_) => {
+            // Whether it wrote nothing or to a file of another name, nobody knows any more.
+            output::warn(&format!(
+                "rms: the nodes keep no output of job {job}: it wrote none, or to the file that its -o flag named \
+                 (without one, to {} where it was submitted)",
+                path.display()
+            ));
+            sink.write(job, b"")
+        }
+    }
 }
 
 async fn from_file(client: &Client, detail: &JobDetail, follow: bool, sink: &Sink) -> Result<Exit, Failure> {
@@ -143,12 +159,7 @@ async fn from_file(client: &Client, detail: &JobDetail, follow: bool, sink: &Sin
         }
         Err(error) => return Err(Failure::io(format!("{} cannot be read here", path.display()), error)),
     };
-    if sink.form == Form::Json {
-        sink.write_json(job, &String::from_utf8_lossy(&bytes))?;
-    } else {
-        output::write_out(&bytes)?;
-    }
-    Ok(Exit::OK)
+    sink.write(job, &bytes)
 }
 
 fn is_over(state: JobState) -> bool {
@@ -161,5 +172,6 @@ fn not_one_file(detail: &JobDetail) -> Failure {
         Work::Script { .. } => "its output file has a name that only its node knows",
         Work::Tasks { .. } => "each of its tasks writes a file of its own",
     };
-    Failure::new("many_files", format!("job {}: {what} ({pattern})", detail.line.job)).hint("read the files where they are")
+    Failure::new("many_files", format!("job {}: {what} ({pattern})", detail.line.job))
+        .hint("read the files where they are")
 }

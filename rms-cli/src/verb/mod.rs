@@ -1,5 +1,7 @@
 //! The verbs of the command line, one file each.
 
+use std::ffi::OsString;
+
 use clap::Subcommand;
 
 use crate::context::Context;
@@ -9,10 +11,12 @@ mod admin;
 mod cancel;
 mod down;
 mod explain;
+#[cfg(test)]
+mod golden;
 mod history;
 mod hold;
-mod join;
 mod jobs_done;
+mod join;
 mod logs;
 mod nodes;
 mod queue;
@@ -65,6 +69,12 @@ pub enum Verb {
     Join(join::Args),
     /// Settings, nodes and the state of the server
     Admin(admin::Args),
+    /// Become a program in a session of its own; for 'rms up'
+    #[command(hide = true)]
+    Detach {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
 }
 
 impl Verb {
@@ -90,6 +100,7 @@ impl Verb {
             Verb::Token(args) => token::run(args, context).await,
             Verb::Join(args) => join::run(args, context).await,
             Verb::Admin(args) => admin::run(args, context).await,
+            Verb::Detach { command } => Err(crate::embedded::spawn::detach(&command)),
         }
     }
 }

@@ -56,7 +56,8 @@ pub struct NodesAnswer(pub NodeList);
 
 impl Show for NodesAnswer {
     fn text(&self) -> String {
-        let empty = "no node has joined yet: make a token with 'rms token create --role agent', and start an agent with it";
+        let empty =
+            "no node has joined yet: make a token with 'rms token create --role agent', and start an agent with it";
         self.table_of(true).text(empty)
     }
 

@@ -1,5 +1,7 @@
 //! `rms queue`: lists the jobs that wait or run, in the order in which they would start.
 
+use std::time::Duration;
+
 use launcher_sdk::{Client, Queue};
 use rms_core::effect::{JobLine, JobState, Reason};
 use rms_model::{Time, hostlist};
@@ -34,6 +36,7 @@ pub struct Args {
     state: Vec<String>,
 }
 
+const REFRESH: Duration = Duration::from_secs(1);
 const STATES: [&str; 7] = ["submitted", "held", "request_sent", "waiting", "started", "ending", "ghost"];
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -42,14 +45,11 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         context.output.show(&look(&args, context, &client).await?)?;
         return Ok(Exit::OK);
     }
-    // Each change of any job is a reason to look again; changes that come while looking are one reason.
-    let mut changes = client.watch_all();
     loop {
         let answer = look(&args, context, &client).await?;
         draw(context.output.form(), &answer)?;
-        if changes.changed().await?.is_none() {
-            return Ok(Exit::OK);
-        }
+        // The clock of the display: estimates and new jobs show within a second.
+        tokio::time::sleep(REFRESH).await;
     }
 }
 
@@ -144,7 +144,9 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::NotBefore { at } => format!("(not before {})", stamp::short(*at, now)),
         Reason::NotPlanned { .. } => "(not planned yet)".to_owned(),
         Reason::BeyondDepth { position, .. } => format!("(place {position}, beyond the planned depth)"),
-        Reason::TooFewHosts { cluster, wanted, usable, .. } => format!("({wanted} of {cluster} wanted, {usable} usable)"),
+        Reason::TooFewHosts { cluster, wanted, usable, .. } => {
+            format!("({wanted} of {cluster} wanted, {usable} usable)")
+        }
         Reason::Blocked { by, .. } => {
             let ids: Vec<String> = by.iter().take(3).map(|blocker| blocker.job.to_string()).collect();
             let more = if by.len() > ids.len() { ", …" } else { "" };

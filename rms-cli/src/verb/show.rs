@@ -23,7 +23,7 @@ Examples:
   rms show 3,5-9 --json")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(default_value = "last", value_name = "JOBS", allow_hyphen_values = true)]
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
     /// Print the script too
     #[arg(long)]
@@ -40,11 +40,11 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-struct ShowAnswer {
-    found: Found,
-    clusters: ClusterNames,
-    with_script: bool,
-    is_one: bool,
+pub(super) struct ShowAnswer {
+    pub(super) found: Found,
+    pub(super) clusters: ClusterNames,
+    pub(super) with_script: bool,
+    pub(super) is_one: bool,
 }
 
 impl Show for ShowAnswer {
@@ -92,7 +92,7 @@ impl ShowAnswer {
             fields.add("waits because", crate::explain::reason(reason, now));
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
-        fields.add("tasks", format!("{} x {} CPUs", line.n_tasks, line.cpus_per_task));
+        fields.add("tasks", tasks(line.n_tasks, line.cpus_per_task));
         fields.add("wall time", line.request.wall.to_string());
         if spec.options.len() > 1 {
             let option = |request: &rms_model::Request| format!("{} x {}", self.clusters.hosts(request), request.wall);
@@ -115,7 +115,8 @@ impl ShowAnswer {
             }
             Work::Tasks { argv } => fields.add("command", plain(&argv.join(" "))),
         }
-        let output = spec.stdio.output.clone().unwrap_or_else(|| if spec.stdio.stream { "streamed" } else { "-" }.into());
+        let output =
+            spec.stdio.output.clone().unwrap_or_else(|| if spec.stdio.stream { "streamed" } else { "-" }.into());
         fields.add("output", plain(&output));
         if let Some(error) = &spec.stdio.error {
             fields.add("error", plain(error));
@@ -138,7 +139,7 @@ impl ShowAnswer {
         fields.add("state", "finished");
         fields.add("outcome", format!("{} ({code}:{signal})", record.outcome));
         fields.add("nodes", self.size(&record.request, &record.nodes));
-        fields.add("tasks", format!("{} x {} CPUs", record.n_tasks, record.cpus_per_task));
+        fields.add("tasks", tasks(record.n_tasks, record.cpus_per_task));
         fields.add("wall time", record.request.wall.to_string());
         fields.add("submitted", stamp::iso_secs(record.submitted));
         fields.add("eligible", stamp::iso_secs(record.eligible));
@@ -154,6 +155,15 @@ impl ShowAnswer {
     fn size(&self, request: &rms_model::Request, nodes: &[String]) -> String {
         let size = self.clusters.hosts(request);
         if nodes.is_empty() { size } else { format!("{size} ({})", hostlist::fold(nodes)) }
+    }
+}
+
+/// Tasks that asked for no CPUs share those of their node.
+fn tasks(n_tasks: u32, cpus_per_task: u32) -> String {
+    match cpus_per_task {
+        0 => n_tasks.to_string(),
+        1 => format!("{n_tasks} x 1 CPU"),
+        _ => format!("{n_tasks} x {cpus_per_task} CPUs"),
     }
 }
 

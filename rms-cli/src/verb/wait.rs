@@ -24,12 +24,16 @@ Examples:
   rms wait 7 --timeout 10m || echo \"code $?\"
   job=$(rms submit -q job.sh) && rms wait $job
 
-Exit codes: 0 if all jobs completed; else the highest code of the jobs (128 + signal if a signal ended one; 143 if it
-was cancelled or its wall time was over); 124 if the timeout ran out; 125 if the system failed and not the job: a node
-was lost, the job could not be started, there is no such job, or no server answers")]
+Exit codes:
+  0    all jobs completed
+  n    the highest code of the jobs; 128 + signal if a signal ended one
+  143  a job was cancelled, or its wall time was over
+  124  the timeout ran out
+  125  the system failed, not a job: a node was lost, a job could not be started,
+       there is no such job, or no server answers")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
-    #[arg(default_value = "last", value_name = "JOBS", allow_hyphen_values = true)]
+    #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
     /// Give up after so long; the jobs go on
     #[arg(long, value_name = "SPAN")]
@@ -77,7 +81,8 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
             Err(failure) => return Err(failure),
         },
     };
-    settle(&mut outcomes, &mut open, look_up::ended(client, &open.clone()).await?);
+    let records = look_up::ended(client, &open).await?;
+    settle(&mut outcomes, &mut open, records);
     while !open.is_empty() {
         let mut watch = client.watch(open.clone());
         let refused = loop {
@@ -95,11 +100,14 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
         };
         // A job may have ended between the two questions; else it is nowhere.
         let n_open = open.len();
-        settle(&mut outcomes, &mut open, look_up::ended(client, &open.clone()).await?);
+        let records = look_up::ended(client, &open).await?;
+        settle(&mut outcomes, &mut open, records);
         if open.len() == n_open && n_open > 0 {
             return Err(match refused {
                 Some(refused) => CallError::Refused(refused).into(),
-                None => Failure::new("no_such_job", format!("there is no job {}", open[0])).hint("'rms queue' lists them"),
+                None => {
+                    Failure::new("no_such_job", format!("there is no job {}", open[0])).hint("'rms queue' lists them")
+                }
             });
         }
     }
@@ -115,8 +123,8 @@ fn is_over(state: rms_core::effect::JobState) -> bool {
     !super::queue::is_active(state)
 }
 
-struct WaitAnswer {
-    outcomes: BTreeMap<JobId, Outcome>,
+pub(super) struct WaitAnswer {
+    pub(super) outcomes: BTreeMap<JobId, Outcome>,
 }
 
 impl WaitAnswer {
@@ -135,7 +143,8 @@ impl Show for WaitAnswer {
 
     fn json(&self) -> Value {
         let jobs = self.outcomes.iter();
-        let jobs: Vec<Value> = jobs.map(|(job, outcome)| json!({"job": job.0, "outcome": json::outcome(Some(outcome))})).collect();
+        let jobs: Vec<Value> =
+            jobs.map(|(job, outcome)| json!({"job": job.0, "outcome": json::outcome(Some(outcome))})).collect();
         json!({"jobs": jobs})
     }
 

@@ -86,13 +86,10 @@ impl State {
             }
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
-                let entry = Job {
-                    spec: spec.clone(),
-                    submitted: *at,
-                    requested: None,
-                    run: Run(0),
-                    phase: Phase::Submitted { hold },
-                };
+                let mut spec = spec.clone();
+                spec.environment = self.index.share(&spec.environment);
+                let entry =
+                    Job { spec, submitted: *at, requested: None, run: Run(0), phase: Phase::Submitted { hold } };
                 self.last_job = self.last_job.max(*job);
                 self.index.insert_job(*job, &entry);
                 self.jobs.insert(*job, entry);
@@ -275,6 +272,7 @@ impl State {
         self.release_nodes(job, bumped)?;
         if let Some(entry) = self.jobs.remove(&job) {
             self.index.remove_job(job, &entry);
+            self.index.unshare(&entry.spec.environment);
         }
         Ok(())
     }

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use rms_model::{ClusterId, JobId, NodeId, NodeLink, Time};
+use rms_model::{ClusterId, Environment, JobId, NodeId, NodeLink, Time};
 
 use super::State;
 use crate::job::{Job, Phase};
@@ -22,6 +23,8 @@ pub(crate) struct Index {
     pub(crate) node_ids: BTreeMap<String, NodeId>,
     /// Since when agents are away that are not lost yet.
     pub(crate) away: BTreeSet<(Time, NodeId)>,
+    /// Each environment once, and how many jobs have it: most jobs of a user share theirs, and it is most of a job.
+    pub(crate) environments: BTreeMap<Arc<Environment>, u32>,
 }
 
 /// The order of the queue: priority, then first request, then id.
@@ -121,12 +124,33 @@ impl Index {
     }
 }
 
+impl Index {
+    /// The one copy of a new job's environment.
+    pub(super) fn share(&mut self, environment: &Arc<Environment>) -> Arc<Environment> {
+        let known = self.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known));
+        let shared = known.unwrap_or_else(|| Arc::clone(environment));
+        *self.environments.entry(Arc::clone(&shared)).or_default() += 1;
+        shared
+    }
+
+    /// A job that had this environment is gone.
+    pub(super) fn unshare(&mut self, environment: &Arc<Environment>) {
+        if let Some(n_jobs) = self.environments.get_mut(environment) {
+            *n_jobs -= 1;
+            if *n_jobs == 0 {
+                self.environments.remove(environment);
+            }
+        }
+    }
+}
+
 impl State {
     /// The index as the rest of the state says it should be.
     pub(super) fn derived_index(&self) -> Index {
         let mut index = Index::default();
         for (job, entry) in &self.jobs {
             index.insert_job(*job, entry);
+            index.share(&entry.spec.environment);
         }
         for (node, entry) in &self.nodes {
             index.insert_node(*node, entry);

@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod index;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +27,7 @@ pub struct State {
     pub(crate) audit: Vec<SettingChange>,
     pub(crate) clusters: BTreeMap<ClusterId, String>,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
+    #[serde(with = "stored")]
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) tokens: BTreeMap<String, Token>,
     /// By serial.

@@ -57,6 +57,6 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # Calls of one connection that are worked on at once; more of them wait.
 # calls_per_link = 256
 
-# Attempts to redeem a token in a second, over all; more are refused.
+# Attempts to redeem a token, and attempts to renew a certificate, in a second, over all; more are refused.
 # joins_per_second = 50
 "##;

@@ -13,9 +13,11 @@ impl Chain {
 
     /// The digest after one more fact.
     #[must_use]
-    pub fn then(self, body: &[u8]) -> Chain {
+    pub fn then(self, environment_of: Option<u64>, body: &[u8]) -> Chain {
         let mut context = Context::new(&SHA256);
         context.update(&self.0);
+        // Facts count from 1, so 0 stands for none.
+        context.update(&environment_of.unwrap_or(0).to_be_bytes());
         context.update(body);
         let digest = context.finish();
         let mut chain = [0; Chain::LEN];

@@ -44,6 +44,8 @@ impl FactLog {
             return None;
         }
         self.grown = Volume::default();
+        // What comes after this snapshot must not lean on what comes before it.
+        self.environments.forget();
         Some(Compaction { journal: self.path.clone(), until: self.tail.seq })
     }
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Rows};
 use serde::de::DeserializeOwned;
 
 use super::error::OpenError;
-use super::{Chain, FactLog, Tail, Volume, snapshot};
+use super::{Chain, FactLog, Tail, Volume, environments, snapshot};
 
 impl FactLog {
     /// Hands the snapshot and the facts after it to `restore`. No fact is left out: where one is missing or
@@ -82,11 +82,18 @@ pub(super) fn replay<S: DeserializeOwned, T>(
     };
     let of_sqlite = |source| OpenError::from_sqlite(path, source);
     let mut statement = conn
-        .prepare("SELECT seq, chain, body FROM facts WHERE seq > ?1 AND seq <= ?2 ORDER BY seq")
+        .prepare("SELECT seq, chain, body, environment_of FROM facts WHERE seq > ?1 AND seq <= ?2 ORDER BY seq")
         .map_err(of_sqlite)?;
     let rows = statement.query([head.snapshot_seq, until]).map_err(of_sqlite)?;
     let tail = Tail { seq: head.snapshot_seq, chain: head.snapshot_chain };
-    let mut facts = Facts { rows, path: path.to_owned(), tail, volume: Volume::default(), failed: None };
+    let mut facts = Facts {
+        rows,
+        path: path.to_owned(),
+        tail,
+        volume: Volume::default(),
+        environments: environments::Read::default(),
+        failed: None,
+    };
     let restored = restore(snapshot, &mut facts);
     // `restore` may not have looked at the end: what is missing there must be found all the same.
     facts.by_ref().for_each(drop);
@@ -106,6 +113,7 @@ struct Facts<'a> {
     path: PathBuf,
     tail: Tail,
     volume: Volume,
+    environments: environments::Read,
     failed: Option<OpenError>,
 }
 
@@ -122,13 +130,16 @@ impl Facts<'_> {
         let stored = row.get_ref(1).map_err(of_sqlite)?.as_blob().ok().and_then(Chain::from_stored);
         let body = row.get_ref(2).map_err(of_sqlite)?;
         let body = body.as_blob().map_err(|_| damaged(format!("fact {seq} has no content")))?;
-        let chain = self.tail.chain.then(body);
+        let environment_of: Option<u64> = row.get(3).map_err(of_sqlite)?;
+        let chain = self.tail.chain.then(environment_of, body);
         if stored != Some(chain) {
             return Err(damaged(format!("fact {seq} does not match its checksum")));
         }
         let fact = rmp_serde::from_slice(body).map_err(|error| {
             damaged(format!("fact {seq} is unreadable ({error}); was it written by a newer server?"))
         })?;
+        let fact = self.environments.complete(fact, seq, environment_of);
+        let fact = fact.ok_or_else(|| damaged(format!("fact {seq} names an environment that is nowhere")))?;
         self.tail = Tail { seq, chain };
         self.volume.facts += 1;
         self.volume.bytes += body.len() as u64;

@@ -88,7 +88,8 @@ fn prepare_writer(conn: &Connection) -> rusqlite::Result<()> {
 /// Only readers that checkpoint or recover can be in the way, and they are short.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// `head` has one row. A fact's `chain` is the digest over all facts up to and with it. `history` holds one row
+/// `head` has one row. A fact's `chain` is the digest over all facts up to and with it; `environment_of` is the
+/// earlier fact whose environment it shares, if it is not in its own body. `history` holds one row
 /// for each job that is done: columns to select by, and the whole record.
 const TABLES: &str = "
     BEGIN;
@@ -102,6 +103,7 @@ const TABLES: &str = "
     CREATE TABLE facts (
         seq INTEGER PRIMARY KEY,
         chain BLOB NOT NULL,
+        environment_of INTEGER,
         body BLOB NOT NULL
     ) STRICT;
     CREATE TABLE history (

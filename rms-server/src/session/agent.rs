@@ -15,7 +15,7 @@ use rms_wire::{Link, LinkError, ToAgent, ToServer};
 use tokio::sync::{mpsc, oneshot};
 
 use super::SessionError;
-use super::join::{certify, stopping};
+use super::join::renew;
 use crate::inbox::Inbound;
 use crate::outbox::{AgentOrders, AgentOutbox, LinkId, SignalOrder};
 use crate::shared::Shared;
@@ -66,9 +66,8 @@ async fn read(
             }
             ToServer::Renew { csr } => {
                 let call = Call::Renew { csr, serial: draw_serial() };
-                let answered = shared.inbox.call(who.clone(), call).await.map_err(stopping);
-                let answer = match answered.and_then(|answered| certify(answered, shared)) {
-                    Ok(signing) => ToAgent::Renewed { chain: signing.signed.chain, ca: signing.signed.ca },
+                let answer = match renew(who, call, shared).await {
+                    Ok(signed) => ToAgent::Renewed { chain: signed.chain, ca: signed.ca },
                     Err(refused) => ToAgent::NotRenewed(refused),
                 };
                 if answers.send(answer).await.is_err() {

@@ -9,7 +9,7 @@ use rms_wire::link::{Channel, Sender};
 use rms_wire::tls::draw_serial;
 use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, Refused};
 
-use super::join::{certify, failing, stopping};
+use super::join::{failing, renew, stopping};
 use super::{SessionError, follow, watch};
 use crate::error::chain;
 use crate::history::Page;
@@ -27,6 +27,10 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
         Err(malformed) => return last(&mut sender, &ClientAnswer::Refused(Refused::from(&malformed))).await,
     };
     match request {
+        ClientRequest::Call(call @ Call::Renew { .. }) => match renew(who, call, shared).await {
+            Ok(signed) => last(&mut sender, &ClientAnswer::Certificate { chain: signed.chain, ca: signed.ca }).await,
+            Err(refused) => last(&mut sender, &ClientAnswer::Refused(refused)).await,
+        },
         ClientRequest::Call(call) => answer(&mut sender, who, call, shared).await,
         ClientRequest::History(query) => history(&mut sender, query, shared).await,
         ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
@@ -45,13 +49,8 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
         }
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
         Ok(Answered::Failing { message }) => failing(&message),
-        Ok(signing @ Answered::Sign(_)) => match certify(signing, shared) {
-            Ok(signing) => {
-                let (chain, ca) = (signing.signed.chain, signing.signed.ca);
-                return last(sender, &ClientAnswer::Certificate { chain, ca }).await;
-            }
-            Err(refused) => refused,
-        },
+        // The core orders a signature for a renewal only.
+        Ok(Answered::Sign(_)) => Refused::new("internal", "a certificate was not asked for"),
         Err(error) => stopping(error),
     };
     last(sender, &ClientAnswer::Refused(refused)).await

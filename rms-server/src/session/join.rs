@@ -45,15 +45,23 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
     Ok((signed, cluster))
 }
 
+/// Gives a peer a fresh certificate for what it is already.
+pub async fn renew(who: &Identity, call: Call, shared: &Shared) -> Result<Signed, Refused> {
+    if !shared.renewals.allows() {
+        return Err(Refused::new("busy", "too many certificates are being renewed: try again in a moment"));
+    }
+    let answered = shared.inbox.call(who.clone(), call).await.map_err(stopping)?;
+    Ok(certify(answered, shared)?.signed)
+}
+
 /// A certificate that was ordered and made.
-#[derive(Debug)]
-pub struct Signing {
-    pub signed: Signed,
-    pub cluster: Option<String>,
+struct Signing {
+    signed: Signed,
+    cluster: Option<String>,
 }
 
 /// Makes the certificate that the core has ordered; anything else is a refusal.
-pub fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
+fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
     match answered {
         Answered::Sign(order) => match sign(&shared.authority, &order, shared.now()) {
             Ok(signed) => Ok(Signing { signed, cluster: order.cluster }),

@@ -58,7 +58,7 @@ enum Ended {
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// How often an agent may say that it cannot serve a job, before it is believed.
-const MAX_FAILURES: u32 = 8;
+const MAX_FAILURES: u32 = 3;
 
 impl Pull {
     pub async fn run(mut self) {

@@ -13,6 +13,9 @@ use crate::error::chain;
 use crate::router::is_over;
 use crate::shared::Shared;
 
+/// The driver looks each of them up.
+const MAX_JOBS: usize = 10_000;
+
 /// Sends what the jobs are now, then every change.
 pub async fn serve(sender: &mut Sender, order: Watch, shared: &Shared) -> Result<(), SessionError> {
     let last = match watch(sender, &order.jobs, shared).await? {
@@ -25,6 +28,10 @@ pub async fn serve(sender: &mut Sender, order: Watch, shared: &Shared) -> Result
 }
 
 async fn watch(sender: &mut Sender, jobs: &[JobId], shared: &Shared) -> Result<Result<(), Refused>, SessionError> {
+    if jobs.len() > MAX_JOBS {
+        let message = format_args!("{} jobs are too many to watch at once; at most {MAX_JOBS} are taken", jobs.len());
+        return Ok(Err(Refused::new("too_many", message)));
+    }
     let (found, mut changes) = match shared.inbox.watch(jobs.to_vec()).await {
         Ok(watched) => watched,
         Err(error) => return Ok(Err(stopping(error))),

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rms_core::desired::{Desired, JobReport, JobStatus, NodeReport};
-use rms_core::event::{AgentHello, Call, Shape, Submission, TokenOrder};
+use rms_core::event::{AgentHello, Call, Query, Shape, Submission, TokenOrder};
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
 use rms_model::{
@@ -149,6 +149,11 @@ impl Client {
         }
     }
 
+    /// Asks for something that everybody may ask for.
+    pub async fn speak(&self) {
+        self.call(&Call::Query(Query::Status)).await.expect("a status");
+    }
+
     /// The history of one job, as soon as it has one.
     pub async fn history_of(&self, job: JobId) -> rms_model::JobRecord {
         loop {
@@ -167,18 +172,37 @@ pub struct FakeAgent {
     pub link: Link,
     sender: Sender,
     receiver: Receiver,
+    newest: Option<Desired>,
     _endpoint: Endpoint,
 }
 
 impl FakeAgent {
+    /// Connects, and waits until the server counts it among the nodes.
     pub async fn connect(credentials: &Credentials, address: SocketAddr, jobs: Vec<JobReport>) -> FakeAgent {
+        let mut agent = FakeAgent::appear(credentials, address, jobs).await;
+        agent.newest = Some(agent.next_desired().await);
+        agent
+    }
+
+    /// Connects and waits for nothing.
+    pub async fn appear(credentials: &Credentials, address: SocketAddr, jobs: Vec<JobReport>) -> FakeAgent {
+        FakeAgent::appear_in("a", credentials, address, jobs).await
+    }
+
+    /// As a node of this cluster.
+    pub async fn appear_in(
+        cluster: &str,
+        credentials: &Credentials,
+        address: SocketAddr,
+        jobs: Vec<JobReport>,
+    ) -> FakeAgent {
         let endpoint = Endpoint::dial(credentials).expect("a socket");
         let link = endpoint.connect(address, server()).await.expect("a welcome");
         let (mut sender, receiver) = link.open().await.expect("a channel").split();
         let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
-        let hello = AgentHello { cluster: "a".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        let hello = AgentHello { cluster: cluster.to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
         sender.send(&ToServer::Hello((&hello).into())).await.expect("a link");
-        let mut agent = FakeAgent { link, sender, receiver, _endpoint: endpoint };
+        let mut agent = FakeAgent { link, sender, receiver, newest: None, _endpoint: endpoint };
         agent.report(jobs).await;
         agent
     }
@@ -189,15 +213,28 @@ impl FakeAgent {
         }
     }
 
-    /// The next desired state for which `is_it` holds; older ones are passed over.
+    /// The newest desired state, as soon as `is_it` holds for it.
     pub async fn desired(&mut self, is_it: impl Fn(&Desired) -> bool) -> Desired {
+        loop {
+            match self.newest.take() {
+                Some(desired) if is_it(&desired) => {
+                    self.newest = Some(desired.clone());
+                    return desired;
+                }
+                Some(_) | None => self.newest = Some(self.next_desired().await),
+            }
+        }
+    }
+
+    async fn next_desired(&mut self) -> Desired {
         let mut parts = DesiredParts::new();
         loop {
             match self.receiver.recv_some::<ToAgent>().await.expect("a link") {
-                ToAgent::Desire(part) => match parts.push(part).expect("a desired state") {
-                    Some(desired) if is_it(&desired) => return desired,
-                    Some(_) | None => {}
-                },
+                ToAgent::Desire(part) => {
+                    if let Some(desired) = parts.push(part).expect("a desired state") {
+                        return desired;
+                    }
+                }
                 ToAgent::Signal { .. } | ToAgent::Renewed { .. } | ToAgent::NotRenewed(_) | ToAgent::Revoked { .. } => {
                 }
             }

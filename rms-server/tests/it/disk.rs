@@ -2,11 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use rms_core::Call;
+use rms_core::desired::{JobStatus, NodeExit};
+use rms_core::event::Query;
+use rms_model::{JobId, Outcome, Time, Usage};
 use rms_server::journal::{AppendError, FactLog, SnapshotPolicy};
+use rms_wire::{CallError, ClientCall, Followed, Reply};
 
+use crate::deployment::{FakeAgent, Server, job, report, tell};
 use crate::story::{facts, replayed};
 
 #[test]
@@ -37,6 +44,70 @@ fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
     log.append(&facts(n_durable..n_durable + 100)).expect("space again");
     drop(log);
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..n_durable + 100));
+}
+
+#[test]
+fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    if let Err(reason) = mount_small_disk(dir.path()) {
+        println!("skipped: {reason}");
+        return;
+    }
+    tell(async {
+        let mut server = Server::start_in(dir);
+        let ballast = server.path().join("ballast");
+        let admin = server.admin().await;
+        let (n1, n2) = (server.agent_credentials("n1").await, server.agent_credentials("n2").await);
+        let mut first = FakeAgent::connect(&n1, server.address, Vec::new()).await;
+        let busy = admin.submit("first").await;
+        let run = first.desired(|desired| !desired.jobs.is_empty()).await.jobs[0].run;
+        fs::write(&ballast, vec![0; 1024 * 1024]).expect("half the disk");
+        let mut acknowledged = Vec::new();
+        let refused = loop {
+            match admin.call(&Call::Submit(Box::new(job("filler")))).await {
+                Ok(Reply::Submitted { job }) => acknowledged.push(job),
+                Err(CallError::Refused(refused)) => break refused,
+                other => panic!("{other:?}"),
+            }
+            assert!(acknowledged.len() < 100_000, "the disk never filled up");
+        };
+        assert_eq!(refused.kind, "journal_failing");
+        assert!(refused.message.contains("no space is left for the journal"), "{}", refused.message);
+        // Others are refused at once, with the same words; agents still come and report.
+        let asked = std::time::Instant::now();
+        match admin.call(&Call::Query(Query::Queue)).await {
+            Err(CallError::Refused(refused)) => assert_eq!(refused.kind, "journal_failing"),
+            other => panic!("{other:?}"),
+        }
+        let mut watch = admin.link.open().await.expect("a channel");
+        watch.send(&ClientCall::Watch { jobs: vec![busy.0] }).await.expect("a link");
+        match watch.recv::<Followed>().await.expect("a link").expect("a frame") {
+            Followed::Refused(refused) => assert_eq!(refused.kind, "journal_failing"),
+            other => panic!("{other:?}"),
+        }
+        assert!(asked.elapsed() < Duration::from_secs(1));
+        let mut second = FakeAgent::appear(&n2, server.address, Vec::new()).await;
+        let ended = JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Exited { code: 5 }, usage: Usage::default() };
+        first.report(vec![report(busy, run, ended)]).await;
+
+        fs::remove_file(&ballast).expect("a ballast");
+        // Whatever they said meanwhile counts as soon as it can be written, without anybody asking.
+        second.desired(|desired| !desired.jobs.is_empty()).await;
+        first.desired(|desired| desired.jobs.iter().any(|job| job.job != busy)).await;
+        let after = admin.submit("after").await;
+        server.kill();
+        server.restart();
+        assert_eq!(server.admin().await.history_of(busy).await.outcome, Outcome::Failed { code: 5 });
+        match server.admin().await.call(&Call::Query(Query::Queue)).await.expect("a queue") {
+            Reply::Queue { jobs, .. } => {
+                let known: Vec<JobId> = jobs.iter().map(|line| line.job).collect();
+                assert!(acknowledged.iter().chain([&after]).all(|job| known.contains(job)));
+                // The one that was refused may have been kept in mind, and nothing else.
+                assert!(known.len() <= acknowledged.len() + 2, "{} of {}", known.len(), acknowledged.len());
+            }
+            other => panic!("{other:?}"),
+        }
+    });
 }
 
 /// Mounts two MiB at `dir`, for this thread and its children alone; it goes with them.

@@ -140,7 +140,8 @@ fn examples() -> Vec<Fact> {
     ]
 }
 
-fn spec(request: Request) -> JobSpec {
+/// A job of ann's with everything in it.
+pub fn spec(request: Request) -> JobSpec {
     JobSpec {
         name: "cfd".to_owned(),
         owner: Owner("ann".to_owned()),

@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
+use rms_core::{Fact, State};
+use rms_model::{ClusterId, Environment, JobId, Request, Settings, Span, Time};
 use rms_server::journal::{Compaction, FactLog, OpenError, SnapshotPolicy};
 use rusqlite::Connection;
 
+use crate::golden::spec;
 use crate::story::{facts, reopened, replayed, restored};
 
 #[test]
@@ -66,6 +70,49 @@ fn a_snapshot_that_was_made_and_never_adopted_changes_nothing() {
     assert!(!dir.path().join("snapshot.20").exists(), "a stray snapshot is cleared away");
 }
 
+/// The submission of a job with one of `n_environments` large environments.
+fn submitted(job: u64, n_environments: u64) -> Fact {
+    let mut spec = spec(Request::on_one(ClusterId(0), 1, Span::from_hours(1)));
+    let value = format!("{}", job % n_environments).repeat(4000);
+    spec.environment = Arc::new(Environment(vec![("LARGE".to_owned(), value)]));
+    Fact::JobSubmitted { job: JobId(job), at: Time::from_secs(1), spec: Box::new(spec), held: false }
+}
+
+#[test]
+fn jobs_share_their_environments_on_the_disk_and_in_memory() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal.db");
+    let policy = SnapshotPolicy { facts: 250, bytes: u64::MAX };
+    let mut log = FactLog::create(&path, policy).expect("a new journal");
+    let facts: Vec<Fact> = (1..=1000).map(|job| submitted(job, 3)).collect();
+    for batch in facts.chunks(50) {
+        log.append(batch).expect("space");
+        if let Some(order) = log.due_compaction() {
+            // Facts go on while it is made, and must not lean on what it replaces.
+            let made = order.run(restored, |state| state).expect("a snapshot");
+            log.adopt(&made).expect("space");
+        }
+    }
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts);
+    let conn = Connection::open(&path).expect("a database");
+    let n_large: u64 =
+        conn.query_row("SELECT count(*) FROM facts WHERE length(body) > 4000", [], |row| row.get(0)).expect("a count");
+    assert!(n_large <= 2 * 3, "{n_large} facts hold an environment of their own");
+
+    let mut state = State::new(Settings::default());
+    for fact in &facts[..9] {
+        state.apply(fact).expect("a fact that fits");
+    }
+    let bytes = rmp_serde::to_vec_named(&state).expect("bytes");
+    assert!(bytes.len() < 4 * 5000, "{} bytes for nine jobs with three environments", bytes.len());
+    let mut read: State = rmp_serde::from_slice(&bytes).expect("a state");
+    read.rebuild_index();
+    assert_eq!(read, state);
+    let environment = |job| &read.jobs()[&JobId(job)].spec.environment;
+    assert!(Arc::ptr_eq(environment(1), environment(4)));
+}
+
 /// Writes a journal of ten facts, damages it, and expects to be told so.
 fn check_damage(damage: impl FnOnce(&Connection), expected: &str) {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -98,7 +145,7 @@ fn a_fact_of_a_newer_server_is_not_passed_over() {
         let body = rmp_serde::to_vec_named(&std::collections::BTreeMap::from([("JobTeleported", 1)])).expect("bytes");
         let read = |row: &rusqlite::Row<'_>| row.get::<_, Vec<u8>>(0);
         let chain = conn.query_row("SELECT chain FROM facts WHERE seq = 9", [], read).expect("a row");
-        let chain = Chain::from_stored(&chain).expect("a chain").then(&body);
+        let chain = Chain::from_stored(&chain).expect("a chain").then(None, &body);
         conn.execute("UPDATE facts SET body = ?1, chain = ?2 WHERE seq = 10", (&body, &chain.0[..])).expect("a row");
     };
     check_damage(damage, "fact 10 is unreadable (unknown variant `JobTeleported`");

@@ -1,9 +1,14 @@
 //! Stories about the server: its journal under crashes and full disks, and whole servers over real links.
 
+mod cli;
 mod crash;
 mod deployment;
 mod disk;
 mod golden;
 mod journal;
+mod measure;
+mod rights;
 mod server;
+mod settings;
 mod story;
+mod stream;

@@ -3,6 +3,10 @@
 use rms_core::desired::{JobStatus, NodeExit};
 use rms_model::{Outcome, Span, Time, Usage};
 
+use rms_core::Call;
+use rms_core::event::Query;
+use rms_wire::Reply;
+
 use crate::deployment::{FakeAgent, Server, report, tell};
 
 #[test]
@@ -38,4 +42,46 @@ fn a_job_runs_through_a_crash_of_the_server_and_its_history_tells_how_it_ended()
         let desired = agent.desired(|desired| desired.jobs.iter().any(|job| job.job == second)).await;
         assert!(desired.jobs.iter().all(|job| job.job == second), "{desired:?}");
     });
+}
+
+#[test]
+fn a_restart_from_a_snapshot_knows_what_one_from_all_facts_would_know() {
+    tell(async {
+        let mut server = Server::start();
+        server.kill();
+        std::fs::write(server.path().join("rms-server.toml"), "[journal]\nsnapshot_facts = 50\n").expect("a file");
+        server.restart();
+        let credentials = server.agent_credentials("n1").await;
+        let _agent = FakeAgent::connect(&credentials, server.address, Vec::new()).await;
+        let ann = server.user("ann").await;
+        let mut submitted = Vec::new();
+        while !has_snapshot(&server) {
+            submitted.push(ann.submit(&format!("job-{}", submitted.len())).await);
+            assert!(submitted.len() < 10_000, "no snapshot is ever made");
+        }
+        // Some more, which only the facts after it tell of.
+        submitted.push(ann.submit("last").await);
+        let before = queue(&server).await;
+        server.kill();
+        server.restart();
+        let after = queue(&server).await;
+        assert_eq!(before, after);
+        let jobs: Vec<_> = after.into_iter().map(|(job, _)| job).collect();
+        assert_eq!(jobs, submitted);
+    });
+}
+
+fn has_snapshot(server: &Server) -> bool {
+    let entries = std::fs::read_dir(server.path()).expect("a directory").flatten();
+    entries.map(|entry| entry.file_name()).any(|name| {
+        let name = name.to_string_lossy().into_owned();
+        name.strip_prefix("snapshot.").is_some_and(|seq| seq.parse::<u64>().is_ok())
+    })
+}
+
+async fn queue(server: &Server) -> Vec<(rms_model::JobId, String)> {
+    match server.admin().await.call(&Call::Query(Query::Queue)).await.expect("a queue") {
+        Reply::Queue { jobs, .. } => jobs.into_iter().map(|line| (line.job, line.name)).collect(),
+        other => panic!("{other:?}"),
+    }
 }

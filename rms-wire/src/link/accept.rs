@@ -1,5 +1,6 @@
 //! The gate: takes new connections through the handshake and the hello, each on its own and in bounded time.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,9 @@ use std::time::Duration;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, Incoming};
 use rms_model::Role;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::endpoint::{SOFTWARE, check_role, peer_of};
@@ -34,7 +37,7 @@ pub struct Joining {
     channel: Channel,
     wire: Wire,
     /// Holds its place among the handshakes until it is answered.
-    _permit: OwnedSemaphorePermit,
+    _place: oneshot::Sender<()>,
 }
 
 impl Joining {
@@ -43,7 +46,7 @@ impl Joining {
     }
 
     pub fn remote(&self) -> SocketAddr {
-        self.wire.connection.remote_address()
+        self.wire.connection().remote_address()
     }
 
     /// Hands out the certificate, both texts in PEM. Waits until it has arrived.
@@ -60,7 +63,7 @@ impl Joining {
             self.channel.send(answer).await?;
             self.channel.finish();
             // The joining side closes when it has read the answer.
-            self.wire.connection.closed().await;
+            self.wire.connection().closed().await;
             Ok::<(), LinkError>(())
         };
         if let Ok(Err(error)) = tokio::time::timeout(LINGER, told).await {
@@ -76,92 +79,141 @@ pub struct Gate {
     quinn: quinn::Endpoint,
     roles: Arc<[Role]>,
     patience: Duration,
-    /// Full: a handshake that is done waits with its permit.
+    /// Full: a handshake that is done waits in its place.
     accepted: mpsc::Sender<Accepted>,
-    handshakes: Arc<Semaphore>,
+    handshakes: JoinSet<()>,
+    /// When they began, in that order; some may be over.
+    turns: VecDeque<(Instant, AbortHandle)>,
 }
 
 impl Gate {
     pub fn new(quinn: quinn::Endpoint, roles: Vec<Role>, patience: Duration, accepted: mpsc::Sender<Accepted>) -> Gate {
-        let handshakes = Arc::new(Semaphore::new(Tuning::MAX_HANDSHAKES));
-        Gate { quinn, roles: roles.into(), patience, accepted, handshakes }
+        Gate { quinn, roles: roles.into(), patience, accepted, handshakes: JoinSet::new(), turns: VecDeque::new() }
     }
 
-    /// Until the endpoint is closed.
-    pub async fn run(self) {
+    /// Until the endpoint is closed, or nobody asks any more who has come.
+    pub async fn run(mut self) {
         loop {
             // A place first: who waits, waits in QUIC's bounded queue, where it costs least.
-            let permit = Arc::clone(&self.handshakes).acquire_owned().await.expect("the semaphore is never closed");
-            let Some(incoming) = self.quinn.accept().await else { return };
-            let n_handshakes = Tuning::MAX_HANDSHAKES - self.handshakes.available_permits();
-            if n_handshakes > Tuning::PROVE_ADDRESS_FROM && !incoming.remote_address_validated() {
+            self.make_room().await;
+            let next = tokio::select! {
+                next = self.quinn.accept() => next,
+                () = self.accepted.closed() => None,
+            };
+            let Some(incoming) = next else {
+                self.quinn.set_server_config(None);
+                return;
+            };
+            let is_crowded = self.handshakes.len() >= Tuning::PROVE_ADDRESS_FROM;
+            if is_crowded && !incoming.remote_address_validated() {
                 // It may be a forged address; an honest peer comes back with the proof.
                 if incoming.retry().is_err() {
                     tracing::debug!("a newcomer cannot be asked to prove its address");
                 }
                 continue;
             }
-            tokio::spawn(admit(incoming, Arc::clone(&self.roles), self.patience, self.accepted.clone(), permit));
+            let admit = admit(incoming, Arc::clone(&self.roles), self.patience, self.accepted.clone());
+            self.turns.push_back((Instant::now(), self.handshakes.spawn(admit)));
+        }
+    }
+
+    /// Honest peers are done within a few round trips. So when all places are taken, the oldest gives its own up
+    /// after a fair turn: connections that do nothing cannot keep others out for long.
+    async fn make_room(&mut self) {
+        while self.handshakes.try_join_next().is_some() {}
+        while self.handshakes.len() >= Tuning::MAX_HANDSHAKES {
+            self.turns.retain(|(_, handshake)| !handshake.is_finished());
+            let oldest = self.turns.front();
+            let turn_ends = oldest.map_or_else(Instant::now, |(began, _)| *began + Tuning::LEAST_TURN);
+            tokio::select! {
+                _ = self.handshakes.join_next() => {}
+                () = tokio::time::sleep_until(turn_ends) => {
+                    if let Some((_, oldest)) = self.turns.pop_front() {
+                        oldest.abort();
+                    }
+                    self.handshakes.join_next().await;
+                }
+            }
+        }
+        if self.turns.len() >= 2 * Tuning::MAX_HANDSHAKES {
+            self.turns.retain(|(_, handshake)| !handshake.is_finished());
         }
     }
 }
 
-async fn admit(
-    incoming: Incoming,
-    roles: Arc<[Role]>,
-    patience: Duration,
-    accepted: mpsc::Sender<Accepted>,
-    permit: OwnedSemaphorePermit,
-) {
+async fn admit(incoming: Incoming, roles: Arc<[Role]>, patience: Duration, accepted: mpsc::Sender<Accepted>) {
     let remote = incoming.remote_address();
     let handshake = async {
         let connection = incoming.await.map_err(|error| LinkError::closed(&error))?;
         let wire = Wire::new(connection);
-        let greeted = greet(wire.clone(), &roles, permit).await;
+        let unfinished = Unfinished { wire: wire.clone(), is_over: false };
+        let greeted = greet(wire.clone(), &roles).await;
         if let Err(error) = &greeted {
             wire.close(CODE_DENIED, &chain(error));
         }
-        greeted
+        greeted.map(|(peer, answered)| (peer, answered, unfinished))
     };
     match tokio::time::timeout(patience, handshake).await {
-        Ok(Ok(peer)) => {
+        Ok(Ok((peer, answered, mut unfinished))) => {
             // The receiver is gone only when the endpoint is, and then the peer goes too.
             let _ = accepted.send(peer).await;
+            if let Some(answered) = answered {
+                // Ends when the joining peer has been answered, or this place is wanted.
+                let _ = answered.await;
+            }
+            unfinished.is_over = true;
         }
         Ok(Err(error)) => tracing::warn!(%remote, reason = chain(&error), "refused a connection"),
         Err(_) => tracing::warn!(%remote, "gave up a connection that was not agreed in time"),
     }
 }
 
-async fn greet(wire: Wire, roles: &[Role], permit: OwnedSemaphorePermit) -> Result<Accepted, LinkError> {
-    let protocol = protocol(&wire.connection);
+/// A connection that is closed if its place is taken away.
+struct Unfinished {
+    wire: Wire,
+    is_over: bool,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.wire.close(CODE_DENIED, "nothing was agreed in time");
+        }
+    }
+}
+
+/// Who it is; for one who wants to join, also what to wait for until it was answered.
+async fn greet(wire: Wire, roles: &[Role]) -> Result<(Accepted, Option<oneshot::Receiver<()>>), LinkError> {
+    let protocol = protocol(wire.connection());
     if protocol.as_deref() == Some(ALPN_JOIN) {
         let mut channel = first_channel(&wire).await?;
         let request = channel.recv::<JoinRequest>().await?.ok_or(LinkError::Silent)?;
-        return Ok(Accepted::Join(Box::new(Joining { request, channel, wire, _permit: permit })));
+        let (place, answered) = oneshot::channel();
+        let joining = Joining { request, channel, wire, _place: place };
+        return Ok((Accepted::Join(Box::new(joining)), Some(answered)));
     }
     if protocol.as_deref() != Some(ALPN) {
         return Err(LinkError::Protocol);
     }
     // Where joining is possible, TLS lets peers without a certificate through: they end here.
-    let peer = peer_of(&wire.connection)?.ok_or(LinkError::NoCertificate)?;
+    let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
     let mut channel = first_channel(&wire).await?;
     let hello = channel.recv::<Hello>().await?.ok_or(LinkError::Silent)?;
     if let Err(error) = check_role(roles, &peer.identity) {
         channel.send(&HelloAnswer::Denied { reason: error.to_string() }).await?;
         channel.finish();
         // The peer closes once it has read why.
-        wire.connection.closed().await;
+        wire.connection().closed().await;
         return Err(error);
     }
     channel.send(&HelloAnswer::Welcome { software: SOFTWARE.to_owned() }).await?;
     channel.finish();
     tracing::debug!(peer = %peer.identity, software = hello.software, "welcomed");
-    Ok(Accepted::Link(Link::new(wire, peer)))
+    Ok((Accepted::Link(Link::new(wire, peer)), None))
 }
 
 async fn first_channel(wire: &Wire) -> Result<Channel, LinkError> {
-    let (send, receive) = wire.connection.accept_bi().await.map_err(|error| wire.ended(&error))?;
+    let (send, receive) = wire.connection().accept_bi().await.map_err(|error| wire.ended(&error))?;
     Ok(Channel::new(wire.clone(), send, receive))
 }
 

@@ -23,7 +23,8 @@ pub struct Sender {
     stream: SendStream,
 }
 
-/// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call.
+/// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call. While one
+/// channel has read a part of a large frame, large frames of the link's other channels wait for it.
 #[derive(Debug)]
 pub struct Receiver {
     wire: Wire,
@@ -150,8 +151,7 @@ impl Receiver {
         }
         let length = Header::from_bytes(self.header).expect::<M>()?;
         if length > SMALL_FRAME && self.permit.is_none() {
-            let permit = std::sync::Arc::clone(&self.wire.large_frames).acquire_owned().await;
-            self.permit = Some(permit.expect("the semaphore is never closed"));
+            self.permit = Some(self.wire.large_frame().await);
         }
         while self.payload.len() < length {
             // Grows with what has come, not with what was announced.

@@ -44,7 +44,8 @@ pub enum EndpointError {
     Tls(#[from] TlsError),
 }
 
-/// One UDP port with our credentials. Dropping the last clone lets its links live; [`Endpoint::close`] ends them.
+/// One UDP port with our credentials. When the last clone is dropped, nobody is accepted any more, and the port is
+/// free once the links have ended; [`Endpoint::close`] ends them.
 #[derive(Clone, Debug)]
 pub struct Endpoint(Arc<Parts>);
 
@@ -107,19 +108,23 @@ impl Endpoint {
     ) -> Result<Endpoint, EndpointError> {
         let address = socket.local_addr().unwrap_or_else(|_| (Ipv4Addr::UNSPECIFIED, 0).into());
         let server = quic_server(&serve, credentials, &tuning)?;
-        let quinn =
-            quinn::Endpoint::new_with_abstract_socket(tuning.endpoint(), server, socket, Arc::new(TokioRuntime))
-                .map_err(|source| EndpointError::Bind { address, source })?;
+        let quinn = quinn::Endpoint::new_with_abstract_socket(
+            tuning.endpoint(credentials),
+            server,
+            socket,
+            Arc::new(TokioRuntime),
+        )
+        .map_err(|source| EndpointError::Bind { address, source })?;
         let accepted = match &serve {
             Serve::Nobody => None,
             Serve::Peers { roles, join: _, revoked: _ } => {
-                // Full: handshakes that are done wait, their permits are used up, and newcomers queue in QUIC.
+                // Full: handshakes that are done wait in their places.
                 let (sender, receiver) = mpsc::channel(64);
                 tokio::spawn(Gate::new(quinn.clone(), roles.clone(), tuning.handshake, sender).run());
                 Some(Mutex::new(receiver))
             }
         };
-        let transport = tuning.transport();
+        let transport = tuning.connecting();
         let credentials = RwLock::new(credentials.clone());
         Ok(Endpoint(Arc::new(Parts { quinn, tuning, transport, serve, credentials, accepted })))
     }
@@ -183,9 +188,9 @@ impl Endpoint {
         let tls = client_config(&self.credentials(), &revoked, &expect).map_err(EndpointError::from)?;
         let connection = self.connect_with(tls, address).await?;
         let wire = Wire::new(connection);
-        let peer = peer_of(&wire.connection)?.ok_or(LinkError::NoCertificate)?;
+        let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
         // TLS believes us connected before the other side has looked at our certificate: only a welcome counts.
-        let (send, receive) = wire.connection.open_bi().await.map_err(|error| wire.ended(&error))?;
+        let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
         let mut channel = Channel::new(wire.clone(), send, receive);
         let greeted = channel.send(&Hello { software: SOFTWARE.to_owned() }).await;
         channel.finish();

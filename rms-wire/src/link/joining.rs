@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use quinn::{Runtime as _, TokioRuntime};
+use quinn::{EndpointConfig, Runtime as _, TokioRuntime};
 
 use super::channel::Channel;
 use super::endpoint::{EndpointError, dial_with};
@@ -32,14 +32,14 @@ impl JoinChannel {
         };
         let bound = socket::bind(listen).and_then(|socket| TokioRuntime.wrap_udp_socket(socket));
         let endpoint = bound.and_then(|socket| {
-            quinn::Endpoint::new_with_abstract_socket(tuning.endpoint(), None, socket, Arc::new(TokioRuntime))
+            quinn::Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime))
         });
         let quinn = endpoint.map_err(|source| EndpointError::Bind { address: listen, source })?;
         let tls = join_config(fingerprint).map_err(EndpointError::from)?;
         let dial = async {
-            let connection = dial_with(&quinn, &tuning.transport(), tls, address).await?;
+            let connection = dial_with(&quinn, &tuning.connecting(), tls, address).await?;
             let wire = Wire::new(connection);
-            let (send, receive) = wire.connection.open_bi().await.map_err(|error| wire.ended(&error))?;
+            let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
             Ok((wire.clone(), Channel::new(wire, send, receive)))
         };
         let dialled: Result<(Wire, Channel), LinkError> = patiently(&tuning, dial).await;

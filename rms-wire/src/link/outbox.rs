@@ -67,7 +67,7 @@ impl<M: Message> Outbox<M> {
     fn overflow(&self) -> OutboxClosed {
         let n_frames = self.frames.max_capacity() - self.frames.capacity();
         let reason = format!("closed: {n_frames} frames were waiting for a peer that does not read");
-        tracing::warn!(remote = %self.wire.connection.remote_address(), reason);
+        tracing::warn!(remote = %self.wire.connection().remote_address(), reason);
         self.wire.close(CODE_CLOSED, &reason);
         OutboxClosed::Full { n_frames }
     }

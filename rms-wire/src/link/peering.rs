@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use quinn::{Connection, ConnectionError, VarInt};
 use rms_model::Identity;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::channel::Channel;
 use super::error::{CODE_CLOSED, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, chain, reason};
 use crate::tls::Peer;
 
 /// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
-/// the peer falls silent, or when the peer's certificate expires.
+/// the peer falls silent, when the peer's certificate expires, or when the last clone and channel are dropped.
 #[derive(Clone, Debug)]
 pub struct Link(Arc<Parts>);
 
@@ -23,13 +23,15 @@ struct Parts {
     peer: Peer,
 }
 
-/// The part of a link that its channels hold too.
+/// The part of a link that its channels hold too: the connection lives as long as any of them.
 #[derive(Clone, Debug)]
-pub(super) struct Wire {
-    pub connection: Connection,
-    closed_here: Arc<OnceLock<String>>,
-    /// One frame over [`SMALL_FRAME`] is read at a time, so a peer cannot make us hold one for each channel.
-    pub large_frames: Arc<Semaphore>,
+pub(super) struct Wire(Arc<Life>);
+
+#[derive(Debug)]
+struct Life {
+    connection: Connection,
+    closed_here: OnceLock<String>,
+    large_frames: Arc<Semaphore>,
 }
 
 /// Frames up to so many bytes are read without waiting for each other.
@@ -38,7 +40,7 @@ pub(super) const SMALL_FRAME: usize = 128 << 10;
 impl Link {
     pub(super) fn new(wire: Wire, peer: Peer) -> Link {
         let link = Link(Arc::new(Parts { wire, peer }));
-        tokio::spawn(link.0.wire.clone().end_at_expiry(link.0.peer.clone()));
+        tokio::spawn(link.0.wire.end_at_expiry(&link.0.peer));
         link
     }
 
@@ -54,13 +56,13 @@ impl Link {
 
     /// Where the peer is now; it may move.
     pub fn remote(&self) -> SocketAddr {
-        let address = self.0.wire.connection.remote_address();
+        let address = self.0.wire.connection().remote_address();
         SocketAddr::new(address.ip().to_canonical(), address.port())
     }
 
     /// The smoothed round-trip time.
     pub fn rtt(&self) -> Duration {
-        self.0.wire.connection.rtt()
+        self.0.wire.connection().rtt()
     }
 
     /// Opens a channel. The peer learns of it by its first frame.
@@ -69,7 +71,7 @@ impl Link {
     /// The link has ended. While the peer allows no further channel, this waits.
     pub async fn open(&self) -> Result<Channel, LinkError> {
         let wire = &self.0.wire;
-        let (send, receive) = wire.connection.open_bi().await.map_err(|error| wire.ended(&error))?;
+        let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
         Ok(Channel::new(wire.clone(), send, receive))
     }
 
@@ -79,7 +81,7 @@ impl Link {
     /// The link has ended.
     pub async fn accept(&self) -> Result<Channel, LinkError> {
         let wire = &self.0.wire;
-        let (send, receive) = wire.connection.accept_bi().await.map_err(|error| wire.ended(&error))?;
+        let (send, receive) = wire.connection().accept_bi().await.map_err(|error| wire.ended(&error))?;
         Ok(Channel::new(wire.clone(), send, receive))
     }
 
@@ -95,54 +97,91 @@ impl Link {
 
     /// Waits for the end and says why.
     pub async fn closed(&self) -> String {
-        let error = self.0.wire.connection.closed().await;
+        let error = self.0.wire.connection().closed().await;
         self.0.wire.reason(&error)
     }
 
     /// Has the link ended?
     pub fn is_closed(&self) -> bool {
-        self.0.wire.connection.close_reason().is_some()
+        self.0.wire.connection().close_reason().is_some()
     }
 }
 
 impl Wire {
     pub fn new(connection: Connection) -> Wire {
-        Wire { connection, closed_here: Arc::default(), large_frames: Arc::new(Semaphore::new(1)) }
+        let large_frames = Arc::new(Semaphore::new(1));
+        Wire(Arc::new(Life { connection, closed_here: OnceLock::new(), large_frames }))
+    }
+
+    pub fn connection(&self) -> &Connection {
+        &self.0.connection
+    }
+
+    /// Waits for the right to read a frame over [`SMALL_FRAME`]. One is read at a time, so a peer cannot make us
+    /// hold one for each channel.
+    pub async fn large_frame(&self) -> OwnedSemaphorePermit {
+        let permit = Arc::clone(&self.0.large_frames).acquire_owned().await;
+        permit.expect("the semaphore is never closed")
     }
 
     pub fn close(&self, code: VarInt, reason: &str) {
-        let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
-        // The first reason is the one that ended it.
-        let _ = self.closed_here.set(reason.to_owned());
-        self.connection.close(code, reason.as_bytes());
+        self.0.close(code, reason);
     }
 
     pub fn violated(&self, error: &LinkError) {
         let reason = chain(error);
-        tracing::warn!(remote = %self.connection.remote_address(), reason, "closing the link of a peer that breaks the rules");
+        let remote = self.connection().remote_address();
+        tracing::warn!(%remote, reason, "closing the link of a peer that breaks the rules");
         self.close(CODE_VIOLATION, &reason);
     }
 
     pub fn ended(&self, error: &ConnectionError) -> LinkError {
-        LinkError::Closed { reason: self.reason(error) }
+        match LinkError::closed(error) {
+            LinkError::Closed { reason: _ } => LinkError::Closed { reason: self.reason(error) },
+            other => other,
+        }
     }
 
     fn reason(&self, error: &ConnectionError) -> String {
-        match (error, self.closed_here.get()) {
+        match (error, self.0.closed_here.get()) {
             (ConnectionError::LocallyClosed, Some(reason)) => reason.clone(),
             _ => reason(error),
         }
     }
 
     /// Handshakes check validity only at their time; a link must not outlive it.
-    async fn end_at_expiry(self, peer: Peer) {
+    fn end_at_expiry(&self, peer: &Peer) -> impl Future<Output = ()> + use<> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let expires = Duration::from_millis(peer.expires.as_millis().max(0) as u64);
-        tokio::select! {
-            _ = self.connection.closed() => {}
-            () = tokio::time::sleep(expires.saturating_sub(now)) => {
-                self.close(CODE_CLOSED, &format!("the certificate of {} has expired", peer.identity));
+        let end = tokio::time::Instant::now() + expires.saturating_sub(now);
+        let reason = format!("the certificate of {} has expired", peer.identity);
+        // It does not keep the link alive.
+        let (connection, life) = (self.connection().clone(), Arc::downgrade(&self.0));
+        async move {
+            tokio::select! {
+                _ = connection.closed() => {}
+                () = tokio::time::sleep_until(end) => {
+                    if let Some(life) = life.upgrade() {
+                        life.close(CODE_CLOSED, &reason);
+                    }
+                }
             }
         }
+    }
+}
+
+impl Life {
+    fn close(&self, code: VarInt, reason: &str) {
+        let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
+        // The first reason is the one that ended it.
+        let _ = self.closed_here.set(reason.to_owned());
+        self.connection.close(code, reason.as_bytes());
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        // Nobody can use it any more; closing what is closed changes nothing.
+        self.close(CODE_CLOSED, "the peer has let the link go");
     }
 }

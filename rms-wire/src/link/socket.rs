@@ -9,11 +9,11 @@ use rustix::net::sockopt;
 pub fn bind(listen: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(listen)?;
     // A privileged process may exceed net.core.{r,w}mem_max; for others the kernel cuts the wish down.
-    if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
-        sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
-    }
-    if sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES).is_err() {
-        tracing::debug!("the send buffer keeps its default size");
+    let forced = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES);
+    let received = forced.or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES));
+    let sent = sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES);
+    if let Err(error) = received.and(sent) {
+        tracing::debug!(%error, "the socket keeps its default buffers");
     }
     let granted = sockopt::socket_recv_buffer_size(&socket)?;
     if granted < BUFFER_BYTES {

@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::HashedConnectionIdGenerator;
+use ring::hmac;
+
+use crate::tls::Credentials;
 
 /// How patient a link is and what it may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// A heartbeat goes out when nothing else did for so long.
+    /// The side that connects sends a heartbeat when nothing else went out for so long. Its answer keeps the
+    /// other side's watch still too, so a server with many agents has half the work.
     pub keep_alive: Duration,
     /// The link is dead when nothing came for so long.
     pub idle: Duration,
@@ -35,6 +40,8 @@ impl Default for Tuning {
 impl Tuning {
     /// Handshakes at work at once; the other new connections wait their turn.
     pub(super) const MAX_HANDSHAKES: usize = 256;
+    /// How long a handshake may take when others wait for its place.
+    pub(super) const LEAST_TURN: Duration = Duration::from_millis(500);
     /// From so many handshakes on, a newcomer must first prove that it receives at its address.
     pub(super) const PROVE_ADDRESS_FROM: usize = 64;
     /// New connections that wait their turn; more are refused, and back off.
@@ -47,7 +54,14 @@ impl Tuning {
     /// Bytes sent and not yet acknowledged.
     const SEND_WINDOW: u64 = 2 << 20;
 
-    pub(super) fn transport(&self) -> Arc<TransportConfig> {
+    /// For the side that connects.
+    pub(super) fn connecting(&self) -> Arc<TransportConfig> {
+        let mut transport = self.transport();
+        transport.keep_alive_interval(Some(self.keep_alive));
+        Arc::new(transport)
+    }
+
+    fn transport(&self) -> TransportConfig {
         let mut transport = TransportConfig::default();
         // Channels that nobody reads fill only their own windows: together they must not use up the
         // connection's, or a slow follower of output would silence the reports beside it.
@@ -60,14 +74,20 @@ impl Tuning {
             .send_window(Tuning::SEND_WINDOW)
             .datagram_receive_buffer_size(None)
             .crypto_buffer_size(16 << 10)
-            .keep_alive_interval(Some(self.keep_alive))
             .max_idle_timeout(IdleTimeout::try_from(self.idle).ok());
-        Arc::new(transport)
+        transport
     }
 
-    pub(super) fn endpoint(&self) -> EndpointConfig {
-        let mut endpoint = EndpointConfig::default();
-        endpoint.rng_seed(self.seed);
+    /// What follows from the credentials' key is the same after a restart: a server that was killed then tells
+    /// the peers of its lost links so at their next heartbeat, instead of leaving them to wait out the idle time.
+    pub(super) fn endpoint(&self, credentials: &Credentials) -> EndpointConfig {
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, credentials.key().secret_der());
+        let derived = |purpose: &[u8]| hmac::sign(&secret, purpose);
+        let reset_key = hmac::Key::new(hmac::HMAC_SHA256, derived(b"limber stateless reset").as_ref());
+        let ids = derived(b"limber connection ids");
+        let ids = u64::from_le_bytes(*ids.as_ref().first_chunk().expect("SHA-256 is 32 bytes long"));
+        let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
+        endpoint.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids))).rng_seed(self.seed);
         endpoint
     }
 
@@ -77,6 +97,6 @@ impl Tuning {
             .incoming_buffer_size(Tuning::INCOMING_BYTES)
             .incoming_buffer_size_total(Tuning::INCOMING_BYTES_TOTAL)
             .migration(true)
-            .transport_config(self.transport());
+            .transport_config(Arc::new(self.transport()));
     }
 }

@@ -4,6 +4,7 @@
 pub mod domain;
 pub mod raw;
 pub mod samples;
+pub mod simnet;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};

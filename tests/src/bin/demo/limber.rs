@@ -72,8 +72,13 @@ impl Limber {
         self.rms(&["view"]).await
     }
 
+    /// The profile as a picture.
+    pub async fn draw(&self, file: &Path) -> Result<()> {
+        self.rms(&["view", "--svg", path(file)?]).await.map(|_| ())
+    }
+
     pub async fn history(&self) -> Result<Vec<Fared>> {
-        let answer = self.json(&["--json", "history"]).await?;
+        let answer = self.json(&["--json", "history", "--limit", "0"]).await?;
         let records = answer["jobs"].as_array().with_context(|| format!("`rms history` answered {answer}"))?;
         records.iter().map(fared).collect()
     }
@@ -128,7 +133,8 @@ impl Limber {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.rms);
-        command.args(args).env("RMS_DIR", &self.dir).env("NO_COLOR", "1").stdin(Stdio::null()).kill_on_drop(true);
+        command.arg("--dir").arg(&self.dir).args(args);
+        command.env("NO_COLOR", "1").stdin(Stdio::null()).kill_on_drop(true);
         command
     }
 }

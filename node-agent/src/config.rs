@@ -1,0 +1,294 @@
+//! What an agent is told: one TOML file with documented defaults, and flags that go before it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rms_model::Mebibytes;
+use rms_model::identity::{NameError, check_name};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::cgroup::{Wanted, WantedError};
+use crate::topology::Wishes;
+use crate::topology::cpulist::{self, CpuListError};
+use crate::topology::declared::{Declared, DeclaredError};
+
+/// Every setting as it may be written, in a file or as a flag. All are optional but `server`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Written {
+    /// Where the server listens, as host:port
+    #[arg(long, value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The agent's directory: credentials, spool, socket [default: /var/lib/limber/agent]
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<PathBuf>,
+    /// The node's name; it must be the certificate's [default: the certificate's]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The cluster that the node belongs to [default: the token's, or "main"]
+    #[arg(long, value_name = "C")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// Instead of the machine's own topology, as "pack:2 core:24 pu:1"; CPUs that do not exist are only counted
+    #[arg(long, value_name = "T")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<String>,
+    /// Only these CPUs belong to jobs, as 0-3,6 [default: all]
+    #[arg(long, value_name = "L")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// Memory for jobs in MiB [default: the machine's]
+    #[arg(long, value_name = "MIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Speed relative to the reference host [default: 1.0]
+    #[arg(long, value_name = "X")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
+    /// Where other agents reach this one, as ip:port; port 0 takes any [default: 0.0.0.0:0]
+    #[arg(long, value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// The address that other agents are told [default: the one that the server is reached from]
+    #[arg(long, value_name = "IP")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<String>,
+    /// What jobs may ask for by name
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<Vec<String>>,
+    /// How process trees are tracked: auto, v1, v2 or none [default: auto]
+    #[arg(long, value_name = "KIND")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// The cgroup that this agent's are made in [default: limber]
+    #[arg(long, value_name = "PATH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup_parent: Option<String>,
+    /// Supervisors kept ready for the next job, 0 to 64 [default: 2]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_supervisors: Option<u32>,
+}
+
+/// Everything checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub server: String,
+    pub dir: PathBuf,
+    pub name: Option<String>,
+    pub cluster: String,
+    pub wishes: Wishes,
+    pub listen: SocketAddr,
+    pub advertise: Option<IpAddr>,
+    pub cgroup: Wanted,
+    pub cgroup_parent: String,
+    pub n_warm: usize,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    #[error("cannot read {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} is not understood\n{source}")]
+    Toml { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("no server is given: set server = \"host:port\", use --server, or join with a token first")]
+    NoServer,
+    #[error("server = \"{0}\" is no address: write host:port")]
+    Server(String),
+    #[error("name is not usable")]
+    Name(#[source] NameError),
+    #[error("cluster is not usable")]
+    Cluster(#[source] NameError),
+    #[error("features are not usable")]
+    Feature(#[source] NameError),
+    #[error("topology is not usable")]
+    Topology(#[from] DeclaredError),
+    #[error("cpus are not usable")]
+    Cpus(#[from] CpuListError),
+    #[error("cpus is empty: name at least one CPU, or leave it out for all")]
+    NoCpus,
+    #[error("speed = {0} is not usable: write a number from 0.001 to 1000")]
+    Speed(f64),
+    #[error("memory_mib = 0 leaves no memory for jobs")]
+    NoMemory,
+    #[error("listen = \"{0}\" is no address: write ip:port, such as 0.0.0.0:0")]
+    Listen(String),
+    #[error("advertise = \"{0}\" is no IP address")]
+    Advertise(String),
+    #[error("cgroup is not usable")]
+    Cgroup(#[from] WantedError),
+    #[error("cgroup_parent = \"{0}\" is not usable: write a relative path without '..'")]
+    CgroupParent(String),
+    #[error("warm_supervisors = {0} is not usable: write 0 to 64")]
+    Warm(u32),
+}
+
+/// Where the agent lives if nobody says.
+pub const DEFAULT_DIR: &str = "/var/lib/limber/agent";
+/// The file in the agent's directory that `join` writes and `run` reads where no other is named.
+pub const FILE: &str = "agent.toml";
+
+impl Written {
+    /// # Errors
+    /// The file cannot be read, or is not this; the message shows the line.
+    pub fn read(path: &Path) -> Result<Written, ConfigError> {
+        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Toml { path: path.to_owned(), source: Box::new(source) })
+    }
+
+    /// The flags, and from the file what they leave open. Without `config`, the directory's own file is taken
+    /// if it is there.
+    ///
+    /// # Errors
+    /// As [`Written::read`].
+    pub fn with_file(self, config: Option<&Path>) -> Result<Written, ConfigError> {
+        let own = self.dir.as_deref().unwrap_or(Path::new(DEFAULT_DIR)).join(FILE);
+        let file = match config {
+            Some(path) => Written::read(path)?,
+            None if own.exists() => Written::read(&own)?,
+            None => Written::default(),
+        };
+        Ok(self.or(file))
+    }
+
+    fn or(self, file: Written) -> Written {
+        Written {
+            server: self.server.or(file.server),
+            dir: self.dir.or(file.dir),
+            name: self.name.or(file.name),
+            cluster: self.cluster.or(file.cluster),
+            topology: self.topology.or(file.topology),
+            cpus: self.cpus.or(file.cpus),
+            memory_mib: self.memory_mib.or(file.memory_mib),
+            speed: self.speed.or(file.speed),
+            listen: self.listen.or(file.listen),
+            advertise: self.advertise.or(file.advertise),
+            features: self.features.or(file.features),
+            cgroup: self.cgroup.or(file.cgroup),
+            cgroup_parent: self.cgroup_parent.or(file.cgroup_parent),
+            warm_supervisors: self.warm_supervisors.or(file.warm_supervisors),
+        }
+    }
+
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check(self) -> Result<Config, ConfigError> {
+        let server = self.server.ok_or(ConfigError::NoServer)?;
+        let has_port = server
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+        if !has_port {
+            return Err(ConfigError::Server(server));
+        }
+        if let Some(name) = &self.name {
+            check_name(name).map_err(ConfigError::Name)?;
+        }
+        let cluster = self.cluster.unwrap_or_else(|| "main".to_owned());
+        check_name(&cluster).map_err(ConfigError::Cluster)?;
+        let features: BTreeSet<String> = self.features.unwrap_or_default().into_iter().collect();
+        features.iter().try_for_each(|feature| check_name(feature)).map_err(ConfigError::Feature)?;
+        let cpus = self.cpus.map(|text| cpulist::parse(&text)).transpose()?;
+        if cpus.as_ref().is_some_and(|cpus| cpus.is_empty()) {
+            return Err(ConfigError::NoCpus);
+        }
+        if self.memory_mib == Some(0) {
+            return Err(ConfigError::NoMemory);
+        }
+        let speed_milli = match self.speed {
+            Some(speed) if !(0.001..=1000.0).contains(&speed) => return Err(ConfigError::Speed(speed)),
+            speed => speed.map(|speed| (speed * 1000.0).round() as u32),
+        };
+        let listen = match self.listen {
+            Some(text) => text.parse().map_err(|_| ConfigError::Listen(text))?,
+            None => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        };
+        let advertise =
+            self.advertise.map(|text| text.parse().map_err(|_| ConfigError::Advertise(text))).transpose()?;
+        let cgroup_parent = self.cgroup_parent.unwrap_or_else(|| "limber".to_owned());
+        let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+        if !cgroup_parent.split('/').all(is_plain) {
+            return Err(ConfigError::CgroupParent(cgroup_parent));
+        }
+        let n_warm = self.warm_supervisors.unwrap_or(2);
+        if n_warm > 64 {
+            return Err(ConfigError::Warm(n_warm));
+        }
+        let declared = self.topology.as_deref().map(Declared::parse).transpose()?;
+        let memory = self.memory_mib.map(Mebibytes);
+        Ok(Config {
+            server,
+            dir: self.dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DIR)),
+            name: self.name,
+            cluster,
+            wishes: Wishes { cpus, declared, memory, speed_milli, features },
+            listen,
+            advertise,
+            cgroup: self.cgroup.map_or(Ok(Wanted::Auto), |kind| kind.parse())?,
+            cgroup_parent,
+            n_warm: n_warm as usize,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(toml: &str) -> Result<Config, String> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("agent.toml");
+        fs::write(&path, toml).expect("a file");
+        let error = |error: ConfigError| format!("{:#}", anyhow::Error::from(error));
+        Written::default().with_file(Some(&path)).map_err(error)?.check().map_err(error)
+    }
+
+    #[test]
+    fn defaults_need_only_a_server() {
+        let config = written("server = 'head:7411'").expect("valid");
+        assert_eq!((config.cluster.as_str(), config.n_warm), ("main", 2));
+        assert_eq!(config.dir, Path::new(DEFAULT_DIR));
+    }
+
+    #[test]
+    fn flags_go_before_the_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(FILE), "server = 'a:1'\ncluster = 'x'\n").expect("a file");
+        let flags = Written { dir: Some(dir.path().to_owned()), cluster: Some("y".to_owned()), ..Written::default() };
+        let config = flags.with_file(None).expect("readable").check().expect("valid");
+        assert_eq!((config.server.as_str(), config.cluster.as_str()), ("a:1", "y"));
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_what_is_right() {
+        for (toml, problem) in [
+            ("", "no server is given"),
+            ("server = 'head'", "write host:port"),
+            ("server = 'h:1'\nserve = 1", "unknown field `serve`"),
+            ("server = 'h:1'\ntopology = 'pack:0 core:1'", "'pack:0' needs a count"),
+            ("server = 'h:1'\ncpus = 'x'", "not a list of CPUs"),
+            ("server = 'h:1'\ncpus = ''", "name at least one CPU"),
+            ("server = 'h:1'\nspeed = 0.0", "0.001 to 1000"),
+            ("server = 'h:1'\nlisten = 'here'", "write ip:port"),
+            ("server = 'h:1'\nadvertise = 'me'", "no IP address"),
+            ("server = 'h:1'\ncgroup = 'v3'", "auto, v1, v2 or none"),
+            ("server = 'h:1'\ncgroup_parent = '../x'", "without '..'"),
+            ("server = 'h:1'\nfeatures = ['a b']", "'a b' is not a name"),
+            ("server = 'h:1'\nwarm_supervisors = 65", "0 to 64"),
+            ("server = 'h:1'\nmemory_mib = 0", "no memory"),
+        ] {
+            let error = written(toml).expect_err(toml);
+            assert!(error.contains(problem), "{toml}: {error}");
+        }
+        assert!(written("server = 'h:1'\nserve = 1").expect_err("unknown").contains('^'), "the place is shown");
+    }
+}

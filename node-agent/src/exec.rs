@@ -1,0 +1,123 @@
+//! Runs one command inside a job on this node and carries its streams.
+
+use tokio::sync::mpsc;
+
+use crate::frame;
+use crate::share::{Share, ToSeat, Word};
+use crate::supervisor::order::{ExecOrder, ToSupervisor, WINDOW};
+
+/// To a command. Dropping the sender abandons it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToCommand {
+    Input(Vec<u8>),
+    InputEnds,
+}
+
+/// From a command; the last is `Ended` or `Failed`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromCommand {
+    Output(Vec<u8>),
+    Errors(Vec<u8>),
+    Ended { code: i32 },
+    Failed { reason: String },
+}
+
+/// Both ways to a command. Full: the side that produces waits.
+#[derive(Debug)]
+pub struct Command {
+    pub to: mpsc::Sender<ToCommand>,
+    pub from: mpsc::Receiver<FromCommand>,
+}
+
+/// Pieces that may wait in each direction.
+pub const MAX_PIECES: usize = 8;
+
+/// Starts a command under the share's supervisor.
+pub fn start(share: &Share, command: String) -> Command {
+    let (to, input) = mpsc::channel(MAX_PIECES);
+    let (output, from) = mpsc::channel(MAX_PIECES);
+    tokio::spawn(carry(share.clone(), command, input, output));
+    Command { to, from }
+}
+
+async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
+    let stream = share.new_streams();
+    let Some(supervisor) = share.to_supervisor() else {
+        let reason = "the job is not running here".to_owned();
+        let _nobody_waits = output.send(FromCommand::Failed { reason }).await;
+        return;
+    };
+    let mut words = share.listen(stream);
+    let order = ToSupervisor::Exec(Box::new(ExecOrder { stream, command }));
+    let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
+    let mut window = Window::default();
+    loop {
+        tokio::select! {
+            word = words.recv() => {
+                let Some(heard) = translate(word, stream, &supervisor, &mut window).await else { continue };
+                let is_last = matches!(heard, FromCommand::Ended { .. } | FromCommand::Failed { .. });
+                let is_lost = output.send(heard).await.is_err();
+                if is_lost {
+                    break;
+                }
+                if is_last {
+                    share.forget_stream(stream);
+                    return;
+                }
+            }
+            piece = input.recv(), if window.is_open() => match piece {
+                Some(ToCommand::Input(bytes)) => {
+                    window.sent(bytes.len());
+                    let _gone_is_heard_above = supervisor.send(frame::bytes(stream, &bytes)).await;
+                }
+                Some(ToCommand::InputEnds) => {
+                    window.ended = true;
+                    let _gone_is_heard_above = supervisor.send(frame::bytes(stream, b"")).await;
+                }
+                None => break,
+            },
+            // Once the input has ended, only the listener can abandon the command.
+            () = output.closed() => break,
+        }
+    }
+    share.forget_stream(stream);
+    let _gone_with_the_job = supervisor.send(frame::message(&ToSupervisor::ExecAbandon { stream })).await;
+}
+
+/// What a word means to the listener; bytes are confirmed as soon as they are on their way.
+async fn translate(word: Option<Word>, stream: u64, supervisor: &ToSeat, window: &mut Window) -> Option<FromCommand> {
+    match word {
+        Some(Word::Bytes { stream: from, bytes }) if !bytes.is_empty() => {
+            let n_bytes = bytes.len() as u64;
+            let confirm = ToSupervisor::Taken { stream: from, n_bytes };
+            let _gone_is_heard = supervisor.send(frame::message(&confirm)).await;
+            let is_output = from == stream + 1;
+            Some(if is_output { FromCommand::Output(bytes) } else { FromCommand::Errors(bytes) })
+        }
+        // The end of one stream; the end of the command is said apart.
+        Some(Word::Bytes { .. }) => None,
+        Some(Word::Taken { n_bytes }) => {
+            window.n_unconfirmed = window.n_unconfirmed.saturating_sub(n_bytes);
+            None
+        }
+        Some(Word::Ended { code }) => Some(FromCommand::Ended { code }),
+        Some(Word::Failed { reason }) => Some(FromCommand::Failed { reason }),
+        None => Some(FromCommand::Failed { reason: "the job has ended, or its supervisor is gone".to_owned() }),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    n_unconfirmed: u64,
+    ended: bool,
+}
+
+impl Window {
+    fn is_open(&self) -> bool {
+        self.n_unconfirmed < WINDOW && !self.ended
+    }
+
+    fn sent(&mut self, n_bytes: usize) {
+        self.n_unconfirmed += n_bytes as u64;
+    }
+}

@@ -1,0 +1,232 @@
+//! Sends the streams of a job's tasks from the spool to whoever follows, and passes on what is typed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use rms_model::{JobId, Run, Work};
+use rms_wire::message::MAX_CHUNK_BYTES;
+use rms_wire::{Channel, Chunk, FollowOrder, Input, LinkError, Receiver, Sender, Spooled, Stream};
+use thiserror::Error;
+use tokio::net::unix::pipe;
+
+use crate::frame;
+use crate::share::{Share, Shares, Word};
+use crate::spool;
+use crate::supervisor::order::{TASK_INPUT, WINDOW};
+
+/// Why following ended early.
+#[derive(Debug, Error)]
+pub enum FollowError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("cannot watch or read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+}
+
+/// The order to follow may be faster than the order to start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves one follower until the share has ended and everything is sent, or the follower leaves.
+pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares) {
+    let (mut sender, receiver) = channel.split();
+    let (job, run) = (JobId(order.job), Run(order.run));
+    let Ok(share) = tokio::time::timeout(PATIENCE, shares.wait_for(job, run)).await else {
+        let reason = format!("job {job} is not on this node, or its output is not kept any more");
+        let _follower_left = sender.send(&Spooled::Failed { reason }).await;
+        return;
+    };
+    let input = tokio::spawn(forward_input(share.clone(), receiver));
+    if let Err(error) = send_streams(&share, &order, &mut sender).await {
+        tracing::info!(%job, %error, "a follower was not served to the end");
+        let _link_is_gone = sender.send(&Spooled::Failed { reason: error.to_string() }).await;
+    }
+    sender.finish();
+    input.abort();
+}
+
+async fn send_streams(share: &Share, order: &FollowOrder, sender: &mut Sender) -> Result<(), FollowError> {
+    let mut streams = streams(share, order);
+    let watch = watch_entry(share).await?;
+    loop {
+        let changed = share.changed();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        // Asked before the last look at the files: what was written before the end is then seen.
+        let has_ended = share.has_ended();
+        for stream in &mut streams {
+            while let Some(chunk) = stream.read().map_err(|source| stream.error(source))? {
+                sender.send(&Spooled::Chunk(chunk)).await?;
+            }
+        }
+        if has_ended {
+            sender.send(&Spooled::End).await?;
+            return Ok(());
+        }
+        tokio::select! {
+            woken = watch.woken() => woken.map_err(|source| watch.error(source))?,
+            () = changed => {}
+        }
+    }
+}
+
+/// Watches the entry as soon as the supervisor has made it.
+async fn watch_entry(share: &Share) -> Result<Watch, FollowError> {
+    loop {
+        let changed = share.changed();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        let may_come = !share.has_ended();
+        match Watch::new(share.entry_dir()) {
+            Err(FollowError::Read { source, .. }) if may_come && source.kind() == io::ErrorKind::NotFound => {
+                changed.await;
+            }
+            watch => return watch,
+        }
+    }
+}
+
+/// One file of the spool and how far it is sent.
+struct SpoolFile {
+    path: PathBuf,
+    file: Option<File>,
+    next: Chunk,
+}
+
+fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
+    let order = share.order();
+    let host_idx = order.host_idx;
+    let tasks = match (&order.work, order.place()) {
+        (Work::Script { .. }, _) if host_idx == 0 => 0..1,
+        (Work::Tasks { .. }, Some(place)) => place.first_task..place.first_task + place.n_tasks,
+        (Work::Script { .. }, _) | (Work::Tasks { .. }, None) => 0..0,
+    };
+    if !order.is_streamed() {
+        return Vec::new();
+    }
+    let both = tasks.flat_map(|task| [(task, Stream::Out, "out"), (task, Stream::Err, "err")]);
+    let file = |(task, stream, name)| {
+        let is_this =
+            |from: &&rms_wire::Offset| from.task == task && from.stream == stream && from.host_idx == host_idx;
+        let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
+        let next = Chunk { host_idx, task, stream, offset, bytes: Vec::new() };
+        SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next }
+    };
+    both.map(file).collect()
+}
+
+impl SpoolFile {
+    /// The next piece, if there is one yet.
+    fn read(&mut self) -> io::Result<Option<Chunk>> {
+        if self.file.is_none() {
+            match File::open(&self.path) {
+                Ok(file) => self.file = Some(file),
+                // The task has not been started yet, or never was.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(file) = &self.file else { return Ok(None) };
+        let n_new = file.metadata()?.len().saturating_sub(self.next.offset);
+        if n_new == 0 {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; n_new.min(MAX_CHUNK_BYTES as u64) as usize];
+        let n_read = file.read_at(&mut bytes, self.next.offset)?;
+        bytes.truncate(n_read);
+        let chunk = Chunk { bytes, ..self.next.clone() };
+        self.next.offset += n_read as u64;
+        Ok((n_read > 0).then_some(chunk))
+    }
+
+    fn error(&self, source: io::Error) -> FollowError {
+        FollowError::Read { path: self.path.clone(), source }
+    }
+}
+
+/// Wakes when a file in a directory grows.
+struct Watch {
+    dir: PathBuf,
+    events: pipe::Receiver,
+}
+
+impl Watch {
+    fn new(dir: &Path) -> Result<Watch, FollowError> {
+        let watch = || -> io::Result<pipe::Receiver> {
+            let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+            inotify.add_watch(dir, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)?;
+            // It is read like a pipe, which is all that the runtime needs to know.
+            pipe::Receiver::from_owned_fd_unchecked(OwnedFd::from(inotify))
+        };
+        let events = watch().map_err(|source| FollowError::Read { path: dir.to_owned(), source })?;
+        Ok(Watch { dir: dir.to_owned(), events })
+    }
+
+    async fn woken(&self) -> io::Result<()> {
+        let mut ignored = [0; 4096];
+        loop {
+            self.events.readable().await?;
+            match self.events.try_read(&mut ignored) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn error(&self, source: io::Error) -> FollowError {
+        FollowError::Read { path: self.dir.clone(), source }
+    }
+}
+
+/// Passes typed input on to task 0, no faster than it is read.
+async fn forward_input(share: Share, mut receiver: Receiver) {
+    let holds_task_0 = share.order().host_idx == 0;
+    if !holds_task_0 {
+        return;
+    }
+    let mut n_unconfirmed = 0;
+    let mut words = share.listen(TASK_INPUT);
+    loop {
+        while n_unconfirmed >= WINDOW {
+            match words.recv().await {
+                Some(Word::Taken { n_bytes }) => n_unconfirmed -= n_bytes.min(n_unconfirmed),
+                Some(Word::Bytes { .. } | Word::Ended { .. } | Word::Failed { .. }) => {}
+                None => return,
+            }
+        }
+        while let Ok(Word::Taken { n_bytes }) = words.try_recv() {
+            n_unconfirmed -= n_bytes.min(n_unconfirmed);
+        }
+        let Ok(Some(Input { bytes, eof })) = receiver.recv().await else { return };
+        let Some(to) = supervisor_of(&share).await else { return };
+        n_unconfirmed += bytes.len() as u64;
+        if !bytes.is_empty() && to.send(frame::bytes(TASK_INPUT, &bytes)).await.is_err() {
+            return;
+        }
+        if eof {
+            let _ended_meanwhile = to.send(frame::bytes(TASK_INPUT, b"")).await;
+            return;
+        }
+    }
+}
+
+/// The supervisor, as soon as there is one; none once the share has ended.
+async fn supervisor_of(share: &Share) -> Option<crate::share::ToSeat> {
+    loop {
+        let changed = share.changed();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        if let Some(to) = share.to_supervisor() {
+            return Some(to);
+        }
+        if share.has_ended() {
+            return None;
+        }
+        changed.await;
+    }
+}

@@ -1,0 +1,77 @@
+//! Ends what a killed supervisor, or a dead agent, has left behind.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use rms_core::desired::{JobReport, JobStatus, NodeExit};
+use rms_model::Usage;
+
+use crate::cgroup::{Cgroup, Parent};
+use crate::spool;
+use crate::supervisor::{now, tree};
+use std::path::Path;
+
+/// Kills until nobody is left, with growing pauses for the kernel to bury them. Returns how many would not die.
+async fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
+    let survivors = || {
+        let mut pids = cgroup.processes();
+        pids.extend(mark.map(tree::marked).unwrap_or_default());
+        pids
+    };
+    let mut pause = Duration::from_millis(1);
+    let mut n_left = 0;
+    for _ in 0..14 {
+        cgroup.kill_all();
+        let pids = survivors();
+        n_left = pids.len();
+        if n_left == 0 {
+            return 0;
+        }
+        for pid in pids {
+            let _gone_already = kill(pid, Signal::SIGKILL);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+    n_left
+}
+
+/// Ends everything of an execution whose supervisor is gone, and writes down that nobody saw its end.
+pub async fn vanish(entry_dir: &Path, entry: Option<&spool::Entry>, job: JobReport, reason: &str) -> JobReport {
+    let mut n_left = 0;
+    if let Some(entry) = entry {
+        n_left = kill_until_gone(&entry.cgroup, Some(&entry.order.mark)).await;
+        let _still_inside = entry.cgroup.remove();
+    }
+    let reason = match n_left {
+        0 => reason.to_owned(),
+        n => format!("{reason}; {n} of its processes cannot be killed"),
+    };
+    let status = JobStatus::Ended { at: now(), exit: NodeExit::Vanished { reason }, usage: Usage::default() };
+    let report = JobReport { status, ..job };
+    let written = spool::write_result(entry_dir, &report).and_then(|()| spool::sync(&spool::result_path(entry_dir)));
+    if let Err(error) = written {
+        tracing::warn!(job = %report.job, %error, "cannot write the result of a vanished job");
+    }
+    report
+}
+
+/// Removes a cgroup that its supervisor has left; what is still in it is killed.
+pub async fn clear(cgroup: Cgroup) {
+    if cgroup.remove().is_ok() {
+        return;
+    }
+    kill_until_gone(&cgroup, None).await;
+    if let Err(error) = cgroup.remove() {
+        tracing::warn!(%error, ?cgroup, "a cgroup cannot be removed");
+    }
+}
+
+/// Clears all cgroups but those of the seats that live.
+pub async fn clear_all(parent: &Parent, alive: &[String]) {
+    for name in parent.names() {
+        if !alive.contains(&name) {
+            clear(parent.at(&name)).await;
+        }
+    }
+}

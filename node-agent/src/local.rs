@@ -1,0 +1,152 @@
+//! The socket for `rms-rsh`: only processes of a job may ask, and only for the nodes of that job.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::path::Path;
+
+use nix::unistd::{Pid, Uid, User};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+use crate::exec::{self, Command, FromCommand, ToCommand};
+use crate::frame::{self, Decoder, Frame};
+use crate::peer::Peers;
+use crate::rsh::{Answer, Request, STDERR, STDIN, STDOUT};
+use crate::share::{Share, Shares};
+use crate::spool;
+use crate::supervisor::order::Place;
+use crate::supervisor::tree;
+
+/// Opens the socket to everybody: who may ask is decided for each caller.
+///
+/// # Errors
+/// It cannot be bound.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    let listener: StdUnixListener = spool::bind_socket(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+/// Serves callers for ever.
+pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(serve_caller(stream, shares.clone(), peers.clone()))),
+            Err(error) => {
+                // Out of files: the next caller may have more luck.
+                tracing::warn!(%error, "cannot take a call on the agent's socket");
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+async fn serve_caller(stream: UnixStream, shares: Shares, peers: Peers) {
+    let share = caller_share(&stream, &shares);
+    let (mut read, write) = stream.into_split();
+    let mut decoder = Decoder::default();
+    let Ok(Some(request)) = first_frame(&mut read, &mut decoder).await else { return };
+    let command = match share {
+        Ok(share) => start(&share, &peers, request).await,
+        Err(reason) => Err(reason),
+    };
+    match command {
+        Ok(Command { to, from }) => {
+            let input = tokio::spawn(forward_input(read, decoder, to));
+            forward_output(from, write).await;
+            input.abort();
+        }
+        Err(reason) => {
+            let mut write = write;
+            let _caller_left = write.write_all(&frame::message(&Answer::Failed { reason })).await;
+        }
+    }
+}
+
+/// The share that the caller is a process of. The kernel says who calls, and the process tree what it belongs to.
+fn caller_share(stream: &UnixStream, shares: &Shares) -> Result<Share, String> {
+    let peer = stream.peer_cred().map_err(|error| format!("the kernel does not say who calls: {error}"))?;
+    let mut ancestor = peer.pid().map(Pid::from_raw);
+    let running = shares.all();
+    while let Some(pid) = ancestor.filter(|pid| pid.as_raw() > 1) {
+        if let Some(share) = running.iter().find(|share| share.supervisor() == Some(pid.as_raw())) {
+            let owner = &share.order().owner.0;
+            let uid = Uid::from_raw(peer.uid());
+            let is_owner = User::from_name(owner).ok().flatten().is_none_or(|user| user.uid == uid);
+            return if is_owner { Ok(share.clone()) } else { Err(format!("the job is {owner}'s")) };
+        }
+        ancestor = tree::parent_of(pid);
+    }
+    Err("rms-rsh works only inside a job".to_owned())
+}
+
+async fn first_frame(read: &mut OwnedReadHalf, decoder: &mut Decoder) -> io::Result<Option<Request>> {
+    let mut piece = [0; 16 << 10];
+    loop {
+        let n = read.read(&mut piece).await?;
+        if n == 0 {
+            return Ok(None);
+        }
+        decoder.push(&piece[..n]);
+        match decoder.take::<Request>().map_err(io::Error::other)? {
+            Some(Frame::Message(request)) => return Ok(Some(request)),
+            Some(Frame::Bytes { .. }) => return Ok(None),
+            None => {}
+        }
+    }
+}
+
+async fn start(share: &Share, peers: &Peers, request: Request) -> Result<Command, String> {
+    let order = share.order();
+    let names = |place: &Place| place.name == request.host;
+    let is_local = ["localhost", "127.0.0.1"].contains(&request.host.as_str());
+    let host_idx = order.hosts.iter().position(names).or(is_local.then_some(order.host_idx as usize));
+    let Some(host_idx) = host_idx else {
+        return Err(format!("{} is not a node of job {}", request.host, order.job));
+    };
+    if host_idx == order.host_idx as usize {
+        return Ok(exec::start(share, request.command));
+    }
+    let place = &order.hosts[host_idx];
+    peers.exec(share, place, request.command).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+}
+
+async fn forward_input(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Sender<ToCommand>) {
+    let mut piece = vec![0; 16 << 10];
+    loop {
+        while let Ok(Some(frame)) = decoder.take::<Request>() {
+            let input = match frame {
+                Frame::Bytes { stream: STDIN, bytes } if bytes.is_empty() => ToCommand::InputEnds,
+                Frame::Bytes { stream: STDIN, bytes } => ToCommand::Input(bytes),
+                Frame::Bytes { .. } | Frame::Message(_) => return,
+            };
+            if to.send(input).await.is_err() {
+                return;
+            }
+        }
+        match read.read(&mut piece).await {
+            // The caller is gone; dropping `to` says so, and the command is abandoned.
+            Ok(0) | Err(_) => return,
+            Ok(n) => decoder.push(&piece[..n]),
+        }
+    }
+}
+
+async fn forward_output(mut from: mpsc::Receiver<FromCommand>, mut write: OwnedWriteHalf) {
+    while let Some(heard) = from.recv().await {
+        let frame = match heard {
+            FromCommand::Output(bytes) => frame::bytes(STDOUT, &bytes),
+            FromCommand::Errors(bytes) => frame::bytes(STDERR, &bytes),
+            FromCommand::Ended { code } => frame::message(&Answer::Ended { code }),
+            FromCommand::Failed { reason } => frame::message(&Answer::Failed { reason }),
+        };
+        if write.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Links to the other agents of a job: process management for MPI, and commands on other hosts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rms_model::{JobId, Run, Work};
+use rms_wire::peer::{Exec, Pair as WirePair};
+use rms_wire::{Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, PeerExec, PeerOpen, PmiDown, PmiUp};
+use thiserror::Error;
+use tokio::sync::{Mutex, mpsc};
+
+use crate::exec::{self, Command, FromCommand, MAX_PIECES, ToCommand};
+use crate::perform::Carrier;
+use crate::pmi::hub::{Down, HubFrame, Pair, Up};
+use crate::share::{Share, Shares};
+use crate::supervisor::order::{Place, ToSupervisor};
+
+/// The way to the agents of other nodes; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Peers(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    endpoint: Endpoint,
+    shares: Shares,
+    /// One link to each agent, for all jobs.
+    links: Mutex<BTreeMap<String, Link>>,
+}
+
+/// Why another agent cannot be used.
+#[derive(Debug, Error)]
+pub enum PeerError {
+    #[error("the address {address} of node {node} cannot be used")]
+    Address { node: String, address: String },
+    #[error("cannot reach the agent of node {node}")]
+    Link { node: String, source: LinkError },
+}
+
+/// Frames between hub and hosts: a host has at most a few on the way. Full: the receiver of the link waits.
+const MAX_FRAMES: usize = 1024;
+/// Another host's frame may come before this host's order to start.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Peers {
+    pub fn new(endpoint: Endpoint, shares: Shares) -> Peers {
+        Peers(Arc::new(Parts { endpoint, shares, links: Mutex::new(BTreeMap::new()) }))
+    }
+
+    /// Serves the agents that connect here.
+    pub async fn serve(self) {
+        while let Some(accepted) = self.0.endpoint.accept().await {
+            match accepted {
+                Accepted::Link(link) => drop(tokio::spawn(self.clone().serve_link(link))),
+                // Only servers redeem tokens; the endpoint lets nobody through who asks for it.
+                Accepted::Join(_) => {}
+            }
+        }
+    }
+
+    async fn serve_link(self, link: Link) {
+        while let Ok(mut channel) = link.accept().await {
+            let peers = self.clone();
+            let name = link.identity().name.clone();
+            tokio::spawn(async move {
+                match channel.recv::<PeerOpen>().await {
+                    Ok(Some(PeerOpen::Pmi { job, run })) => peers.serve_pmi(&name, JobId(job), Run(run), channel).await,
+                    Ok(Some(PeerOpen::Exec(order))) => peers.serve_exec(&name, order, channel).await,
+                    Ok(None) | Err(_) => {}
+                }
+            });
+        }
+    }
+
+    /// The share that a peer speaks of, if its node is one of the job's.
+    async fn share_for(&self, peer: &str, job: JobId, run: Run) -> Result<Share, String> {
+        let share = tokio::time::timeout(PATIENCE, self.0.shares.wait_for(job, run)).await;
+        let share = share.map_err(|_| format!("job {job} is not on this node"))?;
+        let is_member = share.order().hosts.iter().any(|host| host.name == peer);
+        if is_member { Ok(share) } else { Err(format!("node {peer} is none of job {job}'s")) }
+    }
+
+    async fn link(&self, place: &Place) -> Result<Link, PeerError> {
+        let mut links = self.0.links.lock().await;
+        if let Some(link) = links.get(&place.name).filter(|link| !link.is_closed()) {
+            return Ok(link.clone());
+        }
+        let address = place
+            .address
+            .parse()
+            .map_err(|_| PeerError::Address { node: place.name.clone(), address: place.address.clone() })?;
+        let link = self.0.endpoint.connect(address, Expect::agent(&place.name)).await;
+        let link = link.map_err(|source| PeerError::Link { node: place.name.clone(), source })?;
+        links.insert(place.name.clone(), link.clone());
+        Ok(link)
+    }
+
+    async fn channel(&self, place: &Place, open: &PeerOpen) -> Result<Channel, PeerError> {
+        let link = self.link(place).await?;
+        let opened = async {
+            let mut channel = link.open().await?;
+            channel.send(open).await?;
+            Ok(channel)
+        };
+        opened.await.map_err(|source| PeerError::Link { node: place.name.clone(), source })
+    }
+
+    /// Runs a command on another host of a job.
+    ///
+    /// # Errors
+    /// Its agent cannot be reached.
+    pub async fn exec(&self, share: &Share, place: &Place, command: String) -> Result<Command, PeerError> {
+        let open = PeerOpen::Exec(Exec {
+            job: share.job().0,
+            run: share.run().0,
+            argv: vec![command],
+            environment: Vec::new(),
+            cwd: share.order().cwd.clone(),
+        });
+        let channel = self.channel(place, &open).await?;
+        let (to, input) = mpsc::channel(MAX_PIECES);
+        let (output, from) = mpsc::channel(MAX_PIECES);
+        tokio::spawn(exec_there(channel, input, output));
+        Ok(Command { to, from })
+    }
+
+    async fn serve_exec(&self, peer: &str, order: Exec, mut channel: Channel) {
+        let command = match self.share_for(peer, JobId(order.job), Run(order.run)).await {
+            Ok(share) => exec::start(&share, order.argv.join(" ")),
+            Err(reason) => {
+                let _peer_left = channel.send(&PeerExec::Failed { reason }).await;
+                channel.finish();
+                return;
+            }
+        };
+        exec_here(channel, command).await;
+    }
+
+    /// Hears the fences of another host, as the agent of host 0.
+    async fn serve_pmi(&self, peer: &str, job: JobId, run: Run, mut channel: Channel) {
+        let share = match self.share_for(peer, job, run).await {
+            Ok(share) => share,
+            Err(reason) => {
+                let _peer_left = channel.send(&PmiDown::Refused { reason }).await;
+                channel.finish();
+                return;
+            }
+        };
+        let Ok(Some(PmiUp::Init { host_idx, n_local: _ })) = channel.recv().await else { return };
+        let is_itself = share.order().hosts.get(host_idx as usize).is_some_and(|host| host.name == peer);
+        if !is_itself {
+            let reason = format!("node {peer} is not host {host_idx} of job {job}");
+            let _peer_left = channel.send(&PmiDown::Refused { reason }).await;
+            return;
+        }
+        let (downs, mut queue) = mpsc::channel(MAX_FRAMES);
+        share.host_linked(host_idx, downs);
+        let (mut sender, mut receiver) = channel.split();
+        let writer = tokio::spawn(async move {
+            while let Some(down) = queue.recv().await {
+                if sender.send(&down_to_wire(down)).await.is_err() {
+                    return;
+                }
+            }
+            sender.finish();
+        });
+        while let Ok(Some(up)) = receiver.recv::<PmiUp>().await {
+            if let Some(up) = up_from_wire(up) {
+                share.tell(&ToSupervisor::Pmi { host_idx, frame: HubFrame::Up(up) });
+            }
+        }
+        writer.abort();
+    }
+
+    /// Keeps a way to the hub for as long as the share has a supervisor.
+    async fn keep_pmi(self, share: Share, mut ups: mpsc::Receiver<Up>) {
+        let Some(hub) = share.order().hosts.first().cloned() else { return };
+        let (job, run, host_idx) = (share.job(), share.run(), share.order().host_idx);
+        let n_local = share.order().place().map_or(0, |place| place.n_tasks);
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
+        while share.to_supervisor().is_some() {
+            let linked = async {
+                let mut channel = self.channel(&hub, &PeerOpen::Pmi { job: job.0, run: run.0 }).await?;
+                let init = channel.send(&PmiUp::Init { host_idx, n_local }).await;
+                init.map_err(|source| PeerError::Link { node: hub.name.clone(), source })?;
+                Ok::<Channel, PeerError>(channel)
+            };
+            match linked.await {
+                Ok(channel) => {
+                    // What was said while there was no way is said again, all of it.
+                    while ups.try_recv().is_ok() {}
+                    share.tell(&ToSupervisor::PmiLinked);
+                    if carry_pmi(&share, channel, &mut ups).await == Carried::Done {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%job, error = %anyhow::Error::from(error), "no way to the first host of a job")
+                }
+            }
+            tokio::time::sleep(backoff.delay()).await;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carried {
+    /// The supervisor says no more.
+    Done,
+    Broken,
+}
+
+async fn carry_pmi(share: &Share, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> Carried {
+    let (mut sender, mut receiver) = channel.split();
+    let heard = share.clone();
+    let mut reader = tokio::spawn(async move {
+        while let Ok(Some(down)) = receiver.recv::<PmiDown>().await {
+            match down_from_wire(down) {
+                Ok(down) => heard.tell(&ToSupervisor::Pmi { host_idx: 0, frame: HubFrame::Down(down) }),
+                Err(reason) => {
+                    tracing::warn!(job = %heard.job(), reason, "the first host of a job refuses our ranks");
+                    return;
+                }
+            }
+        }
+    });
+    loop {
+        tokio::select! {
+            up = ups.recv() => {
+                let Some(up) = up else {
+                    reader.abort();
+                    return Carried::Done;
+                };
+                if sender.send(&up_to_wire(up)).await.is_err() {
+                    reader.abort();
+                    return Carried::Broken;
+                }
+            }
+            _ended = &mut reader => return Carried::Broken,
+        }
+    }
+}
+
+impl Peers {
+    fn way_to_hub(&self, share: &Share) -> mpsc::Sender<Up> {
+        share.hub(|| {
+            let (way, ups) = mpsc::channel(MAX_FRAMES);
+            tokio::spawn(self.clone().keep_pmi(share.clone(), ups));
+            way
+        })
+    }
+}
+
+impl Carrier for Peers {
+    fn resume(&self, share: &Share) {
+        let order = share.order();
+        let has_ranks_elsewhere = matches!(order.work, Work::Tasks { .. }) && order.host_idx > 0;
+        if has_ranks_elsewhere {
+            self.way_to_hub(share);
+        }
+    }
+
+    fn carry(&self, share: &Share, host_idx: u32, frame: HubFrame) {
+        match frame {
+            HubFrame::Up(up) => {
+                let way = self.way_to_hub(share);
+                // Full or broken: the way is made again, and everything unanswered repeated.
+                let _repeated_later = way.try_send(up);
+            }
+            HubFrame::Down(down) => {
+                // A host without a way asks again when it has one.
+                let _asked_again = share.host(host_idx).map(|way| way.try_send(down));
+            }
+        }
+    }
+}
+
+/// Between a command here and a peer that waits for it.
+async fn exec_here(channel: Channel, command: Command) {
+    let (mut sender, mut receiver) = channel.split();
+    let Command { to, mut from } = command;
+    let input = tokio::spawn(async move {
+        loop {
+            let piece = match receiver.recv::<PeerExec>().await {
+                Ok(Some(PeerExec::Stdin { bytes })) if !bytes.is_empty() => ToCommand::Input(bytes),
+                Ok(Some(PeerExec::StdinEof)) => ToCommand::InputEnds,
+                Ok(Some(
+                    PeerExec::Stdin { .. }
+                    | PeerExec::Stdout { .. }
+                    | PeerExec::Stderr { .. }
+                    | PeerExec::Signal { .. }
+                    | PeerExec::Exit { .. }
+                    | PeerExec::Failed { .. },
+                )) => continue,
+                // The caller is gone, and the command with it.
+                Ok(None) | Err(_) => return,
+            };
+            if to.send(piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    while let Some(heard) = from.recv().await {
+        let frame = match heard {
+            FromCommand::Output(bytes) => PeerExec::Stdout { bytes },
+            FromCommand::Errors(bytes) => PeerExec::Stderr { bytes },
+            FromCommand::Ended { code } => PeerExec::Exit { code: Some(code), signal: None },
+            FromCommand::Failed { reason } => PeerExec::Failed { reason },
+        };
+        if sender.send(&frame).await.is_err() {
+            break;
+        }
+    }
+    sender.finish();
+    sender.delivered().await;
+    input.abort();
+}
+
+/// Between a caller here and a command under another agent.
+async fn exec_there(channel: Channel, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
+    let (mut sender, mut receiver) = channel.split();
+    let writer = tokio::spawn(async move {
+        while let Some(piece) = input.recv().await {
+            let frame = match piece {
+                ToCommand::Input(bytes) => PeerExec::Stdin { bytes },
+                ToCommand::InputEnds => PeerExec::StdinEof,
+            };
+            if sender.send(&frame).await.is_err() {
+                return;
+            }
+        }
+        sender.finish();
+    });
+    loop {
+        let heard = tokio::select! {
+            frame = receiver.recv::<PeerExec>() => match frame {
+                Ok(Some(PeerExec::Stdout { bytes })) => FromCommand::Output(bytes),
+                Ok(Some(PeerExec::Stderr { bytes })) => FromCommand::Errors(bytes),
+                Ok(Some(PeerExec::Exit { code, signal })) => {
+                    FromCommand::Ended { code: code.or(signal.map(|signal| 128 + signal)).unwrap_or(255) }
+                }
+                Ok(Some(PeerExec::Failed { reason })) => FromCommand::Failed { reason },
+                Ok(Some(PeerExec::Stdin { .. } | PeerExec::StdinEof | PeerExec::Signal { .. })) => continue,
+                Ok(None) => FromCommand::Failed { reason: "the agent of the other node ended the command".to_owned() },
+                Err(error) => FromCommand::Failed { reason: format!("lost the other node: {error}") },
+            },
+            () = output.closed() => break,
+        };
+        let is_last = matches!(heard, FromCommand::Ended { .. } | FromCommand::Failed { .. });
+        if output.send(heard).await.is_err() || is_last {
+            break;
+        }
+    }
+    // The other agent abandons the command when this way to it is closed.
+    writer.abort();
+}
+
+fn pairs_to_wire(pairs: Vec<Pair>) -> Vec<WirePair> {
+    pairs.into_iter().map(|Pair { key, value }| WirePair { key, value }).collect()
+}
+
+fn pairs_from_wire(pairs: Vec<WirePair>) -> Vec<Pair> {
+    pairs.into_iter().map(|WirePair { key, value }| Pair { key, value }).collect()
+}
+
+fn up_to_wire(up: Up) -> PmiUp {
+    match up {
+        Up::Fence { seq, pairs } => PmiUp::Fence { seq, pairs: pairs_to_wire(pairs) },
+        Up::Abort { code, message } => PmiUp::Abort { code, message },
+        Up::Publish { id, service, port } => PmiUp::Publish { id, service, port },
+        Up::Unpublish { id, service } => PmiUp::Unpublish { id, service },
+        Up::Lookup { id, service } => PmiUp::Lookup { id, service },
+        Up::Finalized => PmiUp::Finalized,
+    }
+}
+
+fn up_from_wire(up: PmiUp) -> Option<Up> {
+    match up {
+        PmiUp::Init { .. } => None,
+        PmiUp::Fence { seq, pairs } => Some(Up::Fence { seq, pairs: pairs_from_wire(pairs) }),
+        PmiUp::Abort { code, message } => Some(Up::Abort { code, message }),
+        PmiUp::Publish { id, service, port } => Some(Up::Publish { id, service, port }),
+        PmiUp::Unpublish { id, service } => Some(Up::Unpublish { id, service }),
+        PmiUp::Lookup { id, service } => Some(Up::Lookup { id, service }),
+        PmiUp::Finalized => Some(Up::Finalized),
+    }
+}
+
+fn down_to_wire(down: Down) -> PmiDown {
+    match down {
+        Down::FenceDone { seq, pairs } => PmiDown::FenceDone { seq, pairs: pairs_to_wire(pairs) },
+        Down::PublishDone { id, ok } => PmiDown::PublishDone { id, ok },
+        Down::UnpublishDone { id, ok } => PmiDown::UnpublishDone { id, ok },
+        Down::LookupDone { id, port } => PmiDown::LookupDone { id, port },
+        Down::Aborted { code } => PmiDown::Aborted { code },
+    }
+}
+
+fn down_from_wire(down: PmiDown) -> Result<Down, String> {
+    match down {
+        PmiDown::FenceDone { seq, pairs } => Ok(Down::FenceDone { seq, pairs: pairs_from_wire(pairs) }),
+        PmiDown::PublishDone { id, ok } => Ok(Down::PublishDone { id, ok }),
+        PmiDown::UnpublishDone { id, ok } => Ok(Down::UnpublishDone { id, ok }),
+        PmiDown::LookupDone { id, port } => Ok(Down::LookupDone { id, port }),
+        PmiDown::Aborted { code } => Ok(Down::Aborted { code }),
+        PmiDown::Refused { reason } => Err(reason),
+    }
+}

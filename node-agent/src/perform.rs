@@ -1,0 +1,518 @@
+//! The hands of the agent: gives orders to supervisors as the core decides, and tells it what came of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rms_core::agent::{Agent, AgentEffect, AgentEvent};
+use rms_core::desired::{Desired, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_model::{JobId, Run, Usage};
+use tokio::process::Child;
+use tokio::sync::mpsc;
+
+use crate::cgroup::Cgroup;
+use crate::frame;
+use crate::leftovers;
+use crate::pmi::hub::HubFrame;
+use crate::seat::{self, Events, SeatEvent};
+use crate::setup::Setup;
+use crate::share::{Share, Shares, ToSeat, push};
+use crate::spawner::{self, SeatMade, SeatOrder};
+use crate::spool;
+use crate::supervisor::order::{FromSupervisor, ToSupervisor};
+use crate::supervisor::{now, seat_socket};
+use crate::takeover::{self, Found};
+
+/// What the node's one task is told.
+#[derive(Debug)]
+pub enum NodeEvent {
+    Desired(Desired),
+    Signal {
+        job: JobId,
+        run: Run,
+        signal: i32,
+    },
+    /// The server listens: everything is said again, and news from now on.
+    LinkUp(Box<dyn Reporter>),
+    LinkDown,
+    /// What was left of a job without a supervisor is gone.
+    Vanished(JobReport),
+    /// Nobody needs the streams of a forgotten job any more.
+    Lingered {
+        job: JobId,
+        run: Run,
+    },
+}
+
+/// Whom reports go to.
+pub trait Reporter: Send + std::fmt::Debug {
+    /// All jobs of the node.
+    fn hello(&self, report: &NodeReport);
+    fn report(&self, report: &NodeReport);
+}
+
+/// Who carries frames to the other hosts of a job.
+pub trait Carrier: Send + Sync + std::fmt::Debug {
+    fn carry(&self, share: &Share, host_idx: u32, frame: HubFrame);
+    /// An execution was taken over from an earlier agent, which had a way to its hub.
+    fn resume(&self, share: &Share);
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Node {
+    setup: Arc<Setup>,
+    agent: Agent,
+    shares: Shares,
+    seats: BTreeMap<String, Seat>,
+    idle: Vec<String>,
+    /// Shares that no supervisor was free for.
+    waiting: VecDeque<(JobId, Run)>,
+    n_making: usize,
+    n_made: u64,
+    /// Seats of this agent differ from those of every earlier one.
+    seat_prefix: String,
+    spawner: Option<(ToSeat, Child)>,
+    /// Full: supervisors and the uplink wait for this task.
+    seat_events: Events,
+    events: mpsc::Sender<NodeEvent>,
+    reporter: Option<Box<dyn Reporter>>,
+    carrier: Arc<dyn Carrier>,
+}
+
+/// One supervisor.
+#[derive(Debug)]
+struct Seat {
+    to: ToSeat,
+    pid: i32,
+    cgroup: Cgroup,
+    serves: Option<(JobId, Run)>,
+}
+
+/// A spawner that dies again and again is a broken installation; the pause keeps that from burning a CPU.
+const SPAWNER_PAUSE: Duration = Duration::from_secs(1);
+/// The streams of an ended job are kept so long for a client that has lost its way to them.
+const LINGER: Duration = Duration::from_secs(600);
+
+impl Node {
+    pub fn new(
+        setup: Arc<Setup>,
+        shares: Shares,
+        carrier: Arc<dyn Carrier>,
+        seat_events: Events,
+        events: mpsc::Sender<NodeEvent>,
+    ) -> Node {
+        Node {
+            setup,
+            agent: Agent::new(),
+            shares,
+            seats: BTreeMap::new(),
+            idle: Vec::new(),
+            waiting: VecDeque::new(),
+            n_making: 0,
+            n_made: 0,
+            seat_prefix: format!("{:x}-{:x}", now().as_millis(), std::process::id()),
+            spawner: None,
+            seat_events,
+            events,
+            reporter: None,
+            carrier,
+        }
+    }
+
+    /// Starts the spawner and takes over what runs. Call it once, before [`run`](Node::run).
+    ///
+    /// # Errors
+    /// The spool cannot be read, or no process can be started.
+    pub async fn open(&mut self) -> io::Result<()> {
+        takeover::clear_seats(&self.setup.spool.seats_dir());
+        let boot = spool::boot_id();
+        let mut reports = Vec::new();
+        for (job, run, dir) in self.setup.spool.entries()? {
+            match takeover::examine(&self.setup.spool, job, run, &boot)? {
+                Found::Nothing => {}
+                Found::Alive { entry, socket } => {
+                    let share = Share::new(entry.order.clone(), dir);
+                    self.shares.insert(share.clone());
+                    reports.push(takeover::unknown(job, run));
+                    self.adopt(&share, &entry, &socket);
+                }
+                Found::Ended { entry, report } => {
+                    self.insert_ended(entry.as_deref(), dir);
+                    reports.push(report);
+                }
+                Found::Forgotten { entry } => {
+                    self.insert_ended(Some(&entry), dir);
+                    self.linger(job, run);
+                }
+                Found::Vanished { entry, reason } => {
+                    tracing::warn!(%job, %run, reason, "a job has vanished");
+                    let report = leftovers::vanish(&dir, entry.as_deref(), takeover::unknown(job, run), reason).await;
+                    self.insert_ended(entry.as_deref(), dir);
+                    reports.push(report);
+                }
+            }
+        }
+        let n_found = reports.len();
+        if n_found > 0 {
+            tracing::info!(n_found, "took over the jobs of an earlier agent");
+        }
+        let effects = self.agent.handle(AgentEvent::Found(reports));
+        self.perform(effects);
+        let alive: Vec<String> = self.seats.keys().cloned().collect();
+        leftovers::clear_all(&self.setup.cgroups, &alive).await;
+        self.start_spawner()?;
+        self.fill_seats();
+        Ok(())
+    }
+
+    fn insert_ended(&self, entry: Option<&spool::Entry>, dir: PathBuf) {
+        if let Some(entry) = entry {
+            let share = Share::new(entry.order.clone(), dir);
+            share.end();
+            self.shares.insert(share);
+        }
+    }
+
+    /// Serves until both queues are closed.
+    pub async fn run(mut self, mut seat_events: mpsc::Receiver<SeatEvent>, mut events: mpsc::Receiver<NodeEvent>) {
+        loop {
+            tokio::select! {
+                Some(event) = seat_events.recv() => self.seat_event(event).await,
+                Some(event) = events.recv() => self.event(event),
+                else => return,
+            }
+        }
+    }
+
+    fn event(&mut self, event: NodeEvent) {
+        match event {
+            NodeEvent::Desired(desired) => self.feed(AgentEvent::Desired(desired)),
+            NodeEvent::Signal { job, run, signal } => {
+                if let Some(share) = self.shares.get(job, run) {
+                    share.tell(&ToSupervisor::Signal { signal });
+                }
+            }
+            NodeEvent::LinkUp(reporter) => {
+                reporter.hello(&self.agent.full_report());
+                self.reporter = Some(reporter);
+                self.feed(AgentEvent::LinkUp);
+            }
+            NodeEvent::LinkDown => self.reporter = None,
+            NodeEvent::Vanished(report) => self.changed(report),
+            NodeEvent::Lingered { job, run } => {
+                if let Some(share) = self.shares.remove(job, run) {
+                    remove_entry(&share);
+                }
+            }
+        }
+    }
+
+    fn feed(&mut self, event: AgentEvent) {
+        let effects = self.agent.handle(event);
+        self.perform(effects);
+    }
+
+    fn perform(&mut self, effects: Vec<AgentEffect>) {
+        for effect in effects {
+            match effect {
+                AgentEffect::Start(desired) => {
+                    let order = self.setup.order(&desired);
+                    let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
+                    self.shares.insert(Share::new(order, entry_dir));
+                    self.waiting.push_back((desired.job, desired.run));
+                    self.fill_seats();
+                }
+                AgentEffect::Stop { job, run, grace } => self.stop(job, run, &ToSupervisor::Stop { grace }),
+                AgentEffect::Kill { job, run } => self.stop(job, run, &ToSupervisor::Kill),
+                AgentEffect::Forget { job, run } => self.forget(job, run),
+                AgentEffect::Report(report) => {
+                    if let Some(reporter) = &self.reporter {
+                        reporter.report(&report);
+                    }
+                }
+            }
+        }
+    }
+
+    fn stop(&mut self, job: JobId, run: Run, message: &ToSupervisor) {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| *waiting != (job, run));
+        let was_waiting = self.waiting.len() < before;
+        if was_waiting {
+            self.ended_without_start(job, run, NodeExit::Ordered);
+        } else if let Some(share) = self.shares.get(job, run) {
+            share.tell(message);
+        }
+    }
+
+    fn ended_without_start(&mut self, job: JobId, run: Run, exit: NodeExit) {
+        let status = JobStatus::Ended { at: now(), exit, usage: Usage::default() };
+        self.changed(JobReport { job, run, status });
+    }
+
+    /// Gives waiting shares to idle supervisors, and orders as many more as are missing.
+    fn fill_seats(&mut self) {
+        while let (Some(name), false) = (self.idle.last(), self.waiting.is_empty()) {
+            let name = name.clone();
+            self.idle.pop();
+            let (Some(seat), Some((job, run))) = (self.seats.get_mut(&name), self.waiting.pop_front()) else {
+                continue;
+            };
+            let Some(share) = self.shares.get(job, run) else { continue };
+            seat.serves = Some((job, run));
+            share.attach(seat.to.clone(), seat.pid);
+            push(&seat.to, frame::message(&ToSupervisor::Start(Box::new(share.order().clone()))));
+        }
+        let n_wanted = self.waiting.len() + self.setup.n_warm;
+        while self.idle.len() + self.n_making < n_wanted && self.spawner.is_some() {
+            self.order_seat();
+        }
+        // Idle supervisors beyond need end when their connection does.
+        while self.idle.len() > self.setup.n_warm + 2 {
+            let surplus = self.idle.remove(0);
+            self.seats.remove(&surplus).map(|seat| tokio::spawn(leftovers::clear(seat.cgroup)));
+        }
+    }
+
+    fn order_seat(&mut self) {
+        let Some((spawner, _)) = &self.spawner else { return };
+        self.n_made += 1;
+        let name = format!("{}-{}", self.seat_prefix, self.n_made);
+        let cgroup = match self.setup.cgroups.make(&name) {
+            Ok(cgroup) => cgroup,
+            Err(error) => {
+                tracing::warn!(%error, "cannot make a cgroup; the next job runs without one");
+                Cgroup::none()
+            }
+        };
+        let spool = &self.setup.spool;
+        let order = SeatOrder { name, cgroup, seats_dir: spool.seats_dir(), jobs_dir: spool.jobs_dir() };
+        self.n_making += 1;
+        push(spawner, frame::message(&order));
+    }
+
+    async fn seat_event(&mut self, event: SeatEvent) {
+        match event {
+            SeatEvent::Made(made) => self.seat_made(made),
+            SeatEvent::Said { seat, message } => self.seat_said(&seat, message),
+            SeatEvent::Bytes { seat, stream, bytes } => {
+                if let Some(share) = self.share_of(&seat) {
+                    share.bytes(stream, bytes);
+                }
+            }
+            SeatEvent::Gone { seat } => self.seat_gone(&seat),
+            SeatEvent::SpawnerGone => self.spawner_gone().await,
+        }
+    }
+
+    fn share_of(&self, seat: &str) -> Option<Share> {
+        let (job, run) = self.seats.get(seat)?.serves?;
+        self.shares.get(job, run)
+    }
+
+    fn seat_made(&mut self, SeatMade { name, made }: SeatMade) {
+        self.n_making = self.n_making.saturating_sub(1);
+        let cgroup = self.setup.cgroups.at(&name);
+        let socket = seat_socket(&self.setup.spool.seats_dir(), &name);
+        let connected = match made {
+            Ok(pid) => seat::connect(&socket, name.clone(), self.seat_events.clone())
+                .map(|to| (to, pid))
+                .map_err(|error| format!("cannot reach a new supervisor: {error}")),
+            Err(error) => Err(format!("cannot make a supervisor: {error}")),
+        };
+        match connected {
+            Ok((to, pid)) => drop(self.seats.insert(name, Seat { to, pid, cgroup, serves: None })),
+            Err(reason) => {
+                tracing::error!(reason);
+                tokio::spawn(leftovers::clear(cgroup));
+                if let Some((job, run)) = self.waiting.pop_front() {
+                    self.ended_without_start(job, run, NodeExit::NotStarted { reason });
+                }
+            }
+        }
+    }
+
+    fn seat_said(&mut self, name: &str, message: FromSupervisor) {
+        match message {
+            FromSupervisor::Idle => {
+                let Some(seat) = self.seats.get_mut(name) else { return };
+                if let Some((job, run)) = seat.serves.take()
+                    && let Some(share) = self.shares.get(job, run)
+                {
+                    share.detach();
+                }
+                self.idle.push(name.to_owned());
+                self.fill_seats();
+            }
+            FromSupervisor::Job(report) => self.changed(report),
+            FromSupervisor::AlreadyThere { job, run } => {
+                if let Some(seat) = self.seats.get_mut(name) {
+                    seat.serves = None;
+                    self.idle.push(name.to_owned());
+                }
+                self.found_already(job, run);
+                self.fill_seats();
+            }
+            FromSupervisor::Pmi { host_idx, frame } => {
+                if let Some(share) = self.share_of(name) {
+                    self.carrier.carry(&share, host_idx, frame);
+                }
+            }
+            about_streams @ (FromSupervisor::ExecStarted { .. }
+            | FromSupervisor::ExecEnded { .. }
+            | FromSupervisor::ExecFailed { .. }
+            | FromSupervisor::Taken { .. }) => {
+                if let Some(share) = self.share_of(name) {
+                    share.heard(about_streams);
+                }
+            }
+        }
+    }
+
+    fn changed(&mut self, report: JobReport) {
+        let share = self.shares.get(report.job, report.run);
+        match &report.status {
+            JobStatus::Starting | JobStatus::Running { .. } => share.iter().for_each(Share::begin),
+            JobStatus::Ended { exit, .. } => {
+                tracing::info!(job = %report.job, run = %report.run, ?exit, "ended");
+                share.iter().for_each(Share::end);
+            }
+        }
+        self.feed(AgentEvent::Changed(report));
+    }
+
+    /// Our order met an execution that an earlier agent had ordered in its last moment.
+    fn found_already(&mut self, job: JobId, run: Run) {
+        match takeover::examine(&self.setup.spool, job, run, &spool::boot_id()) {
+            Ok(Found::Alive { entry, socket }) => {
+                if let Some(share) = self.shares.get(job, run) {
+                    self.adopt(&share, &entry, &socket);
+                }
+            }
+            Ok(Found::Ended { entry: _, report }) => self.changed(report),
+            Ok(Found::Nothing) => self.waiting.push_back((job, run)),
+            Ok(Found::Vanished { entry, reason }) => self.vanish(job, run, entry.map(|entry| *entry), reason),
+            Ok(Found::Forgotten { .. }) | Err(_) => self.vanish(job, run, None, "its spool entry cannot be read"),
+        }
+    }
+
+    fn adopt(&mut self, share: &Share, entry: &spool::Entry, socket: &std::path::Path) {
+        let (job, run) = (share.job(), share.run());
+        match seat::connect(socket, entry.seat.clone(), self.seat_events.clone()) {
+            Ok(to) => {
+                share.attach(to.clone(), entry.supervisor);
+                let (pid, cgroup) = (entry.supervisor, entry.cgroup.clone());
+                self.seats.insert(entry.seat.clone(), Seat { to, pid, cgroup, serves: Some((job, run)) });
+                self.carrier.resume(share);
+            }
+            Err(_) => self.vanish(job, run, Some(entry.clone()), "its supervisor was killed"),
+        }
+    }
+
+    fn seat_gone(&mut self, name: &str) {
+        self.idle.retain(|idle| idle != name);
+        let Some(seat) = self.seats.remove(name) else { return };
+        let Some((job, run)) = seat.serves else {
+            tokio::spawn(leftovers::clear(seat.cgroup));
+            self.fill_seats();
+            return;
+        };
+        let Some(share) = self.shares.get(job, run) else {
+            // It left before it read that it is forgotten.
+            let _often_gone_already = std::fs::remove_dir_all(self.setup.spool.entry_dir(job, run));
+            tokio::spawn(leftovers::clear(seat.cgroup));
+            return self.fill_seats();
+        };
+        share.detach();
+        if share.has_ended() {
+            tokio::spawn(leftovers::clear(seat.cgroup));
+        } else if let Ok(report) = spool::read_result(share.entry_dir()) {
+            tokio::spawn(leftovers::clear(seat.cgroup));
+            self.changed(report);
+        } else if std::fs::remove_dir(share.entry_dir()).is_ok() || !share.entry_dir().exists() {
+            // It was killed before it had begun, so another one may.
+            self.waiting.push_front((job, run));
+            tokio::spawn(leftovers::clear(seat.cgroup));
+        } else {
+            let entry = spool::read_entry(share.entry_dir()).ok();
+            self.vanish(job, run, entry, "its supervisor was killed");
+        }
+        self.fill_seats();
+    }
+
+    fn vanish(&self, job: JobId, run: Run, entry: Option<spool::Entry>, reason: &'static str) {
+        tracing::warn!(%job, %run, reason, "a job has vanished");
+        let entry_dir = self.setup.spool.entry_dir(job, run);
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            let report = leftovers::vanish(&entry_dir, entry.as_ref(), takeover::unknown(job, run), reason).await;
+            let _agent_ends = events.send(NodeEvent::Vanished(report)).await;
+        });
+    }
+
+    /// The server has the result. The streams of a followed job stay for a while.
+    fn forget(&mut self, job: JobId, run: Run) {
+        let Some(share) = self.shares.get(job, run) else {
+            let _never_there = std::fs::remove_dir_all(self.setup.spool.entry_dir(job, run));
+            return;
+        };
+        let keep = share.order().is_streamed();
+        if keep {
+            let _asked_again_after_a_restart = std::fs::write(spool::forgotten_path(share.entry_dir()), "");
+            self.linger(job, run);
+        } else {
+            self.shares.remove(job, run);
+        }
+        match share.to_supervisor() {
+            Some(_) => share.tell(&ToSupervisor::Forget { keep }),
+            None if !keep => remove_entry(&share),
+            None => {}
+        }
+    }
+
+    fn linger(&self, job: JobId, run: Run) {
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(LINGER).await;
+            let _agent_ends = events.send(NodeEvent::Lingered { job, run }).await;
+        });
+    }
+
+    fn start_spawner(&mut self) -> io::Result<()> {
+        let (stream, child) = spawner::start(&self.setup.program)?;
+        self.spawner = Some((seat::attach_spawner(stream, self.seat_events.clone())?, child));
+        Ok(())
+    }
+
+    /// Idle supervisors have gone with it; those with jobs have not.
+    async fn spawner_gone(&mut self) {
+        tracing::error!("the spawner has ended; starting another");
+        if let Some((_, mut child)) = self.spawner.take() {
+            let _reaped = child.wait().await;
+        }
+        self.n_making = 0;
+        tokio::time::sleep(SPAWNER_PAUSE).await;
+        match self.start_spawner() {
+            Ok(()) => self.fill_seats(),
+            Err(error) => {
+                tracing::error!(%error, "cannot start a spawner; no job can start here");
+                while let Some((job, run)) = self.waiting.pop_front() {
+                    let reason = format!("cannot start a spawner: {error}");
+                    self.ended_without_start(job, run, NodeExit::NotStarted { reason });
+                }
+            }
+        }
+    }
+}
+
+fn remove_entry(share: &Share) {
+    let removed = std::fs::remove_dir_all(share.entry_dir());
+    if let Err(error) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(job = %share.job(), %error, "cannot remove a spool entry");
+    }
+}

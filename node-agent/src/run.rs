@@ -1,0 +1,220 @@
+//! Puts an agent together and runs it until it is told to stop.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use rms_core::event::AgentHello;
+use rms_model::{Identity, Role};
+use rms_wire::{Credentials, Endpoint, Revoked, Serve, TokenText};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::config::{Config, FILE, Written};
+use crate::peer::Peers;
+use crate::perform::Node;
+use crate::setup::{self, Setup};
+use crate::share::Shares;
+use crate::spool::Spool;
+use crate::supervisor::now;
+use crate::uplink::Uplink;
+use crate::{cgroup, local, topology};
+
+/// Events that wait for the node's task. Full: whoever has more waits.
+const MAX_EVENTS: usize = 256;
+/// How long peers are told of the end at most.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Runs an agent. Its jobs go on when it ends.
+///
+/// # Errors
+/// It cannot begin; each error says what to do.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    let credentials = load_credentials(&config)?;
+    let name = own_name(&config, credentials.identity())?;
+    let spool = Spool::create(&config.dir)
+        .with_context(|| format!("cannot use the directory {}: choose another with --dir", config.dir.display()))?;
+    let _lock = lock(&config.dir)?;
+    let topology = topology::describe(Path::new("/sys"), &config.wishes)?;
+    let instance = setup::instance(&name, &config.dir);
+    let cgroup_name = format!("{}/{instance}", config.cgroup_parent);
+    let cgroups = cgroup::probe(config.cgroup, &cgroup_name, topology.mask.as_ref())?;
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = topology.inventory.cpus, "starting");
+    let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
+    let setup = Setup {
+        name,
+        instance,
+        spool,
+        cgroups,
+        mask: topology.mask,
+        rsh: setup::rsh_beside(&program),
+        program,
+        agent_socket,
+        n_warm: config.n_warm,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // For names of servers, which are looked up in a thread.
+        .max_blocking_threads(2)
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(serve(config, Arc::new(setup), topology.inventory, credentials))
+}
+
+async fn serve(
+    config: Config,
+    setup: Arc<Setup>,
+    inventory: rms_model::Inventory,
+    credentials: Credentials,
+) -> anyhow::Result<()> {
+    let revoked = Revoked::new();
+    let roles = vec![Role::Agent];
+    let serve = Serve::Peers { roles, join: false, revoked: revoked.clone() };
+    let endpoint = bind(&config, &credentials, &serve)?;
+    let address = advertised(&config, endpoint.local_addr()?).await;
+    let shares = Shares::default();
+    let peers = Peers::new(endpoint.clone(), shares.clone());
+    let (seat_events, seat_queue) = mpsc::channel(MAX_EVENTS);
+    let (events, queue) = mpsc::channel(MAX_EVENTS);
+    let carrier = Arc::new(peers.clone());
+    let mut node = Node::new(Arc::clone(&setup), shares.clone(), carrier, seat_events, events.clone());
+    let listener = local::listen(&setup.agent_socket)
+        .with_context(|| format!("cannot listen at {}", setup.agent_socket.display()))?;
+    node.open().await.context("cannot take over what is in the spool")?;
+    let hello = AgentHello { cluster: config.cluster, address: address.to_string(), inventory };
+    let uplink = Uplink {
+        server: config.server,
+        endpoint: endpoint.clone(),
+        hello,
+        credentials_dir: credentials_dir(&config.dir),
+        revoked,
+        shares: shares.clone(),
+        events,
+    };
+    tracing::info!(%address, "ready");
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let working = tokio::spawn(node.run(seat_queue, queue));
+    tokio::spawn(peers.clone().serve());
+    tokio::spawn(local::serve(listener, shares, peers));
+    tokio::spawn(uplink.run());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        ended = working => bail!("the node's task has ended: {ended:?}"),
+    }
+    tracing::info!("stopping; jobs go on");
+    endpoint.close("the agent is stopping");
+    let _peers_that_do_not_answer = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
+    Ok(())
+}
+
+/// Where any port will do, the one of the last time is best: jobs that run know us by it.
+fn bind(config: &Config, credentials: &Credentials, serve: &Serve) -> anyhow::Result<Endpoint> {
+    let path = config.dir.join("port");
+    let last = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+    let again = last.filter(|_| config.listen.port() == 0).map(|port| SocketAddr::new(config.listen.ip(), port));
+    let endpoint = match again.map(|address| Endpoint::bind(address, credentials, serve.clone())) {
+        Some(Ok(endpoint)) => endpoint,
+        Some(Err(_)) | None => Endpoint::bind(config.listen, credentials, serve.clone())?,
+    };
+    let port = endpoint.local_addr()?.port();
+    std::fs::write(&path, format!("{port}\n")).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(endpoint)
+}
+
+fn credentials_dir(dir: &Path) -> PathBuf {
+    dir.join("credentials")
+}
+
+fn load_credentials(config: &Config) -> anyhow::Result<Credentials> {
+    let dir = credentials_dir(&config.dir);
+    let join = format!(
+        "get a token with 'rms token create --role agent' and run 'node-agent join TOKEN --dir {}'",
+        config.dir.display()
+    );
+    ensure!(dir.exists(), "there are no credentials in {}: {join}", dir.display());
+    let credentials = Credentials::load(&dir)
+        .with_context(|| format!("the credentials in {} cannot be used: {join}", dir.display()))?;
+    ensure!(credentials.expires() > now(), "the certificate in {} has expired: {join}", dir.display());
+    Ok(credentials)
+}
+
+fn own_name(config: &Config, identity: &Identity) -> anyhow::Result<String> {
+    ensure!(identity.role == Role::Agent, "the credentials are those of {identity}, not of an agent");
+    if let Some(name) = &config.name {
+        let is_own = *name == identity.name;
+        ensure!(
+            is_own,
+            "the name is {name}, but the certificate is that of {}: leave the name out, or join again",
+            identity.name
+        );
+    }
+    Ok(identity.name.clone())
+}
+
+/// Two agents on one directory would both take over the same jobs.
+fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
+    let path = dir.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err((_, Errno::EWOULDBLOCK)) => bail!("another agent uses {}: stop it, or choose another --dir", dir.display()),
+        Err((_, error)) => Err(io::Error::from(error)).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Where other agents reach us: as configured, else the address that packets to the server leave from.
+async fn advertised(config: &Config, bound: SocketAddr) -> SocketAddr {
+    let ip = match config.advertise {
+        Some(ip) => ip,
+        None if !bound.ip().is_unspecified() => bound.ip(),
+        None => towards(&config.server).await.unwrap_or(bound.ip()),
+    };
+    SocketAddr::new(ip, bound.port())
+}
+
+async fn towards(server: &str) -> Option<IpAddr> {
+    let server = rms_wire::link::resolve(server).await.ok()?;
+    let any: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    // Connecting a datagram socket sends nothing; it only chooses the route.
+    let probe = UdpSocket::bind((any, 0)).ok()?;
+    probe.connect(server).ok()?;
+    probe.local_addr().ok().map(|address| address.ip())
+}
+
+/// Redeems a token, and writes down what it says of the server and the cluster.
+///
+/// # Errors
+/// The token does not hold, or the directory cannot be written.
+pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let joined = runtime.block_on(async {
+        let address = rms_wire::link::resolve(token.address()).await?;
+        rms_wire::join(address, token, name).await.map_err(anyhow::Error::from)
+    })?;
+    let identity = joined.credentials.identity();
+    ensure!(
+        identity.role == Role::Agent,
+        "the token is for {identity}, not for an agent: ask for one with --role agent"
+    );
+    Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
+    let credentials = credentials_dir(dir);
+    joined.credentials.save(&credentials)?;
+    let file = dir.join(FILE);
+    // A second join renews the credentials; what was configured stays.
+    let mut written = if file.exists() { Written::read(&file)? } else { Written::default() };
+    written.server = Some(token.address().to_owned());
+    written.cluster = joined.cluster.or(written.cluster);
+    let text = toml::to_string(&written).context("cannot write the configuration down")?;
+    std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    println!("joined as {}; start it with: node-agent run --dir {}", identity.name, dir.display());
+    Ok(())
+}

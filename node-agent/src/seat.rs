@@ -1,0 +1,122 @@
+//! The agent's end of the sockets to its spawner and its supervisors.
+
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use crate::frame::{Decoder, Frame};
+use crate::share::ToSeat;
+use crate::spawner::SeatMade;
+use crate::spool;
+use crate::supervisor::order::FromSupervisor;
+
+/// What comes from spawner and supervisors.
+#[derive(Debug)]
+pub enum SeatEvent {
+    Made(SeatMade),
+    Said {
+        seat: String,
+        message: FromSupervisor,
+    },
+    Bytes {
+        seat: String,
+        stream: u64,
+        bytes: Vec<u8>,
+    },
+    /// The supervisor has ended.
+    Gone {
+        seat: String,
+    },
+    SpawnerGone,
+}
+
+/// Where those events go. Full: reading from the sockets waits, and their senders with it.
+pub type Events = mpsc::Sender<SeatEvent>;
+
+/// Frames that may wait for one supervisor.
+const MAX_QUEUED: usize = 256;
+
+/// Connects to a supervisor's socket; what it says becomes events.
+///
+/// # Errors
+/// Nobody listens there any more.
+pub fn connect(socket: &Path, seat: String, events: Events) -> io::Result<ToSeat> {
+    let stream = spool::connect_socket(socket)?;
+    stream.set_nonblocking(true)?;
+    let stream = UnixStream::from_std(stream)?;
+    let (to, queue) = mpsc::channel(MAX_QUEUED);
+    tokio::spawn(serve(stream, seat, queue, events));
+    Ok(to)
+}
+
+async fn serve(stream: UnixStream, seat: String, mut queue: mpsc::Receiver<Vec<u8>>, events: Events) {
+    let (mut read, mut write) = stream.into_split();
+    // Writing must not wait for reading, or two full sockets would wait for each other.
+    let writer = tokio::spawn(async move {
+        while let Some(frame) = queue.recv().await {
+            if write.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut decoder = Decoder::default();
+    let mut piece = vec![0; 16 << 10];
+    'reading: loop {
+        match read.read(&mut piece).await {
+            Ok(0) | Err(_) => break,
+            Ok(n) => decoder.push(&piece[..n]),
+        }
+        loop {
+            let event = match decoder.take::<FromSupervisor>() {
+                Ok(None) => break,
+                Ok(Some(Frame::Message(message))) => SeatEvent::Said { seat: seat.clone(), message },
+                Ok(Some(Frame::Bytes { stream, bytes })) => SeatEvent::Bytes { seat: seat.clone(), stream, bytes },
+                Err(error) => {
+                    tracing::error!(seat, %error, "a supervisor is not understood");
+                    break 'reading;
+                }
+            };
+            if events.send(event).await.is_err() {
+                break 'reading;
+            }
+        }
+    }
+    writer.abort();
+    // Fails only when the agent is ending.
+    let _agent_ends = events.send(SeatEvent::Gone { seat }).await;
+}
+
+/// Takes over the way to the spawner.
+///
+/// # Errors
+/// The socket cannot be watched.
+pub fn attach_spawner(stream: StdUnixStream, events: Events) -> io::Result<ToSeat> {
+    stream.set_nonblocking(true)?;
+    let (mut read, mut write) = UnixStream::from_std(stream)?.into_split();
+    let (to, mut queue) = mpsc::channel::<Vec<u8>>(MAX_QUEUED);
+    tokio::spawn(async move {
+        while let Some(frame) = queue.recv().await {
+            if write.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    });
+    tokio::spawn(async move {
+        let mut decoder = Decoder::default();
+        let mut piece = [0; 1024];
+        while let Ok(n @ 1..) = read.read(&mut piece).await {
+            decoder.push(&piece[..n]);
+            while let Ok(Some(Frame::Message(made))) = decoder.take::<SeatMade>() {
+                if events.send(SeatEvent::Made(made)).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let _agent_ends = events.send(SeatEvent::SpawnerGone).await;
+    });
+    Ok(to)
+}

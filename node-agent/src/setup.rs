@@ -1,0 +1,79 @@
+//! What an agent knows from its start on and never changes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use rms_core::desired::{DesiredJob, Host};
+
+use crate::cgroup::Parent;
+use crate::spool::Spool;
+use crate::supervisor::order::{Order, Place};
+use crate::topology::cpulist::CpuSet;
+
+/// One agent's surroundings.
+#[derive(Debug)]
+pub struct Setup {
+    /// The node's name.
+    pub name: String,
+    /// Tells this agent from others on the same machine.
+    pub instance: String,
+    pub spool: Spool,
+    pub cgroups: Parent,
+    pub mask: Option<CpuSet>,
+    /// This program, which is also its own spawner.
+    pub program: PathBuf,
+    pub rsh: Option<PathBuf>,
+    pub agent_socket: PathBuf,
+    /// Supervisors that wait for a job, so that none is forked while one waits for it.
+    pub n_warm: usize,
+}
+
+/// The name of an agent's cgroups and of its marks: the node, and which directory of this machine it is in.
+pub fn instance(name: &str, dir: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).hash(&mut hasher);
+    format!("{name}-{:08x}", hasher.finish() as u32)
+}
+
+/// `rms-rsh` is installed beside the agent.
+pub fn rsh_beside(program: &Path) -> Option<PathBuf> {
+    let rsh = program.parent()?.join("rms-rsh");
+    rsh.is_file().then_some(rsh)
+}
+
+impl Setup {
+    /// The order for a supervisor.
+    pub fn order(&self, desired: &DesiredJob) -> Order {
+        let launch = &*desired.launch;
+        let place = |host: &Host| Place {
+            name: host.name.clone(),
+            cluster: host.cluster.clone(),
+            address: host.address.clone(),
+            first_task: host.first_task,
+            n_tasks: host.n_tasks,
+            cpus: host.cpus,
+        };
+        Order {
+            job: desired.job,
+            run: desired.run,
+            name: launch.name.clone(),
+            owner: launch.owner.clone(),
+            work: launch.work.clone(),
+            n_tasks: launch.n_tasks,
+            cpus_per_task: launch.cpus_per_task,
+            cwd: launch.cwd.clone(),
+            environment: launch.environment.clone(),
+            umask: launch.umask,
+            stdio: launch.stdio.clone(),
+            limits: launch.limits.clone(),
+            wall: launch.wall,
+            grace: launch.grace,
+            hosts: launch.hosts.iter().map(place).collect(),
+            host_idx: desired.host_idx,
+            mask: self.mask.clone(),
+            agent_socket: self.agent_socket.clone(),
+            rsh: self.rsh.clone(),
+            mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What the agent holds of one execution: the way to its supervisor, and who listens to what comes back.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rms_model::{JobId, Run};
+use tokio::sync::{Notify, mpsc};
+
+use crate::frame;
+use crate::pmi::hub::{Down, Up};
+use crate::supervisor::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, ToSupervisor};
+
+/// An execution on this node; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Share(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    order: Order,
+    entry_dir: PathBuf,
+    state: Mutex<State>,
+    /// Wakes who waits for the end of the streams or for a supervisor.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    to: Option<ToSeat>,
+    supervisor: Option<i32>,
+    has_ended: bool,
+    next_stream: u64,
+    routes: BTreeMap<u64, mpsc::Sender<Word>>,
+    /// Towards host 0, from a host that is not.
+    hub: Option<mpsc::Sender<Up>>,
+    /// On host 0, towards the others.
+    hosts: BTreeMap<u32, mpsc::Sender<Down>>,
+}
+
+/// Frames to a supervisor, in order. Full: the sender waits; a supervisor that does not read is starting a job.
+pub type ToSeat = mpsc::Sender<Vec<u8>>;
+
+/// What a supervisor says about one stream or command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    Bytes { stream: u64, bytes: Vec<u8> },
+    Taken { n_bytes: u64 },
+    Ended { code: i32 },
+    Failed { reason: String },
+}
+
+/// Streams are bounded by their windows, which are far fewer frames than this.
+const MAX_WORDS: usize = 256;
+
+impl Share {
+    pub fn new(order: Order, entry_dir: PathBuf) -> Share {
+        let state = State {
+            to: None,
+            supervisor: None,
+            has_ended: false,
+            next_stream: FIRST_EXEC,
+            routes: BTreeMap::new(),
+            hub: None,
+            hosts: BTreeMap::new(),
+        };
+        Share(Arc::new(Parts { order, entry_dir, state: Mutex::new(state), changed: Notify::new() }))
+    }
+
+    pub fn order(&self) -> &Order {
+        &self.0.order
+    }
+
+    pub fn entry_dir(&self) -> &PathBuf {
+        &self.0.entry_dir
+    }
+
+    pub fn job(&self) -> JobId {
+        self.0.order.job
+    }
+
+    pub fn run(&self) -> Run {
+        self.0.order.run
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A supervisor serves it from now on.
+    pub fn attach(&self, to: ToSeat, supervisor: i32) {
+        let mut state = self.state();
+        state.to = Some(to);
+        state.supervisor = Some(supervisor);
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+
+    /// Its supervisor is gone or serves another; whoever listened hears the end.
+    pub fn detach(&self) {
+        let mut state = self.state();
+        state.to = None;
+        state.supervisor = None;
+        state.routes.clear();
+        state.hub = None;
+        state.hosts.clear();
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+
+    /// Its processes have been started, and with them its spool entry.
+    pub fn begin(&self) {
+        self.0.changed.notify_waiters();
+    }
+
+    /// No process of it is left.
+    pub fn end(&self) {
+        self.state().has_ended = true;
+        self.0.changed.notify_waiters();
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.state().has_ended
+    }
+
+    /// The process that all processes of this execution descend from.
+    pub fn supervisor(&self) -> Option<i32> {
+        self.state().supervisor
+    }
+
+    /// Resolves at the next change of what the other functions answer. Take it before asking them.
+    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.0.changed.notified()
+    }
+
+    /// The way to its supervisor, if it has one.
+    pub fn to_supervisor(&self) -> Option<ToSeat> {
+        self.state().to.clone()
+    }
+
+    /// Sends without waiting for the supervisor to read.
+    pub fn tell(&self, message: &ToSupervisor) {
+        if let Some(to) = self.to_supervisor() {
+            push(&to, frame::message(message));
+        }
+    }
+
+    /// Listens to one stream, or to the streams of one command.
+    pub fn listen(&self, stream: u64) -> mpsc::Receiver<Word> {
+        let (route, words) = mpsc::channel(MAX_WORDS);
+        self.state().routes.insert(stream, route);
+        words
+    }
+
+    /// Streams for one more command.
+    pub fn new_streams(&self) -> u64 {
+        let mut state = self.state();
+        let stream = state.next_stream;
+        state.next_stream += STREAMS_PER_EXEC;
+        stream
+    }
+
+    pub fn forget_stream(&self, stream: u64) {
+        self.state().routes.remove(&stream);
+    }
+
+    /// Bytes that the supervisor sent.
+    pub fn bytes(&self, stream: u64, bytes: Vec<u8>) {
+        let route = stream - stream % STREAMS_PER_EXEC;
+        self.word(route, Word::Bytes { stream, bytes });
+    }
+
+    /// What the supervisor said, unless it was about the job as a whole.
+    pub fn heard(&self, message: FromSupervisor) {
+        match message {
+            FromSupervisor::Taken { stream, n_bytes } => self.word(stream, Word::Taken { n_bytes }),
+            FromSupervisor::ExecEnded { stream, code } => self.word(stream, Word::Ended { code }),
+            FromSupervisor::ExecFailed { stream, reason } => self.word(stream, Word::Failed { reason }),
+            FromSupervisor::Idle
+            | FromSupervisor::Job(_)
+            | FromSupervisor::AlreadyThere { .. }
+            | FromSupervisor::ExecStarted { .. }
+            | FromSupervisor::Pmi { .. } => {}
+        }
+    }
+
+    fn word(&self, route: u64, word: Word) {
+        let mut state = self.state();
+        let is_lost = state.routes.get(&route).is_some_and(|listener| listener.try_send(word).is_err());
+        if is_lost {
+            // The listener is gone, or so far behind that its stream is broken: it hears the end.
+            state.routes.remove(&route);
+        }
+    }
+
+    /// The way to the hub; made by `make` if there is none.
+    pub fn hub(&self, make: impl FnOnce() -> mpsc::Sender<Up>) -> mpsc::Sender<Up> {
+        self.state().hub.get_or_insert_with(make).clone()
+    }
+
+    /// A host of the job has made its way here.
+    pub fn host_linked(&self, host_idx: u32, downs: mpsc::Sender<Down>) {
+        self.state().hosts.insert(host_idx, downs);
+    }
+
+    pub fn host(&self, host_idx: u32) -> Option<mpsc::Sender<Down>> {
+        self.state().hosts.get(&host_idx).cloned()
+    }
+}
+
+/// All executions that this agent knows; clones are the same register.
+#[derive(Clone, Debug, Default)]
+pub struct Shares(Arc<Register>);
+
+#[derive(Debug, Default)]
+struct Register {
+    shares: Mutex<BTreeMap<(JobId, Run), Share>>,
+    added: Notify,
+}
+
+impl Shares {
+    fn shares(&self) -> MutexGuard<'_, BTreeMap<(JobId, Run), Share>> {
+        self.0.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn insert(&self, share: Share) {
+        self.shares().insert((share.job(), share.run()), share);
+        self.0.added.notify_waiters();
+    }
+
+    pub fn get(&self, job: JobId, run: Run) -> Option<Share> {
+        self.shares().get(&(job, run)).cloned()
+    }
+
+    /// The execution, as soon as it is there; frames from other hosts may be faster than the server's order.
+    pub async fn wait_for(&self, job: JobId, run: Run) -> Share {
+        loop {
+            let added = self.0.added.notified();
+            tokio::pin!(added);
+            added.as_mut().enable();
+            if let Some(share) = self.get(job, run) {
+                return share;
+            }
+            added.await;
+        }
+    }
+
+    pub fn remove(&self, job: JobId, run: Run) -> Option<Share> {
+        self.shares().remove(&(job, run))
+    }
+
+    pub fn all(&self) -> Vec<Share> {
+        self.shares().values().cloned().collect()
+    }
+}
+
+/// Queues a frame; where the queue is full, somebody waits in our stead.
+pub fn push(to: &ToSeat, frame: Vec<u8>) {
+    match to.try_send(frame) {
+        Ok(()) => {}
+        Err(mpsc::error::TrySendError::Full(frame)) => {
+            let to = to.clone();
+            tokio::spawn(async move { to.send(frame).await });
+        }
+        // Its end is an event of its own.
+        Err(mpsc::error::TrySendError::Closed(_)) => {}
+    }
+}

@@ -1,0 +1,207 @@
+//! The link to the server: says what is, hears what should be, and comes back for ever.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rms_core::desired::NodeReport;
+use rms_core::event::AgentHello;
+use rms_model::{JobId, Run};
+use rms_wire::convert::{DesiredParts, report_parts};
+use rms_wire::{Backoff, Channel, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::follow;
+use crate::perform::{NodeEvent, Reporter};
+use crate::share::Shares;
+use crate::supervisor::now;
+
+/// What the link needs.
+#[derive(Debug)]
+pub struct Uplink {
+    pub server: String,
+    pub endpoint: Endpoint,
+    pub hello: AgentHello,
+    pub credentials_dir: PathBuf,
+    pub revoked: Revoked,
+    pub shares: Shares,
+    pub events: mpsc::Sender<NodeEvent>,
+}
+
+/// The server reads faster than a node has news; full: the link is closed, and the next hello tells everything.
+const MAX_REPORTS: usize = 4096;
+/// A link that held for so long was not refused: the next attempt may come soon.
+const STEADY: Duration = Duration::from_secs(30);
+/// A renewal that was refused is asked for again after this.
+const RENEW_AGAIN: Duration = Duration::from_secs(600);
+
+/// Reports go out on the control channel of one link.
+#[derive(Debug)]
+struct Control {
+    outbox: Outbox<ToServer>,
+    hello: AgentHello,
+}
+
+impl Reporter for Control {
+    fn hello(&self, report: &NodeReport) {
+        // A failing outbox has closed the link, which is heard where it is read.
+        let _heard_elsewhere = self.outbox.push(&ToServer::Hello((&self.hello).into()));
+        self.report(report);
+    }
+
+    fn report(&self, report: &NodeReport) {
+        for part in report_parts(report) {
+            let _heard_elsewhere = self.outbox.push(&part);
+        }
+    }
+}
+
+impl Uplink {
+    /// Connects, serves, and connects again, until the node's task is gone.
+    pub async fn run(self) {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+        let mut refused = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        loop {
+            let mut n_failures = 0_u32;
+            let link = self
+                .endpoint
+                .connect_patiently(&self.server, &Expect::server(), &mut backoff, |error, delay| {
+                    // A server that is away for a night fills no log.
+                    if n_failures < 3 || n_failures.is_power_of_two() {
+                        let error = chain(error);
+                        tracing::warn!(server = self.server, error, ?delay, "cannot reach the server; trying again");
+                    }
+                    n_failures += 1;
+                })
+                .await;
+            tracing::info!(server = self.server, "connected");
+            let since = Instant::now();
+            let reason = self.serve(&link).await;
+            if self.events.send(NodeEvent::LinkDown).await.is_err() {
+                return;
+            }
+            tracing::warn!(server = self.server, reason, "the link to the server has ended; jobs go on");
+            if since.elapsed() > STEADY {
+                refused.reset();
+            }
+            tokio::time::sleep(refused.delay()).await;
+        }
+    }
+
+    /// Says on standard output that the server has taken us in, for whoever has started us and waits.
+    fn announce(&self) {
+        // Nobody may be reading it.
+        let mut stdout = std::io::stdout().lock();
+        let _ = writeln!(stdout, "connected to {}", self.server).and_then(|()| stdout.flush());
+    }
+
+    async fn serve(&self, link: &Link) -> String {
+        let Ok(channel) = link.open().await else { return link.closed().await };
+        let (sender, mut receiver) = channel.split();
+        let outbox = Outbox::new(sender, MAX_REPORTS);
+        let control = Control { outbox: outbox.clone(), hello: self.hello.clone() };
+        if self.events.send(NodeEvent::LinkUp(Box::new(control))).await.is_err() {
+            return "the agent is ending".to_owned();
+        }
+        let mut desired = DesiredParts::new();
+        let mut next_key: Option<NewKey> = None;
+        let mut revoked = Vec::new();
+        let mut renew_at = Instant::now() + self.until_renewal();
+        loop {
+            tokio::select! {
+                message = receiver.recv::<ToAgent>() => match message {
+                    Ok(Some(ToAgent::Desire(part))) => match desired.push(part) {
+                        Ok(Some(desired)) => {
+                            self.announce();
+                            self.tell(NodeEvent::Desired(desired)).await;
+                        }
+                        Ok(None) => {}
+                        Err(error) => {
+                            link.close_for(&error.into());
+                            return link.closed().await;
+                        }
+                    },
+                    Ok(Some(ToAgent::Signal { job, run, signal })) => {
+                        self.tell(NodeEvent::Signal { job: JobId(job), run: Run(run), signal }).await;
+                    }
+                    Ok(Some(ToAgent::Renewed { chain, ca })) => {
+                        if let Some(key) = next_key.take() {
+                            self.renewed(key, &chain, &ca);
+                        }
+                        renew_at = Instant::now() + self.until_renewal().max(Duration::from_secs(1));
+                    }
+                    Ok(Some(ToAgent::NotRenewed(refused))) => {
+                        tracing::error!(%refused, "the server does not renew our certificate");
+                        renew_at = Instant::now() + RENEW_AGAIN;
+                    }
+                    Ok(Some(ToAgent::Revoked { serials, last })) => {
+                        revoked.extend(serials);
+                        if last {
+                            self.revoked.replace(std::mem::take(&mut revoked));
+                        }
+                    }
+                    Ok(None) | Err(_) => {
+                        link.close("the server has ended the control channel");
+                        return link.closed().await;
+                    }
+                },
+                channel = link.accept() => match channel {
+                    Ok(channel) => drop(tokio::spawn(serve_channel(channel, self.shares.clone()))),
+                    Err(_) => return link.closed().await,
+                },
+                () = tokio::time::sleep_until(renew_at) => {
+                    renew_at = Instant::now() + RENEW_AGAIN;
+                    match NewKey::generate() {
+                        Ok(key) => {
+                            let _heard_by_the_receiver = outbox.push(&ToServer::Renew { csr: key.csr_der().to_vec() });
+                            next_key = Some(key);
+                        }
+                        Err(error) => tracing::error!(error = chain(&error), "cannot make a key to renew with"),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn tell(&self, event: NodeEvent) {
+        // Fails only when the agent is ending, and then the link does too.
+        let _agent_ends = self.events.send(event).await;
+    }
+
+    /// A third of the certificate's life is left for a server that is away.
+    fn until_renewal(&self) -> Duration {
+        let credentials = self.endpoint.credentials();
+        let life = credentials.expires().since(credentials.issued()).to_std();
+        (life * 2 / 3).saturating_sub(now().since(credentials.issued()).to_std())
+    }
+
+    fn renewed(&self, key: NewKey, chain_pem: &str, ca: &str) {
+        let renewed = key.into_credentials(chain_pem, ca).map_err(anyhow::Error::from).and_then(|credentials| {
+            credentials.save(&self.credentials_dir)?;
+            self.endpoint.rotate(&credentials)?;
+            Ok(credentials.expires())
+        });
+        match renewed {
+            Ok(expires) => tracing::info!(expires_secs = expires.as_secs(), "renewed the certificate"),
+            Err(error) => tracing::error!("cannot use the renewed certificate: {error:#}"),
+        }
+    }
+}
+
+async fn serve_channel(mut channel: Channel, shares: Shares) {
+    // Nothing but this is opened by a server; for anything else the link has been closed.
+    if let Ok(Some(order)) = channel.recv::<FollowOrder>().await {
+        follow::serve(order, channel, shares).await;
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

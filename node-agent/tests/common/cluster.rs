@@ -1,0 +1,265 @@
+//! A server of a few lines, and real agents that connect to it: enough to order jobs on several nodes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio as Pipe};
+use std::sync::Arc;
+
+use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit};
+use rms_core::event::AgentHello;
+use rms_model::{Generation, Identity, JobId, NodeId, Role, Run, Span, Time, Usage, Work};
+use rms_wire::convert::{ReportParts, desire_parts};
+use rms_wire::tls::draw_serial;
+use rms_wire::{
+    Accepted, Authority, Credentials, Endpoint, FollowOrder, Input, Link, NewKey, Receiver, Revoked, Sender, Serve,
+    Spooled, ToServer,
+};
+
+use super::{PATIENCE, launch};
+
+pub struct Cluster {
+    pub dir: tempfile::TempDir,
+    authority: Authority,
+    endpoint: Endpoint,
+    pub agents: BTreeMap<String, Agent>,
+    pub cgroup: &'static str,
+}
+
+/// One connected agent.
+pub struct Agent {
+    pub process: Child,
+    pub hello: AgentHello,
+    pub link: Link,
+    sender: Sender,
+    receiver: Receiver,
+    pub desired: Desired,
+    ended: BTreeMap<u64, (NodeExit, Usage)>,
+}
+
+fn now() -> Time {
+    node_agent::supervisor::now()
+}
+
+impl Cluster {
+    pub async fn new(nodes: &[&str]) -> Cluster {
+        let dir = tempfile::tempdir().expect("a directory");
+        let authority = Authority::create(&dir.path().join("ca"), "test", now()).expect("a CA");
+        let credentials = issue(&authority, Role::Server, "head");
+        let serve = Serve::Peers { roles: vec![Role::Agent], join: false, revoked: Revoked::new() };
+        let endpoint = Endpoint::bind("127.0.0.1:0".parse().expect("an address"), &credentials, serve).expect("bound");
+        let mut cluster = Cluster { dir, authority, endpoint, agents: BTreeMap::new(), cgroup: "auto" };
+        for name in nodes {
+            cluster.start(name).await;
+        }
+        cluster
+    }
+
+    pub fn agent_dir(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts an agent as a process and waits until it has said hello.
+    pub async fn start(&mut self, name: &str) {
+        let dir = self.agent_dir(name);
+        let credentials = dir.join("credentials");
+        if !credentials.exists() {
+            issue(&self.authority, Role::Agent, name).save(&credentials).expect("credentials");
+        }
+        let server = self.endpoint.local_addr().expect("bound").to_string();
+        let process = Command::new(env!("CARGO_BIN_EXE_node-agent"))
+            .args(["run", "--server", &server, "--cluster", "c", "--listen", "127.0.0.1:0", "--cgroup", self.cgroup])
+            .args(["--topology", "core:4", "--dir"])
+            .arg(&dir)
+            .stderr(Pipe::inherit())
+            .spawn()
+            .expect("the agent");
+        let desired = self.agents.remove(name).map(|agent| agent.desired).unwrap_or_default();
+        self.accept(name, process, desired).await;
+    }
+
+    /// The connection that an agent makes anew.
+    pub async fn accept(&mut self, name: &str, process: Child, desired: Desired) {
+        let accepted = tokio::time::timeout(PATIENCE, self.endpoint.accept()).await.expect("it connects");
+        let Some(Accepted::Link(link)) = accepted else { panic!("no link") };
+        assert_eq!(link.identity().name, name);
+        let channel = link.accept().await.expect("a control channel");
+        let (sender, mut receiver) = channel.split();
+        let hello = match receiver.recv().await.expect("a frame") {
+            Some(ToServer::Hello(hello)) => hello.try_into().expect("a good hello"),
+            other => panic!("no hello: {other:?}"),
+        };
+        let agent = Agent { process, hello, link, sender, receiver, desired, ended: BTreeMap::new() };
+        self.agents.insert(name.to_owned(), agent);
+        let agent = self.agents.get_mut(name).expect("just inserted");
+        let first = agent.report().await;
+        for report in first {
+            if let JobStatus::Ended { exit, usage, .. } = report.status {
+                agent.ended.insert(report.job.0, (exit, usage));
+            }
+        }
+        agent.wish().await;
+    }
+
+    pub async fn kill(&mut self, name: &str) {
+        let agent = self.agents.get_mut(name).expect("it is there");
+        agent.process.kill().expect("it runs");
+        agent.process.wait().expect("it is our child");
+    }
+
+    /// Starts a job on these nodes with so many tasks on each.
+    pub async fn submit(&mut self, job: u64, nodes: &[&str], n_each: u32, edit: impl FnOnce(&mut Launch), work: Work) {
+        let mut launch = launch(self.dir.path(), work, n_each * nodes.len() as u32);
+        launch.hosts = (0_u32..)
+            .zip(nodes)
+            .map(|(idx, name)| Host {
+                node: NodeId(idx),
+                name: (*name).to_owned(),
+                cluster: "c".to_owned(),
+                address: self.agents[*name].hello.address.clone(),
+                first_task: idx * n_each,
+                n_tasks: n_each,
+                cpus: 4,
+            })
+            .collect();
+        edit(&mut launch);
+        let launch = Arc::new(launch);
+        for (host_idx, name) in (0..).zip(nodes) {
+            let agent = self.agents.get_mut(*name).expect("it is there");
+            let (job, launch) = (JobId(job), Arc::clone(&launch));
+            agent.desired.jobs.push(DesiredJob { job, run: Run(1), aim: Aim::Run, launch, host_idx });
+            agent.wish().await;
+        }
+    }
+
+    /// As the server does when a job is over: all its nodes end it, and then forget it.
+    pub async fn end(&mut self, job: u64) -> BTreeMap<String, (NodeExit, Usage)> {
+        let mut exits = BTreeMap::new();
+        for (name, agent) in &mut self.agents {
+            let Some(wanted) = agent.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)) else { continue };
+            wanted.aim = Aim::End { grace: Span::from_secs(2) };
+            agent.wish().await;
+            exits.insert(name.clone(), agent.ended(job).await);
+            agent.desired.jobs.retain(|wanted| wanted.job != JobId(job));
+            agent.wish().await;
+        }
+        exits
+    }
+
+    pub fn agent(&mut self, name: &str) -> &mut Agent {
+        self.agents.get_mut(name).expect("it is there")
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        let path = self.dir.path().join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Ends all agents; what they ran is ended first.
+    pub async fn close(mut self) {
+        let jobs: Vec<u64> =
+            self.agents.values().flat_map(|agent| agent.desired.jobs.iter().map(|wanted| wanted.job.0)).collect();
+        for job in jobs {
+            self.end(job).await;
+        }
+        let names: Vec<String> = self.agents.keys().cloned().collect();
+        for name in names {
+            self.kill(&name).await;
+            let instance = node_agent::setup::instance(&name, &self.agent_dir(&name));
+            let wanted = self.cgroup.parse().expect("a kind");
+            let parent = node_agent::cgroup::probe(wanted, &format!("limber/{instance}"), None).expect("as before");
+            node_agent::leftovers::clear_all(&parent, &[]).await;
+            parent.remove();
+        }
+    }
+}
+
+impl Agent {
+    /// Sends the whole desired state.
+    pub async fn wish(&mut self) {
+        self.desired.generation = Generation(self.desired.generation.0 + 1);
+        for part in desire_parts(&self.desired) {
+            self.sender.send(&part).await.expect("the agent listens");
+        }
+    }
+
+    pub async fn report(&mut self) -> Vec<JobReport> {
+        let mut parts = ReportParts::new();
+        loop {
+            let message = tokio::time::timeout(PATIENCE, self.receiver.recv()).await.expect("a report in time");
+            match message.expect("a frame") {
+                Some(ToServer::Report(part)) => {
+                    if let Some(report) = parts.push(part).expect("a good report") {
+                        return report.jobs;
+                    }
+                }
+                other => panic!("no report: {other:?}"),
+            }
+        }
+    }
+
+    pub async fn running(&mut self, job: u64) {
+        loop {
+            let reports = self.report().await;
+            let Some(report) = reports.iter().find(|report| report.job == JobId(job)) else { continue };
+            match &report.status {
+                JobStatus::Starting => {}
+                JobStatus::Running { .. } => return,
+                JobStatus::Ended { exit, .. } => panic!("it has ended: {exit:?}"),
+            }
+        }
+    }
+
+    pub async fn ended(&mut self, job: u64) -> (NodeExit, Usage) {
+        while !self.ended.contains_key(&job) {
+            for report in self.report().await {
+                if let JobStatus::Ended { exit, usage, .. } = report.status {
+                    self.ended.insert(report.job.0, (exit, usage));
+                }
+            }
+        }
+        self.ended[&job].clone()
+    }
+
+    /// Follows a job from the start, types `input`, and returns what its tasks wrote: (task, is_error, bytes).
+    pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
+        let mut channel = self.link.open().await.expect("a channel");
+        channel.send(&FollowOrder { job, run: 1, from: Vec::new() }).await.expect("sent");
+        let (mut sender, mut receiver) = channel.split();
+        let typed = input.to_vec();
+        let typing = tokio::spawn(async move {
+            for piece in typed.chunks(16 << 10) {
+                sender.send(&Input { bytes: piece.to_vec(), eof: false }).await.expect("sent");
+            }
+            sender.send(&Input { bytes: Vec::new(), eof: true }).await.expect("sent");
+            sender
+        });
+        let mut written: BTreeMap<(u32, bool), Vec<u8>> = BTreeMap::new();
+        loop {
+            let frame = tokio::time::timeout(PATIENCE, receiver.recv::<Spooled>()).await.expect("a frame in time");
+            match frame.expect("a frame").expect("not the end") {
+                Spooled::Chunk(chunk) => {
+                    let stream = written.entry((chunk.task, chunk.stream == rms_wire::Stream::Err)).or_default();
+                    assert_eq!(chunk.offset, stream.len() as u64, "nothing is lost or repeated");
+                    stream.extend(chunk.bytes);
+                }
+                Spooled::End => {
+                    typing.await.expect("all was typed");
+                    return written;
+                }
+                Spooled::Failed { reason } => panic!("{reason}"),
+            }
+        }
+    }
+}
+
+fn issue(authority: &Authority, role: Role, name: &str) -> Credentials {
+    let key = NewKey::generate().expect("a key");
+    let identity = Identity::new(role, name).expect("a name");
+    let until = now() + Span::from_hours(1);
+    let chain = authority.sign(key.csr_der(), &identity, &draw_serial(), now() - Span::from_secs(60), until);
+    key.into_credentials(&chain.expect("signed"), authority.ca_pem()).expect("credentials")
+}

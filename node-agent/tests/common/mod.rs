@@ -1,0 +1,288 @@
+//! A node without a server: real spawner, supervisors and processes; the test speaks as the server would.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub mod cluster;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use node_agent::cgroup::{Wanted, probe};
+use node_agent::perform::{Carrier, Node, NodeEvent, Reporter};
+use node_agent::pmi::hub::HubFrame;
+use node_agent::setup::{self, Setup};
+use node_agent::share::{Share, Shares};
+use node_agent::spool::Spool;
+use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
+use rms_model::{Environment, Generation, JobId, Limits, NodeId, Owner, Run, Span, Stdio, Usage, Work};
+use tokio::sync::mpsc;
+
+/// Longer than anything here takes on the slowest machine; reached only by a failing test.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct World {
+    pub dir: Arc<tempfile::TempDir>,
+    pub wanted: Wanted,
+    pub mask: Option<node_agent::topology::cpulist::CpuSet>,
+    pub agent: Option<Running>,
+    pub reports: mpsc::UnboundedReceiver<NodeReport>,
+    reports_in: mpsc::UnboundedSender<NodeReport>,
+    pub desired: Desired,
+    pub shares: Shares,
+}
+
+/// The agent's tasks on a runtime of their own; shutting it down closes all their sockets, as a kill does.
+pub struct Running {
+    runtime: tokio::runtime::Runtime,
+    pub events: mpsc::Sender<NodeEvent>,
+}
+
+#[derive(Debug)]
+struct Listener(mpsc::UnboundedSender<NodeReport>);
+
+impl Reporter for Listener {
+    fn hello(&self, report: &NodeReport) {
+        let _test_is_over = self.0.send(report.clone());
+    }
+
+    fn report(&self, report: &NodeReport) {
+        let _test_is_over = self.0.send(report.clone());
+    }
+}
+
+#[derive(Debug)]
+struct NoPeers;
+
+impl Carrier for NoPeers {
+    fn carry(&self, _share: &Share, _host_idx: u32, _frame: HubFrame) {}
+
+    fn resume(&self, _share: &Share) {}
+}
+
+impl World {
+    pub async fn new(wanted: Wanted) -> World {
+        let (reports_in, reports) = mpsc::unbounded_channel();
+        let dir = Arc::new(tempfile::tempdir().expect("a directory"));
+        let mut world = World {
+            dir,
+            wanted,
+            mask: None,
+            agent: None,
+            reports,
+            reports_in,
+            desired: Desired::default(),
+            shares: Shares::default(),
+        };
+        world.start_agent().await;
+        world
+    }
+
+    pub fn cwd(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+
+    pub fn spool(&self) -> Spool {
+        Spool::create(&self.dir.path().join("agent")).expect("a spool")
+    }
+
+    pub fn instance(&self) -> String {
+        setup::instance("t1", self.dir.path())
+    }
+
+    pub fn setup(&self) -> Setup {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_node-agent"));
+        let cgroups = probe(self.wanted, &format!("limber/{}", self.instance()), self.mask.as_ref());
+        let cgroups = cgroups.expect("this kind of cgroup");
+        Setup {
+            name: "t1".to_owned(),
+            instance: self.instance(),
+            spool: self.spool(),
+            cgroups,
+            mask: self.mask.clone(),
+            rsh: setup::rsh_beside(&program),
+            program,
+            agent_socket: self.dir.path().join("agent/agent.sock"),
+            n_warm: 1,
+        }
+    }
+
+    pub async fn start_agent(&mut self) {
+        let setup = Arc::new(self.setup());
+        let (seat_events, seat_queue) = mpsc::channel(64);
+        let (events, queue) = mpsc::channel(64);
+        self.shares = Shares::default();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let mut node = Node::new(setup, self.shares.clone(), Arc::new(NoPeers), seat_events, events.clone());
+        runtime.spawn(async move {
+            node.open().await.expect("the node opens");
+            node.run(seat_queue, queue).await;
+        });
+        events.send(NodeEvent::LinkUp(Box::new(Listener(self.reports_in.clone())))).await.expect("it runs");
+        self.agent = Some(Running { runtime, events });
+    }
+
+    /// As SIGKILL would: no farewell, all sockets closed.
+    pub async fn kill_agent(&mut self) {
+        let Running { runtime, events } = self.agent.take().expect("it runs");
+        runtime.shutdown_background();
+        events.closed().await;
+        // What it had said before belongs to the one that is gone.
+        while self.reports.try_recv().is_ok() {}
+    }
+
+    pub async fn desire(&mut self) {
+        self.desired.generation = self.desired.generation.next();
+        let event = NodeEvent::Desired(self.desired.clone());
+        self.agent.as_ref().expect("it runs").events.send(event).await.expect("it runs");
+    }
+
+    pub async fn submit(&mut self, job: u64, launch: Launch) {
+        let launch = Arc::new(launch);
+        self.desired.jobs.push(DesiredJob { job: JobId(job), run: Run(1), aim: Aim::Run, launch, host_idx: 0 });
+        self.desire().await;
+    }
+
+    pub async fn end(&mut self, job: u64, grace: Span) {
+        let wanted = self.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)).expect("it was submitted");
+        wanted.aim = Aim::End { grace };
+        self.desire().await;
+    }
+
+    /// The server has the result.
+    pub async fn forget(&mut self, job: u64) {
+        self.desired.jobs.retain(|wanted| wanted.job != JobId(job));
+        self.desire().await;
+    }
+
+    pub async fn signal(&self, job: u64, signal: i32) {
+        let event = NodeEvent::Signal { job: JobId(job), run: Run(1), signal };
+        self.agent.as_ref().expect("it runs").events.send(event).await.expect("it runs");
+    }
+
+    pub async fn next(&mut self, job: u64) -> JobReport {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let report = tokio::time::timeout_at(deadline, self.reports.recv()).await;
+            let report = report.unwrap_or_else(|_| panic!("nothing was heard of job {job} in {PATIENCE:?}"));
+            let jobs = report.expect("the sender is ours").jobs;
+            if let Some(report) = jobs.into_iter().find(|report| report.job == JobId(job)) {
+                return report;
+            }
+        }
+    }
+
+    pub async fn running(&mut self, job: u64) {
+        loop {
+            match self.next(job).await.status {
+                JobStatus::Starting => {}
+                JobStatus::Running { .. } => return,
+                JobStatus::Ended { exit, .. } => panic!("it has ended: {exit:?}"),
+            }
+        }
+    }
+
+    pub async fn ended(&mut self, job: u64) -> (NodeExit, Usage) {
+        loop {
+            match self.next(job).await.status {
+                JobStatus::Starting | JobStatus::Running { .. } => {}
+                JobStatus::Ended { exit, usage, .. } => return (exit, usage),
+            }
+        }
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        let path = self.cwd().join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Waits until a file has a whole line in it, and returns what it holds.
+    pub async fn line_in(&self, name: &str) -> String {
+        let path = self.cwd().join(name);
+        let has_line = || std::fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(text) = has_line() {
+                return text.trim_end().to_owned();
+            }
+            assert!(Instant::now() < deadline, "{} stays empty", path.display());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Ends everything, so that a failing test leaves no process behind.
+    pub async fn close(mut self) {
+        self.desired.jobs.clear();
+        if self.agent.is_some() {
+            self.desire().await;
+            let is_served = |share: &Share| share.to_supervisor().is_some();
+            let deadline = Instant::now() + PATIENCE;
+            while self.shares.all().iter().any(is_served) && Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            self.kill_agent().await;
+        }
+        let parent = probe(self.wanted, &format!("limber/{}", self.instance()), None).expect("this kind of cgroup");
+        node_agent::leftovers::clear_all(&parent, &[]).await;
+        parent.remove();
+    }
+}
+
+pub fn me() -> String {
+    nix::unistd::User::from_uid(nix::unistd::geteuid()).expect("a lookup").expect("a name").name
+}
+
+/// One host with `n_tasks` tasks.
+pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
+    let host = Host {
+        node: NodeId(1),
+        name: "t1".to_owned(),
+        cluster: "c".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        first_task: 0,
+        n_tasks,
+        cpus: 2,
+    };
+    Launch {
+        name: "story".to_owned(),
+        owner: Owner(me()),
+        work,
+        n_tasks,
+        cpus_per_task: 1,
+        cwd: cwd.display().to_string(),
+        environment: Arc::new(Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())])),
+        umask: 0o022,
+        stdio: Stdio::default(),
+        limits: Limits::default(),
+        wall: Span::from_mins(5),
+        grace: Span::from_secs(5),
+        hosts: vec![host],
+    }
+}
+
+pub fn script(world: &World, text: &str) -> Launch {
+    launch(&world.cwd(), Work::Script { script: text.to_owned(), args: Vec::new() }, 1)
+}
+
+pub fn tasks(world: &World, n: u32, argv: &[&str]) -> Launch {
+    let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+    launch(&world.cwd(), Work::Tasks { argv }, n)
+}
+
+pub fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+pub async fn gone(pid: i32) {
+    let deadline = Instant::now() + PATIENCE;
+    while is_alive(pid) {
+        assert!(Instant::now() < deadline, "process {pid} lives on");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub fn generation(world: &World) -> Generation {
+    world.desired.generation
+}

@@ -1,0 +1,174 @@
+//! What outlives what: agents, spawners and supervisors are killed under running jobs.
+
+mod common;
+
+use common::{PATIENCE, World, gone, is_alive, script};
+use node_agent::cgroup::Wanted;
+use node_agent::spool;
+use rms_core::desired::NodeExit;
+use rms_model::{JobId, Run, Span};
+
+/// Runs until somebody makes the file `go`.
+const WAITS: &str = "echo $$ > pid; while [ ! -e go ]; do sleep 0.01; done; exit 5";
+
+fn go(world: &World) {
+    std::fs::write(world.cwd().join("go"), "").expect("a file");
+}
+
+#[tokio::test]
+async fn a_job_outlives_its_agent_and_is_taken_over() {
+    let mut world = World::new(Wanted::Auto).await;
+    let launch = script(&world, WAITS);
+    world.submit(1, launch).await;
+    let pid = world.line_in("pid").await.parse().expect("a pid");
+    world.kill_agent().await;
+    world.start_agent().await;
+    world.running(1).await;
+    world.desire().await;
+    assert!(is_alive(pid), "nothing happened to it");
+    go(&world);
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 5 });
+    world.close().await;
+}
+
+#[tokio::test]
+async fn a_job_that_ends_while_the_agent_is_away_is_reported_with_its_real_code() {
+    let mut world = World::new(Wanted::Auto).await;
+    let launch = script(&world, WAITS);
+    world.submit(1, launch).await;
+    let pid = world.line_in("pid").await.parse().expect("a pid");
+    world.kill_agent().await;
+    go(&world);
+    gone(pid).await;
+    let result = spool::result_path(&world.spool().entry_dir(JobId(1), Run(1)));
+    while !result.exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    world.start_agent().await;
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 5 });
+    world.close().await;
+}
+
+#[tokio::test]
+async fn wall_time_holds_while_the_agent_is_away() {
+    let mut world = World::new(Wanted::Auto).await;
+    let mut launch = script(&world, WAITS);
+    launch.wall = Span::from_millis(400);
+    launch.grace = Span::from_millis(100);
+    world.submit(1, launch).await;
+    let pid = world.line_in("pid").await.parse().expect("a pid");
+    world.kill_agent().await;
+    gone(pid).await;
+    world.start_agent().await;
+    assert_eq!(world.ended(1).await.0, NodeExit::WallTime);
+    world.close().await;
+}
+
+async fn a_killed_supervisor_is_noticed(wanted: Wanted) {
+    let mut world = World::new(wanted).await;
+    let text = format!("setsid sh -c 'echo $$ > child; while :; do sleep 1; done' & {WAITS}");
+    let launch = script(&world, &text);
+    world.submit(1, launch).await;
+    let pid: i32 = world.line_in("pid").await.parse().expect("a pid");
+    let child: i32 = world.line_in("child").await.parse().expect("a pid");
+    let entry = spool::read_entry(&world.spool().entry_dir(JobId(1), Run(1))).expect("an entry");
+    node_agent::sys::kill(entry.supervisor, nix::libc::SIGKILL).expect("it lives");
+    match world.ended(1).await.0 {
+        NodeExit::Vanished { reason } => assert!(reason.contains("supervisor was killed"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!is_alive(pid) && !is_alive(child), "the rest of the job is ended");
+    world.close().await;
+}
+
+#[tokio::test]
+async fn a_killed_supervisor_is_noticed_with_cgroups() {
+    a_killed_supervisor_is_noticed(Wanted::Auto).await;
+}
+
+#[tokio::test]
+async fn a_killed_supervisor_is_noticed_without_cgroups() {
+    a_killed_supervisor_is_noticed(Wanted::None).await;
+}
+
+#[tokio::test]
+async fn a_supervisor_killed_while_the_agent_is_away_is_noticed_too() {
+    let mut world = World::new(Wanted::Auto).await;
+    let launch = script(&world, WAITS);
+    world.submit(1, launch).await;
+    let pid: i32 = world.line_in("pid").await.parse().expect("a pid");
+    world.kill_agent().await;
+    let entry = spool::read_entry(&world.spool().entry_dir(JobId(1), Run(1))).expect("an entry");
+    node_agent::sys::kill(entry.supervisor, nix::libc::SIGKILL).expect("it lives");
+    gone(entry.supervisor).await;
+    world.start_agent().await;
+    assert!(matches!(world.ended(1).await.0, NodeExit::Vanished { .. }));
+    assert!(!is_alive(pid));
+    world.close().await;
+}
+
+#[tokio::test]
+async fn after_a_reboot_what_ran_has_vanished() {
+    let mut world = World::new(Wanted::Auto).await;
+    world.kill_agent().await;
+    let dir = world.spool().entry_dir(JobId(1), Run(1));
+    spool::claim(&dir).expect("claimed");
+    let launch = script(&world, WAITS);
+    let desired = rms_core::desired::DesiredJob {
+        job: JobId(1),
+        run: Run(1),
+        aim: rms_core::desired::Aim::Run,
+        launch: std::sync::Arc::new(launch),
+        host_idx: 0,
+    };
+    let entry = spool::Entry {
+        order: world.setup().order(&desired),
+        boot: "another boot".to_owned(),
+        cgroup: node_agent::cgroup::Cgroup::none(),
+        seat: "s".to_owned(),
+        supervisor: 1,
+    };
+    spool::write_entry(&dir, &entry).expect("written");
+    world.start_agent().await;
+    match world.ended(1).await.0 {
+        NodeExit::Vanished { reason } => assert_eq!(reason, "the node was restarted"),
+        other => panic!("{other:?}"),
+    }
+    world.close().await;
+}
+
+#[tokio::test]
+async fn a_killed_spawner_is_replaced() {
+    let mut world = World::new(Wanted::Auto).await;
+    let launch = script(&world, WAITS);
+    world.submit(1, launch).await;
+    world.line_in("pid").await;
+    let entry = spool::read_entry(&world.spool().entry_dir(JobId(1), Run(1))).expect("an entry");
+    let parent = node_agent::supervisor::tree::parent_of(nix::unistd::Pid::from_raw(entry.supervisor));
+    node_agent::sys::kill(parent.expect("the spawner").as_raw(), nix::libc::SIGKILL).expect("it lives");
+    let launch = script(&world, "exit 4");
+    world.submit(2, launch).await;
+    assert_eq!(world.ended(2).await.0, NodeExit::Exited { code: 4 });
+    go(&world);
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 5 }, "the other job did not notice");
+    world.close().await;
+}
+
+#[tokio::test]
+async fn nothing_runs_twice_when_the_agent_dies_with_the_order() {
+    for _ in 0..10 {
+        let mut world = World::new(Wanted::None).await;
+        let launch = script(&world, "echo once >> runs; while [ ! -e go ]; do sleep 0.01; done");
+        world.submit(1, launch).await;
+        // At any moment: before the order has left, while it is obeyed, after.
+        tokio::time::sleep(std::time::Duration::from_micros(u64::from(rand::random::<u16>()) / 8)).await;
+        world.kill_agent().await;
+        world.start_agent().await;
+        world.desire().await;
+        tokio::time::timeout(PATIENCE, world.line_in("runs")).await.expect("it runs");
+        go(&world);
+        assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 0 });
+        assert_eq!(world.read("runs"), "once\n");
+        world.close().await;
+    }
+}

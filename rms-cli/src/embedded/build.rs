@@ -1,0 +1,239 @@
+//! Brings an embedded cluster up: makes what was never made, starts what does not run.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+
+use launcher_sdk::{Call, Client};
+use rms_core::event::TokenOrder;
+use rms_model::token::TokenIdentity;
+use rms_model::{Identity, Role, Span};
+
+use super::layout::{Layout, node_address};
+use super::ledger::{Ledger, NodeRecord, UpDir, VERSION};
+use super::process::ProcessRecord;
+use super::spawn::{self, Daemon, Starting};
+use crate::failure::Failure;
+
+/// What is wanted; what is absent is as it was, or the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    pub layout: Option<Layout>,
+    pub topology: Option<String>,
+    pub listen: Option<IpAddr>,
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Built {
+    pub ledger: Ledger,
+    pub server: String,
+    /// The cluster was there before, running or not.
+    pub is_old: bool,
+    pub server_started: bool,
+    /// Names of the nodes whose agents were started.
+    pub started: Vec<String>,
+}
+
+/// The programs that play the cluster.
+struct Programs {
+    server: PathBuf,
+    agent: PathBuf,
+}
+
+/// Brings it up and waits until every node can be used.
+///
+/// # Errors
+/// A wish that does not fit what is there, missing programs, processes that do not get ready.
+pub async fn build(dir: &UpDir, wish: &Wish) -> Result<Built, Failure> {
+    let programs = Programs { server: spawn::program("rms-server")?, agent: spawn::program("node-agent")? };
+    dir.make()?;
+    let _lock = dir.lock()?;
+    let (mut ledger, is_old) = match dir.load()? {
+        Some(ledger) => (agreed(ledger, wish, dir)?, true),
+        None => (new_ledger(wish, dir)?, false),
+    };
+    if !ledger.is_made {
+        make_server(dir, &mut ledger, &programs).await?;
+    }
+    let server_started = start_server(dir, &mut ledger, &programs).await?;
+    let client = Client::connect(&dir.client()).await?;
+    let started = start_all(dir, &mut ledger, &programs, &client).await;
+    client.close().await;
+    let started = started?;
+    Ok(Built { server: client.server().to_owned(), ledger, is_old, server_started, started })
+}
+
+/// The cluster that is there, if it is the one that is wanted.
+fn agreed(ledger: Ledger, wish: &Wish, dir: &UpDir) -> Result<Ledger, Failure> {
+    let differs = |what: &str, there: &str| {
+        Failure::new("other_cluster", format!("{} holds a cluster with {what} {there}", dir.root.display()))
+            .hint("'rms up' alone starts that one again; 'rms down' ends it for ever; --dir names another place")
+    };
+    if wish.layout.as_ref().is_some_and(|layout| *layout != ledger.layout) {
+        return Err(differs("nodes", &ledger.layout.text()));
+    }
+    if wish.topology.is_some() && wish.topology != ledger.topology {
+        return Err(differs("topology", ledger.topology.as_deref().unwrap_or("of this machine")));
+    }
+    if wish.listen.is_some_and(|listen| listen != ledger.listen) {
+        return Err(differs("the address", &ledger.listen.to_string()));
+    }
+    Ok(ledger)
+}
+
+fn new_ledger(wish: &Wish, dir: &UpDir) -> Result<Ledger, Failure> {
+    let layout = match &wish.layout {
+        Some(layout) => layout.clone(),
+        None => Layout::of_nodes(DEFAULT_NODES).map_err(Failure::usage)?,
+    };
+    let listen = wish.listen.unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    // What is here was not made by us.
+    if dir.server().exists() {
+        let failure =
+            Failure::new("not_ours", format!("{} is there, but no cluster of 'rms up'", dir.server().display()));
+        return Err(failure.hint("name another directory with --dir"));
+    }
+    let address = |idx| if is_plain_loopback(listen) { node_address(idx) } else { listen };
+    let nodes = layout.nodes().enumerate();
+    let nodes = nodes.map(|(idx, (name, cluster))| NodeRecord { name, cluster, address: address(idx), process: None });
+    let nodes = nodes.collect();
+    let topology = wish.topology.clone();
+    let to_resume = Vec::new();
+    let ledger = Ledger { version: VERSION, layout, topology, listen, is_made: false, server: None, nodes, to_resume };
+    dir.save(&ledger)?;
+    Ok(ledger)
+}
+
+/// Only IPv4 has many loopback addresses.
+fn is_plain_loopback(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_loopback(),
+        IpAddr::V6(_) => false,
+    }
+}
+
+async fn make_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> Result<(), Failure> {
+    // An attempt that was cut short left something behind that nobody has used.
+    if dir.server().exists() {
+        let removed = std::fs::remove_dir_all(dir.server());
+        removed.map_err(|error| Failure::io(format!("{} cannot be removed", dir.server().display()), error))?;
+    }
+    let address = free_address(ledger.listen)?;
+    let args = words(["init", "--dir"], dir.server().into(), ["--name", "up", "--listen", &address.to_string()]);
+    spawn::run(&programs.server, &args).await?;
+    ledger.is_made = true;
+    dir.save(ledger)
+}
+
+/// A UDP port that nobody has now. It is kept for good, so that agents find the server again.
+fn free_address(listen: IpAddr) -> Result<SocketAddr, Failure> {
+    let bound = UdpSocket::bind((listen, 0)).and_then(|socket| socket.local_addr());
+    bound.map_err(|error| {
+        Failure::io(format!("nothing can listen on {listen}"), error).hint("--listen takes an address of this machine")
+    })
+}
+
+async fn start_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> Result<bool, Failure> {
+    if ledger.server.as_ref().is_some_and(ProcessRecord::is_running) {
+        return Ok(false);
+    }
+    let args = words(["run", "--dir"], dir.server().into(), []);
+    let daemon = Daemon { dir, name: "server", program: &programs.server, args };
+    let mut starting = daemon.start()?;
+    // Before it is ready, or a crash of ours would leave it to nobody.
+    ledger.server = Some(starting.record.clone());
+    dir.save(ledger)?;
+    starting.ready(SERVER_READY).await?;
+    Ok(true)
+}
+
+async fn start_all(
+    dir: &UpDir,
+    ledger: &mut Ledger,
+    programs: &Programs,
+    client: &Client,
+) -> Result<Vec<String>, Failure> {
+    let started = start_nodes(dir, ledger, programs, client).await?;
+    if !ledger.to_resume.is_empty() {
+        client.change(Call::Resume { nodes: ledger.to_resume.clone() }).await?;
+        ledger.to_resume.clear();
+        dir.save(ledger)?;
+    }
+    Ok(started)
+}
+
+async fn start_nodes(
+    dir: &UpDir,
+    ledger: &mut Ledger,
+    programs: &Programs,
+    client: &Client,
+) -> Result<Vec<String>, Failure> {
+    let mut starting = Vec::new();
+    for idx in 0..ledger.nodes.len() {
+        let node = &ledger.nodes[idx];
+        if node.process.as_ref().is_some_and(ProcessRecord::is_running) {
+            continue;
+        }
+        if !dir.agent(&node.name).join(CREDENTIALS).exists() {
+            join(dir, node, programs, client).await?;
+        }
+        let agent = start_agent(dir, node, ledger.topology.as_deref(), programs, client)?;
+        ledger.nodes[idx].process = Some(agent.record.clone());
+        dir.save(ledger)?;
+        starting.push(agent);
+    }
+    // All of them get ready at the same time.
+    for agent in &mut starting {
+        agent.ready(AGENT_READY).await?;
+    }
+    Ok(starting.into_iter().map(|agent| agent.name).collect())
+}
+
+/// Gives a node its certificate the way every node gets one: by a token.
+async fn join(dir: &UpDir, node: &NodeRecord, programs: &Programs, client: &Client) -> Result<(), Failure> {
+    let token = client.draw_token(None).map_err(|error| Failure::new("token", error))?;
+    let identity = Identity::new(Role::Agent, &node.name).map_err(|error| Failure::new("name", error))?;
+    let order = TokenOrder {
+        id: token.id().to_owned(),
+        digest: token.digest(),
+        identity: TokenIdentity::Named(identity),
+        cluster: Some(node.cluster.clone()),
+        ttl: Span::from_mins(5),
+    };
+    client.change(Call::CreateToken(order)).await?;
+    let token = token.to_string();
+    let args = words(["join", &token, "--dir"], dir.agent(&node.name).into(), ["--name", &node.name]);
+    spawn::run(&programs.agent, &args).await
+}
+
+fn start_agent(
+    dir: &UpDir,
+    node: &NodeRecord,
+    topology: Option<&str>,
+    programs: &Programs,
+    client: &Client,
+) -> Result<Starting, Failure> {
+    let listen = SocketAddr::new(node.address, 0).to_string();
+    let mut args = words(
+        ["run", "--dir"],
+        dir.agent(&node.name).into(),
+        ["--server", client.server(), "--name", &node.name, "--cluster", &node.cluster, "--listen", &listen],
+    );
+    if let Some(topology) = topology {
+        args.extend(["--topology".into(), topology.into()]);
+    }
+    Daemon { dir, name: &node.name, program: &programs.agent, args }.start()
+}
+
+fn words<const N: usize, const M: usize>(before: [&str; N], path: OsString, after: [&str; M]) -> Vec<OsString> {
+    let before = before.into_iter().map(OsString::from);
+    before.chain([path]).chain(after.into_iter().map(OsString::from)).collect()
+}
+
+const DEFAULT_NODES: u32 = 4;
+/// How the lines begin that say so.
+const SERVER_READY: &str = "listening on ";
+const AGENT_READY: &str = "connected to ";
+/// In an agent's directory, once it has joined.
+const CREDENTIALS: &str = "credentials/cert.pem";

@@ -1,0 +1,142 @@
+//! Processes that another `rms` has started: are they still the same, and how to end them and no others.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+/// A process for certain: the kernel gives pids away again, but not with the same start in the same boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessRecord {
+    pub pid: i32,
+    /// When it started, in clock ticks since the boot.
+    pub start_ticks: u64,
+    pub boot: String,
+}
+
+/// A hold on a running process that no other one can slip under.
+#[derive(Debug)]
+pub struct Handle {
+    pidfd: OwnedFd,
+}
+
+impl ProcessRecord {
+    /// The process that has this pid now.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn of(pid: i32) -> io::Result<ProcessRecord> {
+        Ok(ProcessRecord { pid, start_ticks: start_ticks(pid)?, boot: boot_id()? })
+    }
+
+    /// A handle, if it still runs; a zombie does not.
+    pub fn open(&self) -> Option<Handle> {
+        let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+        // Looked at after the handle was made: now the pid cannot change hands any more.
+        let is_same = ProcessRecord::of(self.pid).is_ok_and(|now| now == *self);
+        (is_same && !is_zombie(self.pid)).then_some(Handle { pidfd })
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.open().is_some()
+    }
+}
+
+impl Handle {
+    /// Sends a signal; one that has just ended needs none.
+    pub fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It still runs after `patience`, or cannot be waited for.
+    pub async fn ended(self, patience: Duration) -> io::Result<()> {
+        // On a thread, because the safe way to watch a descriptor is to block on it.
+        let waited = tokio::task::spawn_blocking(move || wait_readable(&self.pidfd, patience)).await;
+        waited.map_err(io::Error::other)?
+    }
+}
+
+/// A pidfd is readable once its process has ended.
+fn wait_readable(pidfd: &OwnedFd, patience: Duration) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let left = patience.saturating_sub(begun.elapsed());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn start_ticks(pid: i32) -> io::Result<u64> {
+    stat_field(pid, START_FIELD)?.parse().map_err(io::Error::other)
+}
+
+fn is_zombie(pid: i32) -> bool {
+    stat_field(pid, 0).is_ok_and(|state| state == "Z" || state == "X")
+}
+
+/// A field of `/proc/PID/stat`, counted from the state, which follows the name: that may hold anything.
+fn stat_field(pid: i32, idx: usize) -> io::Result<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let after_name = stat.rsplit_once(')').map(|(_, rest)| rest);
+    let field = after_name.and_then(|rest| rest.split_whitespace().nth(idx));
+    field.map(str::to_owned).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// The parent, for walking trees.
+pub fn parent(pid: i32) -> Option<i32> {
+    stat_field(pid, PARENT_FIELD).ok()?.parse().ok()
+}
+
+/// Field 22 of proc(5), counted from the state, which is the third.
+const START_FIELD: usize = 19;
+const PARENT_FIELD: usize = 1;
+
+fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_recorded_process_is_known_and_ended_and_nobody_else() {
+        let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("sleep starts");
+        let record = ProcessRecord::of(child.id() as i32).expect("it runs");
+        let other = ProcessRecord { start_ticks: record.start_ticks + 1, ..record.clone() };
+        assert!(other.open().is_none(), "a later process with the same pid");
+        let earlier_boot = ProcessRecord { boot: "another".into(), ..record.clone() };
+        assert!(earlier_boot.open().is_none());
+        let handle = record.open().expect("it runs");
+        handle.signal(Signal::TERM);
+        handle.ended(Duration::from_secs(10)).await.expect("it has ended");
+        assert!(record.open().is_none(), "a zombie does not run");
+        child.wait().expect("it is our child");
+    }
+
+    #[tokio::test]
+    async fn waiting_for_one_that_stays_gives_up() {
+        let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("sleep starts");
+        let handle = ProcessRecord::of(child.id() as i32).expect("it runs").open().expect("it runs");
+        let error = handle.ended(Duration::from_millis(20)).await.expect_err("it stays");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        child.kill().expect("it is our child");
+        child.wait().expect("it is our child");
+    }
+}

@@ -1,0 +1,133 @@
+//! Brings an embedded cluster down: jobs first, then agents and server, then whatever is still there.
+
+use std::time::Duration;
+
+use launcher_sdk::Client;
+use rms_core::Call;
+use rms_core::effect::{JobState, NodeState};
+use rms_core::event::Select;
+use rustix::process::Signal;
+
+use super::ledger::{Ledger, UpDir};
+use super::process::ProcessRecord;
+use super::sweep;
+use crate::failure::Failure;
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// Jobs that were cancelled while they ran.
+    pub n_jobs: usize,
+    /// Server and agents that were ended.
+    pub n_processes: usize,
+    /// What had to be killed after all.
+    pub n_killed: usize,
+    pub is_removed: bool,
+}
+
+/// How to go about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// Keep the data for another `rms up`.
+    pub keep: bool,
+    /// Give jobs no time to end by themselves.
+    pub now: bool,
+}
+
+/// Stops it; `None` if there is none.
+///
+/// # Errors
+/// A ledger or a directory that cannot be used. What does not want to end is killed.
+pub async fn stop(dir: &UpDir, manner: Manner) -> Result<Option<Stopped>, Failure> {
+    if !dir.root.is_dir() {
+        return Ok(None);
+    }
+    let Some(mut ledger) = dir.load()? else {
+        return Ok(None);
+    };
+    let _lock = dir.lock()?;
+    let mut stopped = Stopped::default();
+    let server_runs = ledger.server.as_ref().is_some_and(ProcessRecord::is_running);
+    // Kept jobs that wait are in the journal and start again with the next 'rms up'; running ones cannot be kept.
+    if server_runs && !manner.now {
+        stopped.n_jobs = end_jobs(dir, &mut ledger, manner.keep).await;
+    }
+    stopped.n_processes = end_daemons(&mut ledger).await;
+    stopped.n_killed = sweep::kill_all(&dir.root).await;
+    dir.save(&ledger)?;
+    if !manner.keep {
+        dir.remove()?;
+        stopped.is_removed = true;
+    }
+    Ok(Some(stopped))
+}
+
+/// Cancels jobs and waits for their ends. A server that does not answer is no reason to stay up.
+async fn end_jobs(dir: &UpDir, ledger: &mut Ledger, only_running: bool) -> usize {
+    let ended = async {
+        let client = Client::connect(&dir.client()).await?;
+        if only_running {
+            // Those of an earlier attempt are drained already and would not be named again.
+            ledger.to_resume.extend(drain(&client).await?);
+            dir.save(ledger)?;
+        }
+        let queue = client.queue().await?;
+        let is_wanted = |state: JobState| match state {
+            JobState::Started | JobState::Ending => true,
+            JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting => !only_running,
+            JobState::Ghost | JobState::Finished => false,
+        };
+        let jobs: Vec<_> = queue.jobs.iter().filter(|line| is_wanted(line.state)).map(|line| line.job).collect();
+        if jobs.is_empty() {
+            return Ok(0);
+        }
+        client.order(Call::Cancel { select: Select::Ids(jobs.clone()) }).await?;
+        let mut watch = client.watch(jobs.clone());
+        while watch.next().await?.is_some() {}
+        Ok::<usize, Failure>(jobs.len())
+    };
+    match tokio::time::timeout(JOBS_PATIENCE, ended).await {
+        Ok(Ok(n_jobs)) => n_jobs,
+        Ok(Err(_)) | Err(_) => 0,
+    }
+}
+
+/// Keeps waiting jobs from starting where others are being ended; returns the nodes that were in use until now.
+async fn drain(client: &Client) -> Result<Vec<String>, Failure> {
+    let nodes = client.nodes().await?.nodes;
+    let in_use = |state: NodeState| match state {
+        NodeState::Idle | NodeState::Busy | NodeState::Ghost | NodeState::Away | NodeState::Lost => true,
+        NodeState::Draining | NodeState::Drained | NodeState::Down => false,
+    };
+    let names: Vec<String> = nodes.into_iter().filter(|node| in_use(node.state)).map(|node| node.name).collect();
+    if !names.is_empty() {
+        client.change(Call::Drain { nodes: names.clone(), reason: "rms down --keep".to_owned() }).await?;
+    }
+    Ok(names)
+}
+
+/// Asks server and agents to end, all at once; those that do not are killed.
+async fn end_daemons(ledger: &mut Ledger) -> usize {
+    // Agents first: their reports of the last moments still find the server.
+    let agents = ledger.nodes.iter_mut().map(|node| &mut node.process);
+    let records = agents.chain([&mut ledger.server]).filter_map(Option::take);
+    let records: Vec<ProcessRecord> = records.collect();
+    let handles: Vec<_> = records.iter().filter_map(|record| Some((record, record.open()?))).collect();
+    let n_processes = handles.len();
+    for (_, handle) in &handles {
+        handle.signal(Signal::TERM);
+    }
+    for (record, handle) in handles {
+        let has_ended = handle.ended(DAEMON_PATIENCE).await.is_ok();
+        if !has_ended && let Some(handle) = record.open() {
+            handle.signal(Signal::KILL);
+            // If even this hangs, the sweep meets it again.
+            let _ = handle.ended(DAEMON_PATIENCE).await;
+        }
+    }
+    n_processes
+}
+
+/// More than the usual grace between TERM and KILL.
+const JOBS_PATIENCE: Duration = Duration::from_secs(20);
+const DAEMON_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,88 @@
+//! `rms down`: stops the cluster of `rms up`, jobs included.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::up::up_dir;
+use crate::context::Context;
+use crate::embedded::stop::{Manner, Stopped, stop};
+use crate::failure::{Exit, Failure};
+use crate::output::Show;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Only processes that 'rms up' started and their descendants are ended: each is known by its pid and its start time.
+
+Examples:
+  rms down                       jobs get TERM and the grace time; then everything is removed
+  rms down --keep                keep data and logs: 'rms up' starts it again, and waiting jobs still wait
+  rms down --now                 kill jobs at once
+  rms down --dir ./play          the cluster of 'rms up --dir ./play'")]
+pub struct Args {
+    /// Keep the directory with history, settings and waiting jobs
+    #[arg(long)]
+    keep: bool,
+    /// Give running jobs no time to end
+    #[arg(long)]
+    now: bool,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let dir = up_dir(context)?;
+    let stopped = stop(&dir, Manner { keep: args.keep, now: args.now }).await?;
+    context.output.show(&DownAnswer { stopped, root: dir.root })?;
+    Ok(Exit::OK)
+}
+
+struct DownAnswer {
+    stopped: Option<Stopped>,
+    root: PathBuf,
+}
+
+impl Show for DownAnswer {
+    fn text(&self) -> String {
+        let Some(stopped) = &self.stopped else {
+            return format!("no cluster of 'rms up' is in {}\n", self.root.display());
+        };
+        let mut text = String::new();
+        if stopped.n_jobs > 0 {
+            text += &format!("cancelled {}\n", count(stopped.n_jobs, "job"));
+        }
+        text += &format!("stopped {}\n", count(stopped.n_processes, "process"));
+        if stopped.n_killed > 0 {
+            text += &format!("killed {} that were left\n", count(stopped.n_killed, "process"));
+        }
+        let what = if stopped.is_removed { "removed" } else { "kept" };
+        text + &format!("{what} {}\n", self.root.display())
+    }
+
+    fn json(&self) -> Value {
+        let stopped = self.stopped.clone().unwrap_or_default();
+        json!({
+            "dir": self.root.display().to_string(),
+            "was_there": self.stopped.is_some(),
+            "jobs_cancelled": stopped.n_jobs,
+            "processes_stopped": stopped.n_processes,
+            "processes_killed": stopped.n_killed,
+            "removed": stopped.is_removed,
+        })
+    }
+
+    fn ids(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    match (number, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "process") => format!("{number} processes"),
+        (_, _) => format!("{number} {what}s"),
+    }
+}

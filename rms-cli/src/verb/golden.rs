@@ -1,0 +1,349 @@
+//! Holds every form of every answer against files: scripts of users read them, so they may only grow.
+//!
+//! `LIMBER_BLESS=1 cargo nextest run -p rms-cli` writes them anew; the difference is then in the diff to review.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use launcher_sdk::{NodeList, Queue};
+use rms_core::effect::{
+    Blocker, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status, ViewAnswer,
+};
+use rms_core::fact::SettingChange;
+use rms_model::job::Constraint;
+use rms_model::profile::Block;
+use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
+use rms_model::{
+    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, Outcome,
+    Owner, Profile, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
+};
+
+use super::{admin, explain, history, jobs_done, nodes, queue, show, token, view, wait};
+use crate::look_up::Found;
+use crate::names::ClusterNames;
+use crate::output::{Form, Show, render};
+use crate::view::blocks::Canvas;
+use crate::view::slabs::Window;
+use crate::view::svg;
+
+/// 2026-11-20T12:30:00Z
+const NOW: Time = Time::from_secs(1_795_177_800);
+
+#[test]
+fn the_queue() {
+    let jobs = vec![started(), ghost(), blocked(), held()];
+    check("queue", &queue::QueueAnswer { queue: Queue { now: NOW, jobs }, clusters: clusters() });
+}
+
+#[test]
+fn an_empty_queue() {
+    check("queue_empty", &queue::QueueAnswer { queue: Queue { now: NOW, jobs: Vec::new() }, clusters: clusters() });
+}
+
+#[test]
+fn the_nodes() {
+    let node = |name: &str, state, reason: Option<&str>, jobs: Vec<JobId>| NodeLine {
+        name: name.into(),
+        cluster: "a".into(),
+        state,
+        reason: reason.map(str::to_owned),
+        since: NOW - Span::from_mins(90),
+        inventory: Inventory {
+            sockets: 2,
+            numa_nodes: 2,
+            cores: 48,
+            cpus: 96,
+            memory: Mebibytes(262_144),
+            speed_milli: 1250,
+            features: BTreeSet::from(["fast".to_owned()]),
+        },
+        address: "127.0.0.2:4000".into(),
+        generation: Generation(9),
+        jobs,
+    };
+    let nodes = vec![
+        node("a1", NodeState::Busy, None, vec![JobId(3)]),
+        node("a2", NodeState::Drained, Some("a disk"), Vec::new()),
+        node("a3", NodeState::Away, Some("not heard of"), Vec::new()),
+    ];
+    let clusters = vec![(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())];
+    check("nodes", &nodes::NodesAnswer(NodeList { now: NOW, nodes, clusters }));
+}
+
+#[test]
+fn one_job_and_what_became_of_another() {
+    let found = Found { now: NOW, live: vec![detail(blocked())], ended: vec![record()] };
+    check("show", &show::ShowAnswer { found, clusters: clusters(), with_script: true, is_one: false });
+}
+
+#[test]
+fn the_history() {
+    let never = JobRecord {
+        job: JobId(2),
+        started: None,
+        nodes: Vec::new(),
+        outcome: Outcome::Cancelled { by: "root".into() },
+        usage: Usage::default(),
+        ..record()
+    };
+    let answer = history::HistoryAnswer { records: vec![never, record()], clusters: clusters() };
+    // The table says times of today by the clock, so only the forms for programs are the same every day.
+    for form in [Form::Json, Form::Quiet, Form::Parsable] {
+        check_form("history", &answer, form);
+    }
+}
+
+#[test]
+fn why_jobs_are_where_they_are() {
+    let lines = [started(), ghost(), blocked(), held()];
+    let found = Found { now: NOW, live: lines.into_iter().map(detail).collect(), ended: vec![record()] };
+    check("explain", &explain::ExplainAnswer { found, clusters: clusters() });
+}
+
+#[test]
+fn the_occupation() {
+    let view = occupation();
+    let window = Window::of(NOW, &view.clusters, None);
+    let canvas = Canvas { width: 72, height: 12, colours: false };
+    let picture = svg::draw(&view.clusters, NOW, None, window);
+    check("view", &view::Drawing { view, window, canvas });
+    check_text("view.svg", &picture);
+}
+
+#[test]
+fn how_jobs_ended() {
+    let outcomes = BTreeMap::from([
+        (JobId(1), Outcome::Completed),
+        (JobId(2), Outcome::Failed { code: 3 }),
+        (JobId(3), Outcome::Signaled { signal: 9 }),
+    ]);
+    check("wait", &wait::WaitAnswer { outcomes });
+}
+
+#[test]
+fn what_an_order_did() {
+    let refused = vec![(JobId(9), "there is no job 9 in the queue or running".to_owned())];
+    check("cancel", &jobs_done::JobsDone { word: "cancelled", done: vec![JobId(3), JobId(4)], refused });
+}
+
+#[test]
+fn tokens_and_certificates() {
+    let ada = Identity::new(Role::User, "ada").expect("a name");
+    let token = |id: &str, identity, state| Token {
+        id: id.into(),
+        digest: [0; 32],
+        identity,
+        cluster: Some("a".into()),
+        created: NOW,
+        created_by: "root".into(),
+        expires: NOW + Span::from_mins(10),
+        state,
+    };
+    let tokens = vec![
+        token("abcd", TokenIdentity::AnyAgent, TokenState::Open),
+        token("efgh", TokenIdentity::Named(ada.clone()), TokenState::Used { at: NOW }),
+    ];
+    check("tokens", &token::Tokens { tokens, now: NOW });
+    let issued = |serial: &str, revoked| Issued {
+        serial: serial.into(),
+        identity: ada.clone(),
+        issued: NOW,
+        expires: NOW + Span::from_hours(24),
+        revoked,
+    };
+    let certificates = vec![issued("4a0b", None), issued("4a0c", Some(NOW))];
+    check("certificates", &token::Certificates { certificates, now: NOW });
+}
+
+#[test]
+fn the_server() {
+    let status = Status {
+        now: NOW,
+        n_nodes: 4,
+        n_connected: 3,
+        n_waiting: 2,
+        n_started: 1,
+        n_ghosts: 1,
+        n_submitted: 77,
+        n_passes: 150,
+        last_pass: Some(NOW),
+        ghost_host_time: Span::from_secs(75),
+    };
+    check("status", &admin::StatusAnswer(status));
+    let change =
+        SettingChange { at: NOW, by: "root".into(), key: "fair_start".into(), old: "0s".into(), new: "10s".into() };
+    check("audit", &admin::Audit(vec![change]));
+    check("settings", &admin::SettingList(vec![("fair_start".into(), "10s".into())]));
+}
+
+fn clusters() -> ClusterNames {
+    ClusterNames::new([(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())])
+}
+
+fn line(job: u64, state: JobState) -> JobLine {
+    JobLine {
+        job: JobId(job),
+        run: Run(1),
+        name: "nbody".into(),
+        owner: Owner("ada".into()),
+        state,
+        priority: 0,
+        n_tasks: 4,
+        cpus_per_task: 1,
+        submitted: NOW - Span::from_mins(20),
+        requested: Some(NOW - Span::from_mins(20)),
+        request: Request::on_one(ClusterId(1), 2, Span::from_hours(1)),
+        started: None,
+        estimate: None,
+        until: None,
+        nodes: Vec::new(),
+        reason: None,
+        outcome: None,
+    }
+}
+
+fn started() -> JobLine {
+    JobLine {
+        started: Some(NOW - Span::from_mins(10)),
+        until: Some(NOW + Span::from_mins(50)),
+        nodes: vec!["a1".into(), "a2".into()],
+        ..line(3, JobState::Started)
+    }
+}
+
+fn ghost() -> JobLine {
+    JobLine {
+        started: Some(NOW - Span::from_mins(10)),
+        until: Some(NOW + Span::from_secs(5)),
+        nodes: vec!["a3".into()],
+        outcome: Some(Outcome::Completed),
+        ..line(4, JobState::Ghost)
+    }
+}
+
+fn blocked() -> JobLine {
+    let by = vec![
+        Blocker { job: JobId(3), state: JobState::Started, hosts: 2 },
+        Blocker { job: JobId(4), state: JobState::Ghost, hosts: 1 },
+    ];
+    JobLine {
+        name: "a name that is much too long for a column".into(),
+        estimate: Some(NOW + Span::from_mins(50)),
+        reason: Some(Reason::Blocked {
+            cluster: "a".into(),
+            wanted: 4,
+            capacity: 4,
+            busy: 3,
+            from: NOW,
+            until: NOW + Span::from_mins(50),
+            by,
+        }),
+        request: Request::on_one(ClusterId(1), 4, Span::from_mins(30)),
+        ..line(5, JobState::Waiting)
+    }
+}
+
+fn held() -> JobLine {
+    JobLine { reason: Some(Reason::Held { by: "ada".into() }), requested: None, ..line(6, JobState::Held) }
+}
+
+fn detail(line: JobLine) -> JobDetail {
+    let spec = JobSpec {
+        name: line.name.clone(),
+        owner: line.owner.clone(),
+        work: Work::Script { script: "#!/bin/sh\nmpirun ./nbody\n".into(), args: vec!["--fast".into()] },
+        tasks: TaskCount::Total(4),
+        cpus_per_task: 1,
+        cwd: "/home/ada".into(),
+        environment: Arc::new(Environment::default()),
+        umask: 0o022,
+        stdio: Stdio { output: Some("rms-%j.out".into()), ..Stdio::default() },
+        limits: Limits::default(),
+        options: vec![line.request.clone(), Request::on_one(ClusterId(1), 2, Span::from_hours(1))],
+        constraint: Constraint::default(),
+        priority: 0,
+        requeue: false,
+        begin: None,
+        comment: "second try".into(),
+    };
+    JobDetail { line, spec }
+}
+
+fn record() -> JobRecord {
+    JobRecord {
+        job: JobId(1),
+        run: Run(1),
+        name: "first".into(),
+        owner: Owner("ada".into()),
+        submitted: NOW - Span::from_hours(2),
+        eligible: NOW - Span::from_hours(2),
+        started: Some(NOW - Span::from_mins(100)),
+        ended: NOW - Span::from_mins(90),
+        request: Request::on_one(ClusterId(2), 1, Span::from_hours(1)),
+        n_tasks: 1,
+        cpus_per_task: 1,
+        nodes: vec!["b1".into()],
+        outcome: Outcome::Failed { code: 3 },
+        usage: Usage { cpu: Span::from_secs(590), peak_memory_kib: 20_480 },
+    }
+}
+
+fn occupation() -> ViewAnswer {
+    let profile = |blocks: &[(i64, i64, i64)]| {
+        let block = |(from, until, hosts): &(i64, i64, i64)| Block {
+            from: NOW + Span::from_mins(*from),
+            until: NOW + Span::from_mins(*until),
+            hosts: *hosts,
+        };
+        Profile::from_blocks(blocks.iter().map(block))
+    };
+    let cluster = |id, name: &str, started, ghosts, planned| ClusterView {
+        cluster: ClusterId(id),
+        name: name.into(),
+        capacity: 4,
+        total: 4,
+        started,
+        ghosts,
+        planned,
+    };
+    let clusters = vec![
+        cluster(1, "a", profile(&[(-10, 50, 2)]), profile(&[(-1, 1, 1)]), profile(&[(50, 80, 4), (10, 40, 1)])),
+        cluster(2, "b", profile(&[]), profile(&[]), profile(&[])),
+    ];
+    ViewAnswer { now: NOW, job: None, clusters }
+}
+
+fn check(name: &str, answer: &impl Show) {
+    for form in [Form::Text, Form::Json, Form::Quiet, Form::Parsable] {
+        check_form(name, answer, form);
+    }
+}
+
+fn check_form(name: &str, answer: &impl Show, form: Form) {
+    let text = match form {
+        // Indented, so that a difference is one line of the diff.
+        Form::Json => serde_json::to_string_pretty(&answer.json()).expect("it is a value") + "\n",
+        Form::Text | Form::Quiet | Form::Parsable => render(answer, form),
+    };
+    let kind = match form {
+        Form::Text => "txt",
+        Form::Json => "json",
+        Form::Quiet => "ids",
+        Form::Parsable => "fields",
+    };
+    check_text(&format!("{name}.{kind}"), &text);
+}
+
+fn check_text(file: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
+    if std::env::var_os("LIMBER_BLESS").is_some() {
+        std::fs::write(&path, text).expect("the sources can be written");
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        golden == text,
+        "{file} differs from {}:\n--- expected\n{golden}\n--- actual\n{text}\nif it is meant so: LIMBER_BLESS=1",
+        path.display()
+    );
+}

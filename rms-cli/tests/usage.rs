@@ -1,0 +1,186 @@
+//! What the command says to wrong input: the message, where, what to do, and exit code 2.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `rms` with no cluster in sight.
+fn rms(args: &[&str], input: &str) -> Output {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rms"))
+        .args(args)
+        .env_clear()
+        .env("HOME", home.path())
+        .current_dir(home.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("rms starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    // A command that refuses its flags does not read its input.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("rms ends")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Each line of the table: arguments, and what the message must hold.
+#[test]
+fn wrong_flags_are_named_with_what_to_write() {
+    let table: &[(&[&str], &str)] = &[
+        (&["qeue"], "'queue'"),
+        (&["submit"], "SCRIPT"),
+        (&["submit", "--wrap", "true", "job.sh"], "--wrap"),
+        (&["submit", "-N", "x", "--wrap", "true"], "write 4, 1-16"),
+        (&["submit", "-N", "4-1", "--wrap", "true"], "backwards"),
+        (&["submit", "-N", "0", "--wrap", "true"], "at least one node"),
+        (&["submit", "-N", "1-1000", "--wrap", "true"], "give a step"),
+        (&["submit", "-n", "0", "--wrap", "true"], "at least 1"),
+        (&["submit", "-t", "soon", "--wrap", "true"], "write 90s, 1h30m"),
+        (&["submit", "--shapes", "2x", "--wrap", "true"], "is not a duration"),
+        (&["submit", "--shapes", "2x1h", "-N", "2", "--wrap", "true"], "cannot be used with"),
+        (&["submit", "--mem", "much", "--wrap", "true"], "write 512M"),
+        (&["submit", "-C", "a|b", "--wrap", "true"], "alternatives"),
+        (&["submit", "--wrap", " "], "--wrap is empty"),
+        (&["submit", "/nowhere/job.sh"], "/nowhere/job.sh cannot be read"),
+        (&["submit", "/"], "cannot be read"),
+        (&["run"], "COMMAND"),
+        (&["run", ""], "empty"),
+        (&["cancel"], "JOBS"),
+        (&["cancel", "x"], "write ids like 7"),
+        (&["cancel", "9-5"], "backwards"),
+        (&["cancel", "1-99999999999"], "name fewer"),
+        (&["cancel", "7", "--signal", "NOPE"], "write a signal like USR1"),
+        (&["wait", "7", "--timeout", "x"], "is not a duration"),
+        (&["logs", "1-3"], "one job at a time"),
+        (&["history", "--since", "yesterday"], "--since: 'yesterday' is not a time"),
+        (&["history", "--state", "great"], "completed"),
+        (&["view", "--job", "x"], "names no jobs"),
+        (&["nodes", "a[1-"], "not a list of hosts"),
+        (&["up", "--clusters", "a"], "write a:4"),
+        (&["up", "--nodes", "0"], "at least one node"),
+        (&["up", "--nodes", "2000"], "at most 1000"),
+        (&["up", "--nodes", "2", "--clusters", "a:2"], "cannot be used with"),
+        (&["up", "--listen", "here"], "invalid"),
+        (&["token", "create", "--role", "king"], "write server, agent, user or admin"),
+        (&["token", "create", "--role", "user"], "--name"),
+        (&["token", "create", "--role", "agent"], "--cluster"),
+        (&["token", "create", "--role", "server"], "rms-server init"),
+        (&["token", "revoke-certificate", "ada"], "role/name"),
+        (&["join", "lmb1.nonsense"], "not a join token"),
+        (&["admin", "set", "fair_strat", "1s"], "fair_start"),
+        (&["admin", "set", "lost_policy", "shrug"], "fail or requeue"),
+        (&["admin", "drain", "a1"], "--reason"),
+        (&["queue", "--state", "gone"], "waiting"),
+        (&["queue", "-P", "-q"], "cannot be used with"),
+    ];
+    for (args, part) in table {
+        let output = rms(args, "");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "rms {args:?}: {message}");
+        assert!(message.contains(part), "rms {args:?} does not say '{part}':\n{message}");
+        assert!(output.stdout.is_empty(), "rms {args:?} writes to standard output");
+    }
+}
+
+#[test]
+fn with_json_even_usage_errors_are_one_value() {
+    for args in
+        [&["--json", "cancel", "x"][..], &["cancel", "--json"], &["submit", "--json", "-N", "x", "--wrap", "true"]]
+    {
+        let output = rms(args, "");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one value");
+        assert_eq!(value["error"]["kind"], "usage", "{value}");
+        assert!(value["error"]["message"].is_string() && value["error"].get("hint").is_some(), "{value}");
+        assert!(output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn scripts_are_checked_line_by_line() {
+    let table = [
+        ("", "is empty"),
+        ("echo hello\n", "stdin:1: "),
+        ("#!/bin/sh\n#RMS --nodez 4\n", "stdin:2: "),
+        ("#!/bin/sh\n\n#RMS -N 4 -t never\n", "stdin:3: "),
+        ("#!/bin/sh\n#SBATCH --array=1-10\n", "stdin:2: option --array is not supported"),
+        ("#!/bin/sh\n#SBATCH --frobnicate\n", "stdin:2: option --frobnicate is not known"),
+        ("#!/bin/sh\n#RMS -J 'open\n", "stdin:2: a quote is not closed"),
+        ("#!/bin/sh\n\0", "binary"),
+    ];
+    for (script, part) in table {
+        let output = rms(&["submit", "-"], script);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{script:?}: {message}");
+        assert!(message.contains(part), "{script:?} does not say '{part}':\n{message}");
+    }
+}
+
+#[test]
+fn what_is_ignored_in_a_script_is_said() {
+    let output = rms(&["submit", "-"], "#!/bin/sh\n#SBATCH --mail-type=END\ntrue\n#RMS -N 2\n");
+    let message = text(&output.stderr);
+    assert!(message.contains("warning: stdin:2: option --mail-type is ignored: no mail is sent"), "{message}");
+    assert!(message.contains("warning: stdin:4: this #RMS line is ignored"), "{message}");
+}
+
+#[test]
+fn without_a_cluster_every_verb_says_how_to_get_one() {
+    for args in
+        [&["queue"][..], &["run", "true"], &["submit", "--wrap", "true"], &["nodes"], &["cancel", "1"], &["view"]]
+    {
+        let output = rms(args, "");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {message}");
+        assert!(message.contains("rms up") && message.contains("rms join"), "{args:?}: {message}");
+    }
+    let output = rms(&["wait", "1"], "");
+    assert_eq!(output.status.code(), Some(125), "the system failed, not the job");
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    for args in [&["--help"][..], &["help", "submit"], &["submit", "--help"], &["--version"]] {
+        let output = rms(args, "");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(!output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rms"))
+        .args(["submit", "--help"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("rms starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("rms ends");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn down_without_a_cluster_says_so_and_does_nothing() {
+    let output = rms(&["down"], "");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("no cluster of 'rms up'"));
+}
+
+#[cfg(unix)]
+#[test]
+fn arguments_that_are_no_text_do_not_panic() {
+    use std::os::unix::ffi::OsStrExt;
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    for args in [vec![odd], vec!["submit".as_ref(), odd], vec!["cancel".as_ref(), odd]] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_rms")).args(&args).stdin(Stdio::null()).output().expect("rms runs");
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
+    }
+}

@@ -1,0 +1,62 @@
+//! The jobs as a snapshot stores them: each environment once, however many jobs share it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rms_model::{Environment, JobId};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::job::Job;
+
+/// What is written. The jobs come one by one, so that no copy of all of them is made.
+#[derive(Serialize)]
+struct Written<'a> {
+    environments: Vec<&'a Environment>,
+    jobs: Jobs<'a>,
+}
+
+struct Jobs<'a> {
+    jobs: &'a BTreeMap<JobId, Job>,
+    environment_idx: BTreeMap<&'a Environment, u32>,
+}
+
+/// What is read.
+#[derive(Deserialize)]
+struct Read {
+    environments: Vec<Arc<Environment>>,
+    jobs: Vec<(JobId, u32, Job)>,
+}
+
+pub fn serialize<S: Serializer>(jobs: &BTreeMap<JobId, Job>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut environments: Vec<&Environment> = Vec::new();
+    let mut environment_idx = BTreeMap::new();
+    for entry in jobs.values() {
+        environment_idx.entry(&*entry.spec.environment).or_insert_with(|| {
+            environments.push(&entry.spec.environment);
+            environments.len() as u32 - 1
+        });
+    }
+    Written { environments, jobs: Jobs { jobs, environment_idx } }.serialize(serializer)
+}
+
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<JobId, Job>, D::Error> {
+    let Read { environments, jobs } = Read::deserialize(deserializer)?;
+    let with_environment = |(job, idx, mut entry): (JobId, u32, Job)| {
+        let environment = environments.get(idx as usize);
+        entry.spec.environment = Arc::clone(environment.ok_or_else(|| D::Error::custom("a job without environment"))?);
+        Ok((job, entry))
+    };
+    jobs.into_iter().map(with_environment).collect()
+}
+
+impl Serialize for Jobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let nothing = Arc::new(Environment::default());
+        serializer.collect_seq(self.jobs.iter().map(|(job, entry)| {
+            let mut bare = entry.clone();
+            bare.spec.environment = Arc::clone(&nothing);
+            (job, self.environment_idx[&*entry.spec.environment], bare)
+        }))
+    }
+}

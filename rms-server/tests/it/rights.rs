@@ -1,0 +1,176 @@
+//! Who may do what, and for how long: tokens, roles, owners, revocation.
+
+use rms_core::Call;
+use rms_core::desired::JobStatus;
+use rms_core::event::{CertificateSelect, Query, Select};
+use rms_model::token::TokenIdentity;
+use rms_model::{Identity, JobId, Role, Time};
+use rms_wire::tls::Credentials;
+use rms_wire::{CallError, Endpoint, Expect, Reply, join};
+
+use crate::deployment::{Client, FakeAgent, Server, report, tell};
+
+fn refused(result: Result<Reply, CallError>) -> String {
+    match result {
+        Err(CallError::Refused(refused)) => refused.kind,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn ids(job: JobId) -> Select {
+    Select::Ids(vec![job])
+}
+
+#[test]
+fn a_token_is_redeemed_once() {
+    tell(async {
+        let server = Server::start();
+        let admin = server.admin().await;
+        let ann = Identity { role: Role::User, name: "ann".to_owned() };
+        let token = admin.token(TokenIdentity::Named(ann.clone()), None, server.address).await;
+        let joined = join(server.address, &token, None).await.expect("a new token");
+        assert_eq!(joined.credentials.identity(), &ann);
+        let again = join(server.address, &token, None).await.expect_err("a used token");
+        assert!(again.to_string().contains("the token is not valid"), "{again}");
+    });
+}
+
+#[test]
+fn secrets_signals_and_cancels_belong_to_the_owner_and_to_admins() {
+    tell(async {
+        let server = Server::start();
+        let credentials = server.agent_credentials("n1").await;
+        let _agent = FakeAgent::connect(&credentials, server.address, Vec::new()).await;
+        let (ann, bob, admin) = (server.user("ann").await, server.user("bob").await, server.admin().await);
+        let job = ann.submit("ann's").await;
+        let show = Call::Query(Query::Job(ids(job)));
+        let environment = async |client: &Client| match client.call(&show).await.expect("a job") {
+            Reply::Detail { jobs, .. } => jobs[0].spec.environment.0.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert!(!environment(&ann).await.is_empty());
+        assert!(!environment(&admin).await.is_empty());
+        assert!(environment(&bob).await.is_empty(), "bob reads ann's secrets");
+
+        for call in [Call::Cancel { select: ids(job) }, Call::Signal { select: ids(job), signal: 9 }] {
+            match bob.call(&call).await.expect("an answer") {
+                Reply::Jobs { done, refused } => {
+                    assert!(done.is_empty(), "{call:?}");
+                    assert_eq!(refused[0].1.kind, "not_your_job");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(refused(bob.call(&Call::Query(Query::Tokens)).await), "not_allowed");
+        let set = Call::Set { key: "fair_start".to_owned(), value: "1h".to_owned() };
+        assert_eq!(refused(bob.call(&set).await), "not_allowed");
+        assert_eq!(admin.call(&set).await.expect("an admin may"), Reply::Done);
+    });
+}
+
+#[test]
+fn a_revoked_certificate_loses_its_link_at_once_and_for_ever() {
+    tell(async {
+        let mut server = Server::start();
+        let ann = Identity { role: Role::User, name: "ann".to_owned() };
+        let admin = server.admin().await;
+        let token = admin.token(TokenIdentity::Named(ann.clone()), None, server.address).await;
+        let credentials = join(server.address, &token, None).await.expect("a new token").credentials;
+        let client = Client::connect(&credentials, server.address).await;
+        client.speak().await;
+
+        let revoke = Call::RevokeCertificate { which: CertificateSelect::Identity(ann) };
+        assert_eq!(admin.call(&revoke).await.expect("an admin may"), Reply::Done);
+        assert_eq!(client.link.closed().await, "the certificate is revoked");
+        expect_unwelcome(&credentials, &server).await;
+        // Neither does a restart forget it.
+        server.kill();
+        server.restart();
+        expect_unwelcome(&credentials, &server).await;
+    });
+}
+
+async fn expect_unwelcome(credentials: &Credentials, server: &Server) {
+    let endpoint = Endpoint::dial(credentials).expect("a socket");
+    assert!(endpoint.connect(server.address, Expect::server()).await.is_err());
+}
+
+#[test]
+fn one_agent_has_one_link_and_the_newest_counts() {
+    tell(async {
+        let server = Server::start();
+        let credentials = server.agent_credentials("n1").await;
+        let mut older = FakeAgent::connect(&credentials, server.address, Vec::new()).await;
+        older.desired(|_| true).await;
+        let mut newer = FakeAgent::connect(&credentials, server.address, Vec::new()).await;
+        assert_eq!(older.link.closed().await, "the agent has connected anew");
+        newer.desired(|_| true).await;
+        let ann = server.user("ann").await;
+        let job = ann.submit("after").await;
+        let desired = newer.desired(|desired| !desired.jobs.is_empty()).await;
+        let running = JobStatus::Running { since: Time::from_secs(1) };
+        newer.report(vec![report(job, desired.jobs[0].run, running)]).await;
+        match ann.call(&Call::Query(Query::Nodes)).await.expect("nodes") {
+            Reply::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "busy"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn an_agent_that_is_refused_takes_its_older_link_with_it() {
+    tell(async {
+        let server = Server::start();
+        let credentials = server.agent_credentials("n1").await;
+        let older = FakeAgent::connect(&credentials, server.address, Vec::new()).await;
+        let moved = FakeAgent::appear_in("elsewhere", &credentials, server.address, Vec::new()).await;
+        older.link.closed().await;
+        let reason = moved.link.closed().await;
+        assert!(reason.contains("belongs to cluster a"), "{reason}");
+        let ann = server.user("ann").await;
+        match ann.call(&Call::Query(Query::Nodes)).await.expect("nodes") {
+            Reply::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "away"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_user_has_only_so_many_links() {
+    tell(async {
+        let mut server = Server::start();
+        server.kill();
+        let config = server.path().join("rms-server.toml");
+        std::fs::write(&config, "[limits]\nlinks_per_user = 2\n").expect("a file");
+        server.restart();
+        let (first, _second) = (server.admin().await, server.admin().await);
+        let third = server.admin().await;
+        let reason = third.link.closed().await;
+        assert!(reason.contains("has 2 connections already"), "{reason}");
+        // A place that was given back can be taken.
+        first.link.close("done");
+        drop(first);
+        loop {
+            let next = server.admin().await;
+            if next.call(&Call::Query(Query::Status)).await.is_ok() {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn certificates_are_renewed_over_the_link_that_they_made() {
+    tell(async {
+        let server = Server::start();
+        let ann = server.user("ann").await;
+        let key = rms_wire::tls::NewKey::generate().expect("a key");
+        let call = Call::Renew { csr: key.csr_der().to_vec(), serial: String::new() };
+        let Reply::Certificate { chain, ca } = ann.call(&call).await.expect("a renewal") else {
+            panic!("no certificate")
+        };
+        let renewed = key.into_credentials(&chain, &ca).expect("credentials");
+        assert_eq!(renewed.identity().to_string(), "user/ann");
+        Client::connect(&renewed, server.address).await.speak().await;
+    });
+}

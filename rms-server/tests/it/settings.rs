@@ -1,0 +1,55 @@
+//! Settings: what the file says, what an admin says at run time, and which of them wins after a restart.
+
+use std::fs;
+
+use rms_core::Call;
+use rms_core::event::Query;
+use rms_wire::Reply;
+
+use crate::deployment::{Client, Server, tell};
+
+async fn value(client: &Client, key: &str) -> String {
+    match client.call(&Call::Query(Query::Settings)).await.expect("settings") {
+        Reply::Settings(settings) => settings.into_iter().find(|(name, _)| name == key).expect("a setting").1,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_file_sets_what_no_admin_has_set() {
+    tell(async {
+        let mut server = Server::start();
+        let config = server.path().join("rms-server.toml");
+        server.kill();
+        fs::write(&config, "[settings]\nfair_start = '5s'\nqueue_depth = 7\n").expect("a file");
+        server.restart();
+        let admin = server.admin().await;
+        assert_eq!(value(&admin, "fair_start").await, "5s");
+        let set = Call::Set { key: "fair_start".to_owned(), value: "30s".to_owned() };
+        assert_eq!(admin.call(&set).await.expect("an admin may"), Reply::Done);
+
+        server.kill();
+        fs::write(&config, "[settings]\nfair_start = '6s'\nqueue_depth = 8\n").expect("a file");
+        server.restart();
+        let admin = server.admin().await;
+        assert_eq!(value(&admin, "fair_start").await, "30s", "set by an admin");
+        assert_eq!(value(&admin, "queue_depth").await, "8", "never set by an admin");
+        let Reply::Audit(changes) = admin.call(&Call::Query(Query::Audit)).await.expect("an audit") else {
+            panic!("no audit")
+        };
+        let told: Vec<(&str, &str, &str, &str)> = changes
+            .iter()
+            .map(|change| (change.by.as_str(), change.key.as_str(), change.old.as_str(), change.new.as_str()))
+            .collect();
+        let admin_name = nix::unistd::User::from_uid(nix::unistd::getuid()).expect("a lookup").expect("a user").name;
+        assert_eq!(
+            told,
+            [
+                ("the configuration file", "fair_start", "0s", "5s"),
+                ("the configuration file", "queue_depth", "1000", "7"),
+                (admin_name.as_str(), "fair_start", "5s", "30s"),
+                ("the configuration file", "queue_depth", "7", "8"),
+            ]
+        );
+    });
+}

@@ -1,0 +1,162 @@
+//! Following and watching jobs: output through reconnects, input, changes, and an end when all was said.
+
+use rms_core::desired::{JobStatus, NodeExit};
+use rms_model::{JobId, Run, Time, Usage};
+use rms_wire::link::Channel;
+use rms_wire::{Chunk, ClientCall, FollowOrder, Followed, Input, Spooled, Stream};
+
+use crate::deployment::{Client, FakeAgent, Server, report, tell};
+
+const RUNNING: JobStatus = JobStatus::Running { since: Time::EPOCH };
+
+fn ended(code: i32) -> JobStatus {
+    JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Exited { code }, usage: Usage::default() }
+}
+
+fn chunk(offset: u64, text: &str) -> Spooled {
+    Spooled::Chunk(Chunk { host_idx: 0, task: 0, stream: Stream::Out, offset, bytes: text.into() })
+}
+
+async fn follow(client: &Client, job: JobId) -> Channel {
+    let mut channel = client.link.open().await.expect("a channel");
+    let follow = rms_wire::call::Follow { job: job.0, run: None, from: Vec::new(), input: true };
+    channel.send(&ClientCall::Follow(follow)).await.expect("a link");
+    channel
+}
+
+/// The next output or end; changes are passed over.
+async fn next_output(channel: &mut Channel) -> Followed {
+    loop {
+        match channel.recv::<Followed>().await.expect("a link").expect("a frame") {
+            Followed::Change(_) => {}
+            other @ (Followed::Chunk(_) | Followed::End | Followed::Refused(_)) => return other,
+        }
+    }
+}
+
+fn text(followed: Followed) -> String {
+    match followed {
+        Followed::Chunk(chunk) => String::from_utf8(chunk.bytes).expect("text"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The agent's side of a follow channel, after its order.
+async fn ordered(agent: &FakeAgent) -> (Channel, FollowOrder) {
+    let mut channel = agent.link.accept().await.expect("a channel");
+    let order = channel.recv::<FollowOrder>().await.expect("a link").expect("an order");
+    (channel, order)
+}
+
+async fn start(server: &Server, client: &Client) -> (FakeAgent, JobId, Run) {
+    let credentials = server.agent_credentials("n1").await;
+    let mut agent = FakeAgent::connect(&credentials, server.address, Vec::new()).await;
+    let job = client.submit("followed").await;
+    let run = agent.desired(|desired| !desired.jobs.is_empty()).await.jobs[0].run;
+    agent.report(vec![report(job, run, RUNNING)]).await;
+    (agent, job, run)
+}
+
+#[test]
+fn output_continues_where_it_was_when_the_agent_comes_back_and_ends_with_the_job() {
+    tell(async {
+        let server = Server::start();
+        let ann = server.user("ann").await;
+        let (agent, job, run) = start(&server, &ann).await;
+        let mut followed = follow(&ann, job).await;
+        let (mut spool, order) = ordered(&agent).await;
+        assert_eq!((order.job, order.run, order.from.len()), (job.0, run.0, 0));
+        spool.send(&chunk(0, "hello ")).await.expect("a link");
+        assert_eq!(text(next_output(&mut followed).await), "hello ");
+
+        agent.link.close("its machine has a hiccup");
+        let credentials = server.agent_credentials("n1").await;
+        let running = vec![report(job, run, RUNNING)];
+        let mut agent = FakeAgent::connect(&credentials, server.address, running).await;
+        let (mut spool, order) = ordered(&agent).await;
+        assert_eq!(order.from[0].offset, 6, "{order:?}");
+        agent.report(vec![report(job, run, ended(0))]).await;
+        // The job is over, and there still is output of it.
+        ann.history_of(job).await;
+        spool.send(&chunk(6, "world")).await.expect("a link");
+        spool.send(&Spooled::End).await.expect("a link");
+        assert_eq!(text(next_output(&mut followed).await), "world");
+        assert_eq!(next_output(&mut followed).await, Followed::End);
+    });
+}
+
+#[test]
+fn input_reaches_the_first_host() {
+    tell(async {
+        let server = Server::start();
+        let ann = server.user("ann").await;
+        let (agent, job, _run) = start(&server, &ann).await;
+        let mut followed = follow(&ann, job).await;
+        let (mut spool, _order) = ordered(&agent).await;
+        followed.send(&Input { bytes: b"42\n".to_vec(), eof: false }).await.expect("a link");
+        followed.send(&Input { bytes: Vec::new(), eof: true }).await.expect("a link");
+        let first = spool.recv::<Input>().await.expect("a link").expect("input");
+        assert_eq!((first.bytes.as_slice(), first.eof), (b"42\n".as_slice(), false));
+        assert!(spool.recv::<Input>().await.expect("a link").expect("input").eof);
+    });
+}
+
+#[test]
+fn a_job_that_is_over_can_still_be_followed() {
+    tell(async {
+        let server = Server::start();
+        let ann = server.user("ann").await;
+        let (mut agent, job, run) = start(&server, &ann).await;
+        agent.report(vec![report(job, run, ended(0))]).await;
+        ann.history_of(job).await;
+        let mut followed = follow(&ann, job).await;
+        let (mut spool, _order) = ordered(&agent).await;
+        spool.send(&chunk(0, "late")).await.expect("a link");
+        spool.send(&Spooled::End).await.expect("a link");
+        assert_eq!(text(next_output(&mut followed).await), "late");
+        assert_eq!(next_output(&mut followed).await, Followed::End);
+    });
+}
+
+#[test]
+fn only_the_owner_and_admins_may_follow() {
+    tell(async {
+        let server = Server::start();
+        let (ann, bob) = (server.user("ann").await, server.user("bob").await);
+        let (_agent, job, _run) = start(&server, &ann).await;
+        match next_output(&mut follow(&bob, job).await).await {
+            Followed::Refused(refused) => assert_eq!(refused.kind, "not_your_job"),
+            other => panic!("{other:?}"),
+        }
+        match next_output(&mut follow(&bob, JobId(77)).await).await {
+            Followed::Refused(refused) => assert_eq!(refused.kind, "no_such_job"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_watch_tells_every_change_and_ends_with_the_last_job() {
+    tell(async {
+        let server = Server::start();
+        let ann = server.user("ann").await;
+        let (mut agent, first, run) = start(&server, &ann).await;
+        let second = ann.submit("second").await;
+        let mut watch = ann.link.open().await.expect("a channel");
+        watch.send(&ClientCall::Watch { jobs: vec![first.0, second.0] }).await.expect("a link");
+        agent.report(vec![report(first, run, ended(0))]).await;
+        let desired = agent.desired(|desired| desired.jobs.iter().any(|job| job.job == second)).await;
+        agent.report(vec![report(second, desired.jobs[0].run, ended(3))]).await;
+        let mut over = Vec::new();
+        loop {
+            match watch.recv::<Followed>().await.expect("a link").expect("a frame") {
+                Followed::Change(change) => over.extend(change.outcome.map(|outcome| (change.job, outcome))),
+                Followed::End => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        let jobs: Vec<u64> = over.iter().map(|(job, _)| *job).collect();
+        assert_eq!(jobs, [first.0, second.0]);
+        assert_eq!(over[1].1, rms_wire::vocabulary::Outcome::Failed { code: 3 });
+    });
+}

@@ -1,0 +1,99 @@
+//! A whole cluster for the bench, as `rms up` makes it, and what its processes have used.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::process::{self, Process};
+use crate::server::{Client, sibling};
+
+/// Ends with this value.
+pub struct Cluster {
+    home: TempDir,
+    rms: PathBuf,
+}
+
+/// CPU time of the parts of a cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    pub server: Duration,
+    /// Agents and their spawners.
+    pub agents: Duration,
+    /// Whatever they have waited for: supervisors and tasks.
+    pub ended: Duration,
+}
+
+impl Cluster {
+    pub fn up(n_nodes: u32) -> Result<Cluster> {
+        let home = tempfile::Builder::new().prefix("limber-bench-").tempdir().context("no temporary directory")?;
+        let cluster = Cluster { home, rms: sibling("rms")? };
+        cluster.rms(&["up", "--nodes", &n_nodes.to_string(), "--topology", "pack:1 core:8 pu:1"])?;
+        Ok(cluster)
+    }
+
+    pub fn rms(&self, args: &[&str]) -> Result<Output> {
+        let mut command = Command::new(&self.rms);
+        command.arg("--dir").arg(self.dir()).args(args).stdin(Stdio::null());
+        let output = command.output().context("cannot run rms")?;
+        if !output.status.success() {
+            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("`rms {}` ended with {}: {}", args.join(" "), output.status, complaint.trim());
+        }
+        Ok(output)
+    }
+
+    pub async fn client(&self) -> Result<Client> {
+        let server = self.dir().join("server");
+        let address = std::fs::read_to_string(server.join("address")).context("the server says where it listens")?;
+        Client::connect(&server.join("admin"), address.trim().parse()?).await
+    }
+
+    pub fn spent(&self) -> Spent {
+        let mut spent = Spent::default();
+        for process in self.processes() {
+            if process.name.starts_with("rms-server") {
+                spent.server += process.cpu();
+            } else {
+                spent.agents += process.cpu();
+                spent.ended += process.cpu_with_children() - process.cpu();
+            }
+        }
+        spent
+    }
+
+    /// Resident memory of the agents' main processes.
+    pub fn agents_mib(&self) -> Vec<f64> {
+        let roots = self.roots();
+        roots
+            .iter()
+            .filter(|root| root.name.starts_with("node-agent"))
+            .filter_map(|root| process::resident_mib(root.pid))
+            .collect()
+    }
+
+    fn processes(&self) -> Vec<Process> {
+        let roots: Vec<i32> = self.roots().iter().map(|process| process.pid).collect();
+        process::trees(&roots)
+    }
+
+    /// The programs that were started with our directory, without those that they started.
+    fn roots(&self) -> Vec<Process> {
+        let ours = process::with_argument(&self.dir().display().to_string());
+        ours.iter().filter(|process| !ours.iter().any(|other| other.pid == process.parent)).cloned().collect()
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.home.path().join("up")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Err(error) = self.rms(&["down"]) {
+            eprintln!("bench: {error:#}");
+        }
+    }
+}

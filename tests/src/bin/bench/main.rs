@@ -1,0 +1,71 @@
+//! Measures the product beside its targets and prints tables. It judges nothing: numbers of a shared machine do not fail builds.
+
+mod ceiling;
+mod cluster;
+mod commit;
+mod fleet;
+mod jobs;
+mod pass;
+mod process;
+mod scale;
+mod server;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use table::Table;
+
+/// A part of the bench, by the word that selects it.
+type Part = (&'static str, fn() -> Result<Table>);
+
+const PARTS: &[Part] = &[
+    ("floor", floor),
+    ("jobs", jobs::rate),
+    ("latency", jobs::latency),
+    ("pass", pass::table),
+    ("commit", commit::table),
+    ("dispatch", scale::dispatch),
+    ("queue", scale::queue),
+    ("agents", scale::agents),
+];
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((fleet::WORD, args)) = wanted.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return match fleet::live(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("bench: model agents: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if let Some(unknown) = wanted.iter().find(|word| !PARTS.iter().any(|(name, _)| name == word)) {
+        let known: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
+        eprintln!("bench: there is no part '{unknown}'; the parts are {}", known.join(", "));
+        return ExitCode::from(2);
+    }
+    let mut code = ExitCode::SUCCESS;
+    for (name, part) in PARTS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|word| word == name)) {
+        match part() {
+            Ok(table) => print!("{table}"),
+            Err(error) => {
+                println!("\n{name}: not measured: {error:#}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
+
+fn floor() -> Result<Table> {
+    let mut table = Table::new("The floor: fork + exec + wait of `true`");
+    for n_threads in [1, 2] {
+        let ceiling = ceiling::measure(2000, n_threads)?;
+        table.note(format!("CPU per round, {n_threads} at a time"), ceiling.cpu_ms, "ms");
+        table.note(format!("rounds, {n_threads} at a time"), ceiling.per_second, "/s");
+    }
+    Ok(table)
+}

@@ -1,0 +1,201 @@
+//! Peers that break the rules on purpose: forged certificates, raw connections, bytes that are no messages.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quinn::crypto::rustls::QuicClientConfig;
+use rms_model::{Identity, Role, Span, Time};
+use rms_wire::tls::draw_serial;
+use rms_wire::{Authority, ClientCall, Credentials, Endpoint, Expect, Link, LinkError, NewKey};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+/// What the tests wait for at most.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs the asynchronous part of a test.
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(work)
+}
+
+/// Somebody who holds a CA's key: the deployment's own, so that tests can hold any certificate, or another.
+#[derive(Debug)]
+pub struct Forger {
+    authority: Authority,
+}
+
+impl Forger {
+    /// With the key of the deployment whose server has this data directory.
+    pub fn of(server_dir: &Path) -> Forger {
+        Forger { authority: Authority::load(&server_dir.join("ca")).expect("the deployment has a CA") }
+    }
+
+    /// With a CA of its own that claims to be the deployment called `limber`.
+    pub fn foreign(dir: &Path) -> Forger {
+        Forger { authority: Authority::create(dir, "limber", now()).expect("a new CA") }
+    }
+
+    /// A valid certificate.
+    pub fn credentials(&self, role: Role, name: &str) -> Credentials {
+        self.valid(role, name, now() - Span::from_mins(1), now() + Span::from_hours(1))
+    }
+
+    pub fn expired(&self, role: Role, name: &str) -> Credentials {
+        self.valid(role, name, now() - Span::from_hours(2), now() - Span::from_mins(1))
+    }
+
+    pub fn valid(&self, role: Role, name: &str, from: Time, until: Time) -> Credentials {
+        let key = NewKey::generate().expect("a key");
+        let identity = Identity::new(role, name).expect("a name");
+        let chain = self.authority.sign(key.csr_der(), &identity, &draw_serial(), from, until).expect("a certificate");
+        key.into_credentials(&chain, self.authority.ca_pem()).expect("credentials")
+    }
+}
+
+pub fn now() -> Time {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+    Time::from_millis(now.as_millis() as i64)
+}
+
+/// A link as honest programs make it.
+///
+/// # Errors
+/// As [`Endpoint::connect`].
+pub async fn link(address: SocketAddr, credentials: &Credentials) -> Result<Link, LinkError> {
+    let endpoint = Endpoint::dial(credentials).expect("a free port");
+    endpoint.connect(address, Expect::server()).await
+}
+
+/// One call over a link of an honest client, and how long its answer took.
+pub async fn ask(link: &Link) -> Duration {
+    let start = std::time::Instant::now();
+    let asked = tokio::time::timeout(PATIENCE, link.call(&ClientCall::Query(rms_wire::call::Query::Status))).await;
+    asked.expect("the server answers in time").expect("the server answers");
+    start.elapsed()
+}
+
+/// A QUIC connection whose client checks nothing and offers what it is told to.
+///
+/// # Errors
+/// The handshake fails. A success says little: the server may still be about to refuse.
+pub async fn raw(
+    address: SocketAddr,
+    alpn: &[u8],
+    credentials: Option<&Credentials>,
+) -> Result<quinn::Connection, quinn::ConnectionError> {
+    let endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a free port");
+    raw_from(&endpoint, address, alpn, credentials)?.await
+}
+
+/// As [`raw`], from an endpoint that can make many.
+///
+/// # Errors
+/// Nothing was sent.
+pub fn raw_from(
+    endpoint: &quinn::Endpoint,
+    address: SocketAddr,
+    alpn: &[u8],
+    credentials: Option<&Credentials>,
+) -> Result<quinn::Connecting, quinn::ConnectionError> {
+    let mut tls = careless(credentials);
+    tls.alpn_protocols = vec![alpn.to_vec()];
+    let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
+    let connecting = endpoint.connect_with(config, address, "limber");
+    Ok(connecting.expect("an address that can be connected to"))
+}
+
+/// Client TLS that believes everything and remembers sessions, early data included.
+pub fn careless(credentials: Option<&Credentials>) -> rustls::ClientConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("TLS 1.3 is known")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Believer));
+    let mut config = match credentials {
+        None => builder.with_no_client_auth(),
+        Some(credentials) => {
+            let pem = credentials.chain_pem();
+            let chain = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>().expect("a chain");
+            builder.with_client_auth_cert(chain, key_of(credentials)).expect("key and certificate fit")
+        }
+    };
+    config.enable_early_data = true;
+    config
+}
+
+/// The key leaves credentials only by way of the disk.
+fn key_of(credentials: &Credentials) -> PrivateKeyDer<'static> {
+    let dir = tempfile::tempdir().expect("a directory");
+    credentials.save(dir.path()).expect("saved");
+    PrivateKeyDer::from_pem_file(dir.path().join("key.pem")).expect("a key")
+}
+
+/// Takes every server for the right one.
+#[derive(Debug)]
+struct Believer;
+
+impl ServerCertVerifier for Believer {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A frame's head and payload as bytes, right or wrong.
+pub fn frame(kind: u16, version: u16, length: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(8 + payload.len());
+    frame.extend(kind.to_le_bytes());
+    frame.extend(version.to_le_bytes());
+    frame.extend(length.to_le_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// The words with which a connection was closed.
+pub async fn last_words(connection: &quinn::Connection) -> String {
+    let closed = tokio::time::timeout(PATIENCE, connection.closed()).await;
+    closed.expect("the server closes the connection").to_string()
+}
+
+/// Does the hello as an honest client would, on a raw connection.
+pub async fn say_hello(connection: &quinn::Connection) -> Vec<u8> {
+    let (mut send, mut receive) = connection.open_bi().await.expect("a channel");
+    let hello = rms_wire::codec::encode(&rms_wire::Hello { software: "hostile".to_owned() }).expect("it fits");
+    send.write_all(&hello).await.expect("sent");
+    send.finish().expect("not finished yet");
+    receive.read_to_end(1 << 20).await.expect("an answer")
+}

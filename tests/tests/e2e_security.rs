@@ -1,0 +1,343 @@
+//! Strangers, liars and vandals against a live server: none gets in, and nobody else notices them.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rms_model::Role;
+use rms_tests::harness::Deployment;
+use rms_tests::hostile::{self, Forger, PATIENCE, ask, block_on, frame, last_words, raw, say_hello};
+use rms_wire::tls::{ALPN, ALPN_JOIN};
+use rms_wire::{Kind, Link};
+
+/// A server alone, and an honest admin with a link to it.
+struct Alone {
+    deployment: Deployment,
+    forger: Forger,
+}
+
+impl Alone {
+    fn start() -> Alone {
+        let deployment = Deployment::builder().start();
+        let forger = Forger::of(deployment.server_dir());
+        Alone { deployment, forger }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.deployment.address()
+    }
+
+    async fn honest(&self) -> Link {
+        let credentials = self.forger.credentials(Role::User, "honest");
+        hostile::link(self.address(), &credentials).await.expect("an honest user gets in")
+    }
+}
+
+#[test]
+fn a_certificate_of_another_authority_gets_nobody_in() {
+    let alone = Alone::start();
+    let foreign = Forger::foreign(&alone.deployment.path().join("foreign"));
+    block_on(async {
+        for role in [Role::Admin, Role::User, Role::Agent] {
+            let credentials = foreign.credentials(role, "root");
+            let connection = raw(alone.address(), ALPN, Some(&credentials)).await;
+            let words = match connection {
+                Ok(connection) => last_words(&connection).await,
+                Err(error) => error.to_string(),
+            };
+            assert!(words.contains("BadSignature") || words.contains("UnknownIssuer"), "{words}");
+        }
+        ask(&alone.honest().await).await;
+    });
+}
+
+#[test]
+fn an_expired_or_a_servers_certificate_gets_nobody_in() {
+    let alone = Alone::start();
+    block_on(async {
+        for credentials in [alone.forger.expired(Role::Admin, "root"), alone.forger.credentials(Role::Server, "server")]
+        {
+            let who = credentials.identity().to_string();
+            let connection = raw(alone.address(), ALPN, Some(&credentials)).await;
+            if let Ok(connection) = connection {
+                let words = last_words(&connection).await;
+                assert!(words.contains("certificate") || words.contains("0x1"), "{who}: {words}");
+            }
+        }
+        ask(&alone.honest().await).await;
+    });
+}
+
+#[test]
+fn without_a_certificate_there_is_only_the_join_protocol_and_it_answers_nothing_else() {
+    let alone = Alone::start();
+    block_on(async {
+        // The ordinary protocol.
+        let connection = raw(alone.address(), ALPN, None).await.expect("a TLS client believes itself connected");
+        if let Ok((mut send, _receive)) = connection.open_bi().await {
+            let _ = send.write_all(&frame(Kind::Hello.number(), 1, 0, b"")).await;
+        }
+        let words = last_words(&connection).await;
+        assert!(words.contains("no certificate"), "{words}");
+        // The join protocol does not take calls, nor a hello.
+        for kind in [Kind::ClientCall, Kind::Hello, Kind::ToServer] {
+            let connection = raw(alone.address(), ALPN_JOIN, None).await.expect("joining needs no certificate");
+            let (mut send, mut receive) = connection.open_bi().await.expect("a channel");
+            send.write_all(&frame(kind.number(), 1, 1, b"\0")).await.expect("sent");
+            let words = last_words(&connection).await;
+            assert!(words.contains("JoinRequest"), "{words}");
+            assert!(receive.read_to_end(100).await.is_err(), "nothing is answered");
+        }
+        // No protocol, an unknown one, and another version.
+        for alpn in [&b"h3"[..], b"limber/2", b"limber/1\0"] {
+            let refused = tokio::time::timeout(PATIENCE, raw_or_nothing(alone.address(), alpn)).await;
+            let error = refused.expect("an answer").expect_err("no protocol in common");
+            assert!(error.contains("120") || error.contains("application protocol"), "{alpn:?}: {error}");
+        }
+        ask(&alone.honest().await).await;
+    });
+}
+
+async fn raw_or_nothing(address: SocketAddr, alpn: &[u8]) -> Result<quinn::Connection, String> {
+    raw(address, alpn, None).await.map_err(|error| error.to_string())
+}
+
+#[test]
+fn one_role_cannot_speak_for_another() {
+    let alone = Alone::start();
+    block_on(async {
+        // A user who speaks as an agent does.
+        let user = alone.forger.credentials(Role::User, "a1");
+        let connection = raw(alone.address(), ALPN, Some(&user)).await.expect("connected");
+        say_hello(&connection).await;
+        let (mut send, _receive) = connection.open_bi().await.expect("a channel");
+        let hello = rms_wire::to_server::AgentHello {
+            cluster: "a".to_owned(),
+            address: "127.0.0.1:9".to_owned(),
+            inventory: inventory(),
+        };
+        let hello = rms_wire::codec::encode(&rms_wire::ToServer::Hello(hello)).expect("it fits");
+        send.write_all(&hello).await.expect("sent");
+        let words = last_words(&connection).await;
+        assert!(words.contains("ToServer") && words.contains("ClientCall"), "{words}");
+
+        // An agent who asks as a user does.
+        let agent = alone.forger.credentials(Role::Agent, "a1");
+        let connection = raw(alone.address(), ALPN, Some(&agent)).await.expect("connected");
+        say_hello(&connection).await;
+        let (mut send, _receive) = connection.open_bi().await.expect("a channel");
+        let call = rms_wire::ClientCall::Query(rms_wire::call::Query::Status);
+        send.write_all(&rms_wire::codec::encode(&call).expect("it fits")).await.expect("sent");
+        let words = last_words(&connection).await;
+        assert!(words.contains("ToServer") && words.contains("ClientCall"), "{words}");
+        ask(&alone.honest().await).await;
+    });
+}
+
+fn inventory() -> rms_wire::vocabulary::Inventory {
+    rms_wire::vocabulary::Inventory {
+        sockets: 1,
+        numa_nodes: 1,
+        cores: 4,
+        cpus: 4,
+        memory_mib: 1024,
+        speed_milli: 1000,
+        features: Vec::new(),
+    }
+}
+
+/// Each of these is sent by a proven user on a fresh link; the server closes that link with these words in the
+/// reason, and goes on serving the others.
+#[test]
+fn frames_that_are_no_messages_cost_their_sender_the_link() {
+    let alone = Alone::start();
+    let call = Kind::ClientCall.number();
+    let bulk = 8 << 20;
+    let cases: [(&str, Vec<u8>, &str); 9] = [
+        ("unknown kind", frame(9999, 1, 1, b"x"), "unknown kind 9999"),
+        ("wrong kind", frame(Kind::Input.number(), 1, 1, b"x"), "ClientCall was expected"),
+        ("wrong version", frame(call, 7, 1, b"x"), "version 7"),
+        ("oversized", frame(call, 1, bulk + 1, b"x"), "at most 8388608"),
+        ("absurd", frame(call, 1, u32::MAX, b"x"), "at most 8388608"),
+        ("truncated", frame(call, 1, 100, b"short"), "in the middle of a frame"),
+        ("half a header", frame(call, 1, 0, b"")[..5].to_vec(), "in the middle of a frame"),
+        ("trailing", frame(call, 1, 3, &[6, 0, 0]), "belong to nothing"),
+        // A vector that says it has 2^60 entries.
+        ("a bomb", frame(call, 1, 12, &[1, 0, 253, 0, 0, 0, 0, 0, 0, 0, 16, 0]), "cannot be decoded"),
+    ];
+    block_on(async {
+        let honest = alone.honest().await;
+        let user = alone.forger.credentials(Role::User, "vandal");
+        for (what, bytes, expected) in cases {
+            let connection = raw(alone.address(), ALPN, Some(&user)).await.expect("connected");
+            say_hello(&connection).await;
+            let (mut send, _receive) = connection.open_bi().await.expect("a channel");
+            send.write_all(&bytes).await.expect("sent");
+            let _ = send.finish();
+            let words = last_words(&connection).await;
+            assert!(words.contains(expected), "{what}: {words}");
+            ask(&honest).await;
+        }
+    });
+    let log = alone.deployment.log_text("server");
+    assert!(log.contains("breaks the rules"), "the reason is logged:\n{log}");
+}
+
+#[test]
+fn garbage_datagrams_are_dropped_while_others_are_served() {
+    let alone = Alone::start();
+    block_on(async {
+        let honest = alone.honest().await;
+        let address = alone.address();
+        let vandal = std::thread::spawn(move || {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+            let mut rng: u64 = 0x9E37_79B9_7F4A_7C15;
+            let mut datagram = [0_u8; 1500];
+            for round in 0..20_000_u32 {
+                for byte in &mut datagram {
+                    rng ^= rng << 13;
+                    rng ^= rng >> 7;
+                    rng ^= rng << 17;
+                    *byte = rng as u8;
+                }
+                // Some look like the beginning of a QUIC connection.
+                if round % 3 == 0 {
+                    datagram[..6].copy_from_slice(&[0xC3, 0, 0, 0, 1, 20]);
+                }
+                let length = (rng >> 20) as usize % 1500;
+                // A full socket buffer drops it, which is as good.
+                let _ = socket.send_to(&datagram[..length], address);
+            }
+        });
+        let mut worst = Duration::ZERO;
+        while !vandal.is_finished() {
+            worst = worst.max(ask(&honest).await);
+        }
+        vandal.join().expect("it sends");
+        assert!(worst < Duration::from_secs(5), "an honest call took {worst:?}");
+        ask(&alone.honest().await).await;
+    });
+}
+
+/// Connections that finish TLS and then say nothing, more than the server works on at once, again and again.
+#[test]
+fn silent_connections_do_not_keep_honest_ones_out() {
+    let alone = Alone::start();
+    block_on(async {
+        let honest = alone.honest().await;
+        let endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a port");
+        let mut silent = Vec::new();
+        for _ in 0..600 {
+            let connecting = hostile::raw_from(&endpoint, alone.address(), ALPN_JOIN, None).expect("sent");
+            silent.push(tokio::spawn(async move {
+                if let Ok(connection) = connecting.await {
+                    connection.closed().await;
+                }
+            }));
+        }
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert!(ask(&honest).await < Duration::from_secs(2), "a link that is up does not feel them");
+        let start = Instant::now();
+        ask(&alone.honest().await).await;
+        assert!(start.elapsed() < Duration::from_secs(5), "a newcomer got in after {:?}", start.elapsed());
+        silent.into_iter().for_each(|task| task.abort());
+    });
+}
+
+/// One byte a second is not a hello.
+#[test]
+fn a_hello_that_trickles_in_is_given_up() {
+    let alone = Alone::start();
+    block_on(async {
+        let user = alone.forger.credentials(Role::User, "slow");
+        let connection = raw(alone.address(), ALPN, Some(&user)).await.expect("connected");
+        let (mut send, _receive) = connection.open_bi().await.expect("a channel");
+        let hello = rms_wire::codec::encode(&rms_wire::Hello { software: "x".repeat(100) }).expect("it fits");
+        let start = Instant::now();
+        for byte in hello {
+            if send.write_all(&[byte]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let words = last_words(&connection).await;
+        assert!(start.elapsed() < Duration::from_secs(14), "given up after {:?}: {words}", start.elapsed());
+        ask(&alone.honest().await).await;
+    });
+}
+
+/// Calls that are opened and never asked, as many as the link allows, harm only their own link.
+#[test]
+fn calls_that_never_say_what_they_want_block_nobody_else() {
+    let alone = Alone::start();
+    block_on(async {
+        let honest = alone.honest().await;
+        let user = alone.forger.credentials(Role::User, "mute");
+        let mut links = Vec::new();
+        for _ in 0..4 {
+            let link = raw(alone.address(), ALPN, Some(&user)).await.expect("connected");
+            say_hello(&link).await;
+            let mut calls = Vec::new();
+            for _ in 0..255 {
+                let (mut send, receive) = link.open_bi().await.expect("a channel");
+                // Half of a header, and never the rest.
+                send.write_all(&Kind::ClientCall.number().to_le_bytes()).await.expect("sent");
+                calls.push((send, receive));
+            }
+            links.push((link, calls));
+        }
+        for _ in 0..50 {
+            assert!(ask(&honest).await < Duration::from_secs(2));
+        }
+        ask(&alone.honest().await).await;
+        drop(links);
+    });
+}
+
+#[test]
+fn a_user_can_have_only_so_many_links() {
+    let deployment = Deployment::builder().config("[limits]\nlinks_per_user = 5").start();
+    let forger = Forger::of(deployment.server_dir());
+    block_on(async {
+        let greedy = forger.credentials(Role::User, "greedy");
+        let mut links = Vec::new();
+        for _ in 0..5 {
+            links.push(hostile::link(deployment.address(), &greedy).await.expect("within the limit"));
+        }
+        // It may be welcomed first.
+        let refused = match hostile::link(deployment.address(), &greedy).await {
+            Ok(sixth) => sixth.closed().await,
+            Err(error) => error.to_string(),
+        };
+        assert!(refused.contains("links_per_user"), "{refused}");
+        let other = forger.credentials(Role::User, "other");
+        ask(&hostile::link(deployment.address(), &other).await.expect("others get in")).await;
+        links.pop().expect("five").close("enough");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        ask(&hostile::link(deployment.address(), &greedy).await.expect("a place is free again")).await;
+    });
+}
+
+/// The server gives no tickets, so there is nothing to send early data with.
+#[test]
+fn early_data_is_never_accepted() {
+    let alone = Alone::start();
+    block_on(async {
+        let user = alone.forger.credentials(Role::User, "replay");
+        let mut tls = hostile::careless(Some(&user));
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).expect("TLS 1.3");
+        let config = quinn::ClientConfig::new(std::sync::Arc::new(tls));
+        let endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a port");
+        for round in 0..3 {
+            let connecting = endpoint.connect_with(config.clone(), alone.address(), "limber").expect("an address");
+            let connection = match connecting.into_0rtt() {
+                Ok(_) => panic!("round {round}: the client could send early data"),
+                Err(connecting) => connecting.await.expect("connected"),
+            };
+            say_hello(&connection).await;
+            // Tickets would come after the handshake.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            connection.close(0_u32.into(), b"");
+        }
+    });
+}
