@@ -375,7 +375,7 @@ impl Node {
     fn changed(&mut self, report: JobReport) {
         let share = self.shares.get(report.job, report.run);
         match &report.status {
-            JobStatus::Running { .. } => share.iter().for_each(Share::begin),
+            JobStatus::Starting | JobStatus::Running { .. } => share.iter().for_each(Share::begin),
             JobStatus::Ended { exit, .. } => {
                 tracing::info!(job = %report.job, run = %report.run, ?exit, "ended");
                 share.iter().for_each(Share::end);

@@ -74,9 +74,17 @@ fn a_restarted_agent_takes_its_jobs_over() {
 
 #[test]
 fn a_lost_node_ends_its_jobs_and_is_fenced_when_it_comes_back() {
-    let mut deployment =
-        Deployment::builder().cluster("a", 2).config("[settings]\nnode_lost_after = \"1s\"\nlost_policy = \"requeue\"").start();
-    let job = deployment.submit(&["--requeue", "--wrap", &witness(&deployment, "j", 6.0)]);
+    let mut deployment = Deployment::builder()
+        .cluster("a", 2)
+        .config("[settings]\nnode_lost_after = \"1s\"\nlost_policy = \"requeue\"")
+        .start();
+    // Only the first run takes long.
+    let file = deployment.path().join("j.runs");
+    let wrap = format!(
+        "n=$(cat {0} 2>/dev/null | wc -l); echo start $$ >> {0}; [ $n = 0 ] && sleep 1000; sleep 4; echo end >> {0}",
+        file.display()
+    );
+    let job = deployment.submit(&["--requeue", "--wrap", &wrap]);
     let line = deployment.wait_for_state(job, "started");
     let first = line["nodes"][0].as_str().expect("a node").to_owned();
     wait_until("it to run", SOON, || runs(&deployment, "j").contains("start").then_some(()));

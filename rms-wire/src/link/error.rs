@@ -53,8 +53,13 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// A peer that does not take our certificate is well, and will not take it the next time either.
     pub(super) fn closed(error: &ConnectionError) -> LinkError {
-        LinkError::Closed { reason: reason(error) }
+        if is_about_our_certificate(error) {
+            LinkError::Denied { reason: reason(error) }
+        } else {
+            LinkError::Closed { reason: reason(error) }
+        }
     }
 
     pub(super) fn read(error: ReadError) -> LinkError {
@@ -149,6 +154,22 @@ fn plain(reason: &str) -> &str {
     ours.and_then(|reason| reason.strip_suffix("))")).unwrap_or(reason)
 }
 
+fn is_about_our_certificate(error: &ConnectionError) -> bool {
+    match error {
+        ConnectionError::ConnectionClosed(close) => {
+            let alert = u64::from(close.error_code).checked_sub(0x100);
+            alert.is_some_and(|alert| matches!(alert, 42..=46 | 48 | 49 | 51 | 116))
+        }
+        ConnectionError::ApplicationClosed(_)
+        | ConnectionError::TimedOut
+        | ConnectionError::Reset
+        | ConnectionError::LocallyClosed
+        | ConnectionError::VersionMismatch
+        | ConnectionError::TransportError(_)
+        | ConnectionError::CidsExhausted => false,
+    }
+}
+
 /// What a TLS alert, carried as QUIC error `0x100 + alert`, says about a certificate or the protocol.
 fn alert(code: u64) -> Option<&'static str> {
     match code.checked_sub(0x100)? {
@@ -158,6 +179,7 @@ fn alert(code: u64) -> Option<&'static str> {
         45 => Some("our certificate is not valid at this time (expired, or a clock is wrong)"),
         48 => Some("our certificate is of another authority"),
         49 => Some("our certificate gives no access"),
+        51 => Some("our certificate is of another authority, or damaged"),
         112 => Some("the peer does not know the name it was called by"),
         116 => Some("a certificate is required"),
         120 => Some("the peer speaks another version of the protocol"),

@@ -136,7 +136,10 @@ impl Wire {
     }
 
     pub fn ended(&self, error: &ConnectionError) -> LinkError {
-        LinkError::Closed { reason: self.reason(error) }
+        match LinkError::closed(error) {
+            LinkError::Closed { reason: _ } => LinkError::Closed { reason: self.reason(error) },
+            other => other,
+        }
     }
 
     fn reason(&self, error: &ConnectionError) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -21,10 +21,13 @@ use super::processes::Reaper;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a deployment starts with.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Builder {
     nodes: Vec<NodeOptions>,
     config: String,
+    wrapper: Vec<String>,
+    ip: IpAddr,
+    server_dir: Option<PathBuf>,
 }
 
 /// One node and how its agent is started.
@@ -34,17 +37,33 @@ pub struct NodeOptions {
     pub cluster: String,
     /// Arguments of `node-agent run` beside directory, server, name and cluster.
     pub arguments: Vec<String>,
+    /// A command before the agent's own, such as one that enters a namespace. It must not fork.
+    pub wrapper: Vec<String>,
 }
 
 impl NodeOptions {
     pub fn new(cluster: &str, name: &str) -> NodeOptions {
-        NodeOptions { name: name.to_owned(), cluster: cluster.to_owned(), arguments: Vec::new() }
+        let (name, cluster) = (name.to_owned(), cluster.to_owned());
+        NodeOptions { name, cluster, arguments: Vec::new(), wrapper: Vec::new() }
     }
 
     #[must_use]
     pub fn with(mut self, arguments: &[&str]) -> NodeOptions {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         self
+    }
+
+    #[must_use]
+    pub fn wrapped(mut self, wrapper: &[&str]) -> NodeOptions {
+        self.wrapper.extend(wrapper.iter().map(|word| (*word).to_owned()));
+        self
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Builder { nodes: Vec::new(), config: String::new(), wrapper: Vec::new(), ip, server_dir: None }
     }
 }
 
@@ -70,14 +89,31 @@ impl Builder {
         self
     }
 
+    /// The server and the command `rms` run behind this, and the server listens at this address.
+    #[must_use]
+    pub fn server_at(mut self, ip: IpAddr, wrapper: &[&str]) -> Builder {
+        self.ip = ip;
+        self.wrapper.extend(wrapper.iter().map(|word| (*word).to_owned()));
+        self
+    }
+
+    /// The server's data directory is to be here instead of in the deployment's own directory.
+    #[must_use]
+    pub fn server_dir(mut self, dir: &Path) -> Builder {
+        self.server_dir = Some(dir.to_path_buf());
+        self
+    }
+
     /// Makes and starts everything, and waits until every node is connected.
     pub fn start(self) -> Deployment {
         let dir = tempfile::Builder::new().prefix("limber-test-").tempdir().expect("a temporary directory");
         // Jobs of other users write here too.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
         let reaper = Reaper::new(dir.path());
-        let server_dir = dir.path().join("server");
+        let server_dir = self.server_dir.unwrap_or_else(|| dir.path().join("server"));
         let mut deployment = Deployment {
+            wrapper: self.wrapper,
+            ip: self.ip,
             reaper,
             binaries: binaries(),
             server: None,
@@ -106,6 +142,8 @@ pub struct Deployment {
     server: Option<Child>,
     address: Option<SocketAddr>,
     agents: BTreeMap<String, (NodeOptions, Option<Child>)>,
+    wrapper: Vec<String>,
+    ip: IpAddr,
     client: PathBuf,
     server_dir: PathBuf,
     dir: TempDir,
@@ -123,7 +161,8 @@ impl Deployment {
 
     fn init(&self, config: &str) {
         let mut init = Command::new(&self.binaries.server);
-        init.arg("init").arg("--dir").arg(&self.server_dir).args(["--listen", "127.0.0.1:0"]);
+        let listen = SocketAddr::new(self.ip, 0).to_string();
+        init.arg("init").arg("--dir").arg(&self.server_dir).args(["--listen", &listen]);
         self.finish(init).ok();
         if !config.is_empty() {
             fs::write(self.server_dir.join("rms-server.toml"), config).expect("the directory is ours");
@@ -132,8 +171,8 @@ impl Deployment {
 
     /// Starts the server, the first time at any free port, later at the same one.
     pub fn start_server(&mut self) {
-        let mut run = Command::new(&self.binaries.server);
-        let listen = self.address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
+        let mut run = wrapped(&self.wrapper, &self.binaries.server);
+        let listen = self.address.unwrap_or(SocketAddr::new(self.ip, 0)).to_string();
         run.arg("run").arg("--dir").arg(&self.server_dir).args(["--listen", &listen]);
         let mut child = run.stdout(Stdio::piped()).stderr(self.log("server")).spawn().expect("the server starts");
         let stdout = child.stdout.take().expect("it is piped");
@@ -179,14 +218,14 @@ impl Deployment {
             .ok()
             .json();
         let token = created["token"].as_str().expect("a token is a text").to_owned();
-        let mut join = Command::new(&self.binaries.agent);
+        let mut join = wrapped(&options.wrapper, &self.binaries.agent);
         join.arg("join").arg(token).arg("--dir").arg(self.agent_dir(name)).args(["--name", name]);
         self.finish(join).ok();
     }
 
     pub fn start_agent(&mut self, options: &NodeOptions) {
         let (name, cluster) = (&options.name, &options.cluster);
-        let mut run = Command::new(&self.binaries.agent);
+        let mut run = wrapped(&options.wrapper, &self.binaries.agent);
         run.arg("run").arg("--dir").arg(self.agent_dir(name));
         run.args(["--server", &self.address().to_string(), "--name", name, "--cluster", cluster]);
         run.args(&options.arguments).stdin(Stdio::null());
@@ -254,7 +293,7 @@ impl Deployment {
 
     /// The command with another client's credentials.
     pub fn command_as(&self, client: &Path, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.binaries.rms);
+        let mut command = wrapped(&self.wrapper, &self.binaries.rms);
         command.args(arguments).env("RMS_DIR", client).current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }
@@ -326,6 +365,18 @@ impl Deployment {
     /// What a process has logged, for the message of a test that failed.
     pub fn log_text(&self, name: &str) -> String {
         fs::read_to_string(self.dir.path().join(format!("{name}.log"))).unwrap_or_default()
+    }
+}
+
+/// The program behind a wrapper, if there is one.
+fn wrapped(wrapper: &[String], program: &Path) -> Command {
+    match wrapper {
+        [] => Command::new(program),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
     }
 }
 
