@@ -55,6 +55,9 @@ pub(crate) fn is_over(change: &JobChange) -> bool {
     }
 }
 
+/// As many as the server watches for one asker at a time.
+const MAX_JOBS: usize = 10_000;
+
 struct Watching {
     client: Client,
     open: BTreeSet<JobId>,
@@ -68,7 +71,8 @@ impl Watching {
         let mut backoff = Backoff::default();
         while !self.open.is_empty() && !self.sender.is_closed() {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
-            let jobs = self.open.iter().map(|job| job.0).collect();
+            // What does not fit is asked for once these have ended.
+            let jobs = self.open.iter().take(MAX_JOBS).map(|job| job.0).collect();
             let Ok(mut channel) = link.open().await else { continue };
             if channel.send(&ClientCall::Watch { jobs }).await.is_err() {
                 continue;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rms_core::desired::{JobReport, JobStatus};
-use rms_model::{JobId, Run, Time};
+use rms_model::{JobId, Run};
 
 use crate::spool::{self, Entry, Spool};
 use crate::supervisor::seat_socket;
@@ -70,9 +70,9 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> io::Result<Fo
     }
 }
 
-/// A report for a job of which nothing is known but that it was started.
+/// A report for a job of which nothing is known but that it was started, until its supervisor speaks.
 pub fn unknown(job: JobId, run: Run) -> JobReport {
-    JobReport { job, run, status: JobStatus::Running { since: Time::EPOCH } }
+    JobReport { job, run, status: JobStatus::Starting }
 }
 
 /// Removes the sockets of supervisors that have ended. One that is alive and has no job ends by this.

@@ -5,7 +5,7 @@ mod common;
 use common::{PATIENCE, World, gone, is_alive, script};
 use node_agent::cgroup::Wanted;
 use node_agent::spool;
-use rms_core::desired::{JobStatus, NodeExit};
+use rms_core::desired::NodeExit;
 use rms_model::{JobId, Run, Span};
 
 /// Runs until somebody makes the file `go`.
@@ -171,19 +171,4 @@ async fn nothing_runs_twice_when_the_agent_dies_with_the_order() {
         assert_eq!(world.read("runs"), "once\n");
         world.close().await;
     }
-}
-
-#[tokio::test]
-async fn the_agents_end_is_no_report_of_an_end() {
-    let mut world = World::new(Wanted::Auto).await;
-    let launch = script(&world, WAITS);
-    world.submit(1, launch).await;
-    world.line_in("pid").await;
-    world.kill_agent().await;
-    world.start_agent().await;
-    let report = world.next(1).await;
-    assert!(matches!(report.status, JobStatus::Running { .. }), "{report:?}");
-    go(&world);
-    world.ended(1).await;
-    world.close().await;
 }

@@ -262,3 +262,42 @@ async fn jobs_keep_to_the_mask_in_a_cpuset() {
 async fn jobs_keep_to_the_mask_without_cgroups() {
     jobs_keep_to_the_mask(Wanted::None).await;
 }
+
+/// Only root can run jobs of others.
+#[tokio::test]
+async fn a_job_runs_as_its_owner_and_with_no_more_rights() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let Some(nobody) =
+        nix::unistd::User::from_name("nobody").ok().flatten().filter(|_| nix::unistd::geteuid().is_root())
+    else {
+        eprintln!("skipped: the tests do not run as root");
+        return;
+    };
+    let mut world = World::new(Wanted::Auto).await;
+    let open = |name: &str, mode| {
+        let dir = world.cwd().join(name);
+        std::fs::create_dir_all(&dir).expect("a directory");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).expect("its mode");
+        dir
+    };
+    open("", 0o755);
+    let theirs = open("theirs", 0o777);
+    let ours = open("ours", 0o755);
+    let as_nobody = |cwd: &std::path::Path, text: &str| {
+        let work = Work::Script { script: text.to_owned(), args: Vec::new() };
+        Launch { owner: Owner("nobody".to_owned()), ..launch(cwd, work, 1) }
+    };
+    let text = "#!/bin/sh\nid -un; grep -E '^(Uid|CapEff|CapPrm)' /proc/self/status; head -c 1 $RMS_HOSTFILE; kill $PPID; true";
+    let launch = as_nobody(&theirs, text);
+    assert_eq!(exit_of(&mut world, 1, launch).await, NodeExit::Exited { code: 0 });
+    let output = world.read("theirs/rms-1.out");
+    let uid = nobody.uid;
+    let rights =
+        format!("nobody\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n#");
+    assert!(output.starts_with(&rights), "{output}");
+    assert_eq!(std::fs::metadata(theirs.join("rms-1.out")).expect("a file").uid(), uid.as_raw(), "the file is theirs");
+    let forbidden = as_nobody(&ours, text);
+    let reason = reason_of(&mut world, 2, forbidden).await;
+    assert!(reason.contains("cannot open") && reason.contains("Permission denied"), "{reason}");
+    world.close().await;
+}

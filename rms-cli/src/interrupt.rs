@@ -12,15 +12,6 @@ pub enum Interrupt {
     Signal(i32),
 }
 
-impl Interrupt {
-    /// Would it end a program that does not know it? All that are passed on would.
-    pub fn ends_programs(self) -> bool {
-        match self {
-            Interrupt::CtrlC | Interrupt::Signal(_) => true,
-        }
-    }
-}
-
 /// The signals, from the moment it is made.
 #[derive(Debug)]
 pub struct Interrupts {

@@ -171,8 +171,8 @@ pub fn is_usable(state: NodeState) -> bool {
 
 /// `[{"from", "hosts"}]`, the last step with 0 hosts.
 pub fn profile(profile: &Profile) -> Value {
-    let step = |step: &rms_model::profile::Step| json!({"from": time(Some(step.from)), "hosts": step.hosts});
-    Value::Array(profile.steps().iter().map(step).collect())
+    let step = |step: rms_model::profile::Step| json!({"from": time(Some(step.from)), "hosts": step.hosts});
+    Value::Array(profile.steps().map(step).collect())
 }
 
 pub fn cluster_view(view: &ClusterView) -> Value {

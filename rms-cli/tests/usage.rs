@@ -75,7 +75,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["admin", "set", "lost_policy", "shrug"], "fail or requeue"),
         (&["admin", "drain", "a1"], "--reason"),
         (&["queue", "--state", "gone"], "waiting"),
-        (&["queue", "--json", "-q"], "cannot be used with"),
+        (&["queue", "-P", "-q"], "cannot be used with"),
     ];
     for (args, part) in table {
         let output = rms(args, "");

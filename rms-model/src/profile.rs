@@ -1,16 +1,34 @@
-//! Step profiles: a number of hosts as a function of absolute time (001: COP).
+//! Step profiles: a number of hosts as a function of absolute time (000, 003: EP; 001: COP).
+
+mod chunks;
+mod operators;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::time::{Span, Time};
+use chunks::Chunks;
 
 /// A number of hosts over time: 0 before the first step and after the last one.
 ///
-/// Kept canonical: neighbouring steps differ, and the last one is 0, so equal functions are equal values.
-/// A sorted vector was measured against trees: it is fastest up to about 10,000 steps, and the choice is
-/// private to this type.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Kept canonical: neighbouring steps differ, and the last one is 0, so equal functions are equal values. It is a
+/// sum of blocks, so it ends; what is asked of it is exact, in whole milliseconds and hosts of 64 bits.
+///
+/// How the steps are kept is private: a sorted vector, cut into chunks of up to 128 steps with their extremes. With n
+/// steps, of which k are touched, `at` and the edges of every other operation cost O(log n); `add` costs
+/// O(n/128 + 128) at worst, `max` and the searches as much for each turn between too full and free that they meet.
+/// The bench prints figures: `add` and `first_hole` take some 0.1 µs at 1,000 steps and below 1 µs at 100,000.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Profile {
+    steps: Chunks,
+}
+
+/// How a profile is written down.
+#[derive(Serialize, Deserialize)]
+struct Stored {
     steps: Vec<Step>,
 }
 
@@ -19,194 +37,6 @@ pub struct Profile {
 pub struct Step {
     pub from: Time,
     pub hosts: i64,
-}
-
-impl Profile {
-    pub fn new() -> Profile {
-        Profile::default()
-    }
-
-    /// A profile from `(duration, hosts)` pairs that start at `origin`; not necessarily canonical.
-    pub fn from_pairs(origin: Time, pairs: impl IntoIterator<Item = (Span, i64)>) -> Profile {
-        let mut profile = Profile::new();
-        let mut from = origin;
-        for (span, hosts) in pairs {
-            if !span.is_zero() {
-                profile.push(from, hosts);
-                from += span;
-            }
-        }
-        profile.push(from, 0);
-        profile
-    }
-
-    /// A profile from many blocks at once, in O(n log n).
-    pub fn from_blocks(blocks: impl IntoIterator<Item = Block>) -> Profile {
-        let mut edges: Vec<(Time, i64)> = Vec::new();
-        for block in blocks {
-            if block.from < block.until && block.hosts != 0 {
-                edges.push((block.from, block.hosts));
-                edges.push((block.until, -block.hosts));
-            }
-        }
-        edges.sort_unstable();
-        let mut profile = Profile::new();
-        let mut hosts = 0;
-        let mut edges = edges.into_iter().peekable();
-        while let Some((at, delta)) = edges.next() {
-            hosts += delta;
-            if edges.peek().is_none_or(|(next, _)| *next > at) {
-                profile.push(at, hosts);
-            }
-        }
-        profile
-    }
-
-    fn push(&mut self, from: Time, hosts: i64) {
-        let before = self.steps.last().map_or(0, |step| step.hosts);
-        if before != hosts {
-            self.steps.push(Step { from, hosts });
-        }
-    }
-
-    /// The steps, canonical.
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
-
-    /// Hosts at one instant.
-    pub fn at(&self, time: Time) -> i64 {
-        match self.index_at(time) {
-            Some(idx) => self.steps[idx].hosts,
-            None => 0,
-        }
-    }
-
-    /// The index of the step that `time` lies in.
-    fn index_at(&self, time: Time) -> Option<usize> {
-        self.steps.partition_point(|step| step.from <= time).checked_sub(1)
-    }
-
-    /// The most hosts during `[from, until)`; 0 if that is empty.
-    pub fn max(&self, from: Time, until: Time) -> i64 {
-        if from >= until {
-            return 0;
-        }
-        let first = self.index_at(from);
-        let before = first.map_or(0, |idx| self.steps[idx].hosts);
-        let rest = first.map_or(0, |idx| idx + 1);
-        let inside = self.steps[rest..].iter().take_while(|step| step.from < until);
-        inside.map(|step| step.hosts).fold(before, i64::max)
-    }
-
-    /// Adds `hosts` (which may be negative) during `[from, until)`.
-    pub fn add(&mut self, block: Block) {
-        let Block { from, until, hosts } = block;
-        if from >= until || hosts == 0 {
-            return;
-        }
-        let first = self.cut(from);
-        let last = self.cut(until);
-        for step in &mut self.steps[first..last] {
-            step.hosts += hosts;
-        }
-        // Only the two edges can have become equal to their neighbours: the inside moved as one.
-        self.heal(last);
-        self.heal(first);
-    }
-
-    /// Takes another profile away, in O(n log n).
-    pub fn subtract(&mut self, other: &Profile) {
-        let mut times: Vec<Time> = self.steps.iter().chain(&other.steps).map(|step| step.from).collect();
-        times.sort_unstable();
-        times.dedup();
-        let mut difference = Profile::new();
-        for time in times {
-            difference.push(time, self.at(time) - other.at(time));
-        }
-        *self = difference;
-    }
-
-    /// Makes a step begin at `time` and returns its index; the function does not change.
-    fn cut(&mut self, time: Time) -> usize {
-        let idx = self.steps.partition_point(|step| step.from < time);
-        let begins_here = self.steps.get(idx).is_some_and(|step| step.from == time);
-        if !begins_here {
-            let hosts = idx.checked_sub(1).map_or(0, |before| self.steps[before].hosts);
-            self.steps.insert(idx, Step { from: time, hosts });
-        }
-        idx
-    }
-
-    /// Removes the step at `idx` if it continues the one before.
-    fn heal(&mut self, idx: usize) {
-        let before = idx.checked_sub(1).map_or(0, |before| self.steps[before].hosts);
-        if self.steps.get(idx).is_some_and(|step| step.hosts == before) {
-            self.steps.remove(idx);
-        }
-    }
-
-    /// The earliest time at or after `from` when `wanted` more hosts fit under `capacity` for `span`.
-    /// `None` if that never comes, which is only so when `wanted > capacity`.
-    ///
-    /// 001, Fig. 5, step 4b: the first hole in the view.
-    pub fn first_hole(&self, capacity: i64, wanted: i64, span: Span, from: Time) -> Option<Hole> {
-        if wanted > capacity {
-            return None;
-        }
-        let limit = capacity - wanted;
-        let mut start = from;
-        let mut blocked_by = None;
-        let mut idx = self.index_at(from).unwrap_or(0);
-        while idx < self.steps.len() {
-            let step = self.steps[idx];
-            if step.from >= start + span && step.from > start {
-                break;
-            }
-            if step.hosts > limit {
-                // The last step is 0 hosts, so a blocking step has a successor unless the capacity is negative.
-                let next = self.steps.get(idx + 1)?;
-                if next.from > start {
-                    start = next.from;
-                    blocked_by = Some(step);
-                }
-            }
-            idx += 1;
-        }
-        Some(Hole { start, blocked_by })
-    }
-
-    /// The part from `time` on; what is before is 0.
-    pub fn cut_before(&self, time: Time) -> Profile {
-        let Some(idx) = self.index_at(time) else {
-            return self.clone();
-        };
-        let mut profile = Profile::new();
-        profile.push(time, self.steps[idx].hosts);
-        for step in &self.steps[idx + 1..] {
-            profile.push(step.from, step.hosts);
-        }
-        profile
-    }
-
-    /// `(duration, hosts)` pairs from `origin` on, canonical: a leading free gap is a pair, no trailing 0 pair.
-    pub fn pairs_from(&self, origin: Time) -> Vec<(Span, i64)> {
-        let cut = self.cut_before(origin);
-        let mut pairs = Vec::with_capacity(cut.steps.len());
-        if let Some(first) = cut.steps.first()
-            && first.from > origin
-        {
-            pairs.push((first.from.since(origin), 0));
-        }
-        for two in cut.steps.windows(2) {
-            pairs.push((two[1].from.since(two[0].from), two[0].hosts));
-        }
-        pairs
-    }
 }
 
 /// Some hosts during `[from, until)`.
@@ -224,80 +54,298 @@ pub struct Hole {
     pub blocked_by: Option<Step>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Why steps that were written down are no profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the steps of a profile must ascend in time, each unlike the one before, and the last one must have 0 hosts")]
+pub struct NotCanonical;
 
-    fn block(from: i64, until: i64, hosts: i64) -> Block {
-        Block { from: Time::from_secs(from), until: Time::from_secs(until), hosts }
+impl Profile {
+    pub fn new() -> Profile {
+        Profile::default()
     }
 
-    /// A profile as an array of seconds, which cannot be wrong in an interesting way.
-    fn brute(blocks: &[(i64, i64, i64)]) -> Vec<i64> {
-        let mut hosts = vec![0; 64];
-        for (from, until, count) in blocks {
-            for slot in &mut hosts[*from as usize..*until as usize] {
-                *slot += count;
+    /// A profile from `(duration, hosts)` pairs that start at `origin`; not necessarily canonical.
+    pub fn from_pairs(origin: Time, pairs: impl IntoIterator<Item = (Span, i64)>) -> Profile {
+        let mut builder = Builder::default();
+        let mut from = origin;
+        for (span, hosts) in pairs {
+            if !span.is_zero() {
+                builder.push(from, hosts);
+                from += span;
             }
         }
-        hosts
+        builder.push(from, 0);
+        builder.build()
     }
 
-    #[test]
-    fn adding_blocks_equals_the_brute_force_model() {
-        // Every pair of blocks on a small grid, then a third one that touches both.
-        for a in 0..5 {
-            for b in a + 1..7 {
-                for c in 0..6 {
-                    for d in c + 1..8 {
-                        let blocks = [(a, b, 2), (c, d, 1), (b, b + 2, 2), (0, 3, -1)];
-                        let mut profile = Profile::new();
-                        for (from, until, hosts) in blocks {
-                            profile.add(block(from, until, hosts));
-                        }
-                        let expected = brute(&blocks);
-                        for (sec, hosts) in expected.iter().enumerate() {
-                            assert_eq!(profile.at(Time::from_secs(sec as i64)), *hosts);
-                        }
-                        let at_once = Profile::from_blocks(blocks.map(|(f, u, h)| block(f, u, h)));
-                        assert_eq!(at_once, profile);
-                        let canonical = profile.steps().windows(2).all(|two| two[0].hosts != two[1].hosts);
-                        assert!(canonical, "{profile:?}");
-                        assert!(profile.steps().last().is_none_or(|step| step.hosts == 0));
-                    }
+    /// A profile from many blocks at once, in O(n log n).
+    pub fn from_blocks(blocks: impl IntoIterator<Item = Block>) -> Profile {
+        let mut edges: Vec<(Time, i64)> = Vec::new();
+        for block in blocks {
+            if block.from < block.until && block.hosts != 0 {
+                edges.push((block.from, block.hosts));
+                edges.push((block.until, -block.hosts));
+            }
+        }
+        edges.sort_unstable();
+        let mut builder = Builder::default();
+        let mut hosts = 0;
+        for (at, delta) in edges {
+            hosts += delta;
+            builder.push(at, hosts);
+        }
+        builder.build()
+    }
+
+    /// The steps, canonical.
+    pub fn steps(&self) -> impl DoubleEndedIterator<Item = Step> + Clone + '_ {
+        self.steps.iter()
+    }
+
+    pub fn n_steps(&self) -> usize {
+        self.steps.n_steps()
+    }
+
+    /// Is it more than some `n_steps`? It looks only as far as it must.
+    pub fn is_longer_than(&self, n_steps: usize) -> bool {
+        self.steps.is_longer_than(n_steps)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// When its last hosts are gone; `None` if it never has any.
+    pub fn end(&self) -> Option<Time> {
+        self.steps.last().map(|last| self.steps.step(last).from)
+    }
+
+    /// Hosts at one instant.
+    pub fn at(&self, time: Time) -> i64 {
+        self.steps.at(time).map_or(0, |place| self.steps.step(place).hosts)
+    }
+
+    /// The most hosts during `[from, until)`; 0 if that is empty.
+    pub fn max(&self, from: Time, until: Time) -> i64 {
+        if from >= until {
+            return 0;
+        }
+        match self.steps.at(from) {
+            Some(place) => self.steps.most(place, until),
+            None => self.steps.first().map_or(0, |place| self.steps.most(place, until).max(0)),
+        }
+    }
+
+    /// How many hosts of `capacity` are free at every instant of `[from, until)`; all, if that is empty.
+    pub fn least_free(&self, capacity: i64, from: Time, until: Time) -> i64 {
+        capacity - self.max(from, until)
+    }
+
+    /// The end of the last step that holds the maximum of `[from, until)`, cut to `until` (003, §3.1: loc); `from` if
+    /// that is empty.
+    pub fn loc(&self, from: Time, until: Time) -> Time {
+        if from >= until {
+            return from;
+        }
+        let most = self.max(from, until);
+        // All that is within the interval is at most `most`, so the last part above `most - 1` is a maximum.
+        self.last_above(most - 1, from, until).unwrap_or(until)
+    }
+
+    /// Where the last part of `[from, until)` with more than `limit` hosts ends, cut to `until`.
+    pub fn last_above(&self, limit: i64, from: Time, until: Time) -> Option<Time> {
+        if from >= until {
+            return None;
+        }
+        let Some(first) = self.steps.at(from).or_else(|| self.steps.first()) else {
+            return (limit < 0).then_some(until);
+        };
+        let end = match self.steps.at(until - Span::from_millis(1)) {
+            // Before the first step there are 0 hosts, which are too many for a negative limit.
+            None => (limit < 0).then_some(until),
+            Some(last) => match self.steps.last_above(limit, first, last) {
+                Some(above) => {
+                    Some(self.steps.after(above).map_or(until, |next| self.steps.step(next).from.min(until)))
+                }
+                None => self.steps.first().filter(|_| limit < 0).map(|first| self.steps.step(first).from),
+            },
+        };
+        end.filter(|end| *end > from)
+    }
+
+    /// Its change-points as seen from `now`: `now`, and every time after it at which a step begins (003, §3.1: chps).
+    pub fn change_points(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
+        let place = match self.steps.at(now) {
+            Some(place) => self.steps.after(place),
+            None => self.steps.first(),
+        };
+        let later = place.into_iter().flat_map(|place| self.steps.iter_from(place));
+        std::iter::once(now).chain(later.map(|step| step.from))
+    }
+
+    /// Adds `hosts` (which may be negative) during `[from, until)`.
+    pub fn add(&mut self, block: Block) {
+        let Block { from, until, hosts } = block;
+        if from < until && hosts != 0 {
+            self.steps.add(from, until, hosts);
+        }
+    }
+
+    /// Takes another profile away.
+    pub fn subtract(&mut self, other: &Profile) {
+        *self -= other;
+    }
+
+    /// The same profile, later by `span` (003, §3.1: delay).
+    pub fn delayed(&self, span: Span) -> Profile {
+        let moved = self.steps().map(|step| Step { from: step.from + span, hosts: step.hosts });
+        moved.collect::<Builder>().build()
+    }
+
+    /// The part during `[from, until)` with time running backwards: the hosts at `t` are those at `-t`, where the
+    /// end of each step becomes its begin. Outside it is 0.
+    pub fn mirrored(&self, from: Time, until: Time) -> Profile {
+        let mirror = |time: Time| Time::from_millis(time.as_millis().saturating_neg());
+        let mut builder = Builder::default();
+        if from < until {
+            let cut = self.cut_before(from);
+            let inside: Vec<Step> = cut.steps().take_while(|step| step.from < until).collect();
+            let mut end = until;
+            for step in inside.into_iter().rev() {
+                builder.push(mirror(end), step.hosts);
+                end = step.from;
+            }
+            builder.push(mirror(end), 0);
+        }
+        builder.build()
+    }
+
+    /// The earliest time at or after `from` when `wanted` more hosts fit under `capacity` for `span`.
+    /// `None` if that never comes, which is only so when `wanted > capacity`.
+    ///
+    /// 001, Fig. 5, step 4b: the first hole in the view.
+    pub fn first_hole(&self, capacity: i64, wanted: i64, span: Span, from: Time) -> Option<Hole> {
+        if wanted > capacity {
+            return None;
+        }
+        let limit = capacity - wanted;
+        let mut start = from;
+        // The steps before this one are known to fit, as far as they are after the start.
+        let mut unknown = self.steps.at(from).or_else(|| self.steps.first());
+        while let Some(first) = unknown {
+            // A hole of no length must still not begin inside a step that is too full.
+            let end = (start + span).max(start + Span::from_millis(1));
+            if self.steps.step(first).from >= end {
+                break;
+            }
+            let last = self.steps.last_before(end, first);
+            unknown = self.steps.after(last);
+            // The last step that is in the way: all starts before its end fail by it, whatever is before it.
+            if let Some(above) = self.steps.last_above(limit, first, last) {
+                // The last step is 0 hosts, so what blocks has a successor unless the capacity is negative.
+                let free = self.steps.next_within(limit, self.steps.after(above)?)?;
+                start = self.steps.step(free).from;
+                if above == last {
+                    unknown = self.steps.after(free);
                 }
             }
         }
+        let blocked_by = if start > from { self.step_before(start) } else { None };
+        Some(Hole { start, blocked_by })
     }
 
-    #[test]
-    fn the_first_hole_is_the_earliest_that_holds() {
-        let blocks = [(0, 4, 3), (6, 9, 2), (9, 12, 4), (14, 15, 1)];
-        let profile = Profile::from_blocks(blocks.map(|(f, u, h)| block(f, u, h)));
-        let busy = brute(&blocks);
-        for wanted in 0..=4 {
-            for span in 1..10 {
-                for from in 0..20 {
-                    let fits = |start: usize| busy[start..start + span].iter().all(|b| b + wanted <= 4);
-                    let expected = (from..40).find(|start| fits(*start)).expect("it is free in the end");
-                    let hole = profile
-                        .first_hole(4, wanted, Span::from_secs(span as i64), Time::from_secs(from as i64))
-                        .expect("it fits");
-                    assert_eq!(hole.start, Time::from_secs(expected as i64), "{wanted} for {span} from {from}");
-                }
-            }
+    /// The step that ends at `time` or holds the instant before it.
+    pub fn step_before(&self, time: Time) -> Option<Step> {
+        self.steps.at(time - Span::from_millis(1)).map(|place| self.steps.step(place))
+    }
+
+    /// The part from `time` on; what is before is 0.
+    pub fn cut_before(&self, time: Time) -> Profile {
+        let Some(place) = self.steps.at(time) else {
+            return self.clone();
+        };
+        let mut builder = Builder::default();
+        let mut steps = self.steps.iter_from(place);
+        if let Some(step) = steps.next() {
+            builder.push(time, step.hosts);
         }
-        assert_eq!(profile.first_hole(4, 5, Span::from_secs(1), Time::EPOCH), None);
+        for step in steps {
+            builder.push(step.from, step.hosts);
+        }
+        builder.build()
     }
 
-    #[test]
-    fn pairs_go_out_and_come_back() {
-        let profile = Profile::from_blocks([block(2, 5, 3), block(5, 6, 1)]);
-        let pairs = profile.pairs_from(Time::EPOCH);
-        let secs = |n| Span::from_secs(n);
-        assert_eq!(pairs, [(secs(2), 0), (secs(3), 3), (secs(1), 1)]);
-        assert_eq!(Profile::from_pairs(Time::EPOCH, pairs), profile);
-        assert_eq!(profile.pairs_from(Time::from_secs(3)), [(secs(2), 3), (secs(1), 1)]);
-        assert_eq!(profile.pairs_from(Time::from_secs(6)), []);
+    /// `(duration, hosts)` pairs from `origin` on, canonical: a leading free gap is a pair, no trailing 0 pair.
+    pub fn pairs_from(&self, origin: Time) -> Vec<(Span, i64)> {
+        let cut = self.cut_before(origin);
+        let mut pairs = Vec::with_capacity(cut.n_steps());
+        let mut before = Step { from: origin, hosts: 0 };
+        for step in cut.steps() {
+            if step.from > before.from {
+                pairs.push((step.from.since(before.from), before.hosts));
+            }
+            before = step;
+        }
+        pairs
+    }
+}
+
+/// Equal functions are equal, however their steps are kept.
+impl PartialEq for Profile {
+    fn eq(&self, other: &Profile) -> bool {
+        self.n_steps() == other.n_steps() && self.steps().eq(other.steps())
+    }
+}
+
+impl Eq for Profile {}
+
+impl TryFrom<Stored> for Profile {
+    type Error = NotCanonical;
+
+    fn try_from(stored: Stored) -> Result<Profile, NotCanonical> {
+        let n_steps = stored.steps.len();
+        let ends = stored.steps.last().is_none_or(|step| step.hosts == 0);
+        let in_order = stored.steps.windows(2).all(|two| two[0].from < two[1].from);
+        let profile = stored.steps.into_iter().collect::<Builder>().build();
+        if ends && in_order && profile.n_steps() == n_steps { Ok(profile) } else { Err(NotCanonical) }
+    }
+}
+
+impl From<Profile> for Stored {
+    fn from(profile: Profile) -> Stored {
+        Stored { steps: profile.steps().collect() }
+    }
+}
+
+/// Takes steps in ascending order of time and keeps them canonical.
+#[derive(Default)]
+struct Builder {
+    steps: Vec<Step>,
+}
+
+impl Builder {
+    /// A later step at the same time replaces an earlier one.
+    fn push(&mut self, from: Time, hosts: i64) {
+        if self.steps.last().is_some_and(|step| step.from == from) {
+            self.steps.pop();
+        }
+        let before = self.steps.last().map_or(0, |step| step.hosts);
+        if before != hosts {
+            self.steps.push(Step { from, hosts });
+        }
+    }
+
+    fn build(self) -> Profile {
+        Profile { steps: Chunks::new(self.steps) }
+    }
+}
+
+impl FromIterator<Step> for Builder {
+    fn from_iter<I: IntoIterator<Item = Step>>(steps: I) -> Builder {
+        let mut builder = Builder::default();
+        for step in steps {
+            builder.push(step.from, step.hosts);
+        }
+        builder
     }
 }

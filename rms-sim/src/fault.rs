@@ -46,6 +46,9 @@ impl Storm {
                 let back_after = self.dice.span(Span::from_millis(1), Span::from_secs(20));
                 world.crash = Some((point, Some(back_after)));
             }
+            3 if self.dice.chance(50) => {
+                world.nodes[node].dies_after = Some(self.dice.number(0, 3));
+            }
             3 => {
                 world.agent_dies(node);
                 self.repair(world, 30, Repair::Agent(node));
@@ -83,6 +86,7 @@ impl Storm {
     /// The storm is over: everything that is broken is repaired now.
     pub fn end(&self, world: &mut World) {
         world.crash = None;
+        world.nodes.iter_mut().for_each(|node| node.dies_after = None);
         let each = [Repair::Agent, Repair::Node, Repair::Heal, Repair::Speed];
         let repairs = (0..world.nodes.len()).flat_map(|node| each.map(|repair| repair(node)));
         for repair in repairs.chain([Repair::Journal, Repair::Server]).collect::<Vec<_>>() {

@@ -20,11 +20,13 @@ pub struct ModelNode {
     /// Counts the agents there were, so that a timer of one does not serve another.
     pub(crate) life: u64,
     supervisors: BTreeMap<(JobId, Run), Supervisor>,
+    /// The agent dies when it has performed so many more orders.
+    pub(crate) dies_after: Option<u32>,
 }
 
 impl ModelNode {
     pub(crate) fn new(name: String, hello: AgentHello) -> ModelNode {
-        ModelNode { name, hello, is_on: true, agent: None, life: 0, supervisors: BTreeMap::new() }
+        ModelNode { name, hello, is_on: true, agent: None, life: 0, supervisors: BTreeMap::new(), dies_after: None }
     }
 
     pub fn has_agent(&self) -> bool {
@@ -43,6 +45,7 @@ impl ModelNode {
 
     /// kill -9: the supervisors do not notice.
     pub(crate) fn kill_agent(&mut self) {
+        self.dies_after = None;
         self.agent = None;
     }
 
@@ -51,6 +54,11 @@ impl ModelNode {
         self.kill_agent();
         self.is_on = false;
         self.supervisors.values_mut().for_each(|supervisor| supervisor.vanish(now));
+    }
+
+    /// The disk is gone, and every result with it.
+    pub(crate) fn wipe(&mut self) {
+        self.supervisors.clear();
     }
 
     /// The link is up: what the hello says.
@@ -72,6 +80,12 @@ impl ModelNode {
         let Some(agent) = &mut self.agent else { return Ok(Vec::new()) };
         let mut reports = Vec::new();
         for effect in agent.handle(event) {
+            if self.dies_after == Some(0) {
+                // What it told before, it told; what it was about to do is not done.
+                self.kill_agent();
+                return Ok(reports);
+            }
+            self.dies_after = self.dies_after.map(|n_left| n_left - 1);
             match effect {
                 AgentEffect::Start(wanted) => {
                     checks.starting(now, &self.name, &wanted, &self.supervisors)?;

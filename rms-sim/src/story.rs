@@ -360,6 +360,13 @@ impl World {
         self.power_off(node);
     }
 
+    /// The machine goes down and loses its disk, too.
+    pub fn wipe_node(&mut self, node: &str) {
+        self.kill_node(node);
+        let node = self.position(node);
+        self.nodes[node].wipe();
+    }
+
     /// The machine comes up again.
     pub fn boot_node(&mut self, node: &str) {
         let node = self.position(node);

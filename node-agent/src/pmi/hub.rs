@@ -93,6 +93,10 @@ enum HostState {
     Finalized,
 }
 
+/// What a fence may bring to each host: less than a frame between agents holds.
+const MAX_FENCE_BYTES: usize = 7 << 20;
+/// What a pair takes beside its texts.
+const PAIR_BYTES: usize = 16;
 /// More names than any program publishes.
 const MAX_PUBLISHED: usize = 4096;
 
@@ -107,6 +111,13 @@ impl Hub {
             last_released: Vec::new(),
             published: BTreeMap::new(),
         }
+    }
+
+    /// Do other hosts still meet here? The ranks of a host that has nothing more to say may have gone before
+    /// the others have heard of the last fence.
+    pub fn is_needed(&self) -> bool {
+        let has_been_used = self.seq > 1 || self.hosts.contains(&HostState::InFence);
+        has_been_used && self.hosts.iter().skip(1).any(|host| *host != HostState::Finalized)
     }
 
     /// What the hosts are to be told now. A host that there is not, is not listened to.
@@ -159,6 +170,10 @@ impl Hub {
         if is_missing || !is_entered {
             return Vec::new();
         }
+        let n_bytes: usize = self.gathered.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_BYTES).sum();
+        if n_bytes > MAX_FENCE_BYTES {
+            return (0..self.hosts.len() as u32).map(|host| (host, Down::Aborted { code: 1 })).collect();
+        }
         let seq = self.seq;
         self.seq += 1;
         self.last_released = std::mem::take(&mut self.gathered);
@@ -198,6 +213,14 @@ mod tests {
     }
 
     #[test]
+    fn a_fence_that_no_frame_could_carry_ends_the_job() {
+        let mut hub = Hub::new(&[1, 1]);
+        let large = |seq| Up::Fence { seq, pairs: vec![Pair { key: "k".to_owned(), value: "v".repeat(4 << 20) }] };
+        assert_eq!(hub.hear(0, large(1)), []);
+        assert_eq!(hub.hear(1, large(1)), [(0, Down::Aborted { code: 1 }), (1, Down::Aborted { code: 1 })]);
+    }
+
+    #[test]
     fn a_host_whose_answer_got_lost_asks_again() {
         let mut hub = Hub::new(&[1, 1]);
         assert_eq!(hub.hear(0, fence(1, "a")), []);
@@ -213,6 +236,18 @@ mod tests {
         assert_eq!(hub.hear(0, fence(1, "a")), []);
         let released = hub.hear(1, Up::Finalized);
         assert_eq!((released.len(), released[0].0), (1, 0));
+    }
+
+    #[test]
+    fn the_hub_is_needed_from_the_first_fence_until_the_others_have_finalized() {
+        let mut hub = Hub::new(&[1, 1]);
+        assert!(!hub.is_needed(), "perhaps it is no program of MPI");
+        hub.hear(0, fence(1, "a"));
+        hub.hear(1, fence(1, "b"));
+        hub.hear(0, Up::Finalized);
+        assert!(hub.is_needed());
+        hub.hear(1, Up::Finalized);
+        assert!(!hub.is_needed());
     }
 
     #[test]

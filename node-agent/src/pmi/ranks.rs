@@ -72,7 +72,7 @@ struct Spawn {
 }
 
 /// A host's ranks may put so much between two fences; a real program puts a few hundred bytes a rank.
-const MAX_FRESH_BYTES: usize = 16 << 20;
+const MAX_FRESH_BYTES: usize = 4 << 20;
 const MAX_SPAWN_LINES: usize = 10_000;
 
 impl Ranks {
@@ -184,7 +184,7 @@ impl Ranks {
             Down::Aborted { code } => {
                 if !self.is_aborted {
                     self.is_aborted = true;
-                    outs.push(Out::Abort { code, reason: "a rank on another host aborted".to_owned() });
+                    outs.push(Out::Abort { code, reason: "the ranks on another host aborted".to_owned() });
                 }
             }
         }

@@ -95,6 +95,13 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
         // would take each other's for their own.
         set("OMPI_MCA_btl", "self,tcp");
     }
+    let is_loopback = |host: &Place| host.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
+    if order.hosts.iter().all(is_loopback) {
+        // Open MPI passes over the loopback interface and tries every other: of a machine without a network there
+        // would be none, and on one with several it has been seen to hang.
+        set("OMPI_MCA_btl_tcp_if_include", "lo");
+        set("OMPI_MCA_oob_tcp_if_include", "lo");
+    }
     set("PRTE_MCA_plm", "ssh");
     set("PRTE_MCA_plm_ssh_agent", &rsh);
     set("PRTE_MCA_plm_ssh_no_tree_spawn", "1");
@@ -112,12 +119,17 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     }
 }
 
-/// Are two nodes of the job the same machine, as in a cluster for trying things?
+/// Are two nodes of the job the same machine, as in a cluster for trying things? There, each node has a loopback
+/// address of its own.
 fn share_a_machine(order: &Order) -> bool {
-    let ip = |host: &Place| host.address.parse().map_or(host.address.clone(), |at: SocketAddr| at.ip().to_string());
-    let mut ips: Vec<String> = order.hosts.iter().map(ip).collect();
-    ips.sort_unstable();
-    ips.windows(2).any(|two| two[0] == two[1])
+    let machine = |host: &Place| match host.address.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => "this one".to_owned(),
+        Ok(address) => address.ip().to_string(),
+        Err(_) => host.address.clone(),
+    };
+    let mut machines: Vec<String> = order.hosts.iter().map(machine).collect();
+    machines.sort_unstable();
+    machines.windows(2).any(|two| two[0] == two[1])
 }
 
 /// `2(x3),1`: as Slurm prints it.

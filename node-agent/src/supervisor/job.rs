@@ -31,6 +31,8 @@ pub struct Job {
     pub desk: Option<Desk>,
     pub execs: Vec<Exec>,
     wall_at: Instant,
+    /// Set once its own tasks have ended while ranks elsewhere still meet here.
+    stays_until: Option<Instant>,
     baseline: Baseline,
     /// Added up from the children reaped, for where no cgroup counts.
     reaped: Usage,
@@ -61,6 +63,9 @@ pub struct Ending {
 /// power failure within this time can lose it.
 const SYNC_AFTER: Duration = Duration::from_millis(200);
 
+/// Ranks on other hosts finalize with those here; a host whose last word was lost is not waited for much longer.
+const STAY: Duration = Duration::from_secs(30);
+
 impl Job {
     pub fn new(order: Order, entry_dir: PathBuf, cgroup: &Cgroup) -> Job {
         // A wall time that no clock can hold never comes.
@@ -76,6 +81,7 @@ impl Job {
             desk: None,
             execs: Vec::new(),
             wall_at,
+            stays_until: None,
             baseline: cgroup.baseline(),
             reaped: Usage::default(),
             order,
@@ -131,7 +137,7 @@ impl Job {
     /// When [`on_time`](Job::on_time) is to be called next.
     pub fn deadline(&self) -> Instant {
         match &self.phase {
-            Phase::Running => self.wall_at,
+            Phase::Running => self.stays_until.map_or(self.wall_at, |until| until.min(self.wall_at)),
             Phase::Ending(ending) => ending.kill_at,
             Phase::Ended { sync_at, .. } => *sync_at,
         }
@@ -170,6 +176,13 @@ impl Job {
     /// The job ends with its last task, whatever else still runs. Hosts without tasks wait for the order.
     pub fn settle(&mut self, cgroup: &Cgroup) {
         let is_over = !self.tasks.is_empty() && self.tasks.iter().all(|task| task.end.is_some());
+        let is_needed = self.desk.as_ref().is_some_and(Desk::is_needed);
+        if is_over && is_needed {
+            let until = *self.stays_until.get_or_insert_with(|| Instant::now() + STAY);
+            if Instant::now() < until {
+                return;
+            }
+        }
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
             self.end(exit, Span::ZERO, cgroup);

@@ -279,6 +279,8 @@ impl Supervisor {
             }
             ToSupervisor::Pmi { host_idx, frame } => {
                 self.with_desk(|desk, errands| desk.hear(host_idx, frame, errands));
+                // It may have been the last that other hosts had to say.
+                return self.reap();
             }
             ToSupervisor::PmiLinked => self.with_desk(Desk::relinked),
         }
@@ -479,8 +481,8 @@ impl Supervisor {
         match &job.phase {
             Phase::Running | Phase::Ending(_) => {
                 job.on_time(now, &self.seat.cgroup);
-                // A share without tasks has no child whose end would wake us.
-                if matches!(job.phase, Phase::Ending(_)) { self.reap() } else { Next::Stay }
+                // A share without tasks has no child whose end would wake us; nor has one that stays for others.
+                self.reap()
             }
             Phase::Ended { sync_at, .. } if now >= *sync_at => self.leave_result(),
             Phase::Ended { .. } => Next::Stay,

@@ -99,6 +99,11 @@ impl Desk {
         }
     }
 
+    /// Do ranks on other hosts still need what is here?
+    pub fn is_needed(&self) -> bool {
+        self.hub.as_ref().is_some_and(Hub::is_needed)
+    }
+
     /// The way to the hub is there again.
     pub fn relinked(&mut self, errands: &mut Vec<Errand>) {
         for up in self.ranks.relinked() {

@@ -205,8 +205,11 @@ impl Agent {
         loop {
             let reports = self.report().await;
             let Some(report) = reports.iter().find(|report| report.job == JobId(job)) else { continue };
-            assert!(matches!(report.status, JobStatus::Running { .. }), "{report:?}");
-            return;
+            match &report.status {
+                JobStatus::Starting => {}
+                JobStatus::Running { .. } => return,
+                JobStatus::Ended { exit, .. } => panic!("it has ended: {exit:?}"),
+            }
         }
     }
 
@@ -225,17 +228,28 @@ impl Agent {
     pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
         let mut channel = self.link.open().await.expect("a channel");
         channel.send(&FollowOrder { job, run: 1, from: Vec::new() }).await.expect("sent");
-        channel.send(&Input { bytes: input.to_vec(), eof: true }).await.expect("sent");
+        let (mut sender, mut receiver) = channel.split();
+        let typed = input.to_vec();
+        let typing = tokio::spawn(async move {
+            for piece in typed.chunks(16 << 10) {
+                sender.send(&Input { bytes: piece.to_vec(), eof: false }).await.expect("sent");
+            }
+            sender.send(&Input { bytes: Vec::new(), eof: true }).await.expect("sent");
+            sender
+        });
         let mut written: BTreeMap<(u32, bool), Vec<u8>> = BTreeMap::new();
         loop {
-            let frame = tokio::time::timeout(PATIENCE, channel.recv::<Spooled>()).await.expect("a frame in time");
+            let frame = tokio::time::timeout(PATIENCE, receiver.recv::<Spooled>()).await.expect("a frame in time");
             match frame.expect("a frame").expect("not the end") {
                 Spooled::Chunk(chunk) => {
                     let stream = written.entry((chunk.task, chunk.stream == rms_wire::Stream::Err)).or_default();
                     assert_eq!(chunk.offset, stream.len() as u64, "nothing is lost or repeated");
                     stream.extend(chunk.bytes);
                 }
-                Spooled::End => return written,
+                Spooled::End => {
+                    typing.await.expect("all was typed");
+                    return written;
+                }
                 Spooled::Failed { reason } => panic!("{reason}"),
             }
         }

@@ -174,14 +174,19 @@ impl World {
     }
 
     pub async fn running(&mut self, job: u64) {
-        let report = self.next(job).await;
-        assert!(matches!(report.status, JobStatus::Running { .. }), "{report:?}");
+        loop {
+            match self.next(job).await.status {
+                JobStatus::Starting => {}
+                JobStatus::Running { .. } => return,
+                JobStatus::Ended { exit, .. } => panic!("it has ended: {exit:?}"),
+            }
+        }
     }
 
     pub async fn ended(&mut self, job: u64) -> (NodeExit, Usage) {
         loop {
             match self.next(job).await.status {
-                JobStatus::Running { .. } => {}
+                JobStatus::Starting | JobStatus::Running { .. } => {}
                 JobStatus::Ended { exit, usage, .. } => return (exit, usage),
             }
         }

@@ -58,7 +58,7 @@ pub async fn build(dir: &UpDir, wish: &Wish) -> Result<Built, Failure> {
     }
     let server_started = start_server(dir, &mut ledger, &programs).await?;
     let client = Client::connect(&dir.client()).await?;
-    let started = start_nodes(dir, &mut ledger, &programs, &client).await;
+    let started = start_all(dir, &mut ledger, &programs, &client).await;
     client.close().await;
     let started = started?;
     Ok(Built { server: client.server().to_owned(), ledger, is_old, server_started, started })
@@ -99,7 +99,8 @@ fn new_ledger(wish: &Wish, dir: &UpDir) -> Result<Ledger, Failure> {
     let nodes = nodes.map(|(idx, (name, cluster))| NodeRecord { name, cluster, address: address(idx), process: None });
     let nodes = nodes.collect();
     let topology = wish.topology.clone();
-    let ledger = Ledger { version: VERSION, layout, topology, listen, is_made: false, server: None, nodes };
+    let to_resume = Vec::new();
+    let ledger = Ledger { version: VERSION, layout, topology, listen, is_made: false, server: None, nodes, to_resume };
     dir.save(&ledger)?;
     Ok(ledger)
 }
@@ -147,6 +148,21 @@ async fn start_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> 
     Ok(true)
 }
 
+async fn start_all(
+    dir: &UpDir,
+    ledger: &mut Ledger,
+    programs: &Programs,
+    client: &Client,
+) -> Result<Vec<String>, Failure> {
+    let started = start_nodes(dir, ledger, programs, client).await?;
+    if !ledger.to_resume.is_empty() {
+        client.change(Call::Resume { nodes: ledger.to_resume.clone() }).await?;
+        ledger.to_resume.clear();
+        dir.save(ledger)?;
+    }
+    Ok(started)
+}
+
 async fn start_nodes(
     dir: &UpDir,
     ledger: &mut Ledger,
@@ -164,9 +180,9 @@ async fn start_nodes(
         }
         let agent = start_agent(dir, node, ledger.topology.as_deref(), programs, client)?;
         ledger.nodes[idx].process = Some(agent.record.clone());
+        dir.save(ledger)?;
         starting.push(agent);
     }
-    dir.save(ledger)?;
     // All of them get ready at the same time.
     for agent in &mut starting {
         agent.ready(AGENT_READY).await?;

@@ -28,6 +28,9 @@ pub struct Ledger {
     pub is_made: bool,
     pub server: Option<ProcessRecord>,
     pub nodes: Vec<NodeRecord>,
+    /// Nodes that `rms down --keep` has drained, so that no waiting job starts while others are being ended.
+    #[serde(default)]
+    pub to_resume: Vec<String>,
 }
 
 /// One node agent.
@@ -197,6 +200,7 @@ mod tests {
             is_made: true,
             server: Some(ProcessRecord { pid: 7, start_ticks: 9, boot: "b".into() }),
             nodes: Vec::new(),
+            to_resume: vec!["a1".into()],
         };
         dir.save(&ledger).expect("saved");
         assert_eq!(dir.load(), Ok(Some(ledger)));

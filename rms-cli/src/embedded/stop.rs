@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use launcher_sdk::Client;
 use rms_core::Call;
-use rms_core::effect::JobState;
+use rms_core::effect::{JobState, NodeState};
 use rms_core::event::Select;
 use rustix::process::Signal;
 
@@ -50,7 +50,7 @@ pub async fn stop(dir: &UpDir, manner: Manner) -> Result<Option<Stopped>, Failur
     let server_runs = ledger.server.as_ref().is_some_and(ProcessRecord::is_running);
     // Kept jobs that wait are in the journal and start again with the next 'rms up'; running ones cannot be kept.
     if server_runs && !manner.now {
-        stopped.n_jobs = end_jobs(dir, manner.keep).await;
+        stopped.n_jobs = end_jobs(dir, &mut ledger, manner.keep).await;
     }
     stopped.n_processes = end_daemons(&mut ledger).await;
     stopped.n_killed = sweep::kill_all(&dir.root).await;
@@ -63,9 +63,14 @@ pub async fn stop(dir: &UpDir, manner: Manner) -> Result<Option<Stopped>, Failur
 }
 
 /// Cancels jobs and waits for their ends. A server that does not answer is no reason to stay up.
-async fn end_jobs(dir: &UpDir, only_running: bool) -> usize {
+async fn end_jobs(dir: &UpDir, ledger: &mut Ledger, only_running: bool) -> usize {
     let ended = async {
         let client = Client::connect(&dir.client()).await?;
+        if only_running {
+            // Those of an earlier attempt are drained already and would not be named again.
+            ledger.to_resume.extend(drain(&client).await?);
+            dir.save(ledger)?;
+        }
         let queue = client.queue().await?;
         let is_wanted = |state: JobState| match state {
             JobState::Started | JobState::Ending => true,
@@ -85,6 +90,20 @@ async fn end_jobs(dir: &UpDir, only_running: bool) -> usize {
         Ok(Ok(n_jobs)) => n_jobs,
         Ok(Err(_)) | Err(_) => 0,
     }
+}
+
+/// Keeps waiting jobs from starting where others are being ended; returns the nodes that were in use until now.
+async fn drain(client: &Client) -> Result<Vec<String>, Failure> {
+    let nodes = client.nodes().await?.nodes;
+    let in_use = |state: NodeState| match state {
+        NodeState::Idle | NodeState::Busy | NodeState::Ghost | NodeState::Away | NodeState::Lost => true,
+        NodeState::Draining | NodeState::Drained | NodeState::Down => false,
+    };
+    let names: Vec<String> = nodes.into_iter().filter(|node| in_use(node.state)).map(|node| node.name).collect();
+    if !names.is_empty() {
+        client.change(Call::Drain { nodes: names.clone(), reason: "rms down --keep".to_owned() }).await?;
+    }
+    Ok(names)
 }
 
 /// Asks server and agents to end, all at once; those that do not are killed.

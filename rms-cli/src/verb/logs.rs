@@ -18,8 +18,8 @@ use crate::submission::DEFAULT_OUTPUT;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Output of 'rms run' is kept by the nodes for a while; that of 'rms submit' is in its file, which must be readable
-here.
+Output of 'rms run' is kept by the nodes for a while.
+That of 'rms submit' is in its file, which must be readable here.
 
 Examples:
   rms logs 7                     what job 7 has written
@@ -116,14 +116,18 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
         return Ok(Exit::OK);
     }
     let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
-    let bytes = std::fs::read(&path).map_err(|_| {
-        let failure = Failure::new("no_output", format!("the nodes keep no output of job {job}"));
-        failure.hint(format!(
-            "it wrote nothing, or to the file that its -o flag named; without one, to {} in the directory it was submitted from",
-            path.display()
-        ))
-    })?;
-    sink.write(job, &bytes)
+    match std::fs::read(&path) {
+        Ok(bytes) => sink.write(job, &bytes),
+        Err(_) => {
+            // Whether it wrote nothing or to a file of another name, nobody knows any more.
+            output::warn(&format!(
+                "rms: the nodes keep no output of job {job}: it wrote none, or to the file that its -o flag named \
+                 (without one, to {} where it was submitted)",
+                path.display()
+            ));
+            sink.write(job, b"")
+        }
+    }
 }
 
 async fn from_file(client: &Client, detail: &JobDetail, follow: bool, sink: &Sink) -> Result<Exit, Failure> {

@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use launcher_sdk::{Client, Follow, FollowEvent};
+use launcher_sdk::{Client, Follow, FollowEvent, Stream};
 use rms_core::Call;
 use rms_core::effect::{JobChange, JobState};
 use rms_core::event::Select;
 use rms_model::{JobId, Outcome, Work, hostlist};
+use serde_json::json;
 
 use crate::context::Context;
 use crate::exit_code;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::job_options::JobOptions;
+use crate::json;
 use crate::lines::Streams;
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
@@ -21,9 +23,9 @@ use crate::submission::{Order, Output};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-The output of all tasks comes here as it is written, even if the server is restarted meanwhile. The standard input
-goes to task 0 unless it is a terminal. Ctrl-C asks first: twice within 2 s ends the job; TERM, HUP, USR1 and USR2 are
-passed on to its tasks.
+The output of all tasks comes here as it is written, even if the server is restarted meanwhile.
+The standard input goes to task 0 unless it is a terminal.
+Ctrl-C asks first: twice within 2 s ends the job. TERM, HUP, USR1 and USR2 go to its tasks.
 
 Examples:
   rms run hostname                         one task on one node
@@ -32,25 +34,36 @@ Examples:
   rms run -N 1 sort < big.txt              input from a file
   rms run -t 30s -- ./program --flag       '--' ends the flags of rms
 
-Exit code: the highest of the tasks' codes, 128 + signal if a signal ended one (143: cancelled or wall time over),
-125 if the system lost the job, 1 if it was refused, 2 if a flag is wrong")]
+Exit codes:
+  the highest of the tasks' codes; 128 + signal if a signal ended one
+  143  it was cancelled, or its wall time was over
+  130  it was ended by Ctrl-C
+  125  the system lost it or could not start it
+  1    it was refused
+  2    a flag is wrong")]
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,
     /// Put the task's number before each line
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "What runs")]
     label: bool,
     /// Pass on the standard input even if it is a terminal
-    #[arg(long, conflicts_with = "no_stdin")]
+    #[arg(long, conflicts_with = "no_stdin", help_heading = "What runs")]
     stdin: bool,
     /// Give the tasks no standard input
-    #[arg(long)]
+    #[arg(long, help_heading = "What runs")]
     no_stdin: bool,
     /// Say only when it would start; run nothing
-    #[arg(long)]
+    #[arg(long, help_heading = "Where and when")]
     test_only: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND",
+        help_heading = "What runs"
+    )]
     command: Vec<String>,
 }
 
@@ -78,7 +91,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         stdin::forward(follow.input());
     }
     let mut running = Running::new(job, client.clone(), context.output.form(), args.label);
-    running.attend(&mut follow, &mut interrupts).await
+    let exit = running.attend(&mut follow, &mut interrupts).await?;
+    running.report(exit)?;
+    Ok(exit)
 }
 
 /// A job that this terminal stands for.
@@ -87,6 +102,8 @@ struct Running {
     client: Client,
     form: Form,
     streams: Streams,
+    /// For `--json`, which prints one value at the end.
+    collected: Collected,
     last: Option<JobChange>,
     last_interrupt: Option<Instant>,
     /// The user wants its end.
@@ -102,6 +119,7 @@ impl Running {
             client,
             form,
             streams: Streams::new(label),
+            collected: Collected::default(),
             last: None,
             last_interrupt: None,
             is_killed: false,
@@ -113,6 +131,9 @@ impl Running {
         loop {
             tokio::select! {
                 event = follow.next() => match event? {
+                    Some(FollowEvent::Output { task: _, stream, bytes, host_idx: _ }) if self.form == Form::Json => {
+                        self.collected.add(stream, &bytes);
+                    }
                     Some(FollowEvent::Output { task, stream, bytes, host_idx: _ }) => {
                         if !self.is_unread {
                             let written = self.streams.write(task, stream, &bytes);
@@ -162,8 +183,8 @@ impl Running {
         if has_tasks {
             return self.signal(signal).await;
         }
-        // There is nobody to tell yet; what would have ended a program here ends the job.
-        if interrupt.ends_programs() { self.cancel().await } else { Ok(()) }
+        // There is nobody to tell yet. Each of these signals would have ended a program here, so it ends the job.
+        self.cancel().await
     }
 
     async fn ctrl_c(&mut self) -> Result<(), Failure> {
@@ -204,6 +225,23 @@ impl Running {
         Ok(())
     }
 
+    fn report(&self, exit: Exit) -> Result<(), Failure> {
+        if self.form != Form::Json {
+            return Ok(());
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let value = json!({
+            "job": self.job.0,
+            "nodes": self.last.as_ref().map(|change| change.nodes.clone()).unwrap_or_default(),
+            "outcome": json::outcome(self.last.as_ref().and_then(|change| change.outcome.as_ref())),
+            "exit": exit.0,
+            "stdout": text(&self.collected.out),
+            "stderr": text(&self.collected.err),
+            "truncated": self.collected.is_truncated,
+        });
+        output::write_out(format!("{value}\n").as_bytes())
+    }
+
     fn ended(&self) -> Result<Exit, Failure> {
         let outcome = self.last.as_ref().and_then(|change| change.outcome.as_ref());
         let Some(outcome) = outcome else {
@@ -222,7 +260,7 @@ impl Running {
             | Outcome::LauncherLost
             | Outcome::NotStarted { .. } => true,
         };
-        if is_worth_words {
+        if is_worth_words && self.form == Form::Text {
             output::warn(&format!("rms: job {}: {outcome}", self.job));
         }
         let exit = exit_code::of(outcome);
@@ -230,6 +268,28 @@ impl Running {
         Ok(if by_ctrl_c { BY_INTERRUPT } else { exit })
     }
 }
+
+/// What tasks have written, up to a limit: a program's output is not ours to bound, our memory is.
+#[derive(Debug, Default)]
+struct Collected {
+    out: Vec<u8>,
+    err: Vec<u8>,
+    is_truncated: bool,
+}
+
+impl Collected {
+    fn add(&mut self, stream: Stream, bytes: &[u8]) {
+        let to = match stream {
+            Stream::Out => &mut self.out,
+            Stream::Err => &mut self.err,
+        };
+        let room = MAX_COLLECTED_BYTES.saturating_sub(to.len());
+        self.is_truncated |= bytes.len() > room;
+        to.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+const MAX_COLLECTED_BYTES: usize = 16 << 20;
 
 /// How long a first Ctrl-C waits for the second one.
 const ASK_WINDOW: Duration = Duration::from_secs(2);

@@ -13,11 +13,13 @@ use crate::submission::{Order, Output};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A script runs once, on the first of its nodes; inside, 'mpirun' and RMS_HOSTFILE reach the others. It may hold its
-flags itself, before the first command; the command line wins over #RMS lines, and those over #SBATCH lines:
+A script runs once, on the first of its nodes; inside, 'mpirun' and RMS_HOSTFILE reach the others.
+
+It may hold its flags itself, before the first command:
   #!/bin/sh
   #RMS -N 2 -t 10m -J nbody
   mpirun ./nbody
+The command line wins over #RMS lines, and those win over #SBATCH lines.
 
 Examples:
   rms submit -N 4 -t 1h job.sh             four nodes for an hour
@@ -31,16 +33,16 @@ pub struct Args {
     #[command(flatten)]
     options: JobOptions,
     /// Say only when it would start; submit nothing
-    #[arg(long)]
+    #[arg(long, help_heading = "Where and when")]
     test_only: bool,
     /// A command line to run instead of a script
-    #[arg(long, value_name = "COMMAND", conflicts_with = "script")]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "script", help_heading = "What runs")]
     wrap: Option<String>,
     /// The script, or - for the standard input
-    #[arg(value_name = "SCRIPT", required_unless_present = "wrap")]
+    #[arg(value_name = "SCRIPT", required_unless_present = "wrap", help_heading = "What runs")]
     script: Option<String>,
     /// Arguments of the script
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS", help_heading = "What runs")]
     args: Vec<String>,
 }
 

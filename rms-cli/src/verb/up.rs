@@ -16,8 +16,8 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A server and node agents run in the background as this user, over loopback, with real certificates. Where a cluster
-is up already, what is missing of it is started again, with its data: after a crash or a reboot, too.
+A server and node agents run in the background as this user, over loopback, with real certificates.
+Where a cluster was up already, what is missing of it is started again with its data.
 
 Examples:
   rms up                                 one cluster 'a' of four nodes a1 to a4

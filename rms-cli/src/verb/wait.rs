@@ -24,9 +24,13 @@ Examples:
   rms wait 7 --timeout 10m || echo \"code $?\"
   job=$(rms submit -q job.sh) && rms wait $job
 
-Exit codes: 0 if all jobs completed; else the highest code of the jobs (128 + signal if a signal ended one; 143 if it
-was cancelled or its wall time was over); 124 if the timeout ran out; 125 if the system failed and not the job: a node
-was lost, the job could not be started, there is no such job, or no server answers")]
+Exit codes:
+  0    all jobs completed
+  n    the highest code of the jobs; 128 + signal if a signal ended one
+  143  a job was cancelled, or its wall time was over
+  124  the timeout ran out
+  125  the system failed, not a job: a node was lost, a job could not be started,
+       there is no such job, or no server answers")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
-use rms_model::profile::Block;
+use rms_model::profile::{Block, Hole};
 use rms_model::{ClusterId, NodeId, Profile, Request, Span, Time, View};
 
 use super::Blocked;
+use super::frontier::Frontier;
 use crate::effect::JobState;
 use crate::job::{Job, Phase};
 use crate::node::Node;
@@ -19,13 +20,18 @@ pub(super) struct Ledger {
     eligible: Option<BTreeSet<NodeId>>,
     pub(super) capacity: BTreeMap<ClusterId, u32>,
     pub(super) view: View,
+    /// What the searches of this pass have shown, for clusters whose profile is long.
+    frontiers: BTreeMap<ClusterId, Frontier>,
 }
+
+/// Shorter profiles are searched as fast without a frontier.
+const MANY_STEPS: usize = 256;
 
 impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &State, now: Time) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        let mut ledger = Ledger { eligible: None, capacity, view: View::new() };
+        let mut ledger = Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new() };
         ledger.view = ledger.base(state, now);
         ledger
     }
@@ -39,7 +45,7 @@ impl Ledger {
                 *capacity.entry(entry.cluster).or_default() += 1;
             }
         }
-        let mut ledger = Ledger { eligible: Some(eligible), capacity, view: View::new() };
+        let mut ledger = Ledger { eligible: Some(eligible), capacity, view: View::new(), frontiers: BTreeMap::new() };
         ledger.view = ledger.base(state, now);
         ledger
     }
@@ -90,10 +96,45 @@ impl Ledger {
         state.n_usable(cluster)
     }
 
+    /// Takes hosts away. Nothing is ever given back within a pass, or the frontiers would be wrong.
     pub(super) fn add(&mut self, cluster: ClusterId, block: Block) {
         if block.hosts > 0 {
             self.view.entry(cluster).or_default().add(block);
         }
+    }
+
+    /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
+    fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
+        let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
+        if !is_long {
+            return self.hole_from(cluster, wanted, wall, now);
+        }
+        let capacity = self.capacity_of(cluster);
+        let frontier = self.frontiers.entry(cluster).or_insert_with(|| Frontier::new(capacity));
+        let bound = frontier.bound(wanted, wall).map_or(now, |bound| bound.max(now));
+        let mut hole = self.hole_from(cluster, wanted, wall, bound)?;
+        if hole.start == bound && bound > now {
+            // The step before is too full: otherwise an earlier start than the bound were possible.
+            hole.blocked_by = self.view.get(&cluster).and_then(|profile| profile.step_before(bound));
+        }
+        if let Some(frontier) = self.frontiers.get_mut(&cluster) {
+            frontier.record(wanted, wall, hole.start);
+        }
+        Some(hole)
+    }
+
+    fn hole_from(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Hole> {
+        let capacity = self.capacity_of(cluster);
+        match self.view.get(&cluster) {
+            Some(profile) => profile.first_hole(i64::from(capacity), i64::from(wanted), wall, from),
+            None => (wanted <= capacity).then_some(Hole { start: from, blocked_by: None }),
+        }
+    }
+
+    /// How a hole that is later than wished came to be.
+    fn blocked(&self, cluster: ClusterId, wanted: u32, hole: Hole) -> Option<Blocked> {
+        let capacity = i64::from(self.capacity_of(cluster));
+        hole.blocked_by.map(|step| Blocked { cluster, step, until: hole.start, wanted, capacity })
     }
 }
 
@@ -135,29 +176,39 @@ pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(
 /// The earliest time from `now` on when the request fits in every ledger on every cluster it names (R4).
 /// `Err` names the cluster that is too small.
 pub(super) fn first_hole(
-    ledgers: &[&Ledger],
+    ledgers: &mut [&mut Ledger],
     request: &Request,
     now: Time,
 ) -> Result<(Time, Option<Blocked>), (ClusterId, u32)> {
-    let empty = Profile::new();
     let mut start = now;
     let mut blocked = None;
-    loop {
-        let before = start;
-        for ledger in ledgers {
-            for (cluster, wanted) in request.hosts.iter().filter(|(_, wanted)| **wanted > 0) {
-                let capacity = i64::from(ledger.capacity_of(*cluster));
-                let profile = ledger.view.get(cluster).unwrap_or(&empty);
-                let hole =
-                    profile.first_hole(capacity, i64::from(*wanted), request.wall, start).ok_or((*cluster, *wanted))?;
-                if let Some(step) = hole.blocked_by {
-                    blocked = Some(Blocked { cluster: *cluster, step, until: hole.start, wanted: *wanted, capacity });
-                }
+    let wanted = || request.hosts.iter().map(|(cluster, wanted)| (*cluster, *wanted)).filter(|(_, wanted)| *wanted > 0);
+    let mut n_profiles = 0;
+    // Each profile alone, from now on, as far as its frontier knows.
+    for ledger in ledgers.iter_mut() {
+        for (cluster, wanted) in wanted() {
+            let hole = ledger.first_hole(cluster, wanted, request.wall, now).ok_or((cluster, wanted))?;
+            if hole.start > start {
                 start = hole.start;
+                blocked = ledger.blocked(cluster, wanted, hole);
             }
-        }
-        if start == before {
-            return Ok((start, blocked));
+            n_profiles += 1;
         }
     }
+    // All together.
+    let mut is_settled = n_profiles <= 1;
+    while !is_settled {
+        let before = start;
+        for ledger in ledgers.iter() {
+            for (cluster, wanted) in wanted() {
+                let hole = ledger.hole_from(cluster, wanted, request.wall, start).ok_or((cluster, wanted))?;
+                if hole.start > start {
+                    start = hole.start;
+                    blocked = ledger.blocked(cluster, wanted, hole);
+                }
+            }
+        }
+        is_settled = start == before;
+    }
+    Ok((start, blocked))
 }

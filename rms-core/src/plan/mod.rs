@@ -5,6 +5,7 @@
 //! hole, and added to the view for the next one.
 
 mod explain;
+mod frontier;
 mod ledger;
 pub mod notify;
 mod pass;

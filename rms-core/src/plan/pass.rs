@@ -93,9 +93,9 @@ impl<'a> Pass<'a> {
             self.open_ledger(&constraint(request));
         }
         let holes = spec.options.iter().map(|request| {
-            let special = self.special.get(&constraint(request));
-            let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
-            (request, ledger::first_hole(&ledgers, request, self.now))
+            let special = self.special.get_mut(&constraint(request));
+            let mut ledgers: Vec<&mut Ledger> = std::iter::once(&mut self.all).chain(special).collect();
+            (request, ledger::first_hole(&mut ledgers, request, self.now))
         });
         let choice = match launcher::choose(holes) {
             Ok(choice) => choice,

@@ -39,3 +39,24 @@ impl Ghosts {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{Outcome, Request, Run, Span};
+
+    use super::*;
+    use crate::check::tests::{record, started};
+
+    #[test]
+    fn a_start_on_a_host_that_a_ghost_keeps_is_seen() {
+        let done = |until| Fact::JobDone { record: Box::new(record(JobId(1), Outcome::Completed)), ghost_until: until };
+        let start = |job, at| {
+            started(JobId(job), Run(1), Time::from_secs(at), Request::on_one(Default::default(), 1, Span::ZERO))
+        };
+        let mut ghosts = Ghosts::default();
+        assert_eq!(ghosts.durable(&start(1, 0)), Ok(()));
+        assert_eq!(ghosts.durable(&done(Time::from_secs(20))), Ok(()));
+        assert!(ghosts.durable(&start(2, 19)).is_err());
+        assert_eq!(ghosts.durable(&start(3, 20)), Ok(()));
+    }
+}

@@ -147,3 +147,34 @@ fn is_natural(exit: &NodeExit) -> bool {
         NodeExit::WallTime | NodeExit::Ordered | NodeExit::Vanished { .. } | NodeExit::NotStarted { .. } => false,
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rms_model::{JobRecord, NodeId, Outcome, Owner, Request, Span, Usage};
+
+    use super::*;
+
+    /// Run 1 of a job that ends on the host `a1`.
+    pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
+        JobRecord {
+            job,
+            run: Run(1),
+            name: "model".to_owned(),
+            owner: Owner("ann".to_owned()),
+            submitted: Time::EPOCH,
+            eligible: Time::EPOCH,
+            started: Some(Time::EPOCH),
+            ended: Time::EPOCH,
+            request: Request::on_one(Default::default(), 1, Span::ZERO),
+            n_tasks: 1,
+            cpus_per_task: 0,
+            nodes: vec!["a1".to_owned()],
+            outcome,
+            usage: Usage::default(),
+        }
+    }
+
+    pub(crate) fn started(job: JobId, run: Run, at: Time, request: Request) -> Fact {
+        Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(1)] }
+    }
+}

@@ -74,3 +74,36 @@ impl Runs {
         self.n_done.get(&job).copied().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{Outcome, Request, Settings, Span};
+
+    use super::*;
+    use crate::check::tests::{record, started};
+
+    fn start(job: u64, run: u32) -> Fact {
+        started(JobId(job), Run(run), Time::EPOCH, Request::on_one(Default::default(), 1, Span::ZERO))
+    }
+
+    #[test]
+    fn processes_that_start_twice_are_seen() {
+        let mut runs = Runs::default();
+        assert_eq!(runs.starting(Time::EPOCH, "a1", JobId(1), Run(1)), Ok(()));
+        assert_eq!(runs.starting(Time::EPOCH, "a2", JobId(1), Run(1)), Ok(()));
+        assert_eq!(runs.starting(Time::EPOCH, "a1", JobId(1), Run(2)), Ok(()));
+        assert!(runs.starting(Time::EPOCH, "a1", JobId(1), Run(1)).is_err());
+    }
+
+    #[test]
+    fn a_second_run_of_a_job_that_may_not_and_a_second_end_are_seen() {
+        let state = State::new(Settings::default());
+        let done = Fact::JobDone { record: Box::new(record(JobId(1), Outcome::Completed)), ghost_until: Time::EPOCH };
+        let mut runs = Runs::default();
+        assert_eq!(runs.durable(&start(1, 1), &state, &[]), Ok(()));
+        assert!(runs.durable(&start(1, 2), &state, &[]).is_err());
+        assert_eq!(runs.durable(&done, &state, &[]), Ok(()));
+        assert!(runs.durable(&start(1, 1), &state, &[]).is_err());
+        assert!(runs.durable(&done, &state, &[]).is_err());
+    }
+}

@@ -90,3 +90,26 @@ impl Truth {
         )))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::record;
+
+    #[test]
+    fn an_outcome_that_no_process_had_is_seen() {
+        let exits = |code| NodeExit::Exited { code };
+        let check = |exit: NodeExit, outcome: Outcome| {
+            let mut truth = Truth::default();
+            truth.ended("a1", JobId(1), Run(1), exit);
+            truth.check(&record(JobId(1), outcome)).is_ok()
+        };
+        assert!(check(exits(0), Outcome::Completed));
+        assert!(!check(exits(1), Outcome::Completed));
+        assert!(check(exits(3), Outcome::Failed { code: 3 }));
+        assert!(!check(exits(3), Outcome::Failed { code: 4 }));
+        assert!(!check(exits(0), Outcome::WallTime));
+        assert!(!check(exits(0), Outcome::NodeLost { node: "a1".to_owned() }));
+        assert!(!check(NodeExit::Ordered, Outcome::Cancelled { by: "nobody".to_owned() }));
+    }
+}

@@ -211,8 +211,8 @@ impl TryFrom<wire::Request> for model::Request {
 
 impl From<&Profile> for wire::Profile {
     fn from(profile: &Profile) -> wire::Profile {
-        let step = |step: &model::profile::Step| wire::Step { from: step.from.as_millis(), hosts: step.hosts };
-        wire::Profile { steps: profile.steps().iter().map(step).collect() }
+        let step = |step: model::profile::Step| wire::Step { from: step.from.as_millis(), hosts: step.hosts };
+        wire::Profile { steps: profile.steps().map(step).collect() }
     }
 }
 

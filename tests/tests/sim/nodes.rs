@@ -213,6 +213,19 @@ fn a_job_on_a_node_that_reboots_is_lost_as_soon_as_the_node_is_back() {
 }
 
 #[test]
+fn a_job_on_a_node_that_comes_back_with_an_empty_disk_is_lost() {
+    let mut world = cluster_of(1);
+    let job = world.submit(rigid(1, hours(1)));
+    world.after(mins(1));
+    world.wipe_node("a1");
+    world.after(secs(20));
+    world.boot_node("a1");
+    world.after(secs(2));
+    world.expect(ended(job, lost("a1")));
+    world.expect_all_ended();
+}
+
+#[test]
 fn a_result_that_was_on_disk_survives_the_reboot() {
     let mut world = cluster_of(1);
     let job = world.submit(rigid(1, hours(1)).runs(secs(20)).exits(5));

@@ -80,11 +80,12 @@ fn word(work: Work) -> String {
 fn judge(closed: &Closed, fared: &Fared, wrong: &mut Vec<String>) {
     let name = &closed.planned.name;
     let expected = match closed.planned.work {
-        Work::Sleep { code } => i64::from(code),
-        Work::Mpirun(_) | Work::Direct(_) => 0,
+        Work::Sleep { code: 0 } | Work::Mpirun(_) | Work::Direct(_) => ("completed", 0),
+        Work::Sleep { code } => ("failed", i64::from(code)),
     };
-    if fared.code != Some(expected) {
-        wrong.push(format!("{name} ended as {} {:?}, not with code {expected}", fared.state, fared.code));
+    if (fared.state.as_str(), fared.code) != (expected.0, Some(expected.1)) {
+        let (state, code) = expected;
+        wrong.push(format!("{name} ended as {} {:?}, not as {state} {code}", fared.state, fared.code));
     }
     if fared.run != 1 {
         wrong.push(format!("{name} was started {} times", fared.run));
@@ -197,7 +198,10 @@ mod tests {
     #[test]
     fn every_loss_is_noticed() {
         check(&[Closed { fared: None, ..closed("x", Work::Sleep { code: 0 }, None) }], "nobody knows");
-        check(&[closed("x", Work::Sleep { code: 1 }, None)], "not with code 1");
+        check(&[closed("x", Work::Sleep { code: 1 }, None)], "not as failed 1");
+        let mut late = closed("x", Work::Sleep { code: 0 }, None);
+        late.fared.as_mut().unwrap().state = "timeout".to_owned();
+        check(&[late], "ended as timeout");
         check(&[closed("x", MPI, Some("1")), closed("y", MPI, Some("2"))], "y computed 2, others 1");
         check(&[closed("x", MPI, None)], "no checksum");
         let mut twice = closed("x", Work::Sleep { code: 0 }, None);

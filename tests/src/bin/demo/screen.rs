@@ -27,8 +27,8 @@ impl Screen {
         self.last.is_none_or(|last| last.elapsed() >= period)
     }
 
-    /// Draws the profile over a line of counts.
-    pub fn frame(&mut self, n_planned: usize, n_submitted: usize, jobs: &[Value], view: &str) {
+    /// Draws the profile below a line of counts; how many jobs wait.
+    pub fn frame(&mut self, n_planned: usize, n_submitted: usize, jobs: &[Value], view: &str) -> usize {
         self.last = Some(Instant::now());
         let count = |states: &[&str]| {
             jobs.iter().filter(|job| job["state"].as_str().is_some_and(|state| states.contains(&state))).count()
@@ -40,6 +40,7 @@ impl Screen {
             "{home}\n[{:>3.0} s] {n_submitted} of {n_planned} jobs submitted: {waiting} wait, {running} run, {n_ended} ended\n{view}",
             self.begun.elapsed().as_secs_f64()
         ));
+        waiting
     }
 
     /// One line that stays.

@@ -28,6 +28,7 @@ pub struct Story<'a> {
     jobs: Vec<Planned>,
     screen: Screen,
     n_submitted: usize,
+    most_waiting: usize,
     /// Clients that wait for the ranks they started.
     runs: Vec<(String, Child)>,
 }
@@ -39,7 +40,7 @@ const OUTAGE: Duration = Duration::from_millis(1500);
 
 impl<'a> Story<'a> {
     pub fn new(limber: &'a Limber, home: &'a Path, programs: Vec<Programs>, jobs: Vec<Planned>) -> Story<'a> {
-        Story { limber, home, programs, jobs, screen: Screen::new(), n_submitted: 0, runs: Vec::new() }
+        Story { limber, home, programs, jobs, screen: Screen::new(), n_submitted: 0, most_waiting: 0, runs: Vec::new() }
     }
 
     /// Tells it; every job with what came of it.
@@ -88,7 +89,8 @@ impl<'a> Story<'a> {
                     let has_drained = jobs.is_empty() && self.n_submitted == self.jobs.len();
                     if self.screen.is_due() || has_drained {
                         let view = self.limber.view().await?;
-                        self.screen.frame(self.jobs.len(), self.n_submitted, &jobs, &view);
+                        let n_waiting = self.screen.frame(self.jobs.len(), self.n_submitted, &jobs, &view);
+                        self.draw(n_waiting).await?;
                     }
                     if has_drained {
                         return Ok(());
@@ -96,6 +98,15 @@ impl<'a> Story<'a> {
                 }
             }
         }
+    }
+
+    /// Keeps a picture of the moment when most jobs waited.
+    async fn draw(&mut self, n_waiting: usize) -> Result<()> {
+        if n_waiting > self.most_waiting {
+            self.most_waiting = n_waiting;
+            self.limber.draw(&picture()?).await?;
+        }
+        Ok(())
     }
 
     async fn submit(&mut self, job: &Planned) -> Result<()> {
@@ -126,9 +137,6 @@ impl<'a> Story<'a> {
         self.limber.up().await.context("the server does not come back")?;
         let text = format!("the server is back after {:.0} ms and knows its jobs", begun.elapsed().as_secs_f64() * 1e3);
         self.screen.say(&text);
-        let picture = apps::target()?.join("demo.svg");
-        self.limber.draw(&picture).await?;
-        self.screen.say(&format!("the profile at this moment is drawn in {}", picture.display()));
         Ok(())
     }
 
@@ -163,6 +171,11 @@ impl<'a> Story<'a> {
             eprintln!("-- {}\n{}", path.display(), tail.join("\n"));
         }
     }
+}
+
+/// Where the picture of the demonstration is left.
+pub fn picture() -> Result<PathBuf> {
+    Ok(apps::target()?.join("demo.svg"))
 }
 
 fn logs_below(dir: &Path) -> Vec<PathBuf> {

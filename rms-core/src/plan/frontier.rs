@@ -1,0 +1,96 @@
+//! How early a request can start at best, by what smaller ones have found: within a pass nothing is taken back.
+//!
+//! While a pass runs, profiles only grow. So a request for as many hosts or more, for as long or longer, can not fit
+//! before the start that was found for a smaller one. Searching from the latest such start on gives the same answer as
+//! searching from now, without reading the crowded part of the profile again for each of thousands of applications.
+
+use rms_model::{Span, Time};
+
+/// The starts found so far, in a Fenwick tree over the hosts wanted whose nodes are staircases over the spans.
+#[derive(Debug)]
+pub(super) struct Frontier {
+    /// By 1 + hosts wanted; 0 is not used.
+    nodes: Vec<Staircase>,
+}
+
+/// The latest start for each span and all longer ones: both ascend.
+#[derive(Clone, Debug, Default)]
+struct Staircase {
+    stairs: Vec<(Span, Time)>,
+}
+
+impl Frontier {
+    /// For requests of at most `capacity` hosts.
+    pub(super) fn new(capacity: u32) -> Frontier {
+        Frontier { nodes: vec![Staircase::default(); capacity as usize + 2] }
+    }
+
+    /// No request for `wanted` hosts or more, for `span` or longer, starts before `start`.
+    pub(super) fn record(&mut self, wanted: u32, span: Span, start: Time) {
+        let mut idx = wanted as usize + 1;
+        while idx < self.nodes.len() {
+            self.nodes[idx].raise(span, start);
+            idx += lowest_bit(idx);
+        }
+    }
+
+    /// The latest start recorded for a request that is at most as large.
+    pub(super) fn bound(&self, wanted: u32, span: Span) -> Option<Time> {
+        let mut idx = (wanted as usize + 1).min(self.nodes.len() - 1);
+        let mut bound = None;
+        while idx > 0 {
+            bound = bound.max(self.nodes[idx].at(span));
+            idx -= lowest_bit(idx);
+        }
+        bound
+    }
+}
+
+fn lowest_bit(idx: usize) -> usize {
+    idx & idx.wrapping_neg()
+}
+
+impl Staircase {
+    fn at(&self, span: Span) -> Option<Time> {
+        let n_shorter = self.stairs.partition_point(|(shorter, _)| *shorter <= span);
+        Some(self.stairs[n_shorter.checked_sub(1)?].1)
+    }
+
+    fn raise(&mut self, span: Span, start: Time) {
+        if self.at(span).is_some_and(|known| known >= start) {
+            return;
+        }
+        let first = self.stairs.partition_point(|(shorter, _)| *shorter < span);
+        let n_lower = self.stairs[first..].iter().take_while(|(_, known)| *known <= start).count();
+        self.stairs.splice(first..first + n_lower, [(span, start)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every request against every one before it.
+    #[test]
+    fn a_bound_is_the_latest_start_of_what_is_dominated() {
+        let mut frontier = Frontier::new(20);
+        let mut recorded: Vec<(u32, Span, Time)> = Vec::new();
+        let mut state = 1_u64;
+        let mut roll = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % n
+        };
+        for _ in 0..3000 {
+            let (wanted, span) = (roll(21) as u32, Span::from_secs(roll(50) as i64));
+            let smaller = recorded.iter().filter(|(hosts, short, _)| *hosts <= wanted && *short <= span);
+            let expected = smaller.map(|(_, _, start)| *start).max();
+            assert_eq!(frontier.bound(wanted, span), expected, "{wanted} hosts for {span}");
+            let start = Time::from_secs(roll(1000) as i64);
+            frontier.record(wanted, span, start);
+            recorded.push((wanted, span, start));
+            for staircase in &frontier.nodes {
+                assert!(staircase.stairs.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 < two[1].1));
+            }
+        }
+    }
+}

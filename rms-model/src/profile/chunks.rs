@@ -1,0 +1,345 @@
+//! How a profile keeps its steps: in order, in chunks that know their least and most hosts.
+//!
+//! One sorted vector is fastest while it is short; past some thousand steps an insertion moves too much memory, and
+//! a search reads too much of it. So the vector is cut into chunks. A search skips a chunk by its extremes, and adding
+//! to all steps of a chunk is one addition to its `lift`. A profile of up to [`MOST_STEPS`] steps is one chunk, so a
+//! plain vector. Figures are printed by the bench.
+
+use super::Step;
+use crate::time::Time;
+
+/// Steps in ascending order of time, never two at one time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chunks {
+    /// None of them is empty.
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    /// Where the first step begins; kept beside the vector so that a search need not follow it.
+    first: Time,
+    /// To be added to the hosts of every step, to `least` and to `most`.
+    lift: i64,
+    least: i64,
+    most: i64,
+    steps: Vec<Step>,
+}
+
+/// Where a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    chunk_idx: usize,
+    step_idx: usize,
+}
+
+/// Measured best between 64 and 256: longer ones cost more at each insertion, shorter ones are more to search.
+const MOST_STEPS: usize = 128;
+
+/// A chunk of fewer steps is joined with the next one if both are small.
+const FEW_STEPS: usize = MOST_STEPS / 8;
+
+impl Chunk {
+    fn new(steps: Vec<Step>) -> Chunk {
+        let mut chunk = Chunk { first: Time::EPOCH, lift: 0, least: 0, most: 0, steps };
+        chunk.summarise();
+        chunk
+    }
+
+    fn summarise(&mut self) {
+        if let Some(step) = self.steps.first() {
+            self.first = step.from;
+        }
+        (self.least, self.most) = self
+            .steps
+            .iter()
+            .fold((i64::MAX, i64::MIN), |(least, most), step| (least.min(step.hosts), most.max(step.hosts)));
+    }
+
+    fn step(&self, step_idx: usize) -> Step {
+        let step = self.steps[step_idx];
+        Step { from: step.from, hosts: step.hosts + self.lift }
+    }
+
+    fn steps(&self) -> impl DoubleEndedIterator<Item = Step> + Clone + '_ {
+        self.steps.iter().map(|step| Step { from: step.from, hosts: step.hosts + self.lift })
+    }
+}
+
+impl Chunks {
+    /// From steps that are in order.
+    pub(super) fn new(steps: Vec<Step>) -> Chunks {
+        let chunks = match steps.len() {
+            0 => Vec::new(),
+            1..=MOST_STEPS => vec![Chunk::new(steps)],
+            // Half full, as chunks are after they were split.
+            _ => steps.chunks(MOST_STEPS / 2).map(|steps| Chunk::new(steps.to_vec())).collect(),
+        };
+        Chunks { chunks }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    pub(super) fn n_steps(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.steps.len()).sum()
+    }
+
+    pub(super) fn is_longer_than(&self, n_steps: usize) -> bool {
+        let mut n_left = n_steps;
+        self.chunks.iter().any(|chunk| {
+            let is_more = chunk.steps.len() > n_left;
+            n_left = n_left.saturating_sub(chunk.steps.len());
+            is_more
+        })
+    }
+
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Step> + Clone + '_ {
+        self.chunks.iter().flat_map(Chunk::steps)
+    }
+
+    /// The steps from `place` on.
+    pub(super) fn iter_from(&self, place: Place) -> impl Iterator<Item = Step> + '_ {
+        let rest = self.chunks[place.chunk_idx..].iter().flat_map(Chunk::steps);
+        rest.skip(place.step_idx)
+    }
+
+    pub(super) fn step(&self, place: Place) -> Step {
+        self.chunks[place.chunk_idx].step(place.step_idx)
+    }
+
+    /// The last step that begins at `time` or before.
+    pub(super) fn at(&self, time: Time) -> Option<Place> {
+        let chunk_idx = self.chunk_at(time)?;
+        let steps = &self.chunks[chunk_idx].steps;
+        let step_idx = steps.partition_point(|step| step.from <= time) - 1;
+        Some(Place { chunk_idx, step_idx })
+    }
+
+    /// The last chunk that begins at `time` or before.
+    fn chunk_at(&self, time: Time) -> Option<usize> {
+        self.chunks.partition_point(|chunk| chunk.first <= time).checked_sub(1)
+    }
+
+    pub(super) fn first(&self) -> Option<Place> {
+        (!self.chunks.is_empty()).then_some(Place { chunk_idx: 0, step_idx: 0 })
+    }
+
+    pub(super) fn last(&self) -> Option<Place> {
+        let chunk_idx = self.chunks.len().checked_sub(1)?;
+        Some(Place { chunk_idx, step_idx: self.chunks[chunk_idx].steps.len() - 1 })
+    }
+
+    pub(super) fn before(&self, place: Place) -> Option<Place> {
+        let Place { chunk_idx, step_idx } = place;
+        if let Some(step_idx) = step_idx.checked_sub(1) {
+            return Some(Place { chunk_idx, step_idx });
+        }
+        let chunk_idx = chunk_idx.checked_sub(1)?;
+        Some(Place { chunk_idx, step_idx: self.chunks[chunk_idx].steps.len() - 1 })
+    }
+
+    pub(super) fn after(&self, place: Place) -> Option<Place> {
+        let Place { chunk_idx, step_idx } = place;
+        if step_idx + 1 < self.chunks[chunk_idx].steps.len() {
+            return Some(Place { chunk_idx, step_idx: step_idx + 1 });
+        }
+        (chunk_idx + 1 < self.chunks.len()).then_some(Place { chunk_idx: chunk_idx + 1, step_idx: 0 })
+    }
+
+    /// The last step that begins before `until`, from `place` on, whose step does.
+    pub(super) fn last_before(&self, until: Time, place: Place) -> Place {
+        let mut chunk_idx = place.chunk_idx;
+        while self.chunks.get(chunk_idx + 1).is_some_and(|next| next.first < until) {
+            chunk_idx += 1;
+        }
+        let first_idx = if chunk_idx == place.chunk_idx { place.step_idx } else { 0 };
+        // A request rarely spans many steps of a chunk, so looking at them in turn is faster than halving.
+        let n_steps = self.chunks[chunk_idx].steps[first_idx..].iter().take_while(|step| step.from < until).count();
+        Place { chunk_idx, step_idx: first_idx + n_steps - 1 }
+    }
+
+    /// The first step from `place` on that has at most `limit` hosts.
+    pub(super) fn next_within(&self, limit: i64, place: Place) -> Option<Place> {
+        let mut first_idx = place.step_idx;
+        for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
+            let limit = limit - chunk.lift;
+            if chunk.least <= limit
+                && let Some(idx) = chunk.steps[first_idx..].iter().position(|step| step.hosts <= limit)
+            {
+                return Some(Place { chunk_idx, step_idx: first_idx + idx });
+            }
+            first_idx = 0;
+        }
+        None
+    }
+
+    /// The last step of those from `first` to `last` that has more than `limit` hosts.
+    pub(super) fn last_above(&self, limit: i64, first: Place, last: Place) -> Option<Place> {
+        let mut end_idx = last.step_idx + 1;
+        for chunk_idx in (first.chunk_idx..=last.chunk_idx).rev() {
+            let chunk = &self.chunks[chunk_idx];
+            let limit = limit - chunk.lift;
+            if chunk.most > limit {
+                let begin_idx = if chunk_idx == first.chunk_idx { first.step_idx } else { 0 };
+                let steps = &chunk.steps[begin_idx..end_idx.min(chunk.steps.len())];
+                if let Some(idx) = steps.iter().rposition(|step| step.hosts > limit) {
+                    return Some(Place { chunk_idx, step_idx: begin_idx + idx });
+                }
+            }
+            end_idx = usize::MAX;
+        }
+        None
+    }
+
+    /// The most hosts from `place` on, among the steps that begin before `until`.
+    pub(super) fn most(&self, place: Place, until: Time) -> i64 {
+        let mut most = i64::MIN;
+        let mut first_idx = place.step_idx;
+        for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
+            let is_whole = first_idx == 0 && self.chunks.get(chunk_idx + 1).is_some_and(|next| next.first < until);
+            if is_whole {
+                most = most.max(chunk.most + chunk.lift);
+            } else {
+                let inside = chunk.steps[first_idx..].iter().take_while(|step| step.from < until);
+                most = inside.fold(most, |most, step| most.max(step.hosts + chunk.lift));
+                if chunk.steps.last().is_some_and(|step| step.from >= until) {
+                    break;
+                }
+            }
+            first_idx = 0;
+        }
+        most
+    }
+
+    /// Adds `hosts` to everything during `[from, until)`. Neighbours that differed and still do stay apart, and
+    /// those that have become equal are joined.
+    pub(super) fn add(&mut self, from: Time, until: Time, hosts: i64) {
+        let first = self.cut(from);
+        let last = self.cut(until);
+        for chunk_idx in first.chunk_idx..=last.chunk_idx {
+            let chunk = &mut self.chunks[chunk_idx];
+            let begin = if chunk_idx == first.chunk_idx { first.step_idx } else { 0 };
+            let end = if chunk_idx == last.chunk_idx { last.step_idx } else { chunk.steps.len() };
+            if begin == 0 && end == chunk.steps.len() {
+                chunk.lift += hosts;
+            } else {
+                for step in &mut chunk.steps[begin..end] {
+                    step.hosts += hosts;
+                }
+            }
+        }
+        // Only the two edges can have become equal to what is before them: the inside moved as one.
+        self.heal(last);
+        self.heal(first);
+        // From the back, since this moves what is behind.
+        if last.chunk_idx != first.chunk_idx {
+            self.settle(last.chunk_idx);
+        }
+        self.settle(first.chunk_idx);
+    }
+
+    /// Makes a step begin at `time`; the function does not change. The chunk may be left longer than it should be, and
+    /// its summary may be wrong, until it is settled.
+    fn cut(&mut self, time: Time) -> Place {
+        let chunk_idx = match self.chunk_at(time) {
+            Some(chunk_idx) => chunk_idx,
+            None if self.chunks.is_empty() => {
+                self.chunks.push(Chunk::new(vec![Step { from: time, hosts: 0 }]));
+                return Place { chunk_idx: 0, step_idx: 0 };
+            }
+            None => 0,
+        };
+        let chunk = &mut self.chunks[chunk_idx];
+        let step_idx = chunk.steps.partition_point(|step| step.from < time);
+        let begins_here = chunk.steps.get(step_idx).is_some_and(|step| step.from == time);
+        if !begins_here {
+            // Nothing is before the first step of the first chunk; in the others `time` is not before the first step.
+            let hosts = step_idx.checked_sub(1).map_or(-chunk.lift, |before| chunk.steps[before].hosts);
+            chunk.steps.insert(step_idx, Step { from: time, hosts });
+            chunk.first = chunk.first.min(time);
+        }
+        Place { chunk_idx, step_idx }
+    }
+
+    /// Removes the step at `place` if it continues the one before.
+    fn heal(&mut self, place: Place) {
+        let before = self.before(place).map_or(0, |before| self.step(before).hosts);
+        if self.step(place).hosts == before {
+            self.chunks[place.chunk_idx].steps.remove(place.step_idx);
+        }
+    }
+
+    /// Summarises a chunk that was changed, and splits it, joins it or lets it go if its length asks for it.
+    fn settle(&mut self, chunk_idx: usize) {
+        let n_steps = self.chunks[chunk_idx].steps.len();
+        if n_steps == 0 {
+            self.chunks.remove(chunk_idx);
+            return;
+        }
+        if n_steps > MOST_STEPS {
+            let lift = self.chunks[chunk_idx].lift;
+            let mut second = Chunk::new(self.chunks[chunk_idx].steps.split_off(n_steps / 2));
+            second.lift = lift;
+            self.chunks.insert(chunk_idx + 1, second);
+        }
+        let n_next = self.chunks.get(chunk_idx + 1).map_or(MOST_STEPS, |next| next.steps.len());
+        if n_steps < FEW_STEPS && n_steps + n_next <= MOST_STEPS / 2 {
+            let next = self.chunks.remove(chunk_idx + 1);
+            let chunk = &mut self.chunks[chunk_idx];
+            let lift = next.lift - chunk.lift;
+            chunk.steps.extend(next.steps.iter().map(|step| Step { from: step.from, hosts: step.hosts + lift }));
+        }
+        self.chunks[chunk_idx].summarise();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(secs: i64) -> Time {
+        Time::from_secs(secs)
+    }
+
+    #[test]
+    fn chunks_split_and_join_and_their_summaries_hold() {
+        let mut chunks = Chunks::default();
+        let check = |chunks: &Chunks| {
+            let mut before = None;
+            for chunk in &chunks.chunks {
+                assert!((1..=MOST_STEPS).contains(&chunk.steps.len()));
+                assert_eq!(chunk.first, chunk.steps[0].from);
+                assert_eq!(chunk.least, chunk.steps.iter().map(|step| step.hosts).min().expect("not empty"));
+                assert_eq!(chunk.most, chunk.steps.iter().map(|step| step.hosts).max().expect("not empty"));
+                for step in chunk.steps() {
+                    assert!(before.is_none_or(|before: Step| before.from < step.from && before.hosts != step.hosts));
+                    before = Some(step);
+                }
+            }
+            assert!(before.is_none_or(|last| last.hosts == 0));
+        };
+        // Teeth, from the middle outwards, then one block over all, which lifts whole chunks.
+        for tooth in 0..500 {
+            let at = if tooth % 2 == 0 { 1000 + tooth } else { 1000 - tooth };
+            chunks.add(from(2 * at), from(2 * at + 1), 1 + tooth % 3);
+            check(&chunks);
+        }
+        assert_eq!(chunks.n_steps(), 1000);
+        let n_chunks = chunks.chunks.len();
+        assert!(n_chunks > 5, "{n_chunks}");
+        chunks.add(from(0), from(10_000), 5);
+        check(&chunks);
+        assert_eq!(chunks.n_steps(), 1002);
+        let n_lifted = chunks.chunks.iter().filter(|chunk| chunk.lift == 5).count();
+        assert!(n_lifted + 2 >= n_chunks);
+        chunks.add(from(0), from(10_000), -5);
+        for tooth in 0..500 {
+            let at = if tooth % 2 == 0 { 1000 + tooth } else { 1000 - tooth };
+            chunks.add(from(2 * at), from(2 * at + 1), -(1 + tooth % 3));
+            check(&chunks);
+        }
+        assert!(chunks.is_empty());
+    }
+}

@@ -1,0 +1,57 @@
+//! Sums and differences of profiles (003, §3.1: ep₁ + ep₂).
+
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+use super::{Builder, Profile, Step};
+use crate::time::Time;
+
+impl AddAssign<&Profile> for Profile {
+    fn add_assign(&mut self, other: &Profile) {
+        *self = merged(self, other, |own, others| own + others);
+    }
+}
+
+impl SubAssign<&Profile> for Profile {
+    fn sub_assign(&mut self, other: &Profile) {
+        *self = merged(self, other, |own, others| own - others);
+    }
+}
+
+impl Add for &Profile {
+    type Output = Profile;
+
+    fn add(self, other: &Profile) -> Profile {
+        merged(self, other, |own, others| own + others)
+    }
+}
+
+impl Sub for &Profile {
+    type Output = Profile;
+
+    fn sub(self, other: &Profile) -> Profile {
+        merged(self, other, |own, others| own - others)
+    }
+}
+
+/// Both functions at once, in one walk over their steps.
+fn merged(left: &Profile, right: &Profile, combine: impl Fn(i64, i64) -> i64) -> Profile {
+    let mut builder = Builder::default();
+    let (mut lefts, mut rights) = (left.steps().peekable(), right.steps().peekable());
+    let (mut here, mut there) = (0, 0);
+    let from = |step: Option<&Step>| step.map(|step| step.from);
+    loop {
+        let at: Option<Time> = match (from(lefts.peek()), from(rights.peek())) {
+            (Some(left), Some(right)) => Some(left.min(right)),
+            (left, right) => left.or(right),
+        };
+        let Some(at) = at else { break };
+        if let Some(step) = lefts.next_if(|step| step.from == at) {
+            here = step.hosts;
+        }
+        if let Some(step) = rights.next_if(|step| step.from == at) {
+            there = step.hosts;
+        }
+        builder.push(at, combine(here, there));
+    }
+    builder.build()
+}

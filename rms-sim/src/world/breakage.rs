@@ -1,0 +1,124 @@
+//! What breaks and what is repaired: processes, machines, links, the network.
+
+use rms_model::Span;
+
+use super::{Item, Repair, USUAL_DELAY, World};
+use crate::check::Violation;
+use crate::link::Lane;
+use crate::server::ModelServer;
+
+impl World {
+    /// The link dies, and both ends will notice.
+    pub(crate) fn break_link(&mut self, node: usize) {
+        let link = &mut self.links[node];
+        let epoch = link.epoch;
+        link.die();
+        let (agent, server) = (self.dice.span(Span::ZERO, IDLE), self.dice.span(Span::ZERO, IDLE));
+        self.agenda.push(self.now + agent, Item::AgentNotices { node, epoch });
+        self.agenda.push(self.now + server, Item::ServerNotices { node, epoch });
+    }
+
+    /// kill -9 of an agent; its successor knows nothing of its link.
+    pub(crate) fn agent_dies(&mut self, node: usize) {
+        self.trace.note(self.now, format_args!("{} loses its agent", self.nodes[node].name));
+        self.nodes[node].kill_agent();
+        self.links[node].agent_side = None;
+        self.break_link(node);
+    }
+
+    pub(crate) fn start_agent(&mut self, node: usize) {
+        if self.nodes[node].is_on && !self.nodes[node].has_agent() {
+            self.nodes[node].start_agent();
+            self.trace.note(self.now, format_args!("{} has a new agent", self.nodes[node].name));
+            self.agenda.push(self.now, Item::Dial { node, life: self.nodes[node].life });
+        }
+    }
+
+    /// The server's process is gone: what was handled and not durable is forgotten, and every link is dead.
+    pub(crate) fn server_dies(&mut self) -> Result<(), Violation> {
+        if self.server.take().is_none() {
+            return Ok(());
+        }
+        self.trace.note(self.now, format_args!("the server dies"));
+        self.crash = None;
+        for node in 0..self.nodes.len() {
+            self.links[node].server_side = None;
+            if self.links[node].is_alive {
+                self.break_link(node);
+            }
+        }
+        self.check_restore()
+    }
+
+    pub(crate) fn server_starts(&mut self) -> Result<(), Violation> {
+        if self.server.is_some() {
+            return Ok(());
+        }
+        self.trace.note(self.now, format_args!("the server starts"));
+        self.server = Some(ModelServer::restore(self.config.clone(), self.now, &self.journal));
+        Ok(())
+    }
+
+    pub(super) fn repair(&mut self, repair: Repair) -> Result<(), Violation> {
+        match repair {
+            Repair::Server => self.server_starts(),
+            Repair::Agent(node) => {
+                self.start_agent(node);
+                Ok(())
+            }
+            Repair::Node(node) => {
+                self.nodes[node].is_on = true;
+                self.start_agent(node);
+                Ok(())
+            }
+            Repair::Heal(node) => {
+                self.join_network(node);
+                Ok(())
+            }
+            Repair::Journal => {
+                self.journal.is_failing = false;
+                Ok(())
+            }
+            Repair::Speed(node) => {
+                self.links[node].delay = USUAL_DELAY;
+                Ok(())
+            }
+        }
+    }
+
+    /// The machine goes down, and with it every process.
+    pub(crate) fn power_off(&mut self, node: usize) {
+        self.trace.note(self.now, format_args!("{} goes down", self.nodes[node].name));
+        for (job, run) in self.nodes[node].alive() {
+            self.checks.vanished(&self.nodes[node].name, job, run);
+        }
+        self.nodes[node].power_off(self.now);
+        self.links[node].agent_side = None;
+        self.break_link(node);
+    }
+
+    /// Nothing passes to or from the node; a link that idles too long is dead.
+    pub(crate) fn cut_network(&mut self, node: usize) {
+        let link = &mut self.links[node];
+        if !link.is_cut {
+            link.is_cut = true;
+            link.n_cuts += 1;
+            self.agenda.push(self.now + IDLE, Item::IdleOut { node, n_cuts: link.n_cuts });
+            self.trace.note(self.now, format_args!("{} is cut off", self.nodes[node].name));
+        }
+    }
+
+    /// What waited on both sides is sent again.
+    pub(crate) fn join_network(&mut self, node: usize) {
+        if self.links[node].is_cut {
+            self.links[node].is_cut = false;
+            self.trace.note(self.now, format_args!("{} is reached again", self.nodes[node].name));
+            let at = self.now + self.links[node].delay;
+            self.agenda.push(at, Item::Pump { node, lane: Lane::Up });
+            self.agenda.push(at, Item::Pump { node, lane: Lane::Down });
+        }
+    }
+}
+
+/// The most until an end notices that a link is dead.
+const IDLE: Span = Span::from_secs(10);

@@ -1,0 +1,89 @@
+//! Makes worlds: settings, clusters, nodes.
+
+use std::collections::BTreeMap;
+
+use rms_core::event::AgentHello;
+use rms_core::{Config, State};
+use rms_model::{Inventory, Mebibytes, Settings, Time};
+
+use super::World;
+use crate::agenda::Agenda;
+use crate::check::Checks;
+use crate::dice::Dice;
+use crate::journal::ModelJournal;
+use crate::server::ModelServer;
+use crate::trace::Trace;
+
+/// A world to be made.
+#[derive(Debug)]
+pub struct WorldBuilder {
+    seed: u64,
+    settings: Settings,
+    nodes: Vec<(String, AgentHello)>,
+    snapshot: fn(&State) -> State,
+}
+
+impl Default for WorldBuilder {
+    fn default() -> WorldBuilder {
+        WorldBuilder { seed: 0, settings: Settings::default(), nodes: Vec::new(), snapshot: State::clone }
+    }
+}
+
+impl WorldBuilder {
+    pub fn seed(mut self, seed: u64) -> WorldBuilder {
+        self.seed = seed;
+        self
+    }
+
+    pub fn settings(mut self, settings: Settings) -> WorldBuilder {
+        self.settings = settings;
+        self
+    }
+
+    /// How a state comes back from a snapshot: a test may send it through an encoding.
+    pub fn snapshot(mut self, snapshot: fn(&State) -> State) -> WorldBuilder {
+        self.snapshot = snapshot;
+        self
+    }
+
+    /// `n_nodes` equal nodes, named after their cluster and counted from 1.
+    pub fn cluster(self, name: &str, n_nodes: u32) -> WorldBuilder {
+        let inventory = Inventory { cores: 4, cpus: 4, memory: Mebibytes(4096), ..Inventory::default() };
+        (1..=n_nodes).fold(self, |world, idx| world.node(name, &format!("{name}{idx}"), inventory.clone()))
+    }
+
+    pub fn node(mut self, cluster: &str, name: &str, inventory: Inventory) -> WorldBuilder {
+        let address = format!("{name}:7420");
+        self.nodes.push((name.to_owned(), AgentHello { cluster: cluster.to_owned(), address, inventory }));
+        self
+    }
+
+    /// The world at its beginning: the server runs, and the agents connect in the order of their nodes.
+    pub fn build(self) -> World {
+        let config = Config { settings: self.settings.clone(), ..Config::default() };
+        let mut world = World {
+            now: Time::EPOCH,
+            agenda: Agenda::new(),
+            server: Some(ModelServer::new(config.clone())),
+            config,
+            journal: ModelJournal::new(self.settings),
+            nodes: Vec::new(),
+            links: Vec::new(),
+            programs: BTreeMap::new(),
+            crash: None,
+            checks: Checks::default(),
+            trace: Trace::new(),
+            dice: Dice::new(self.seed, 0),
+            n_tickets: 0,
+            answers: BTreeMap::new(),
+            signed: BTreeMap::new(),
+            n_checked: 0,
+            n_turns: 0,
+            snapshot: self.snapshot,
+        };
+        for (name, hello) in self.nodes {
+            world.add_node(name, hello);
+        }
+        world
+    }
+}

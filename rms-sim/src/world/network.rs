@@ -1,0 +1,123 @@
+//! Messages between the server and the agents: what arrives, what is sent, who connects.
+
+use rms_core::agent::AgentEvent;
+use rms_core::desired::NodeReport;
+use rms_core::event::Event;
+use rms_model::Span;
+
+use super::{Item, Repair, World};
+use crate::check::{self, Violation};
+use crate::link::{Lane, ToAgent, ToServer};
+use crate::trace::{short_event, short_job};
+
+impl World {
+    pub(super) fn server_receives(&mut self, node: usize, message: ToServer) {
+        let name = self.nodes[node].name.clone();
+        let Some(server) = &mut self.server else { return };
+        let event = match message {
+            ToServer::Hello(report) => {
+                // The newest link of a name is the one that counts: nothing of an older one is listened to.
+                self.links[node].server_side = Some(self.links[node].epoch);
+                Event::AgentConnected { name, hello: self.nodes[node].hello.clone(), report }
+            }
+            ToServer::Report(report) => Event::AgentReported { name, report },
+        };
+        self.trace.note(self.now, format_args!("server hears: {}", short_event(&event)));
+        server.take(event);
+    }
+
+    pub(super) fn agent_receives(&mut self, node: usize, message: ToAgent) -> Result<(), Violation> {
+        match message {
+            ToAgent::Desire(desired) => {
+                let jobs: Vec<_> = desired.jobs.iter().map(|wanted| (wanted.job.0, wanted.run.0, wanted.aim)).collect();
+                let name = &self.nodes[node].name;
+                self.trace.note(self.now, format_args!("{name} is to have {} {jobs:?}", desired.generation));
+                self.agent_handles(node, AgentEvent::Desired(desired))
+            }
+            ToAgent::Signal { job, run, signal } => {
+                self.nodes[node].signal(self.now, job, run, signal);
+                self.wake_later(node);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn agent_handles(&mut self, node: usize, event: AgentEvent) -> Result<(), Violation> {
+        let had_agent = self.nodes[node].has_agent();
+        let reports = self.nodes[node].handle(self.now, event, &self.programs, &mut self.checks)?;
+        let forgotten = std::mem::take(&mut self.checks.forgotten);
+        check::results_are_kept(&forgotten, self.journal.shadow())?;
+        for report in reports {
+            self.send_up(node, ToServer::Report(report));
+        }
+        if had_agent && !self.nodes[node].has_agent() {
+            self.agent_dies(node);
+            let back_after = self.dice.span(Span::from_millis(1), Span::from_secs(20));
+            self.agenda.push(self.now + back_after, Item::Repair(Repair::Agent(node)));
+        }
+        self.wake_later(node);
+        Ok(())
+    }
+
+    pub(super) fn wake_later(&mut self, node: usize) {
+        if let Some(due) = self.nodes[node].due() {
+            self.agenda.push(due.max(self.now), Item::Wake { node });
+        }
+    }
+
+    pub(super) fn wake(&mut self, node: usize) -> Result<(), Violation> {
+        for report in self.nodes[node].advance(self.now) {
+            self.trace.note(self.now, format_args!("{} has {}", self.nodes[node].name, short_job(&report)));
+            self.checks.ended(&self.nodes[node].name, &report);
+            self.agent_handles(node, AgentEvent::Changed(report))?;
+        }
+        self.wake_later(node);
+        Ok(())
+    }
+
+    pub(super) fn send_up(&mut self, node: usize, message: ToServer) {
+        if let Some(at) = self.links[node].send_up(self.now, message) {
+            self.agenda.push(at, Item::Pump { node, lane: Lane::Up });
+        }
+    }
+
+    pub(super) fn send_down(&mut self, name: &str, message: ToAgent) {
+        let Some(node) = self.nodes.iter().position(|entry| entry.name == name) else { return };
+        if let Some(at) = self.links[node].send_down(self.now, message) {
+            self.agenda.push(at, Item::Pump { node, lane: Lane::Down });
+        }
+    }
+
+    pub(super) fn dial(&mut self, node: usize, life: u64) {
+        let is_same_agent = self.nodes[node].has_agent() && self.nodes[node].life == life;
+        if !is_same_agent || self.links[node].agent_side.is_some() {
+            return;
+        }
+        let is_reachable = self.server.is_some() && !self.links[node].is_cut;
+        if !is_reachable {
+            self.dial_later(node);
+            return;
+        }
+        self.links[node].connect();
+        let report: NodeReport = self.nodes[node].hello_report();
+        self.trace.note(self.now, format_args!("{} connects", self.nodes[node].name));
+        self.send_up(node, ToServer::Hello(report));
+    }
+
+    pub(super) fn dial_later(&mut self, node: usize) {
+        let backoff = self.dice.span(Span::from_millis(50), Span::from_secs(2));
+        self.agenda.push(self.now + backoff, Item::Dial { node, life: self.nodes[node].life });
+    }
+
+    pub(super) fn server_notices(&mut self, node: usize, epoch: u64) {
+        if self.links[node].server_side != Some(epoch) {
+            return;
+        }
+        self.links[node].server_side = None;
+        if let Some(server) = &mut self.server {
+            let name = self.nodes[node].name.clone();
+            self.trace.note(self.now, format_args!("server misses {name}"));
+            server.take(Event::AgentGone { name });
+        }
+    }
+}
