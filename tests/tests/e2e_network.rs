@@ -34,7 +34,7 @@ impl World {
     fn node(&self, name: &str) -> Value {
         let nodes = self.deployment.rms(&["nodes", "--json"]).ok().json();
         let nodes = nodes["nodes"].as_array().expect("a list").clone();
-        nodes.into_iter().find(|node| node["name"] == name).expect("it is known")
+        nodes.into_iter().find(|node| node["node"] == name).expect("it is known")
     }
 
     fn wait_for_node(&self, name: &str, state: &str) {
