@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use node_agent::config::{DEFAULT_DIR, Written};
-use node_agent::{run, spawner};
+use node_agent::{run, spawner, sys};
 use rms_wire::TokenText;
 use tracing_subscriber::EnvFilter;
 
@@ -49,6 +49,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    sys::close_inherited();
     // First, so that the process has one thread and has read nothing.
     let is_spawner = std::env::args_os().nth(1).is_some_and(|arg| arg == spawner::SUBCOMMAND);
     let done = if is_spawner { spawner::main().map_err(anyhow::Error::from) } else { command(Cli::parse().command) };

@@ -211,7 +211,14 @@ fn clusters(state: &State, names: &[String]) -> Result<Vec<ClusterId>, Refusal> 
             Refusal::NoSuchCluster { name: name.chars().take(80).collect(), known: known.join(", ") }
         })
     };
-    names.iter().map(find).collect()
+    let mut found: Vec<ClusterId> = Vec::new();
+    for name in names {
+        let cluster = find(name)?;
+        if !found.contains(&cluster) {
+            found.push(cluster);
+        }
+    }
+    Ok(found)
 }
 
 fn check_features(state: &State, constraint: &Constraint) -> Result<(), Refusal> {
@@ -230,6 +237,7 @@ fn check_features(state: &State, constraint: &Constraint) -> Result<(), Refusal>
 }
 
 fn check_texts(submission: &Submission) -> Result<(), Refusal> {
+    check_lists(submission)?;
     let is_plain = |text: &str| !text.chars().any(char::is_control);
     let no_nul = |text: &str| !text.contains('\0');
     let too_large = |what, size, max| if size > max { Err(Refusal::TooLarge { what, size, max }) } else { Ok(()) };
@@ -245,13 +253,13 @@ fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     match &submission.work {
         Work::Script { script, args } => {
             too_large("the script", script.len(), MAX_SCRIPT)?;
-            too_large("the arguments", args.iter().map(String::len).sum(), MAX_ARGUMENTS)?;
+            too_large("the arguments", args.iter().map(|arg| arg.len() + 1).sum(), MAX_ARGUMENTS)?;
             if script.trim().is_empty() || !no_nul(script) || !args.iter().all(|arg| no_nul(arg)) {
                 return Err(Refusal::Malformed("the script is empty, or it or an argument holds a NUL byte"));
             }
         }
         Work::Tasks { argv } => {
-            too_large("the arguments", argv.iter().map(String::len).sum(), MAX_ARGUMENTS)?;
+            too_large("the arguments", argv.iter().map(|arg| arg.len() + 1).sum(), MAX_ARGUMENTS)?;
             let has_program = argv.first().is_some_and(|program| !program.is_empty());
             if !has_program || !argv.iter().all(|arg| no_nul(arg)) {
                 return Err(Refusal::Malformed("the program is missing, or an argument holds a NUL byte"));
@@ -278,6 +286,16 @@ fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// A pass looks at every size on every cluster, for every job: the lists must be short.
+fn check_lists(submission: &Submission) -> Result<(), Refusal> {
+    if submission.cpus_per_task == 0 {
+        return Err(Refusal::NothingAsked);
+    }
+    let is_short = submission.clusters.len() <= MAX_NAMES && submission.constraint.features.len() <= MAX_NAMES;
+    if is_short { Ok(()) } else { Err(Refusal::Malformed("at most 256 clusters and 256 features can be named")) }
+}
+
+const MAX_NAMES: usize = 256;
 const MAX_SHAPES: usize = 1024;
 const MAX_NAME: usize = 128;
 const MAX_COMMENT: usize = 1024;

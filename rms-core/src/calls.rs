@@ -1,5 +1,7 @@
 //! What clients ask and order: who may, and what it does.
 
+use std::collections::BTreeSet;
+
 use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Time};
 
 use crate::admit;
@@ -129,7 +131,11 @@ impl Rms {
             self.state.jobs().iter().filter(is_theirs).map(|(job, _)| *job).collect::<Vec<_>>()
         };
         match select {
-            Select::Ids(jobs) => Ok(jobs.clone()),
+            // Each once: an answer may bring a whole script for each.
+            Select::Ids(jobs) => {
+                let mut seen = BTreeSet::new();
+                Ok(jobs.iter().copied().filter(|job| seen.insert(*job)).collect())
+            }
             Select::Last => owned_by(&who.name).last().map(|job| vec![*job]).ok_or(Refusal::NoJobs),
             Select::All => match who.role {
                 Role::Admin => Ok(self.state.jobs().keys().copied().collect()),

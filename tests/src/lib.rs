@@ -4,5 +4,6 @@ pub mod apps;
 pub mod conformance;
 pub mod harness;
 pub mod hostile;
+pub mod network;
 #[cfg(test)]
 mod tidy;

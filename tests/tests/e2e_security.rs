@@ -341,3 +341,85 @@ fn early_data_is_never_accepted() {
         }
     });
 }
+
+/// Each is well-formed, and cheap to send.
+#[test]
+fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
+    use rms_wire::call::{Query, Select};
+    use rms_wire::{CallError, ClientCall, Reply};
+
+    let deployment = Deployment::of_nodes(1);
+    let forger = Forger::of(deployment.server_dir());
+    block_on(async {
+        let honest = hostile::link(deployment.address(), &forger.credentials(Role::User, "honest")).await;
+        let honest = honest.expect("an honest user gets in");
+        let vandal = hostile::link(deployment.address(), &forger.credentials(Role::User, "vandal")).await;
+        let vandal = vandal.expect("a certificate is a certificate");
+
+        // One task for each CPU that it does not need: a fork bomb.
+        let bomb = submission(|job| (job.cpus_per_task, job.n_tasks) = (0, Some(1_000_000)));
+        let refused = vandal.call(&bomb).await;
+        assert!(matches!(&refused, Err(CallError::Refused(r)) if r.kind == "nothing_asked"), "{refused:?}");
+
+        // A million times the same cluster, for each of many sizes.
+        let start = Instant::now();
+        let many = submission(|job| {
+            job.clusters = vec!["a".to_owned(); 1_000_000];
+            let shape = rms_wire::call::Shape { nodes: rms_wire::call::Nodes::Count(1), wall: None };
+            job.shapes = vec![shape; 200];
+        });
+        let refused = vandal.call(&many).await;
+        assert!(matches!(&refused, Err(CallError::Refused(_))), "{refused:?}");
+        // The same large job, told as often as it is asked for.
+        let large = submission(|job| {
+            let script = "#".repeat(2 << 20) + "\ntrue";
+            job.work = rms_wire::vocabulary::Work::Script { script, args: Vec::new() };
+            job.hold = true;
+        });
+        let Ok(Reply::Submitted { job }) = vandal.call(&large).await else { panic!("it is a job") };
+        let often = ClientCall::Query(Query::Job(Select::Ids(vec![job.0; 50_000])));
+        let Ok(Reply::Detail { now: _, jobs }) = vandal.call(&often).await else { panic!("it may ask") };
+        assert_eq!(jobs.len(), 1);
+        let more = ClientCall::Watch { jobs: (0..1_000_000).collect() };
+        let refused = vandal.call(&more).await;
+        assert!(refused.is_err(), "{refused:?}");
+        assert!(start.elapsed() < Duration::from_secs(10), "all that took {:?}", start.elapsed());
+        ask(&honest).await;
+    });
+    let status = std::fs::read_to_string(format!("/proc/{}/status", deployment.server_pid())).expect("it lives");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(peak_kib < 400 << 10, "the server took {peak_kib} KiB");
+}
+
+fn submission(change: impl FnOnce(&mut rms_wire::call::Submission)) -> rms_wire::ClientCall {
+    let mut submission = rms_wire::call::Submission {
+        name: "x".to_owned(),
+        work: rms_wire::vocabulary::Work::Tasks { argv: vec!["true".to_owned()] },
+        n_tasks: None,
+        cpus_per_task: 1,
+        cwd: "/tmp".to_owned(),
+        environment: Vec::new(),
+        umask: 0o022,
+        stdio: rms_wire::vocabulary::Stdio { input: None, output: None, error: None, append: false, stream: false },
+        limits: rms_wire::vocabulary::Limits {
+            open_files: None,
+            core_bytes: None,
+            stack_bytes: None,
+            locked_bytes: None,
+            processes: None,
+            address_space_bytes: None,
+        },
+        shapes: Vec::new(),
+        clusters: Vec::new(),
+        constraint: rms_wire::vocabulary::Constraint { features: Vec::new(), memory_mib: 0, cpus: 0 },
+        priority: 0,
+        hold: false,
+        requeue: false,
+        begin: None,
+        comment: String::new(),
+        test_only: false,
+    };
+    change(&mut submission);
+    rms_wire::ClientCall::Submit(Box::new(submission))
+}

@@ -21,7 +21,7 @@ struct Person {
     home: PathBuf,
 }
 
-/// A deployment of one node that knows `ada` and `bob`. Ada is also in the group `lab`.
+/// A deployment of two nodes that know `ada` and `bob`. Ada is also in the group `lab`.
 struct World {
     deployment: Deployment,
     ada: Person,
@@ -53,7 +53,8 @@ impl World {
         let group = write("group", "ada:x:61001:\nbob:x:61002:\nlab:x:61009:ada\n");
         let enter = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/group && shift 2 && exec \"$@\"";
         let wrapper = ["env", "AGENTS_SECRET=hush", "unshare", "-m", "sh", "-c", enter, "sh", &passwd, &group];
-        let deployment = Deployment::builder().node(NodeOptions::new("a", "a1").wrapped(&wrapper)).start();
+        let node = |name| NodeOptions::new("a", name).wrapped(&wrapper);
+        let deployment = Deployment::builder().node(node("a1")).node(node("a2")).start();
         let person = |name: &str, uid: u32| {
             let home = deployment.path().join(format!("home-{name}"));
             fs::create_dir(&home).expect("the directory is ours");
@@ -94,7 +95,7 @@ impl World {
 fn a_job_has_its_users_ids_and_nothing_of_the_agents() {
     let Some(world) = World::start() else { return };
     let script = "exec > said 2>&1\nid -u; id -g; id -G; umask; echo $USER $LOGNAME $HOME $SHELL\n\
-                  ls -l /proc/self/fd | wc -l\ngrep CapEff /proc/self/status\nenv > env; touch made\n";
+                  ls -l /proc/self/fd > fds; wc -l < fds\ngrep CapEff /proc/self/status\nenv > env; touch made\n";
     let record = world.ended(&world.ada, &["--wrap", script]);
     assert_eq!(record["outcome"]["word"], "completed", "{record}");
     let said = fs::read_to_string(world.ada.home.join("said")).expect("it was written");
@@ -102,7 +103,8 @@ fn a_job_has_its_users_ids_and_nothing_of_the_agents() {
     assert_eq!(lines[..3], ["61001", "61001", "61001 61009"], "{said}");
     assert_eq!(lines[4], "ada ada /home/ada /bin/bash");
     // 'total', three streams, and the directory that ls reads.
-    assert_eq!(lines[5], "5", "open files leaked: {said}");
+    let fds = fs::read_to_string(world.ada.home.join("fds")).expect("it was written");
+    assert_eq!(lines[5], "5", "open files leaked: {fds}");
     assert_eq!(lines[6].split_whitespace().last(), Some("0000000000000000"), "{said}");
     let environment = fs::read_to_string(world.ada.home.join("env")).expect("it was written");
     assert!(!environment.contains("AGENTS_SECRET"), "{environment}");
@@ -164,8 +166,6 @@ fn what_the_user_may_not_do_the_job_may_not_do() {
 fn another_user_of_the_node_sees_and_touches_nothing_of_a_job() {
     let Some(world) = World::start() else { return };
     let script = "#!/bin/sh\n# the-secret-script\necho the-secret-output; sleep 1000\n";
-    let mut submit = world.deployment.command_as(&world.ada.credentials, &["submit", "--json", "-"]);
-    submit.current_dir(&world.ada.home).env("PASSWORD", "the-secret-variable");
     let path = world.ada.home.join("job.sh");
     fs::write(&path, script).expect("ours");
     let mut submit = world.deployment.command_as(&world.ada.credentials, &["submit", "--json"]);
@@ -208,9 +208,21 @@ fn another_user_of_the_node_sees_and_touches_nothing_of_a_job() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && !String::from_utf8_lossy(&refused.stdout).contains("uid"), "{said}");
 
+    // Nor can he have the server fetch it: these streams are kept by the node.
+    let mut run = world.deployment.command_as(&world.ada.credentials, &["run", "sh", "-c", "echo hush; sleep 1000"]);
+    let mut run = run.current_dir(&world.ada.home).spawn().expect("it starts");
+    let streamed = wait_until("her second job to run", SOON, || {
+        let queue = world.deployment.rms(&["queue", "--json"]).ok().json();
+        let is_second = |line: &&Value| line["state"] == "started" && line["job"] != job;
+        queue["jobs"].as_array()?.iter().find(is_second)?["job"].as_u64()
+    });
+    let refused = world.rms(&world.bob, &["logs", &streamed.to_string()]);
+    assert!(refused.code != 0 && refused.stderr.contains("ada") && !refused.stdout.contains("hush"), "{refused:?}");
+    world.rms(&world.ada, &["cancel", &streamed.to_string()]).ok();
+    run.wait().expect("it ends");
+
     // Bob kills all that he can, from inside of a job of his.
-    let record = world.ended(&world.bob, &["--wrap", "kill -9 -1"]);
-    assert_ne!(record["outcome"]["word"], "completed");
+    world.ended(&world.bob, &["--wrap", "sleep 1000 & kill -9 -1"]);
     assert_eq!(world.deployment.queued(job).expect("it runs on")["state"], "started");
     world.rms(&world.ada, &["cancel", &job.to_string()]).ok();
     assert_eq!(world.deployment.wait_for_end(job)["outcome"]["word"], "cancelled");

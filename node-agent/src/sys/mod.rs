@@ -118,6 +118,13 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Closes what was inherited beyond the standard streams: it belongs to whoever started this program, and users'
+/// jobs would inherit it in turn. The first thing that a program does.
+pub fn close_inherited() {
+    // SAFETY: nothing in this process has opened a file yet, so nothing owns what is closed here.
+    let _not_there_on_old_kernels = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+}
+
 /// A signal by number, for those that `Signal` has no name for.
 ///
 /// # Errors

@@ -36,9 +36,9 @@ impl ClientRequest {
             wire::ClientCall::RevokeToken { id } => Call::RevokeToken { id },
             wire::ClientCall::Renew { csr } => Call::Renew { csr, serial: draw_serial() },
             wire::ClientCall::RevokeCertificate { which } => Call::RevokeCertificate { which: which.try_into()? },
-            wire::ClientCall::History(query) => return Ok(ClientRequest::History(query.into())),
+            wire::ClientCall::History(query) => return Ok(ClientRequest::History(query.try_into()?)),
             wire::ClientCall::Follow(follow) => return Ok(ClientRequest::Follow(follow.try_into()?)),
-            wire::ClientCall::Watch { jobs } => return Ok(ClientRequest::Watch(Watch { jobs: job_ids(jobs) })),
+            wire::ClientCall::Watch { jobs } => return Ok(ClientRequest::Watch(Watch { jobs: job_ids(jobs)? })),
         };
         Ok(ClientRequest::Call(call))
     }
@@ -69,9 +69,16 @@ pub fn client_call(call: &Call) -> Option<wire::ClientCall> {
     })
 }
 
-fn job_ids(jobs: Vec<u64>) -> Vec<JobId> {
-    jobs.into_iter().map(JobId).collect()
+/// Each id costs the server a look and a line of the answer.
+fn job_ids(jobs: Vec<u64>) -> Result<Vec<JobId>, Malformed> {
+    let n = jobs.len();
+    if n > MAX_IDS {
+        return Err(Malformed::TooMany { field: "the list of jobs", n, max: MAX_IDS });
+    }
+    Ok(jobs.into_iter().map(JobId).collect())
 }
+
+const MAX_IDS: usize = 65_536;
 
 impl From<&event::Submission> for wire::Submission {
     fn from(submission: &event::Submission) -> wire::Submission {
@@ -182,7 +189,7 @@ impl TryFrom<wire::Select> for event::Select {
 
     fn try_from(select: wire::Select) -> Result<event::Select, Malformed> {
         Ok(match select {
-            wire::Select::Ids(jobs) => event::Select::Ids(job_ids(jobs)),
+            wire::Select::Ids(jobs) => event::Select::Ids(job_ids(jobs)?),
             wire::Select::Last => event::Select::Last,
             wire::Select::All => event::Select::All,
             wire::Select::User(user) => {
@@ -294,18 +301,20 @@ impl From<&HistoryQuery> for wire::HistoryQuery {
     }
 }
 
-impl From<wire::HistoryQuery> for HistoryQuery {
-    fn from(query: wire::HistoryQuery) -> HistoryQuery {
-        HistoryQuery {
+impl TryFrom<wire::HistoryQuery> for HistoryQuery {
+    type Error = Malformed;
+
+    fn try_from(query: wire::HistoryQuery) -> Result<HistoryQuery, Malformed> {
+        Ok(HistoryQuery {
             user: query.user,
             states: query.states,
             since: opt_time(query.since),
             until: opt_time(query.until),
-            jobs: job_ids(query.jobs),
+            jobs: job_ids(query.jobs)?,
             name: query.name,
             limit: query.limit,
             offset: query.offset,
-        }
+        })
     }
 }
 

@@ -1,0 +1,206 @@
+//! The server's disk is full, read-only, damaged: nothing is promised that is not kept, and it says what is wrong.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rms_tests::harness::{Deployment, Output, binaries, wait_until};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A small file system, gone when the test is over. It must outlive the deployment on it.
+struct SmallDisk {
+    dir: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn of_mib(mib: u32) -> Option<SmallDisk> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: only root can mount a small disk");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let size = format!("size={mib}m");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "limber-test"]).arg(dir.path()).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: nothing can be mounted here");
+            return None;
+        }
+        Some(SmallDisk { dir })
+    }
+
+    fn server_dir(&self) -> PathBuf {
+        self.dir.path().join("server")
+    }
+
+    fn remount(&self, mode: &str) {
+        let status = Command::new("mount").args(["-o", &format!("remount,{mode}")]).arg(self.dir.path()).status();
+        assert!(status.expect("mount runs").success(), "remount {mode}");
+    }
+
+    /// Takes all space that is left; the file gives it back when removed.
+    fn fill(&self) -> PathBuf {
+        let path = self.dir.path().join("filler");
+        let mut file = fs::File::create(&path).expect("a file");
+        for size in [1 << 16, 1 << 12] {
+            while file.write_all(&vec![0; size]).is_ok() {}
+        }
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _still_mounted = Command::new("umount").arg("-l").arg(self.dir.path()).status();
+    }
+}
+
+fn run_server(deployment: &Deployment) -> Output {
+    let mut run = Command::new("timeout");
+    run.arg("20").arg(&binaries().server).arg("run").arg("--dir").arg(deployment.server_dir());
+    run.args(["--listen", "127.0.0.1:0"]);
+    deployment.finish(run)
+}
+
+#[test]
+fn a_full_disk_is_said_and_what_was_promised_is_kept() {
+    let Some(disk) = SmallDisk::of_mib(16) else { return };
+    let mut deployment = Deployment::builder().cluster("a", 1).server_dir(&disk.server_dir()).start();
+    let running = deployment.submit(&["--wrap", "sleep 3; exit 9"]);
+    deployment.wait_for_state(running, "started");
+    // Scripts large enough that no slack in the journal takes them.
+    let script = deployment.script("big.sh", &format!("#!/bin/sh\n#RMS --hold\n#{}\ntrue\n", "x".repeat(400_000)));
+    let mut promised = BTreeSet::from([deployment.submit(&[&script])]);
+    let filler = disk.fill();
+    let refused = loop {
+        let output = deployment.rms(&["submit", "--json", &script]);
+        if output.code != 0 {
+            break output;
+        }
+        promised.insert(output.json()["job"].as_u64().expect("an id"));
+        assert!(promised.len() < 100, "the disk does not fill");
+    };
+    let message = refused.fails(1).json()["error"]["message"].as_str().expect("a text").to_owned();
+    assert!(message.contains("journal") && (message.contains("full") || message.contains("space")), "{message}");
+    // It goes on saying so, at once, and the running job does not care.
+    let again = deployment.rms(&["submit", &script]).fails(1);
+    assert!(again.stderr.contains("journal"), "{again:?}");
+    std::thread::sleep(Duration::from_secs(3));
+
+    fs::remove_file(filler).expect("ours");
+    wait_until("the server to take jobs again", SOON, || {
+        let output = deployment.rms(&["submit", "--hold", "--json", "--wrap", "true"]);
+        (output.code == 0).then(|| promised.insert(output.json()["job"].as_u64().expect("an id")))
+    });
+    let record = deployment.wait_for_end(running);
+    assert_eq!(record["outcome"]["code"], 9, "its end was not lost: {record}");
+    let kept = |deployment: &Deployment| {
+        let queue = deployment.rms(&["queue", "--json"]).ok().json();
+        let jobs = queue["jobs"].as_array().expect("a list").iter();
+        jobs.filter_map(|line| line["job"].as_u64()).collect::<BTreeSet<u64>>()
+    };
+    let before = kept(&deployment);
+    assert!(before.is_superset(&promised), "{promised:?} were promised, {before:?} are there");
+    deployment.kill_server();
+    deployment.start_server();
+    assert_eq!(kept(&deployment), before);
+    drop(deployment);
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_stops_the_server_with_its_name() {
+    let Some(disk) = SmallDisk::of_mib(16) else { return };
+    let mut deployment = Deployment::builder().server_dir(&disk.server_dir()).start();
+    deployment.kill_server();
+    disk.remount("ro");
+    let said = run_server(&deployment).fails(1).stderr;
+    assert!(said.contains(&*disk.server_dir().to_string_lossy()) && said.contains("ead-only"), "{said}");
+    disk.remount("rw");
+    deployment.start_server();
+    deployment.rms(&["queue"]).ok();
+    drop(deployment);
+}
+
+#[test]
+fn a_missing_or_damaged_journal_is_named_and_left_alone() {
+    let mut deployment = Deployment::of_nodes(1);
+    for _ in 0..3 {
+        deployment.submit(&["--hold", "--wrap", "true"]);
+    }
+    deployment.kill_server();
+    let journal = deployment.server_dir().join("journal.db");
+    let files = [journal.clone(), with(&journal, "-wal"), with(&journal, "-shm")];
+    let whole: Vec<Option<Vec<u8>>> = files.iter().map(|file| fs::read(file).ok()).collect();
+    let restore = || {
+        for (file, bytes) in files.iter().zip(&whole) {
+            match bytes {
+                Some(bytes) => fs::write(file, bytes).expect("ours"),
+                None => drop(fs::remove_file(file)),
+            }
+        }
+    };
+    let remove = || files.iter().for_each(|file| drop(fs::remove_file(file)));
+
+    remove();
+    let said = run_server(&deployment).fails(1).stderr;
+    assert!(said.contains("journal.db"), "{said}");
+    assert!(!journal.exists(), "no empty journal takes the place of a lost one");
+
+    for damaged in [&b""[..], b"this is no database, but it is long enough to be looked at"] {
+        remove();
+        fs::write(&journal, damaged).expect("ours");
+        let said = run_server(&deployment).fails(1).stderr;
+        assert!(said.contains("journal.db"), "{said}");
+        assert_eq!(fs::read(&journal).expect("it is there"), damaged, "it is left for whoever can repair it");
+    }
+
+    // Every page but the first is garbage.
+    restore();
+    let mut bytes = fs::read(&journal).expect("it is there");
+    bytes.iter_mut().skip(4096).for_each(|byte| *byte = 0xA5);
+    fs::write(&journal, bytes).expect("ours");
+    drop(fs::remove_file(&files[1]));
+    let said = run_server(&deployment);
+    assert!(said.code == 1 && said.stderr.contains("journal"), "{said:?}");
+
+    restore();
+    deployment.start_server();
+    assert_eq!(deployment.rms(&["queue", "--json"]).ok().json()["jobs"].as_array().map(Vec::len), Some(3));
+}
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+#[test]
+fn credentials_that_are_missing_or_mixed_up_are_named() {
+    let mut deployment = Deployment::builder().start();
+    deployment.kill_server();
+    let dir = deployment.server_dir().to_path_buf();
+    let check = |path: &str, with: Option<&[u8]>| {
+        let path = dir.join(path);
+        let whole = fs::read(&path).expect("it is there");
+        match with {
+            Some(bytes) => fs::write(&path, bytes).expect("ours"),
+            None => fs::remove_file(&path).expect("ours"),
+        }
+        let said = run_server(&deployment).fails(1).stderr;
+        fs::write(&path, whole).expect("ours");
+        said
+    };
+    for path in ["ca/ca.pem", "ca/ca.key", "server/cert.pem", "server/key.pem"] {
+        let said = check(path, None);
+        assert!(said.contains(path), "without {path}: {said}");
+        let said = check(path, Some(b"nonsense"));
+        assert!(!said.contains("panicked"), "with nonsense in {path}: {said}");
+    }
+    let other = fs::read(dir.join("admin/key.pem")).expect("it is there");
+    let said = check("server/key.pem", Some(&other));
+    assert!(said.contains("do not belong together"), "{said}");
+    deployment.start_server();
+}
