@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
-use rms_model::{ClusterId, Identity, JobSpec, Owner, Request, Span, Work};
+use rms_model::{ClusterId, Identity, Inventory, JobSpec, Owner, Request, Span, Work};
 
 use crate::event::{Nodes, Shape, Submission};
-use crate::node::Node;
 use crate::plan::meets;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -128,7 +127,7 @@ impl Sizes<'_> {
     fn hosts_for_tasks(&self, cluster: ClusterId) -> u32 {
         let TaskCount::Total(n_tasks) = self.tasks else { return 1 };
         let cpus_per_task = self.submission.cpus_per_task.max(1);
-        let sizes = self.eligible(cluster, &self.submission.constraint).map(|node| node.inventory.cpus);
+        let sizes = self.eligible(cluster, &self.submission.constraint).map(|(inventory, _)| inventory.cpus);
         let tasks_a_host = sizes.min().map_or(1, |cpus| (cpus / cpus_per_task).max(1));
         n_tasks.div_ceil(tasks_a_host)
     }
@@ -151,7 +150,7 @@ impl Sizes<'_> {
 
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_hosts: u32) -> Result<(), Refusal> {
         let constraint = &self.submission.constraint;
-        let possible = self.eligible(cluster, constraint).count() as u32;
+        let possible = self.n_eligible(cluster, constraint);
         if wanted > possible {
             return Err(Refusal::TooManyNodes {
                 wanted,
@@ -163,8 +162,8 @@ impl Sizes<'_> {
         let cpus_per_task = self.submission.cpus_per_task;
         let cpus = tasks.saturating_mul(cpus_per_task);
         let with_cpus = Constraint { cpus: cpus.max(constraint.cpus), ..constraint.clone() };
-        if wanted > self.eligible(cluster, &with_cpus).count() as u32 {
-            let largest = self.eligible(cluster, constraint).map(|node| node.inventory.cpus).max().unwrap_or(0);
+        if wanted > self.n_eligible(cluster, &with_cpus) {
+            let largest = self.eligible(cluster, constraint).map(|(inventory, _)| inventory.cpus).max().unwrap_or(0);
             let place = format!(" of cluster {}", self.state.clusters()[&cluster]);
             return Err(Refusal::TooManyCpus { tasks, cpus_per_task, cpus: largest, place });
         }
@@ -172,13 +171,21 @@ impl Sizes<'_> {
     }
 
     /// Hosts that exist, whether or not they are up today.
-    fn eligible<'a>(&'a self, cluster: ClusterId, constraint: &'a Constraint) -> impl Iterator<Item = &'a Node> {
-        self.state.nodes().values().filter(move |node| node.cluster == cluster && meets(node, constraint))
+    fn eligible<'a>(
+        &'a self,
+        cluster: ClusterId,
+        constraint: &'a Constraint,
+    ) -> impl Iterator<Item = (&'a Inventory, u32)> {
+        self.state.kinds(cluster).filter(move |(inventory, _)| meets(inventory, constraint))
+    }
+
+    fn n_eligible(&self, cluster: ClusterId, constraint: &Constraint) -> u32 {
+        self.eligible(cluster, constraint).map(|(_, n_alike)| n_alike).sum()
     }
 
     fn possible(&self, constraint: &Constraint) -> String {
         let count = |cluster: &ClusterId| {
-            let n_hosts = self.eligible(*cluster, constraint).count();
+            let n_hosts = self.n_eligible(*cluster, constraint);
             format!("cluster {} has {n_hosts}", self.state.clusters()[cluster])
         };
         let counts: Vec<String> = self.clusters.iter().map(count).collect();
@@ -223,7 +230,8 @@ fn clusters(state: &State, names: &[String]) -> Result<Vec<ClusterId>, Refusal> 
 
 fn check_features(state: &State, constraint: &Constraint) -> Result<(), Refusal> {
     for feature in &constraint.features {
-        let exists = state.nodes().values().any(|node| node.inventory.features.contains(feature));
+        let has_it = |cluster: &ClusterId| state.kinds(*cluster).any(|(kind, _)| kind.features.contains(feature));
+        let exists = state.clusters().keys().any(has_it);
         if !exists {
             let mut known: Vec<&str> =
                 state.nodes().values().flat_map(|node| &node.inventory.features).map(String::as_str).collect();

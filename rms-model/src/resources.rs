@@ -19,7 +19,7 @@ impl fmt::Display for Mebibytes {
 }
 
 /// What a node says of itself when it joins (001: the host part of CINFO).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Inventory {
     pub sockets: u32,
     pub numa_nodes: u32,

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Hole};
-use rms_model::{ClusterId, NodeId, Profile, Request, Span, Time, View};
+use rms_model::{ClusterId, Inventory, NodeId, Profile, Request, Span, Time, View};
 
 use super::Blocked;
 use super::frontier::Frontier;
 use crate::effect::JobState;
 use crate::job::{Job, Phase};
-use crate::node::Node;
 use crate::state::State;
 
 /// The occupation of the usable hosts that meet a constraint.
@@ -40,7 +39,7 @@ impl Ledger {
         let mut eligible = BTreeSet::new();
         let mut capacity: BTreeMap<ClusterId, u32> = state.clusters().keys().map(|cluster| (*cluster, 0)).collect();
         for (node, entry) in state.nodes() {
-            if entry.is_usable() && meets(entry, constraint) {
+            if entry.is_usable() && meets(&entry.inventory, constraint) {
                 eligible.insert(*node);
                 *capacity.entry(entry.cluster).or_default() += 1;
             }
@@ -139,8 +138,7 @@ impl Ledger {
 }
 
 /// Does a host have what every host of the job must have?
-pub(crate) fn meets(node: &Node, constraint: &Constraint) -> bool {
-    let inventory = &node.inventory;
+pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
     inventory.memory >= constraint.memory
         && inventory.cpus >= constraint.cpus
         && constraint.features.is_subset(&inventory.features)

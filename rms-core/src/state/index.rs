@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{ClusterId, Environment, JobId, NodeId, NodeLink, Time};
+use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Time};
 
 use super::State;
 use crate::job::{Job, Phase};
@@ -21,6 +21,8 @@ pub(crate) struct Index {
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
+    /// How many nodes of a cluster are alike, in whatever state they are: admission asks of kinds, not of nodes.
+    pub(crate) kinds: BTreeMap<ClusterId, BTreeMap<Inventory, u32>>,
     /// Since when agents are away that are not lost yet.
     pub(crate) away: BTreeSet<(Time, NodeId)>,
     /// Each environment once, and how many jobs have it: most jobs of a user share theirs, and it is most of a job.
@@ -91,6 +93,13 @@ impl Index {
 
     pub(super) fn insert_node(&mut self, node: NodeId, entry: &Node) {
         self.node_ids.insert(entry.name.clone(), node);
+        let kinds = self.kinds.entry(entry.cluster).or_default();
+        match kinds.get_mut(&entry.inventory) {
+            Some(n_alike) => *n_alike += 1,
+            None => {
+                kinds.insert(entry.inventory.clone(), 1);
+            }
+        }
         if let NodeLink::Away { since } = entry.link {
             self.away.insert((since, node));
         }
@@ -104,6 +113,17 @@ impl Index {
 
     pub(super) fn remove_node(&mut self, node: NodeId, entry: &Node) {
         self.node_ids.remove(&entry.name);
+        if let Some(kinds) = self.kinds.get_mut(&entry.cluster) {
+            match kinds.get_mut(&entry.inventory) {
+                Some(n_alike) if *n_alike > 1 => *n_alike -= 1,
+                Some(_) | None => {
+                    kinds.remove(&entry.inventory);
+                }
+            }
+            if kinds.is_empty() {
+                self.kinds.remove(&entry.cluster);
+            }
+        }
         if let NodeLink::Away { since } = entry.link {
             self.away.remove(&(since, node));
         }

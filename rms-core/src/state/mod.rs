@@ -8,7 +8,7 @@ mod stored;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, JobId, NodeId, Settings, Span, Time};
+use rms_model::{ClusterId, Inventory, JobId, NodeId, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
 
 pub use apply::Misfit;
@@ -112,6 +112,12 @@ impl State {
     /// How many hosts of a cluster may be planned with.
     pub(crate) fn n_usable(&self, cluster: ClusterId) -> u32 {
         self.index.usable.get(&cluster).copied().unwrap_or(0)
+    }
+
+    /// The kinds of hosts of a cluster, whether or not they are up today, and how many there are of each.
+    pub(crate) fn kinds(&self, cluster: ClusterId) -> impl Iterator<Item = (&Inventory, u32)> {
+        let kinds = self.index.kinds.get(&cluster);
+        kinds.into_iter().flatten().map(|(inventory, n_alike)| (inventory, *n_alike))
     }
 
     pub(crate) fn node_named(&self, name: &str) -> Option<NodeId> {
