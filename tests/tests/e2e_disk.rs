@@ -72,7 +72,7 @@ fn a_full_disk_is_said_and_what_was_promised_is_kept() {
     let running = deployment.submit(&["--wrap", "sleep 3; exit 9"]);
     deployment.wait_for_state(running, "started");
     // Scripts large enough that no slack in the journal takes them.
-    let script = deployment.script("big.sh", &format!("#!/bin/sh\n#RMS --hold\n#{}\ntrue\n", "x".repeat(400_000)));
+    let script = deployment.script("big.sh", &format!("#!/bin/sh\n#RMS --hold\n#{}\ntrue\n", "x".repeat(200_000)));
     let mut promised = BTreeSet::from([deployment.submit(&[&script])]);
     let filler = disk.fill();
     let refused = loop {
