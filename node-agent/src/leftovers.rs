@@ -75,3 +75,21 @@ pub async fn clear_all(parent: &Parent, alive: &[String]) {
         }
     }
 }
+
+/// Removes the cgroups that the end of an agent leaves empty; those of jobs are busy and stay. Idle supervisors
+/// end when they hear of it, which takes a moment.
+pub async fn clear_idle(parent: &Parent) {
+    let mut pause = Duration::from_millis(1);
+    while pause < Duration::from_millis(100) {
+        let names = parent.names();
+        if names.is_empty() {
+            break;
+        }
+        for name in names {
+            let _busy = parent.at(&name).remove();
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    parent.remove();
+}

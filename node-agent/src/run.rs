@@ -24,7 +24,7 @@ use crate::share::Shares;
 use crate::spool::Spool;
 use crate::supervisor::now;
 use crate::uplink::Uplink;
-use crate::{cgroup, local, topology};
+use crate::{cgroup, leftovers, local, topology};
 
 /// Events that wait for the node's task. Full: whoever has more waits.
 const MAX_EVENTS: usize = 256;
@@ -101,17 +101,19 @@ async fn serve(
     tracing::info!(%address, "ready");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let working = tokio::spawn(node.run(seat_queue, queue));
+    let mut working = tokio::spawn(node.run(seat_queue, queue));
     tokio::spawn(peers.clone().serve());
     tokio::spawn(local::serve(listener, shares, peers));
     tokio::spawn(uplink.run());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        ended = working => bail!("the node's task has ended: {ended:?}"),
+        ended = &mut working => bail!("the node's task has ended: {ended:?}"),
     }
     tracing::info!("stopping; jobs go on");
     endpoint.close("the agent is stopping");
+    working.abort();
+    leftovers::clear_idle(&setup.cgroups).await;
     let _peers_that_do_not_answer = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
     Ok(())
 }

@@ -53,6 +53,10 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> io::Result<Fo
         return Ok(Found::Ended { entry, report });
     }
     let Some(entry) = entry else {
+        let may_be_unfinished = !dir.join("entry").exists();
+        if may_be_unfinished && set_aside(spool, &dir)? {
+            return Ok(Found::Nothing);
+        }
         return Ok(Found::Vanished { entry: None, reason: "its spool entry is damaged" });
     };
     if entry.boot != boot {
@@ -68,6 +72,20 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> io::Result<Fo
             Err(_) => Ok(Found::Vanished { entry: Some(entry), reason: "its supervisor was killed" }),
         },
     }
+}
+
+/// Takes away a directory whose supervisor has not written its entry yet. That one finds its path gone and starts
+/// nothing; if it was faster after all, the directory goes back. Says whether it is gone.
+fn set_aside(spool: &Spool, dir: &Path) -> io::Result<bool> {
+    let aside = spool.jobs_dir().join(format!(".aside-{}", std::process::id()));
+    fs::rename(dir, &aside)?;
+    let was_faster = aside.join("entry").exists();
+    if was_faster {
+        fs::rename(&aside, dir)?;
+    } else {
+        fs::remove_dir_all(&aside)?;
+    }
+    Ok(!was_faster)
 }
 
 /// A report for a job of which nothing is known but that it was started, until its supervisor speaks.

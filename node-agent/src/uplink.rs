@@ -105,6 +105,7 @@ impl Uplink {
             return "the agent is ending".to_owned();
         }
         let mut desired = DesiredParts::new();
+        let mut is_announced = false;
         let mut next_key: Option<NewKey> = None;
         let mut revoked = Vec::new();
         let mut renew_at = Instant::now() + self.until_renewal();
@@ -113,7 +114,9 @@ impl Uplink {
                 message = receiver.recv::<ToAgent>() => match message {
                     Ok(Some(ToAgent::Desire(part))) => match desired.push(part) {
                         Ok(Some(desired)) => {
-                            self.announce();
+                            if !std::mem::replace(&mut is_announced, true) {
+                                self.announce();
+                            }
                             self.tell(NodeEvent::Desired(desired)).await;
                         }
                         Ok(None) => {}

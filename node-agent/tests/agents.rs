@@ -4,7 +4,8 @@ mod common;
 
 use common::cluster::Cluster;
 use rms_core::desired::NodeExit;
-use rms_model::Work;
+use rms_model::{Span, Work};
+use rms_wire::Credentials;
 
 fn script(text: &str) -> Work {
     Work::Script { script: text.to_owned(), args: Vec::new() }
@@ -41,6 +42,66 @@ async fn a_followed_job_is_heard_and_typed_to() {
     assert_eq!(written.get(&(0, false)), Some(&typed), "task 0 reads what is typed");
     assert_eq!(written.get(&(1, false)), None, "the other one reads nothing");
     assert_eq!(written.get(&(1, true)).map(Vec::as_slice), Some(&b"err-1\n"[..]));
+    assert_eq!(cluster.agent("n1").ended(1).await.0, NodeExit::Exited { code: 0 });
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_told_to_stop_leaves_its_jobs_alone() {
+    let mut cluster = Cluster::new(&["n1"]).await;
+    cluster.submit(1, &["n1"], 1, |_| {}, script("#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\nexit 5\n")).await;
+    cluster.agent("n1").running(1).await;
+    let process = &mut cluster.agent("n1").process;
+    node_agent::sys::kill(process.id() as i32, nix::libc::SIGTERM).expect("it runs");
+    assert!(process.wait().expect("it is our child").success());
+    std::fs::write(cluster.path().join("go"), "").expect("a file");
+    cluster.start("n1").await;
+    assert_eq!(cluster.agent("n1").ended(1).await.0, NodeExit::Exited { code: 5 });
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn an_idle_agent_that_is_told_to_stop_leaves_no_cgroup() {
+    let mut cluster = Cluster::new(&["n1"]).await;
+    cluster.submit(1, &["n1"], 1, |_| {}, script("exit 0")).await;
+    cluster.end(1).await;
+    let process = &mut cluster.agent("n1").process;
+    node_agent::sys::kill(process.id() as i32, nix::libc::SIGTERM).expect("it runs");
+    process.wait().expect("it is our child");
+    let instance = node_agent::setup::instance("n1", &cluster.agent_dir("n1"));
+    let left = std::path::Path::new("/sys/fs/cgroup/cpuacct/limber").join(instance);
+    assert!(!left.exists(), "{}", left.display());
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_before_it_expires() {
+    let mut cluster = Cluster::new(&[]).await;
+    cluster.life = Span::from_secs(5);
+    cluster.start("n1").await;
+    let dir = cluster.agent_dir("n1").join("credentials");
+    let old = Credentials::load(&dir).expect("credentials").expires();
+    cluster.renew("n1").await;
+    let deadline = std::time::Instant::now() + common::PATIENCE;
+    while Credentials::load(&dir).expect("credentials at every instant").expires() <= old {
+        assert!(std::time::Instant::now() < deadline, "the new certificate is not kept");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn two_agents_do_not_share_a_directory() {
+    let mut cluster = Cluster::new(&["n1"]).await;
+    let second = std::process::Command::new(env!("CARGO_BIN_EXE_node-agent"))
+        .args(["run", "--server", "127.0.0.1:1", "--dir"])
+        .arg(cluster.agent_dir("n1"))
+        .output()
+        .expect("it runs");
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("another agent uses"), "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("node-agent: ")).count(), 1, "{said}");
+    cluster.submit(1, &["n1"], 1, |_| {}, script("exit 0")).await;
     assert_eq!(cluster.agent("n1").ended(1).await.0, NodeExit::Exited { code: 0 });
     cluster.close().await;
 }

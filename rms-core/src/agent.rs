@@ -51,8 +51,6 @@ pub struct Agent {
     /// The highest generation acted on; 0 until a server has spoken.
     seen: Generation,
     jobs: BTreeMap<(JobId, Run), Local>,
-    /// Wanted, but processes that nobody wants are still there: a host serves one job at a time.
-    held_back: Vec<DesiredJob>,
 }
 
 /// A job as far as this node has got with it.
@@ -118,7 +116,6 @@ impl Agent {
         for (key, local) in &mut self.jobs {
             local.is_desired = desired.jobs.iter().any(|wanted| (wanted.job, wanted.run) == *key);
         }
-        self.held_back.clear();
         self.clear_out(effects);
         let mut reports = Vec::new();
         for wanted in desired.jobs {
@@ -153,19 +150,9 @@ impl Agent {
     }
 
     fn start(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>) {
-        if self.is_fenced() {
-            self.held_back.push(wanted);
-            return;
-        }
         let local = Local { status: Status::Starting, is_stopping: false, is_desired: true };
         self.jobs.insert((wanted.job, wanted.run), local);
         effects.push(AgentEffect::Start(wanted));
-    }
-
-    /// Are there processes that nobody wants? A server that knows of them plans nothing here, but a wish may be
-    /// older than what it knows.
-    fn is_fenced(&self) -> bool {
-        self.jobs.values().any(|local| !local.is_desired && !local.has_ended())
     }
 
     /// What is not desired goes: results that the server has, and processes that are fenced.
@@ -198,9 +185,6 @@ impl Agent {
         if local.has_ended() && !local.is_desired {
             self.jobs.remove(&(job, run));
             effects.push(AgentEffect::Forget { job, run });
-        }
-        for wanted in std::mem::take(&mut self.held_back) {
-            self.start(wanted, effects);
         }
     }
 }

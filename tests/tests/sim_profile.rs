@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rms_model::profile::Block;
+use rms_model::profile::{Block, Step};
 use rms_model::{Profile, Span, Time};
 
 /// The horizon of the arrays; every block ends before it.
@@ -41,7 +41,7 @@ fn read(profile: &Profile) -> Vec<i64> {
 }
 
 fn is_canonical(profile: &Profile) -> bool {
-    let steps: Vec<_> = profile.steps().collect();
+    let steps: Vec<Step> = profile.steps().collect();
     let first_is_a_change = steps.first().is_none_or(|step| step.hosts != 0);
     let neighbours_differ = steps.windows(2).all(|two| two[0].hosts != two[1].hosts && two[0].from < two[1].from);
     let ends_empty = steps.last().is_none_or(|step| step.hosts == 0);

@@ -1,3 +1,5 @@
+//! Ranks and their process manager, tried line by line.
+
 use std::collections::VecDeque;
 
 use super::*;

@@ -12,7 +12,7 @@ use rms_wire::convert::{ReportParts, desire_parts};
 use rms_wire::tls::draw_serial;
 use rms_wire::{
     Accepted, Authority, Credentials, Endpoint, FollowOrder, Input, Link, NewKey, Receiver, Revoked, Sender, Serve,
-    Spooled, ToServer,
+    Spooled, ToAgent, ToServer,
 };
 
 use super::{PATIENCE, launch};
@@ -23,6 +23,8 @@ pub struct Cluster {
     endpoint: Endpoint,
     pub agents: BTreeMap<String, Agent>,
     pub cgroup: &'static str,
+    /// Of the agents' certificates.
+    pub life: Span,
 }
 
 /// One connected agent.
@@ -44,10 +46,11 @@ impl Cluster {
     pub async fn new(nodes: &[&str]) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
         let authority = Authority::create(&dir.path().join("ca"), "test", now()).expect("a CA");
-        let credentials = issue(&authority, Role::Server, "head");
+        let credentials = issue(&authority, Role::Server, "head", Span::from_hours(1));
         let serve = Serve::Peers { roles: vec![Role::Agent], join: false, revoked: Revoked::new() };
         let endpoint = Endpoint::bind("127.0.0.1:0".parse().expect("an address"), &credentials, serve).expect("bound");
-        let mut cluster = Cluster { dir, authority, endpoint, agents: BTreeMap::new(), cgroup: "auto" };
+        let mut cluster =
+            Cluster { dir, authority, endpoint, agents: BTreeMap::new(), cgroup: "auto", life: Span::from_hours(1) };
         for name in nodes {
             cluster.start(name).await;
         }
@@ -63,7 +66,7 @@ impl Cluster {
         let dir = self.agent_dir(name);
         let credentials = dir.join("credentials");
         if !credentials.exists() {
-            issue(&self.authority, Role::Agent, name).save(&credentials).expect("credentials");
+            issue(&self.authority, Role::Agent, name, self.life).save(&credentials).expect("credentials");
         }
         let server = self.endpoint.local_addr().expect("bound").to_string();
         let process = Command::new(env!("CARGO_BIN_EXE_node-agent"))
@@ -143,6 +146,16 @@ impl Cluster {
             agent.wish().await;
         }
         exits
+    }
+
+    /// Waits until an agent asks for a new certificate, and grants it.
+    pub async fn renew(&mut self, name: &str) {
+        let agent = self.agents.get_mut(name).expect("it is there");
+        let message = tokio::time::timeout(PATIENCE, agent.receiver.recv()).await.expect("it asks in time");
+        let Some(ToServer::Renew { csr }) = message.expect("a frame") else { panic!("no renewal") };
+        let chain = sign(&self.authority, &csr, Role::Agent, name, Span::from_hours(1));
+        let ca = self.authority.ca_pem().to_owned();
+        agent.sender.send(&ToAgent::Renewed { chain, ca }).await.expect("the agent listens");
     }
 
     pub fn agent(&mut self, name: &str) -> &mut Agent {
@@ -256,10 +269,14 @@ impl Agent {
     }
 }
 
-fn issue(authority: &Authority, role: Role, name: &str) -> Credentials {
+fn issue(authority: &Authority, role: Role, name: &str, life: Span) -> Credentials {
     let key = NewKey::generate().expect("a key");
+    let chain = sign(authority, key.csr_der(), role, name, life);
+    key.into_credentials(&chain, authority.ca_pem()).expect("credentials")
+}
+
+fn sign(authority: &Authority, csr: &[u8], role: Role, name: &str, life: Span) -> String {
     let identity = Identity::new(role, name).expect("a name");
-    let until = now() + Span::from_hours(1);
-    let chain = authority.sign(key.csr_der(), &identity, &draw_serial(), now() - Span::from_secs(60), until);
-    key.into_credentials(&chain.expect("signed"), authority.ca_pem()).expect("credentials")
+    let from = now() - Span::from_secs(1);
+    authority.sign(csr, &identity, &draw_serial(), from, now() + life).expect("signed")
 }

@@ -9,11 +9,13 @@ use rms_core::event::TokenOrder;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, Role, Span};
 
+use super::cgroups;
 use super::layout::{Layout, node_address};
 use super::ledger::{Ledger, NodeRecord, UpDir, VERSION};
 use super::process::ProcessRecord;
 use super::spawn::{self, Daemon, Starting};
 use crate::failure::Failure;
+use crate::stamp;
 
 /// What is wanted; what is absent is as it was, or the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +102,9 @@ fn new_ledger(wish: &Wish, dir: &UpDir) -> Result<Ledger, Failure> {
     let nodes = nodes.collect();
     let topology = wish.topology.clone();
     let to_resume = Vec::new();
-    let ledger = Ledger { version: VERSION, layout, topology, listen, is_made: false, server: None, nodes, to_resume };
+    let cgroup = cgroups::name(&dir.root, stamp::now());
+    let ledger =
+        Ledger { version: VERSION, layout, topology, listen, cgroup, is_made: false, server: None, nodes, to_resume };
     dir.save(&ledger)?;
     Ok(ledger)
 }
@@ -178,7 +182,7 @@ async fn start_nodes(
         if !dir.agent(&node.name).join(CREDENTIALS).exists() {
             join(dir, node, programs, client).await?;
         }
-        let agent = start_agent(dir, node, ledger.topology.as_deref(), programs, client)?;
+        let agent = start_agent(dir, ledger, node, programs, client)?;
         ledger.nodes[idx].process = Some(agent.record.clone());
         dir.save(ledger)?;
         starting.push(agent);
@@ -209,8 +213,8 @@ async fn join(dir: &UpDir, node: &NodeRecord, programs: &Programs, client: &Clie
 
 fn start_agent(
     dir: &UpDir,
+    ledger: &Ledger,
     node: &NodeRecord,
-    topology: Option<&str>,
     programs: &Programs,
     client: &Client,
 ) -> Result<Starting, Failure> {
@@ -220,7 +224,8 @@ fn start_agent(
         dir.agent(&node.name).into(),
         ["--server", client.server(), "--name", &node.name, "--cluster", &node.cluster, "--listen", &listen],
     );
-    if let Some(topology) = topology {
+    args.extend(["--cgroup-parent".into(), ledger.cgroup.as_str().into()]);
+    if let Some(topology) = &ledger.topology {
         args.extend(["--topology".into(), topology.into()]);
     }
     Daemon { dir, name: &node.name, program: &programs.agent, args }.start()

@@ -24,6 +24,8 @@ pub struct Ledger {
     pub topology: Option<String>,
     /// Where the server listens; the nodes too, unless it is a loopback address.
     pub listen: IpAddr,
+    /// The name of the cgroups that its jobs run in.
+    pub cgroup: String,
     /// The server's data directory is complete.
     pub is_made: bool,
     pub server: Option<ProcessRecord>,
@@ -197,6 +199,7 @@ mod tests {
             layout: Layout(vec![("a".into(), 1)]),
             topology: None,
             listen: "127.0.0.1".parse().expect("an address"),
+            cgroup: "limber-up-1".into(),
             is_made: true,
             server: Some(ProcessRecord { pid: 7, start_ticks: 9, boot: "b".into() }),
             nodes: Vec::new(),

@@ -1,5 +1,6 @@
 //! Brings an embedded cluster down: jobs first, then agents and server, then whatever is still there.
 
+use std::path::Path;
 use std::time::Duration;
 
 use launcher_sdk::Client;
@@ -8,6 +9,7 @@ use rms_core::effect::{JobState, NodeState};
 use rms_core::event::Select;
 use rustix::process::Signal;
 
+use super::cgroups;
 use super::ledger::{Ledger, UpDir};
 use super::process::ProcessRecord;
 use super::sweep;
@@ -54,6 +56,7 @@ pub async fn stop(dir: &UpDir, manner: Manner) -> Result<Option<Stopped>, Failur
     }
     stopped.n_processes = end_daemons(&mut ledger).await;
     stopped.n_killed = sweep::kill_all(&dir.root).await;
+    cgroups::remove(Path::new(cgroups::MOUNT), &ledger.cgroup);
     dir.save(&ledger)?;
     if !manner.keep {
         dir.remove()?;

@@ -3,19 +3,28 @@
 use std::collections::BTreeMap;
 
 use rms_core::Fact;
-use rms_model::{JobId, NodeId, Time};
+use rms_model::{JobId, NodeId, Settings, Time};
 
 use super::{Rule, Violation};
 
 /// Who holds which host since when, and until when its ghost must keep it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ghosts {
+    /// As they were set last.
+    settings: Settings,
     held: BTreeMap<JobId, Vec<NodeId>>,
     kept: BTreeMap<NodeId, (JobId, Time)>,
 }
 
 impl Ghosts {
+    pub(super) fn new(settings: Settings) -> Ghosts {
+        Ghosts { settings, held: BTreeMap::new(), kept: BTreeMap::new() }
+    }
+
     pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
+        if let Fact::SettingChanged { change } = fact {
+            self.settings.set(&change.key, &change.new).expect("a recorded setting was accepted once");
+        }
         if let Fact::JobStarted { job, at, nodes, .. } = fact {
             for node in nodes {
                 if let Some((ghost, until)) = self.kept.get(node)
@@ -29,7 +38,15 @@ impl Ghosts {
             self.held.insert(*job, nodes.clone());
         }
         if let Fact::JobDone { record, ghost_until } = fact {
-            for node in self.held.remove(&record.job).unwrap_or_default() {
+            let nodes = self.held.remove(&record.job).unwrap_or_default();
+            let fair = record.ended + self.settings.fair_start;
+            if !nodes.is_empty() && *ghost_until != fair {
+                let job = record.job;
+                return Err(
+                    Rule::Ghost.broken(format!("the ghost of job {job} lasts until {ghost_until:?}, not {fair:?}"))
+                );
+            }
+            for node in nodes {
                 self.kept.insert(node, (record.job, *ghost_until));
             }
         }
@@ -47,16 +64,33 @@ mod tests {
     use super::*;
     use crate::check::tests::{record, started};
 
+    fn start(job: u64, at: i64) -> Fact {
+        let request = Request::on_one(Default::default(), 1, Span::ZERO);
+        started(JobId(job), Run(1), Time::from_secs(at), request)
+    }
+
+    fn done(ghost_until: i64) -> Fact {
+        let record = Box::new(record(JobId(1), Outcome::Completed));
+        Fact::JobDone { record, ghost_until: Time::from_secs(ghost_until) }
+    }
+
+    fn ghosts() -> Ghosts {
+        Ghosts::new(Settings { fair_start: Span::from_secs(20), ..Settings::default() })
+    }
+
     #[test]
     fn a_start_on_a_host_that_a_ghost_keeps_is_seen() {
-        let done = |until| Fact::JobDone { record: Box::new(record(JobId(1), Outcome::Completed)), ghost_until: until };
-        let start = |job, at| {
-            started(JobId(job), Run(1), Time::from_secs(at), Request::on_one(Default::default(), 1, Span::ZERO))
-        };
-        let mut ghosts = Ghosts::default();
+        let mut ghosts = ghosts();
         assert_eq!(ghosts.durable(&start(1, 0)), Ok(()));
-        assert_eq!(ghosts.durable(&done(Time::from_secs(20))), Ok(()));
+        assert_eq!(ghosts.durable(&done(20)), Ok(()));
         assert!(ghosts.durable(&start(2, 19)).is_err());
         assert_eq!(ghosts.durable(&start(3, 20)), Ok(()));
+    }
+
+    #[test]
+    fn a_ghost_that_leaves_too_early_is_seen() {
+        let mut ghosts = ghosts();
+        assert_eq!(ghosts.durable(&start(1, 0)), Ok(()));
+        assert!(ghosts.durable(&done(19)).is_err());
     }
 }

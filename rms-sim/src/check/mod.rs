@@ -13,7 +13,7 @@ use std::fmt;
 
 use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_core::{Fact, State};
-use rms_model::{JobId, Run, Time};
+use rms_model::{JobId, Run, Settings, Time};
 use thiserror::Error;
 
 pub(crate) use durable::{acknowledged_jobs_are_kept, restored_is_equal, results_are_kept};
@@ -70,7 +70,7 @@ impl Rule {
 }
 
 /// What the checkers remember of the past.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Checks {
     runs: runs::Runs,
     ghosts: ghost::Ghosts,
@@ -82,6 +82,17 @@ pub struct Checks {
 }
 
 impl Checks {
+    /// For a new system with these settings.
+    pub(crate) fn new(settings: Settings) -> Checks {
+        Checks {
+            runs: runs::Runs::default(),
+            ghosts: ghost::Ghosts::new(settings),
+            truth: truth::Truth::default(),
+            acknowledged: BTreeSet::new(),
+            forgotten: Vec::new(),
+        }
+    }
+
     /// A node's agent has ordered processes.
     pub(crate) fn starting(
         &mut self,

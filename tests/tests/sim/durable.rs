@@ -130,6 +130,17 @@ fn a_wish_that_is_lost_with_its_link_is_told_again() {
 }
 
 #[test]
+fn a_wish_that_died_with_its_agent_is_told_to_the_next_one() {
+    let mut world = cluster_of(1);
+    let job = world.submit(rigid(1, hours(1)).runs(secs(5)));
+    // The new agent is there before the server misses the old one.
+    world.kill_agent("a1");
+    world.restart_agent("a1");
+    world.after(secs(6));
+    world.expect(completed(job));
+}
+
+#[test]
 fn a_report_that_is_lost_with_its_link_is_made_again() {
     let mut world = cluster_of(1);
     let job = world.submit(rigid(1, hours(1)).runs(secs(5)).exits(2));

@@ -1,7 +1,7 @@
 //! What becomes of nodes and their jobs: draining, down, away, lost, rebooted, back again.
 
 use rms_core::effect::NodeState;
-use rms_core::{Call, Refusal};
+use rms_core::{Call, Fact, Refusal};
 use rms_model::{Outcome, Run};
 use rms_sim::story::{admin, completed, ended, hours, mins, secs, started, waiting};
 use rms_sim::{World, WorldBuilder, rigid, script};
@@ -193,6 +193,10 @@ fn a_node_that_returns_with_an_unwanted_job_is_not_used_until_it_is_gone() {
     world.heal();
     world.after(secs(5));
     world.expect(started(new));
+    let cleared = |fact: &Fact| matches!(fact, Fact::NodeFenced { stale, .. } if stale.is_empty());
+    let starts = |fact: &Fact| matches!(fact, Fact::JobStarted { job, .. } if *job == new);
+    let cleared = world.facts().iter().position(cleared).expect("the fence was lifted");
+    assert!(Some(cleared) < world.facts().iter().position(starts));
     assert_eq!(world.alive_on("a1"), 1);
     world.cancel(new);
     world.after(secs(5));
@@ -251,6 +255,22 @@ fn no_node_is_lost_for_the_time_in_which_the_server_was_down() {
     world.expect(started(job));
     world.after(mins(30));
     world.expect(completed(job));
+}
+
+#[test]
+fn a_node_that_does_not_come_back_after_a_restart_of_the_server_is_lost_in_time() {
+    let mut world = cluster_of(1);
+    let job = world.submit(rigid(1, hours(1)));
+    world.after(mins(1));
+    world.kill_server();
+    world.kill_node("a1");
+    world.after(mins(10));
+    world.restart_server();
+    world.after(secs(50));
+    world.expect(started(job));
+    assert_eq!(world.node("a1").state, NodeState::Away);
+    world.after(secs(20));
+    world.expect(ended(job, lost("a1")));
 }
 
 #[test]
