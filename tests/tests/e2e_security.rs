@@ -243,6 +243,34 @@ fn silent_connections_do_not_keep_honest_ones_out() {
     });
 }
 
+/// Guesses at tokens, many at once: they are slowed down, and nobody with a certificate feels it.
+#[test]
+fn a_flood_of_joins_is_slowed_down_and_then_over() {
+    let alone = Alone::start();
+    let created = alone.deployment.rms(&["token", "create", "--role", "user", "--name", "ada", "--json"]).ok().json();
+    let good: rms_wire::TokenText = created["token"].as_str().expect("a text").parse().expect("a token");
+    block_on(async {
+        let honest = alone.honest().await;
+        let address = alone.address();
+        let mut guesses = Vec::new();
+        for _ in 0..200 {
+            let guess = rms_wire::TokenText::draw(good.fingerprint(), good.address()).expect("a token");
+            guesses.push(tokio::spawn(async move { rms_wire::join(address, &guess, None).await }));
+        }
+        let mut worst = Duration::ZERO;
+        let mut n_busy = 0;
+        for guess in guesses {
+            worst = worst.max(ask(&honest).await);
+            let refused = guess.await.expect("it ends").expect_err("a guess").to_string();
+            n_busy += usize::from(refused.contains("too many peers are joining"));
+        }
+        assert!(n_busy > 50, "only {n_busy} of 200 guesses were told to wait");
+        assert!(worst < Duration::from_secs(3), "an honest call took {worst:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        rms_wire::join(address, &good, None).await.expect("the right token still holds");
+    });
+}
+
 /// One byte a second is not a hello.
 #[test]
 fn a_hello_that_trickles_in_is_given_up() {
