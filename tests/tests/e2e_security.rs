@@ -271,6 +271,33 @@ fn a_flood_of_joins_is_slowed_down_and_then_over() {
     });
 }
 
+/// A certificate can be renewed, but not hoarded: the server remembers each until it expires.
+#[test]
+fn certificates_are_not_hoarded() {
+    use rms_wire::{CallError, ClientCall, NewKey, Reply};
+
+    let alone = Alone::start();
+    block_on(async {
+        let link = alone.honest().await;
+        let mut n_renewed = 0;
+        let refused = loop {
+            let key = NewKey::generate().expect("a key");
+            match link.call(&ClientCall::Renew { csr: key.csr_der().to_vec() }).await {
+                Ok(Reply::Certificate { .. }) => n_renewed += 1,
+                Err(CallError::Refused(refused)) if refused.kind == "busy" => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(CallError::Refused(refused)) => break refused,
+                other => panic!("neither yes nor no: {other:?}"),
+            }
+            assert!(n_renewed < 200, "nothing bounds them");
+        };
+        assert!(n_renewed >= 8, "a few machines of one person are no hoard: {n_renewed}");
+        assert_eq!(refused.kind, "too_many_certificates", "{refused:?}");
+        assert!(refused.message.contains("revoke-certificate"), "{refused:?}");
+    });
+}
+
 /// One byte a second is not a hello.
 #[test]
 fn a_hello_that_trickles_in_is_given_up() {
