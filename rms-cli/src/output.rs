@@ -124,6 +124,8 @@ pub const GONE: &str = "output_closed";
 
 /// A line on the standard error; if that is gone, there is nobody to tell.
 pub fn warn(text: &str) {
+    // It may repeat what was typed, or what somebody else called his job: neither may steer the terminal.
+    let text: String = text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 

@@ -112,6 +112,10 @@ impl Rms {
             Role::Server => return Err(not_allowed(who, "renew here", "a server signs its own certificate")),
         }
         self.forget_old(now, step);
+        let is_valid = |issued: &&Issued| issued.identity == *who && issued.revoked.is_none();
+        if self.state.certificates.values().filter(is_valid).count() >= MAX_CERTIFICATES {
+            return Err(Refusal::TooManyCertificates { who: who.to_string(), max: MAX_CERTIFICATES });
+        }
         let expires = self.issue(now, step, who, serial);
         Ok((who.clone(), expires))
     }
@@ -166,6 +170,9 @@ impl Rms {
     }
 }
 
+/// One holder renews once in two thirds of a certificate's life, on each of his machines. Each certificate is
+/// remembered until it expires, so there must be an end to them.
+const MAX_CERTIFICATES: usize = 64;
 const MAX_TTL: Span = Span::from_hours(24 * 30);
 
 /// The time taken says nothing of how many bytes were right.

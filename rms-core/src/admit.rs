@@ -142,6 +142,10 @@ impl Sizes<'_> {
         {
             return Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes: n_hosts });
         }
+        // Without CPUs to count, only this keeps a typing error from forking a node to death.
+        if is_spread && self.tasks.most_on_a_host(n_hosts) > MAX_TASKS_ON_A_HOST {
+            return Err(Refusal::Malformed("at most 4096 tasks are started on one node"));
+        }
         for (cluster, wanted) in &request.hosts {
             self.check_cluster(*cluster, *wanted, n_hosts)?;
         }
@@ -296,13 +300,11 @@ fn check_texts(submission: &Submission) -> Result<(), Refusal> {
 
 /// A pass looks at every size on every cluster, for every job: the lists must be short.
 fn check_lists(submission: &Submission) -> Result<(), Refusal> {
-    if submission.cpus_per_task == 0 {
-        return Err(Refusal::NothingAsked);
-    }
     let is_short = submission.clusters.len() <= MAX_NAMES && submission.constraint.features.len() <= MAX_NAMES;
     if is_short { Ok(()) } else { Err(Refusal::Malformed("at most 256 clusters and 256 features can be named")) }
 }
 
+const MAX_TASKS_ON_A_HOST: u32 = 4096;
 const MAX_NAMES: usize = 256;
 const MAX_SHAPES: usize = 1024;
 const MAX_NAME: usize = 128;

@@ -60,6 +60,10 @@ pub enum Refusal {
     TokenForAnother { expected: String, asked: String },
     #[error("a token lives from 1 second to 30 days, not {0}")]
     TokenTtl(Span),
+    #[error(
+        "{who} has {max} valid certificates already: an admin can end some ('rms token revoke-certificate SERIAL')"
+    )]
+    TooManyCertificates { who: String, max: usize },
     #[error("no certificate matches; 'rms token certificates' shows them")]
     NoSuchCertificate,
     #[error(

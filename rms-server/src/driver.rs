@@ -18,7 +18,7 @@ pub use self::boot::BootError;
 use self::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
-use crate::inbox::{Answered, Found, Inbound, Inbox};
+use crate::inbox::{Answered, Failing, Found, Inbound, Inbox};
 use crate::journal::FactLog;
 use crate::registry::Registry;
 use crate::router::Router;
@@ -35,8 +35,15 @@ pub struct Driver {
     /// For snapshots that are made aside.
     reports: Inbox,
     /// Who wants to know what jobs are now, as soon as that is durable.
-    lookers: Vec<(Vec<JobId>, oneshot::Sender<Vec<Found>>)>,
+    lookers: Vec<Looker>,
     is_stopping: bool,
+}
+
+/// Somebody who wants to know what jobs are now.
+#[derive(Debug)]
+struct Looker {
+    jobs: Vec<JobId>,
+    reply: oneshot::Sender<Result<Vec<Found>, Failing>>,
 }
 
 /// Events of one transaction at most: it bounds how long the first of them waits for the last.
@@ -84,8 +91,8 @@ impl Driver {
             self.tick();
             self.commit();
         }
-        if let Some(message) = self.storage.failure() {
-            tracing::error!("stopped while the journal could not be written: {message}");
+        if let Some(failing) = self.storage.failure() {
+            tracing::error!("stopped while the journal could not be written: {failing}");
         }
     }
 
@@ -114,7 +121,7 @@ impl Driver {
         match inbound {
             Inbound::Call { who, call, reply } => match self.storage.failure() {
                 // Even a question is refused: its answer would tell of what is not durable.
-                Some(message) => drop(reply.send(Answered::Failing { message: message.to_owned() })),
+                Some(failing) => drop(reply.send(Answered::Failing(failing.clone()))),
                 None => {
                     let ticket = self.router.ticket(reply);
                     self.handle(Event::Called { ticket, who, call });
@@ -141,7 +148,7 @@ impl Driver {
             Inbound::Watch { jobs, watcher, reply } => {
                 let known = jobs.iter().copied().filter(|job| self.rms.state().jobs().contains_key(job));
                 self.router.watch(known, &watcher);
-                self.lookers.push((jobs, reply));
+                self.lookers.push(Looker { jobs, reply });
             }
             Inbound::Snapshot(made) => self.storage.snapshot_made(made),
             Inbound::Stop => self.is_stopping = true,
@@ -167,14 +174,17 @@ impl Driver {
     fn commit(&mut self) {
         match self.storage.commit() {
             Ok(effects) => self.router.release(effects),
-            Err(message) => self.router.fail_callers(&message),
+            Err(failing) => self.router.fail_callers(&failing),
         }
-        if self.storage.failure().is_none() {
-            for (jobs, reply) in self.lookers.drain(..) {
-                let found = jobs.iter().filter_map(|job| look_up(self.rms.state(), *job)).collect();
-                // Whoever asked may have left.
-                let _ = reply.send(found);
-            }
+        let failure = self.storage.failure().cloned();
+        for Looker { jobs, reply } in self.lookers.drain(..) {
+            let look_up = |job: &JobId| look_up(self.rms.state(), *job);
+            let found = match &failure {
+                None => Ok(jobs.iter().filter_map(look_up).collect()),
+                Some(failing) => Err(failing.clone()),
+            };
+            // Whoever asked may have left.
+            let _ = reply.send(found);
         }
         if let Some(order) = self.storage.due_compaction() {
             let (config, reports) = (self.config.clone(), self.reports.clone());

@@ -39,7 +39,7 @@ pub enum Inbound {
     Watch {
         jobs: Vec<JobId>,
         watcher: Watcher,
-        reply: oneshot::Sender<Vec<Found>>,
+        reply: oneshot::Sender<Result<Vec<Found>, Failing>>,
     },
     Snapshot(Result<SnapshotMade, SnapshotError>),
     /// Commit what there is and end.
@@ -54,9 +54,23 @@ pub enum Answered {
     /// The core wants this certificate to be signed and handed to the caller.
     Sign(SignOrder),
     /// The journal cannot be written.
-    Failing {
-        message: String,
-    },
+    Failing(Failing),
+}
+
+/// The journal cannot be written, and why; nothing is taken in or told until it can.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failing {
+    pub message: String,
+}
+
+/// Why jobs cannot be watched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
+    #[error(transparent)]
+    Failing(#[from] Failing),
 }
 
 /// A job that is in the system, as it is now.
@@ -121,11 +135,11 @@ impl Inbox {
     ///
     /// # Errors
     /// The driver has ended.
-    pub async fn watch(&self, jobs: Vec<JobId>) -> Result<(Vec<Found>, mpsc::Receiver<JobChange>), Stopping> {
+    pub async fn watch(&self, jobs: Vec<JobId>) -> Result<(Vec<Found>, mpsc::Receiver<JobChange>), WatchError> {
         let (watcher, changes) = Watcher::new();
         let (reply, found) = oneshot::channel();
         self.put(Inbound::Watch { jobs, watcher, reply }).await?;
-        Ok((found.await.map_err(|_| Stopping)?, changes))
+        Ok((found.await.map_err(|_| Stopping)??, changes))
     }
 
     /// Asks the core something and waits until the answer is durable.

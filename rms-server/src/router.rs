@@ -8,7 +8,7 @@ use rms_core::{Effect, Ticket};
 use rms_model::JobId;
 use tokio::sync::oneshot;
 
-use crate::inbox::{Answered, SignOrder};
+use crate::inbox::{Answered, Failing, SignOrder};
 use crate::outbox::{AgentOutbox, LinkId, SignalOrder, Watcher};
 use crate::registry::Registry;
 
@@ -83,10 +83,12 @@ impl Router {
         }
     }
 
-    /// Everybody who waits for an answer is told that it cannot be given for now.
-    pub fn fail_callers(&mut self, message: &str) {
+    /// Everybody who waits for an answer is told that it cannot be given for now. What they ordered is decided, and
+    /// becomes true once it can be written.
+    pub fn fail_callers(&mut self, failing: &Failing) {
+        let message = format!("{failing}; what was asked for at this moment may still take effect then");
         for reply in std::mem::take(&mut self.callers).into_values() {
-            answer(reply, Answered::Failing { message: message.to_owned() });
+            answer(reply, Answered::Failing(Failing { message: message.clone() }));
         }
     }
 

@@ -69,6 +69,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TokenInvalid => "token_invalid",
         Refusal::TokenForAnother { .. } => "token_for_another",
         Refusal::TokenTtl(_) => "token_ttl",
+        Refusal::TooManyCertificates { .. } => "too_many_certificates",
         Refusal::NoSuchCertificate => "no_such_certificate",
         Refusal::NodeInAnotherCluster { .. } => "node_in_another_cluster",
         Refusal::NodeInUse { .. } => "node_in_use",

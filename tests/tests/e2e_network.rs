@@ -120,7 +120,9 @@ fn long_a_partition_that_lasts_moves_the_job_and_fences_the_old_one() {
     let script = "echo start $RMS_RUN $$ $(hostname) >> runs; sleep 1000";
     let job = world.deployment.submit(&["--requeue", "--wrap", script]);
     let fixed = world.deployment.submit(&["--wrap", "hostname >> fixed; sleep 1000"]);
-    wait_until("both to run", SOON, || (!world.text("runs").is_empty() && !world.text("fixed").is_empty()).then_some(()));
+    wait_until("both to run", SOON, || {
+        (!world.text("runs").is_empty() && !world.text("fixed").is_empty()).then_some(())
+    });
     let runs = world.text("runs");
     let words: Vec<&str> = runs.split_whitespace().collect();
     let (pid, name): (i32, &str) = (words[2].parse().expect("a pid"), words[3]);

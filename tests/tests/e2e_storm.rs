@@ -34,6 +34,7 @@ fn long_a_storm_of_kills_loses_no_job_and_runs_none_twice() {
         let submitter = scope.spawn(|| {
             let mut promised: BTreeMap<u64, u32> = BTreeMap::new();
             for (idx, mut command) in (0..).zip(commands) {
+                std::thread::sleep(Duration::from_millis(50));
                 let output = command.output().expect("the command starts");
                 let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
                 if let (true, Some(job)) = (output.status.success(), answer["job"].as_u64()) {

@@ -35,8 +35,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         None => (Call::Cancel { select }, "cancelled"),
     };
     let answer = JobsDone::new(word, client.order(call).await?);
-    context.output.show(&answer)?;
-    Ok(answer.exit())
+    answer.show(&context.output)
 }
 
 fn parse_signal(text: &str) -> Result<i32, String> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use launcher_sdk::{NodeList, Queue};
+use launcher_sdk::{NodeList, Queue, Refused};
 use rms_core::effect::{
     Blocker, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status, ViewAnswer,
 };
@@ -123,7 +123,7 @@ fn how_jobs_ended() {
 
 #[test]
 fn what_an_order_did() {
-    let refused = vec![(JobId(9), "there is no job 9 in the queue or running".to_owned())];
+    let refused = vec![(JobId(9), Refused::new("no_such_job", "there is no job 9 in the queue or running"))];
     check("cancel", &jobs_done::JobsDone { word: "cancelled", done: vec![JobId(3), JobId(4)], refused });
 }
 

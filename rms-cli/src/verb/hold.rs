@@ -22,6 +22,5 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
     let answer = JobsDone::new("held", client.order(Call::Hold { select }).await?);
-    context.output.show(&answer)?;
-    Ok(answer.exit())
+    answer.show(&context.output)
 }

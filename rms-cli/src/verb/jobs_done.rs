@@ -1,10 +1,11 @@
 //! What an order to several jobs did, job by job.
 
+use launcher_sdk::Refused;
 use rms_model::JobId;
 use serde_json::{Value, json};
 
-use crate::failure::Exit;
-use crate::output::Show;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Form, Output, Show};
 use crate::table::Table;
 
 /// The answer of `cancel`, `hold` and `release`.
@@ -14,18 +15,40 @@ pub struct JobsDone {
     pub word: &'static str,
     pub done: Vec<JobId>,
     /// Jobs and why nothing was done to them.
-    pub refused: Vec<(JobId, String)>,
+    pub refused: Vec<(JobId, Refused)>,
 }
 
 impl JobsDone {
     pub fn new(word: &'static str, jobs: launcher_sdk::JobsDone) -> JobsDone {
-        let refused = jobs.refused.into_iter().map(|(job, why)| (job, why.to_string()));
-        JobsDone { word, done: jobs.done, refused: refused.collect() }
+        JobsDone { word, done: jobs.done, refused: jobs.refused }
     }
 
-    /// One job that did not obey makes the command fail.
-    pub fn exit(&self) -> Exit {
-        if self.refused.is_empty() { Exit::OK } else { Exit::FAILED }
+    /// Shows it. One job that did not obey makes the command fail.
+    ///
+    /// # Errors
+    /// Nothing was done at all.
+    pub fn show(&self, output: &Output) -> Result<Exit, Failure> {
+        let Some((_, first)) = self.refused.first() else {
+            output.show(self)?;
+            return Ok(Exit::OK);
+        };
+        if self.done.is_empty() {
+            return Err(Failure::new(first.kind.clone(), self.reasons()));
+        }
+        output.show(self)?;
+        if output.form() != Form::Json {
+            output::warn(&format!("rms: {}", self.reasons()));
+        }
+        Ok(Exit::FAILED)
+    }
+
+    /// The first few say what is wrong; a program reads them all.
+    fn reasons(&self) -> String {
+        let reasons: Vec<String> = self.refused.iter().take(10).map(|(_, why)| why.to_string()).collect();
+        match self.refused.len() - reasons.len() {
+            0 => reasons.join("; "),
+            n_more => format!("{}; and {n_more} more", reasons.join("; ")),
+        }
     }
 }
 
@@ -40,19 +63,21 @@ impl Show for JobsDone {
             let jobs = if ids.len() == 1 { "job" } else { "jobs" };
             text += &format!("{jobs} {}: {}\n", ids.join(", "), self.word);
         }
-        for (job, why) in &self.refused {
-            text += &format!("job {job}: {why}\n");
-        }
         text
     }
 
     fn json(&self) -> Value {
-        let refused = self.refused.iter().map(|(job, why)| json!({"job": job.0, "message": why}));
-        json!({
+        let refused =
+            self.refused.iter().map(|(job, why)| json!({"job": job.0, "kind": why.kind, "message": why.message}));
+        let mut answer = json!({
             "word": self.word,
             "done": self.done.iter().map(|job| job.0).collect::<Vec<_>>(),
             "refused": refused.collect::<Vec<_>>(),
-        })
+        });
+        if !self.refused.is_empty() {
+            answer["error"] = Failure::new("some_refused", self.reasons()).to_json()["error"].take();
+        }
+        answer
     }
 
     fn ids(&self) -> Vec<String> {
@@ -65,7 +90,7 @@ impl Show for JobsDone {
             table.row(vec![job.to_string(), self.word.to_owned()]);
         }
         for (job, why) in &self.refused {
-            table.row(vec![job.to_string(), why.clone()]);
+            table.row(vec![job.to_string(), why.message.clone()]);
         }
         Some(table)
     }

@@ -9,6 +9,7 @@ use thiserror::Error;
 use super::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
+use crate::inbox::Failing;
 use crate::journal::{FactLog, OpenError};
 use crate::registry::Registry;
 
@@ -20,8 +21,8 @@ pub enum BootError {
     /// Each fact is whole, but they do not fit together: the journal is not of one piece, or there is a bug.
     #[error("the facts in the journal contradict each other: restore the data directory from a backup")]
     Misfit(#[from] Misfit),
-    #[error("cannot start: {0}")]
-    Commit(String),
+    #[error("cannot start")]
+    Commit(#[from] Failing),
     #[error("no thread for the driver")]
     Thread(#[source] std::io::Error),
 }
@@ -65,7 +66,7 @@ pub fn boot(
         let call = Call::Set { key: key.to_owned(), value: wanted };
         storage.add(rms.handle(now, Event::Called { ticket: BOOT, who: file(), call }));
     }
-    storage.commit().map_err(BootError::Commit)?;
+    storage.commit()?;
     Ok((rms, storage, clock))
 }
 
@@ -74,7 +75,7 @@ fn changed_by_admins(rms: &mut Rms, storage: &mut Storage, now: rms_model::Time)
     let audit = Event::Called { ticket: BOOT, who: file(), call: Call::Query(Query::Audit) };
     storage.add(rms.handle(now, audit));
     let mut last_by: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
-    for effect in storage.commit().map_err(BootError::Commit)? {
+    for effect in storage.commit()? {
         if let Effect::Answer { answer: Ok(Answer::Audit(changes)), ticket: _ } = effect {
             let mut changes = changes;
             changes.sort_by_key(|change| change.at);

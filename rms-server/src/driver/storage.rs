@@ -7,7 +7,7 @@ use rms_core::{Config, Effect, Fact, Journal, Rms, Step, Uncommitted};
 use rms_model::Span;
 
 use crate::error::chain;
-use crate::inbox::{Inbound, Inbox};
+use crate::inbox::{Failing, Inbound, Inbox};
 use crate::journal::{AppendError, Compaction, FactLog, SnapshotError, SnapshotMade};
 
 /// The journal, with what still has to go there.
@@ -17,13 +17,13 @@ pub struct Storage {
     /// Everything since the last commit. While the disk fails it grows by what agents report only, which their
     /// jobs bound: calls are refused and nothing is started.
     pending: Step,
-    failing: Option<Failing>,
+    trouble: Option<Trouble>,
     is_compacting: bool,
 }
 
 #[derive(Debug)]
-struct Failing {
-    message: String,
+struct Trouble {
+    failing: Failing,
     backoff: Duration,
     retry_at: Instant,
 }
@@ -33,7 +33,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
 impl Storage {
     pub fn new(log: FactLog) -> Storage {
-        Storage { log, pending: Step::default(), failing: None, is_compacting: false }
+        Storage { log, pending: Step::default(), trouble: None, is_compacting: false }
     }
 
     pub fn add(&mut self, step: Step) {
@@ -41,14 +41,14 @@ impl Storage {
     }
 
     /// Why nothing can be made durable now, in words for callers.
-    pub fn failure(&self) -> Option<&str> {
-        self.failing.as_ref().map(|failing| failing.message.as_str())
+    pub fn failure(&self) -> Option<&Failing> {
+        self.trouble.as_ref().map(|trouble| &trouble.failing)
     }
 
     /// When the disk should be tried again, if it is failing.
     pub fn until_retry(&self) -> Option<Span> {
-        let failing = self.failing.as_ref()?;
-        let wait = failing.retry_at.saturating_duration_since(Instant::now());
+        let trouble = self.trouble.as_ref()?;
+        let wait = trouble.retry_at.saturating_duration_since(Instant::now());
         Some(Span::from_millis(wait.as_millis() as i64 + 1))
     }
 
@@ -57,9 +57,9 @@ impl Storage {
     ///
     /// # Errors
     /// What to tell the callers who wait.
-    pub fn commit(&mut self) -> Result<Vec<Effect>, String> {
-        if let Some(failing) = &self.failing
-            && Instant::now() < failing.retry_at
+    pub fn commit(&mut self) -> Result<Vec<Effect>, Failing> {
+        if let Some(trouble) = &self.trouble
+            && Instant::now() < trouble.retry_at
         {
             return Ok(Vec::new());
         }
@@ -81,25 +81,26 @@ impl Storage {
     }
 
     fn recovered(&mut self) {
-        if self.failing.take().is_some() {
+        if self.trouble.take().is_some() {
             tracing::info!("the journal can be written again");
         }
     }
 
-    fn failed(&mut self, error: &AppendError) -> String {
+    fn failed(&mut self, error: &AppendError) -> Failing {
         let message = chain(error);
-        let backoff = match &self.failing {
-            Some(failing) => (failing.backoff * 2).min(LONGEST_BACKOFF),
+        let backoff = match &self.trouble {
+            Some(trouble) => (trouble.backoff * 2).min(LONGEST_BACKOFF),
             None => FIRST_BACKOFF,
         };
         tracing::error!(retry_in = ?backoff, "{message}");
-        self.failing = Some(Failing { message: message.clone(), backoff, retry_at: Instant::now() + backoff });
-        message
+        let failing = Failing { message };
+        self.trouble = Some(Trouble { failing: failing.clone(), backoff, retry_at: Instant::now() + backoff });
+        failing
     }
 
     /// A snapshot to be made aside, one at a time, and none while the disk fails.
     pub fn due_compaction(&mut self) -> Option<Compaction> {
-        if self.is_compacting || self.failing.is_some() {
+        if self.is_compacting || self.trouble.is_some() {
             return None;
         }
         let order = self.log.due_compaction();

@@ -48,7 +48,7 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
             return Ok(());
         }
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
-        Ok(Answered::Failing { message }) => failing(&message),
+        Ok(Answered::Failing(error)) => failing(&error),
         // The core orders a signature for a renewal only.
         Ok(Answered::Sign(_)) => Refused::new("internal", "a certificate was not asked for"),
         Err(error) => stopping(error),

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::SessionError;
-use super::join::stopping;
+use super::join::not_watched;
 use super::pull::{Offsets, Pull, Pulled};
 use super::watch::recorded;
 use crate::router::is_over;
@@ -100,7 +100,7 @@ impl Following {
         order: Follow,
         shared: &Arc<Shared>,
     ) -> Result<(Following, mpsc::Sender<Input>), Refused> {
-        let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(stopping)?;
+        let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(|error| not_watched(&error))?;
         let (owner, first, changes) = match found.pop() {
             Some(found) => (found.owner, found.change, Some(changes)),
             None => {

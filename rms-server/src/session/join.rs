@@ -11,7 +11,7 @@ use rms_wire::{JoinRequest, Refused};
 
 use crate::authority::{Signed, sign};
 use crate::error::chain;
-use crate::inbox::{Answered, Stopping};
+use crate::inbox::{Answered, Failing, Stopping, WatchError};
 use crate::shared::Shared;
 
 /// Answers one attempt.
@@ -68,14 +68,21 @@ fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
             Err(error) => Err(Refused::new("malformed", chain(&error))),
         },
         Answered::Refused(refusal) => Err(Refused::from(&refusal)),
-        Answered::Failing { message } => Err(failing(&message)),
+        Answered::Failing(error) => Err(failing(&error)),
         Answered::Done(_) => Err(Refused::new("internal", "no certificate was ordered")),
     }
 }
 
 /// The journal cannot be written: nothing is taken, until it can.
-pub fn failing(message: &str) -> Refused {
-    Refused::new("journal_failing", message)
+pub fn failing(failing: &Failing) -> Refused {
+    Refused::new("journal_failing", failing)
+}
+
+pub fn not_watched(error: &WatchError) -> Refused {
+    match error {
+        WatchError::Stopping(error) => stopping(*error),
+        WatchError::Failing(error) => failing(error),
+    }
 }
 
 pub fn stopping(stopping: Stopping) -> Refused {

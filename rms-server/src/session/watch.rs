@@ -8,7 +8,7 @@ use rms_wire::link::Sender;
 use rms_wire::{Followed, Refused, Watch};
 
 use super::SessionError;
-use super::join::stopping;
+use super::join::not_watched;
 use crate::error::chain;
 use crate::router::is_over;
 use crate::shared::Shared;
@@ -34,7 +34,7 @@ async fn watch(sender: &mut Sender, jobs: &[JobId], shared: &Shared) -> Result<R
     }
     let (found, mut changes) = match shared.inbox.watch(jobs.to_vec()).await {
         Ok(watched) => watched,
-        Err(error) => return Ok(Err(stopping(error))),
+        Err(error) => return Ok(Err(not_watched(&error))),
     };
     let mut open: BTreeSet<JobId> = found.iter().map(|found| found.change.job).collect();
     for job in jobs.iter().filter(|job| !open.contains(job)) {
