@@ -12,6 +12,7 @@ mod profile;
 mod scale;
 mod server;
 mod table;
+mod wide;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ const PARTS: &[Part] = &[
     ("jobs", jobs::rate),
     ("latency", jobs::latency),
     ("pass", pass::table),
+    ("wide", wide::table),
     ("profile", profile::table),
     ("offline", offline::table),
     ("commit", commit::table),

@@ -1,0 +1,112 @@
+//! Times a pass over 20,000 waiting applications on 8 clusters of 10,000 hosts, from facts: nothing else is measured.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rms_core::fact::SettingChange;
+use rms_core::plan::{self, Scope};
+use rms_core::{Config, Fact, Rms};
+use rms_model::job::{Constraint, TaskCount};
+use rms_model::{
+    ClusterId, Environment, Inventory, JobId, JobSpec, Limits, NodeId, NodeLink, Owner, Request, Run, Span, Stdio,
+    Time, Work,
+};
+
+use crate::table::{Table, Target};
+
+const N_CLUSTERS: u32 = 8;
+const N_HOSTS: u32 = 10_000;
+const N_RUNNING: u32 = 10;
+const N_WAITING: u64 = 20_000;
+const NOW: Time = Time::from_secs(1_000_000);
+const SEED: u64 = 5;
+
+pub fn table() -> Result<Table> {
+    let mut table = Table::new("One pass over 20,000 waiting applications on 8 clusters of 10,000 hosts, all busy");
+    for n_options in [1, N_CLUSTERS] {
+        let rms = Rms::restore(Config::default(), None, facts(n_options)).map_err(|misfit| anyhow!("{misfit}"))?;
+        let mut best = f64::INFINITY;
+        let mut n_steps = 0;
+        for _ in 0..5 {
+            let begun = Instant::now();
+            let plan = plan::plan(rms.state(), NOW, Scope::Estimates);
+            best = best.min(begun.elapsed().as_secs_f64() * 1000.0);
+            n_steps = plan.last_view.values().map(rms_model::Profile::n_steps).sum();
+        }
+        let what = format!("each may use {n_options} of the clusters ({n_steps} steps at the end)");
+        let bound = "each size is searched on each cluster it may use, from what smaller ones have found";
+        table.measure(what, best, "ms", Target::Reference, bound);
+    }
+    Ok(table)
+}
+
+fn facts(n_options: u32) -> Vec<Fact> {
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut wall = || Span::from_mins(random.random_range(10..1440));
+    let environment = Arc::new(Environment::default());
+    let mut facts = vec![Fact::SettingChanged { change: unlimited_depth() }];
+    let mut last_job = JobId(0);
+    for cluster_idx in 0..N_CLUSTERS {
+        let cluster = ClusterId(cluster_idx as u16);
+        facts.push(Fact::ClusterAdded { cluster, name: format!("c{cluster_idx}") });
+        let nodes: Vec<NodeId> = (0..N_HOSTS).map(|idx| NodeId(cluster_idx * N_HOSTS + idx + 1)).collect();
+        for node in &nodes {
+            let (name, address, inventory) = (format!("n{node}"), String::new(), Inventory::default());
+            facts.push(Fact::NodeJoined { node: *node, cluster, name, inventory, address, at: NOW });
+            facts.push(Fact::NodeLinkChanged { node: *node, link: NodeLink::Connected { since: NOW } });
+        }
+        for part in nodes.chunks((N_HOSTS / N_RUNNING) as usize) {
+            let request = Request::on_one(cluster, part.len() as u32, wall());
+            last_job = last_job.next();
+            facts.extend(asked(last_job, vec![request.clone()], &environment));
+            facts.push(Fact::JobStarted { job: last_job, run: Run(1), at: NOW, request, nodes: part.to_vec() });
+        }
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(SEED + 1);
+    for _ in 0..N_WAITING {
+        let n_hosts = random.random_range(1..=N_HOSTS / 2);
+        let wall = Span::from_mins(random.random_range(10..1440));
+        let first: u32 = random.random_range(0..N_CLUSTERS);
+        let cluster = |option: u32| ClusterId(((first + option) % N_CLUSTERS) as u16);
+        let options = (0..n_options).map(|option| Request::on_one(cluster(option), n_hosts, wall)).collect();
+        last_job = last_job.next();
+        facts.extend(asked(last_job, options, &environment));
+    }
+    facts
+}
+
+fn unlimited_depth() -> SettingChange {
+    SettingChange {
+        at: NOW,
+        by: "bench".to_owned(),
+        key: "queue_depth".to_owned(),
+        old: "1000".to_owned(),
+        new: "0".to_owned(),
+    }
+}
+
+/// A job that was submitted and whose launcher has sent its request.
+fn asked(job: JobId, options: Vec<Request>, environment: &Arc<Environment>) -> [Fact; 2] {
+    let spec = JobSpec {
+        name: "bench".to_owned(),
+        owner: Owner("bench".to_owned()),
+        work: Work::Tasks { argv: vec!["true".to_owned()] },
+        tasks: TaskCount::PerHost(1),
+        cpus_per_task: 0,
+        cwd: "/".to_owned(),
+        environment: Arc::clone(environment),
+        umask: 0o022,
+        stdio: Stdio::default(),
+        limits: Limits::default(),
+        options,
+        constraint: Constraint::default(),
+        priority: 0,
+        requeue: false,
+        begin: None,
+        comment: String::new(),
+    };
+    [Fact::JobSubmitted { job, at: NOW, spec: Box::new(spec), held: false }, Fact::RequestSent { job, at: NOW }]
+}
