@@ -210,3 +210,31 @@ pub(super) fn first_hole(
     }
     Ok((start, blocked))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A long queue: what the frontier leaves out of a search must not have mattered.
+    #[test]
+    fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
+        let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
+        let capacity = BTreeMap::from([(cluster, 64)]);
+        let mut ledger = Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new() };
+        let mut state = 7_u64;
+        let mut roll = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        for number in 0..3000 {
+            let (wanted, wall) = (1 + roll(40) as u32, Span::from_mins(1 + roll(200) as i64));
+            let expected = ledger.hole_from(cluster, wanted, wall, now);
+            let hole = ledger.first_hole(cluster, wanted, wall, now);
+            assert_eq!(hole, expected, "request {number}: {wanted} hosts for {wall}");
+            let from = hole.expect("it is small enough").start;
+            ledger.add(cluster, Block { from, until: from + wall, hosts: i64::from(wanted) });
+        }
+        assert!(ledger.view[&cluster].is_longer_than(2 * MANY_STEPS) && !ledger.frontiers.is_empty());
+        assert_eq!(ledger.first_hole(cluster, 65, Span::from_secs(1), now), None);
+    }
+}
