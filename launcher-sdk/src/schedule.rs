@@ -29,6 +29,7 @@
 pub mod cem;
 pub mod moldable;
 pub mod rigid;
+pub mod tiers;
 
 use std::collections::BTreeMap;
 
