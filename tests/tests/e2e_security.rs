@@ -1,6 +1,7 @@
 //! Strangers, liars and vandals against a live server: none gets in, and nobody else notices them.
 
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rms_model::Role;
@@ -183,39 +184,88 @@ fn frames_that_are_no_messages_cost_their_sender_the_link() {
 }
 
 #[test]
-fn garbage_datagrams_are_dropped_while_others_are_served() {
-    let alone = Alone::start();
+fn garbage_datagrams_are_dropped_while_a_job_runs_and_others_are_served() {
+    let deployment = Deployment::of_nodes(1);
+    let forger = Forger::of(deployment.server_dir());
+    let nodes = deployment.rms(&["nodes", "--json"]).ok().json();
+    let agent: SocketAddr = nodes["nodes"][0]["address"].as_str().expect("a text").parse().expect("an address");
+    let job = deployment.command(&["run", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done"]);
     block_on(async {
-        let honest = alone.honest().await;
-        let address = alone.address();
-        let vandal = std::thread::spawn(move || {
-            let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-            let mut rng: u64 = 0x9E37_79B9_7F4A_7C15;
-            let mut datagram = [0_u8; 1500];
-            for round in 0..20_000_u32 {
-                for byte in &mut datagram {
-                    rng ^= rng << 13;
-                    rng ^= rng >> 7;
-                    rng ^= rng << 17;
-                    *byte = rng as u8;
-                }
-                // Some look like the beginning of a QUIC connection.
-                if round % 3 == 0 {
-                    datagram[..6].copy_from_slice(&[0xC3, 0, 0, 0, 1, 20]);
-                }
-                let length = (rng >> 20) as usize % 1500;
-                // A full socket buffer drops it, which is as good.
-                let _ = socket.send_to(&datagram[..length], address);
-            }
-        });
+        let honest = hostile::link(deployment.address(), &forger.credentials(Role::User, "honest")).await;
+        let honest = honest.expect("an honest user gets in");
+        let mut job = job;
+        let job = job.stdout(Stdio::piped()).spawn().expect("it starts");
+        let vandals = [deployment.address(), agent].map(|victim| std::thread::spawn(move || throw_garbage(victim)));
         let mut worst = Duration::ZERO;
-        while !vandal.is_finished() {
+        while vandals.iter().any(|vandal| !vandal.is_finished()) {
             worst = worst.max(ask(&honest).await);
         }
-        vandal.join().expect("it sends");
         assert!(worst < Duration::from_secs(5), "an honest call took {worst:?}");
-        ask(&alone.honest().await).await;
+        let output = job.wait_with_output().expect("it ends");
+        assert!(output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n2\n3\n4\n5\n6\n7\n8\n");
     });
+}
+
+fn throw_garbage(victim: SocketAddr) {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let mut rng: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut datagram = [0_u8; 1500];
+    for round in 0..10_000_u32 {
+        for byte in &mut datagram {
+            rng ^= rng << 13;
+            rng ^= rng >> 7;
+            rng ^= rng << 17;
+            *byte = rng as u8;
+        }
+        // Some look like the beginning of a QUIC connection.
+        if round % 3 == 0 {
+            datagram[..6].copy_from_slice(&[0xC3, 0, 0, 0, 1, 20]);
+        }
+        let length = (rng >> 20) as usize % 1500;
+        // A full socket buffer drops it, which is as good.
+        let _ = socket.send_to(&datagram[..length], victim);
+    }
+}
+
+/// Agents listen too: for the agents of nodes that share a job with theirs, and for nobody else.
+#[test]
+fn an_agents_port_serves_only_agents_and_only_within_their_jobs() {
+    use rms_wire::{Endpoint, Expect, LinkError, PeerExec, PeerOpen};
+
+    let deployment = Deployment::of_nodes(1);
+    let forger = Forger::of(deployment.server_dir());
+    let job = deployment.submit(&["--wrap", "sleep 1000"]);
+    deployment.wait_for_state(job, "started");
+    let nodes = deployment.rms(&["nodes", "--json"]).ok().json();
+    let address: SocketAddr = nodes["nodes"][0]["address"].as_str().expect("a text").parse().expect("an address");
+    block_on(async {
+        for role in [Role::User, Role::Admin] {
+            let person = Endpoint::dial(&forger.credentials(role, "root")).expect("a port");
+            let refused = person.connect(address, Expect::agent("a1")).await;
+            assert!(matches!(&refused, Err(LinkError::Denied { .. })), "{role:?}: {refused:?}");
+        }
+        let stranger = Endpoint::dial(&forger.credentials(Role::Agent, "a9")).expect("a port");
+        let link = stranger.connect(address, Expect::agent("a1")).await.expect("it is an agent");
+        let mut channel = link.open().await.expect("a channel");
+        let marker = deployment.path().join("intruder");
+        let argv = vec![format!("touch {}", marker.display())];
+        let exec = rms_wire::peer::Exec { job, run: 1, argv, environment: Vec::new(), cwd: "/".to_owned() };
+        channel.send(&PeerOpen::Exec(exec)).await.expect("sent");
+        let answer = channel.recv::<PeerExec>().await.expect("an answer").expect("an answer");
+        assert!(matches!(&answer, PeerExec::Failed { reason } if reason.contains("a9")), "{answer:?}");
+        assert!(!marker.exists());
+        // Without a certificate there is nothing at all, and no tokens are redeemed here.
+        for alpn in [ALPN, ALPN_JOIN] {
+            let refused = match raw(address, alpn, None).await {
+                Ok(connection) => last_words(&connection).await,
+                Err(error) => error.to_string(),
+            };
+            assert!(refused.contains("ertificate") || refused.contains("rotocol"), "{refused}");
+        }
+    });
+    deployment.rms(&["cancel", &job.to_string()]).ok();
+    deployment.wait_for_end(job);
 }
 
 /// Connections that finish TLS and then say nothing, more than the server works on at once, again and again.
