@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::harness::Deployment;
 use quinn::crypto::rustls::QuicClientConfig;
 use rms_model::{Identity, Role, Span, Time};
 use rms_wire::tls::draw_serial;
@@ -54,6 +55,31 @@ impl Forger {
         let identity = Identity::new(role, name).expect("a name");
         let chain = self.authority.sign(key.csr_der(), &identity, &draw_serial(), from, until).expect("a certificate");
         key.into_credentials(&chain, self.authority.ca_pem()).expect("credentials")
+    }
+}
+
+/// A server alone, and whoever is to meet it.
+#[derive(Debug)]
+pub struct Alone {
+    pub deployment: Deployment,
+    pub forger: Forger,
+}
+
+impl Alone {
+    pub fn start() -> Alone {
+        let deployment = Deployment::builder().start();
+        let forger = Forger::of(deployment.server_dir());
+        Alone { deployment, forger }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.deployment.address()
+    }
+
+    /// A link of an honest user.
+    pub async fn honest(&self) -> Link {
+        let credentials = self.forger.credentials(Role::User, "honest");
+        link(self.address(), &credentials).await.expect("an honest user gets in")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -106,6 +107,13 @@ fn long_a_storm_of_kills_loses_no_job_and_runs_none_twice() {
             fs::read_dir(&jobs).expect("it is there").next().is_none().then_some(())
         });
     }
+    // Each node keeps a few supervisors ready, in each hierarchy of cgroups one apiece.
+    wait_until("the cgroups of the jobs to be gone", Duration::from_secs(20), || {
+        let leaves = deployment.cgroups();
+        let hierarchy = |leaf: &PathBuf| leaf.components().take(5).collect::<PathBuf>();
+        let hierarchies: BTreeSet<PathBuf> = leaves.iter().map(hierarchy).collect();
+        (leaves.len() <= hierarchies.len() * NODES.len() * 4).then_some(())
+    });
 }
 
 /// What a process says it belongs to, if it is a job's.

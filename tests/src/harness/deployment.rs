@@ -14,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::binaries::{Binaries, binaries};
+use super::cgroups::Cgroups;
 use super::command::{Output, wait_until};
 use super::processes::Reaper;
 
@@ -110,11 +111,13 @@ impl Builder {
         // Jobs of other users write here too.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
         let reaper = Reaper::new(dir.path());
+        let cgroups = Cgroups::new(&dir.path().file_name().expect("it has a name").to_string_lossy());
         let server_dir = self.server_dir.unwrap_or_else(|| dir.path().join("server"));
         let mut deployment = Deployment {
             wrapper: self.wrapper,
             ip: self.ip,
             reaper,
+            cgroups,
             binaries: binaries(),
             server: None,
             address: None,
@@ -138,6 +141,7 @@ impl Builder {
 #[derive(Debug)]
 pub struct Deployment {
     reaper: Reaper,
+    cgroups: Cgroups,
     binaries: &'static Binaries,
     server: Option<Child>,
     address: Option<SocketAddr>,
@@ -228,6 +232,7 @@ impl Deployment {
         let mut run = wrapped(&options.wrapper, &self.binaries.agent);
         run.arg("run").arg("--dir").arg(self.agent_dir(name));
         run.args(["--server", &self.address().to_string(), "--name", name, "--cluster", cluster]);
+        run.args(["--cgroup-parent", self.cgroups.name()]);
         run.args(&options.arguments).stdin(Stdio::null());
         run.stdout(self.log(name)).stderr(self.log(name));
         let child = run.spawn().expect("the agent starts");
@@ -254,6 +259,11 @@ impl Deployment {
     /// Every process of the deployment, the jobs' included.
     pub fn pids(&self) -> Vec<i32> {
         self.reaper.pids()
+    }
+
+    /// The cgroups of its jobs and of the supervisors that wait for one.
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        self.cgroups.leaves()
     }
 
     fn wait_for_nodes(&self) {

@@ -4,6 +4,7 @@
 //! parallel; dropping a [`Deployment`] ends every process that names the directory, and nothing else.
 
 mod binaries;
+mod cgroups;
 mod command;
 mod deployment;
 mod processes;
