@@ -42,8 +42,9 @@ pub struct Expansion {
     pub compacting: bool,
 }
 
-/// More stages than any application has; a longer list is refused instead of planned.
-pub const MAX_STAGES: usize = 10_000;
+/// More stages than any application has. A longer list is refused instead of planned: on a crowded profile the cost of
+/// placing grows with their number times the steps of the profile.
+pub const MAX_STAGES: usize = 1000;
 
 /// Why stages are no profile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -252,7 +253,7 @@ mod tests {
         check("-2x1h", "stage 1");
         check("2x0s", "stage 1 lasts 0s");
         check("2x500d,2x200000d", "stage 2 lasts");
-        check(&"1x1s,".repeat(MAX_STAGES), "more than the 10000");
+        check(&"1x1s,".repeat(MAX_STAGES), "more than the 1000");
     }
 
     #[test]

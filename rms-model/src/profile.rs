@@ -69,7 +69,7 @@ impl Profile {
         let mut builder = Builder::default();
         let mut from = origin;
         for (span, hosts) in pairs {
-            if !span.is_zero() {
+            if span > Span::ZERO {
                 builder.push(from, hosts);
                 from += span;
             }

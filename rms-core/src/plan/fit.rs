@@ -175,6 +175,62 @@ mod tests {
         assert_eq!(nothing, Ok(Fit { start: Time::from_secs(3), expanded: Evolution::default() }));
     }
 
+    /// All start vectors of small cases, tried one after the other (RULES of the vectors: F5): the least completion, and
+    /// among those that have it the least start of every stage, the first one apart, which is next to the second.
+    #[test]
+    fn no_start_vector_is_better() {
+        let mut state = 5_u64;
+        let mut roll = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) % n) as i64
+        };
+        for case in 0..400 {
+            let pairs: Vec<(i64, i64)> = (0..roll(6)).map(|_| (1 + roll(3), roll(4))).collect();
+            let mut busy: Vec<i64> =
+                pairs.iter().flat_map(|(secs, hosts)| std::iter::repeat_n(*hosts, *secs as usize)).collect();
+            busy.resize(40, 0);
+            let stages: Vec<(i64, i64)> = (0..1 + roll(3)).map(|_| (1 + roll(3), roll(4))).collect();
+            let text: Vec<String> = stages.iter().map(|(secs, hosts)| format!("{hosts}x{secs}s")).collect();
+            let request: Evolution = text.join(",").parse().expect("a profile");
+            for (limit, most) in [(ExpandLimit::NONE, 1), (ExpandLimit::TWICE, 2), (ExpandLimit::Infinite, 99)] {
+                let fit = fit(&profile(&pairs), 3, &request, limit, Time::EPOCH).expect("it is small enough");
+                let mut best: Option<Vec<i64>> = None;
+                for_each_vector(&busy, &stages, most, &mut |ends: &[i64]| {
+                    let is_less = best.as_ref().is_none_or(|best| ends.iter().rev().lt(best.iter().rev()));
+                    if is_less {
+                        best = Some(ends.to_vec());
+                    }
+                });
+                let ends: Vec<i64> = fit.expanded.blocks(fit.start).map(|block| block.until.as_secs()).collect();
+                assert_eq!(Some(ends), best, "case {case}: {text:?} with {limit} over {pairs:?}");
+                assert_eq!(fit.expanded.stages()[0].span, request.stages()[0].span);
+            }
+        }
+    }
+
+    /// Calls `found` with the ends of the stages for each way to place them under 3 hosts within 24 seconds. The first
+    /// and the last stage keep their lengths.
+    fn for_each_vector(busy: &[i64], stages: &[(i64, i64)], most: i64, found: &mut impl FnMut(&[i64])) {
+        fn place(busy: &[i64], stages: &[(i64, i64)], most: i64, ends: &mut Vec<i64>, found: &mut impl FnMut(&[i64])) {
+            let Some((secs, hosts)) = stages.get(ends.len()).copied() else { return found(ends) };
+            let is_edge = ends.is_empty() || ends.len() + 1 == stages.len();
+            let starts = ends.last().map_or(0..=24, |end| *end..=*end);
+            for start in starts {
+                for length in secs..=if is_edge { secs } else { (secs * most).min(24) } {
+                    let end = start + length;
+                    let has_room =
+                        busy.get(start as usize..end as usize).is_some_and(|b| b.iter().all(|b| b + hosts <= 3));
+                    if has_room {
+                        ends.push(end);
+                        place(busy, stages, most, ends, found);
+                        ends.pop();
+                    }
+                }
+            }
+        }
+        place(busy, stages, most, &mut Vec::new(), found);
+    }
+
     /// Hill-climbed inputs cost the papers' recursion exponential time; here every turn raises a bound.
     #[test]
     fn many_stages_over_a_comb_take_a_short_time() {
