@@ -30,11 +30,17 @@ impl Places {
         }
     }
 
-    /// The directory of `rms up` when none is named.
+    /// The directory of `rms up` and `rms down` when none is named: the cluster that `$RMS_DIR` leads to, else the
+    /// usual one.
     ///
     /// # Errors
     /// No home directory.
-    pub fn embedded(&self) -> Result<PathBuf, Failure> {
+    pub fn up_dir(&self) -> Result<PathBuf, Failure> {
+        let led_to = self.rms_dir.as_ref().filter(|dir| dir.join(EMBEDDED_CLIENT).is_dir());
+        led_to.map_or_else(|| self.embedded(), |dir| Ok(dir.clone()))
+    }
+
+    fn embedded(&self) -> Result<PathBuf, Failure> {
         let state = self.state.as_ref().ok_or_else(|| no_home("--dir DIR"))?;
         Ok(state.join("limber/up"))
     }
@@ -110,6 +116,16 @@ mod tests {
         let places = Places { rms_dir: Some(at("mine")), ..places };
         assert_eq!(places.client(None), Ok(at("mine")));
         assert_eq!(places.client(Some(&at("state/limber/up"))), Ok(at("state/limber/up/server/admin")));
+    }
+
+    #[test]
+    fn what_rms_dir_leads_to_is_what_up_and_down_mean() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| root.path().join(name);
+        let places = Places { state: Some(at("state")), rms_dir: Some(at("play")), ..Places::default() };
+        assert_eq!(places.up_dir(), Ok(at("state/limber/up")), "it leads to no cluster of 'rms up' yet");
+        client_dir(&at("play/server/admin"));
+        assert_eq!(places.up_dir(), Ok(at("play")));
     }
 
     #[test]

@@ -158,6 +158,14 @@ pub enum Fact {
     },
 }
 
+impl Fact {
+    /// Would the same fact come about again if it were lost? So it is with what an agent still reports as running,
+    /// and with applications that have been given a view.
+    pub(crate) fn comes_again(&self) -> bool {
+        matches!(self, Fact::ShareRunning { .. } | Fact::JobsQueued { .. })
+    }
+}
+
 /// Who turned which knob, when, from what to what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingChange {

@@ -49,6 +49,12 @@ impl Step {
         !self.facts.is_empty()
     }
 
+    /// Nobody waits for it, and a crash that lost it would lose nothing: an agent's next whole report, or the next
+    /// pass, makes the same facts again. Such a step may become durable together with a later one.
+    pub fn can_wait(&self) -> bool {
+        self.effects.is_empty() && self.facts.iter().all(Fact::comes_again)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty() && self.effects.is_empty()
     }
@@ -64,5 +70,29 @@ impl Step {
             return Err(Uncommitted { step: self, error });
         }
         Ok(self.effects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{JobId, NodeId, Time};
+
+    use super::*;
+    use crate::effect::Answer;
+    use crate::event::Ticket;
+
+    #[test]
+    fn only_what_comes_again_and_nobody_waits_for_can_wait() {
+        let mut step = Step::default();
+        step.record(Fact::ShareRunning { job: JobId(1), node: NodeId(1), since: Time::EPOCH });
+        step.record(Fact::JobsQueued { jobs: vec![JobId(2)] });
+        assert!(step.can_wait());
+        let mut answered = Step::default();
+        answered.order(Effect::Answer { ticket: Ticket(1), answer: Ok(Answer::Done) });
+        step.merge(answered);
+        assert!(!step.can_wait(), "an answer must not tell of what is not durable");
+        let mut step = Step::default();
+        step.record(Fact::RequestSent { job: JobId(2), at: Time::EPOCH });
+        assert!(!step.can_wait(), "a place in the queue would be lost");
     }
 }

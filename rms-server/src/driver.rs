@@ -113,8 +113,8 @@ impl Driver {
         if let Some(span) = self.storage.until_retry() {
             return Some(span);
         }
-        let due = self.rms.next_timer()?;
-        Some(due.since(self.clock.now()))
+        let due = self.rms.next_timer().map(|due| due.since(self.clock.now()));
+        [due, self.storage.until_sync()].into_iter().flatten().min()
     }
 
     fn take(&mut self, inbound: Inbound) {

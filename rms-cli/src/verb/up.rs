@@ -55,10 +55,11 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 
 /// The directory of the embedded cluster, absolute, for daemons have no directory of ours to start from.
 pub fn up_dir(context: &Context) -> Result<UpDir, Failure> {
-    let root = match &context.dir {
-        Some(dir) => std::path::absolute(dir).map_err(|error| Failure::io(format!("{}", dir.display()), error))?,
-        None => context.places.embedded()?,
+    let dir = match &context.dir {
+        Some(dir) => dir.clone(),
+        None => context.places.up_dir()?,
     };
+    let root = std::path::absolute(&dir).map_err(|error| Failure::io(format!("{}", dir.display()), error))?;
     Ok(UpDir { root })
 }
 

@@ -18,6 +18,8 @@ pub struct Storage {
     /// jobs bound: calls are refused and nothing is started.
     pending: Step,
     trouble: Option<Trouble>,
+    /// Set while all that is pending can wait.
+    waiting_until: Option<Instant>,
     is_compacting: bool,
 }
 
@@ -31,9 +33,12 @@ struct Trouble {
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
+/// How long a step that can wait does wait for another one to share its sync with.
+const PATIENCE: Duration = Duration::from_millis(50);
+
 impl Storage {
     pub fn new(log: FactLog) -> Storage {
-        Storage { log, pending: Step::default(), trouble: None, is_compacting: false }
+        Storage { log, pending: Step::default(), trouble: None, waiting_until: None, is_compacting: false }
     }
 
     pub fn add(&mut self, step: Step) {
@@ -47,9 +52,12 @@ impl Storage {
 
     /// When the disk should be tried again, if it is failing.
     pub fn until_retry(&self) -> Option<Span> {
-        let trouble = self.trouble.as_ref()?;
-        let wait = trouble.retry_at.saturating_duration_since(Instant::now());
-        Some(Span::from_millis(wait.as_millis() as i64 + 1))
+        self.trouble.as_ref().map(|trouble| until(trouble.retry_at))
+    }
+
+    /// When what is pending has waited long enough.
+    pub fn until_sync(&self) -> Option<Span> {
+        self.waiting_until.map(until)
     }
 
     /// Everything that was added becomes durable, and its effects are free. While the disk fails, this tries
@@ -67,6 +75,14 @@ impl Storage {
             self.recovered();
             return Ok(Vec::new());
         }
+        // One sync less for each job: that it runs becomes durable with what comes next, if that comes soon.
+        if self.pending.can_wait() {
+            let waiting_until = *self.waiting_until.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if Instant::now() < waiting_until {
+                return Ok(Vec::new());
+            }
+        }
+        self.waiting_until = None;
         let step = std::mem::take(&mut self.pending);
         match step.commit(&mut Traced(&mut self.log)) {
             Ok(effects) => {
@@ -147,4 +163,10 @@ impl Journal for Traced<'_> {
         }
         Ok(())
     }
+}
+
+/// From now, rounded up: a timer that rings too early would ring again at once.
+fn until(instant: Instant) -> Span {
+    let wait = instant.saturating_duration_since(Instant::now());
+    Span::from_millis(wait.as_millis() as i64 + 1)
 }
