@@ -89,7 +89,7 @@ pub struct JobsDone {
 }
 
 impl Client {
-    /// Links to the server that the client directory `dir` names; tries for [`PATIENCE`].
+    /// Links to the server that the client directory `dir` names; tries for five seconds.
     ///
     /// # Errors
     /// A directory that is of no use, or a server that does not answer or does not let us in.
@@ -407,7 +407,7 @@ impl Client {
         Ok(credentials)
     }
 
-    /// Follows a job from the beginning of its output to its end. With `input`, [`Follow::send_input`] feeds its
+    /// Follows a job from the beginning of its output to its end. With `input`, [`Follow::input`] feeds its
     /// task 0.
     pub fn follow(&self, job: JobId, input: bool) -> Follow {
         Follow::start(self.clone(), job, input)

@@ -37,7 +37,7 @@ pub enum FollowEvent {
 pub struct Follow {
     /// Full: nothing more is read from the server, and QUIC slows it down.
     events: mpsc::Receiver<Result<FollowEvent, CallError>>,
-    /// Full: [`Follow::send_input`] waits, and with it whoever produces the input.
+    /// Full: [`InputSender::send`] waits, and with it whoever produces the input.
     input: mpsc::Sender<Input>,
 }
 
