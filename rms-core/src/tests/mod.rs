@@ -1,0 +1,104 @@
+//! Stories of the server without I/O, at the size where each has one point.
+
+mod answers;
+
+use rms_model::job::Constraint;
+use rms_model::{Environment, Identity, Inventory, JobId, Limits, Role, Span, Stdio, Time, Work};
+
+use crate::desired::NodeReport;
+use crate::effect::{Answer, Effect, JobLine};
+use crate::event::{AgentHello, Nodes, Shape, Submission};
+use crate::{Call, Config, Event, Fact, Journal, Query, Rms, Step, Ticket};
+
+/// A server whose clock stands until it is moved; every fact is checked to be durable and to fit.
+struct World {
+    rms: Rms,
+    now: Time,
+}
+
+struct Nowhere;
+
+impl Journal for Nowhere {
+    type Error = std::convert::Infallible;
+
+    fn append(&mut self, _: &[Fact]) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+impl World {
+    fn new() -> World {
+        World { rms: Rms::new(Config::default()), now: Time::from_secs(1_000_000) }
+    }
+
+    fn event(&mut self, event: Event) -> Vec<Effect> {
+        let mut step = self.rms.handle(self.now, event);
+        step.merge(self.pass());
+        self.rms.state().check().expect("the state is sound");
+        let Ok(effects) = step.commit(&mut Nowhere);
+        effects
+    }
+
+    fn pass(&mut self) -> Step {
+        match self.rms.next_timer() {
+            Some(due) if due <= self.now => self.rms.handle(self.now, Event::Tick),
+            Some(_) | None => Step::default(),
+        }
+    }
+
+    fn node(&mut self, name: &str, features: &[&str]) {
+        let features = features.iter().map(|feature| (*feature).to_owned()).collect();
+        let inventory = Inventory { features, ..Inventory::default() };
+        let hello = AgentHello { cluster: "c".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        self.event(Event::AgentConnected { name: name.to_owned(), hello, report: NodeReport::default() });
+    }
+
+    fn ask(&mut self, call: Call) -> Answer {
+        let who = Identity::new(Role::Admin, "root").expect("a plain name");
+        let effects = self.event(Event::Called { ticket: Ticket(1), who, call });
+        let answer = effects.into_iter().find_map(|effect| {
+            let Effect::Answer { ticket: _, answer } = effect else { return None };
+            Some(answer)
+        });
+        answer.expect("every call is answered").expect("it is allowed")
+    }
+
+    fn submit(&mut self, n_hosts: u32, wall_secs: i64, features: &[&str]) -> JobId {
+        let features = features.iter().map(|feature| (*feature).to_owned()).collect();
+        let submission = Submission {
+            name: "j".to_owned(),
+            work: Work::Tasks { argv: vec!["true".to_owned()] },
+            n_tasks: None,
+            cpus_per_task: 0,
+            cwd: "/".to_owned(),
+            environment: Environment::default(),
+            umask: 0o022,
+            stdio: Stdio::default(),
+            limits: Limits::default(),
+            shapes: vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_secs(wall_secs)) }],
+            clusters: Vec::new(),
+            constraint: Constraint { features, ..Constraint::default() },
+            priority: 0,
+            hold: false,
+            requeue: false,
+            begin: None,
+            comment: String::new(),
+            test_only: false,
+        };
+        match self.ask(Call::Submit(Box::new(submission))) {
+            Answer::Submitted { job } => job,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    fn line(&mut self, job: JobId) -> JobLine {
+        match self.ask(Call::Query(Query::Queue)) {
+            Answer::Queue { jobs, .. } => jobs.into_iter().find(|line| line.job == job).expect("it is in the system"),
+            other => panic!("no queue: {other:?}"),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        self.ask(Call::Set { key: key.to_owned(), value: value.to_owned() });
+    }
+}
