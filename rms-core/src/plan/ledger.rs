@@ -131,6 +131,17 @@ impl Ledger {
         }
     }
 
+    /// Hosts of a cluster that are free and stay free for `wall`.
+    pub(super) fn least_free(&self, cluster: ClusterId, wall: Span, from: Time) -> i64 {
+        let capacity = i64::from(self.capacity_of(cluster));
+        self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
+    }
+
+    /// The step that leaves no host of a cluster free for `wall`.
+    pub(super) fn full_step(&self, cluster: ClusterId, wall: Span, from: Time) -> Option<Blocked> {
+        self.blocked(cluster, 1, self.hole_from(cluster, 1, wall, from)?)
+    }
+
     /// How a hole that is later than wished came to be.
     fn blocked(&self, cluster: ClusterId, wanted: u32, hole: Hole) -> Option<Blocked> {
         let capacity = i64::from(self.capacity_of(cluster));
@@ -195,12 +206,27 @@ pub(super) fn first_hole(
             n_profiles += 1;
         }
     }
-    // All together.
-    let mut is_settled = n_profiles <= 1;
-    while !is_settled {
+    if n_profiles <= 1 {
+        return Ok((start, blocked));
+    }
+    let ledgers: Vec<&Ledger> = ledgers.iter().map(|ledger| &**ledger).collect();
+    joint_hole(&ledgers, request, (start, blocked))
+}
+
+/// The earliest time when the request fits in all ledgers together, from a start on that one of them allows.
+pub(super) fn joint_hole(
+    ledgers: &[&Ledger],
+    request: &Request,
+    (mut start, mut blocked): (Time, Option<Blocked>),
+) -> Result<(Time, Option<Blocked>), (ClusterId, u32)> {
+    loop {
         let before = start;
-        for ledger in ledgers.iter() {
-            for (cluster, wanted) in wanted() {
+        for ledger in ledgers {
+            for (cluster, wanted) in &request.hosts {
+                let (cluster, wanted) = (*cluster, *wanted);
+                if wanted == 0 {
+                    continue;
+                }
                 let hole = ledger.hole_from(cluster, wanted, request.wall, start).ok_or((cluster, wanted))?;
                 if hole.start > start {
                     start = hole.start;
@@ -208,7 +234,8 @@ pub(super) fn first_hole(
                 }
             }
         }
-        is_settled = start == before;
+        if start == before {
+            return Ok((start, blocked));
+        }
     }
-    Ok((start, blocked))
 }

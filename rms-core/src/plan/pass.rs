@@ -7,7 +7,7 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
 
 use super::ledger::{self, Ledger};
-use super::{Placed, Placement, Plan, Scope, Shortage};
+use super::{Blocked, Placed, Placement, Plan, Scope, Shortage};
 use crate::launcher;
 use crate::state::State;
 
@@ -66,6 +66,15 @@ struct Taken {
     nodes: Option<Vec<NodeId>>,
 }
 
+/// What came of taking hosts for an application that its profiles let start now.
+enum Take {
+    Hosts(Vec<NodeId>),
+    /// The profile says that hosts are free which are not.
+    NotFree,
+    /// Hosts are free, but an application that was placed before needs them, and can use no others.
+    Kept(Option<Blocked>),
+}
+
 impl<'a> Pass<'a> {
     fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
         Pass {
@@ -108,32 +117,64 @@ impl<'a> Pass<'a> {
         let request = choice.request.clone();
         let special = Some(constraint(&request)).filter(|constraint| self.special.contains_key(constraint));
         let starts_now = choice.start == self.now;
-        let nodes = if starts_now { self.take_nodes(&request, special.as_ref()) } else { None };
-        let taken = Taken { constraint: special, request: request.clone(), at: choice.start, nodes: nodes.clone() };
-        self.add(taken);
+        let take = if starts_now { self.take_nodes(&request, special.as_ref()) } else { Take::NotFree };
+        let (at, blocked, nodes) = match take {
+            Take::Hosts(nodes) => (choice.start, None, Some(nodes)),
+            Take::NotFree => (choice.start, choice.blocked, None),
+            Take::Kept(blocked) => (self.next_start(&request, special.as_ref()), blocked, None),
+        };
+        self.add(Taken { constraint: special, request: request.clone(), at, nodes: nodes.clone() });
         match nodes {
             Some(nodes) => Placed::Now { request, nodes },
-            None => Placed::Later { request, at: choice.start, blocked: choice.blocked },
+            None => Placed::Later { request, at, blocked },
         }
     }
 
-    /// Free hosts of each cluster of the request: plain ones first, then by id. `None` if the profile says that
-    /// hosts are free now which are not: hosts whose job is past its wall time.
-    fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Option<Vec<NodeId>> {
+    /// Free hosts of each cluster of the request: plain ones first, then by id. A host is left out while an
+    /// application that was placed before can use only such hosts and needs it during the request: the count of all
+    /// hosts alone does not show that.
+    fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
         let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
         let mut nodes = Vec::new();
         for (cluster, wanted) in &request.hosts {
-            let wanted = *wanted as usize;
+            let to_spare = |special| (special, Ledger::least_free(special, *cluster, request.wall, self.now));
+            let mut left: Vec<(&Ledger, i64)> = self.special.values().map(to_spare).collect();
+            let mut kept_by = None;
+            let mut n_chosen = 0;
             let is_left = |node: &NodeId| !self.taken.contains(node) && ledger.contains(*node);
-            let chosen: Vec<NodeId> = self.state.free(*cluster).filter(is_left).take(wanted).collect();
-            if chosen.len() < wanted {
-                return None;
+            for node in self.state.free(*cluster).filter(is_left) {
+                if n_chosen == *wanted {
+                    break;
+                }
+                let mut of_node = left.iter_mut().filter(|(special, _)| special.contains(node));
+                if let Some((special, _)) = of_node.find(|(_, n_left)| *n_left < 1) {
+                    kept_by.get_or_insert(*special);
+                    continue;
+                }
+                left.iter_mut().filter(|(special, _)| special.contains(node)).for_each(|(_, n_left)| *n_left -= 1);
+                nodes.push(node);
+                n_chosen += 1;
             }
-            nodes.extend(chosen);
+            if n_chosen < *wanted {
+                return match kept_by {
+                    Some(special) => Take::Kept(special.full_step(*cluster, request.wall, self.now)),
+                    None => Take::NotFree,
+                };
+            }
         }
         self.n_free -= nodes.len();
         self.taken.extend(nodes.iter().copied());
-        Some(nodes)
+        Take::Hosts(nodes)
+    }
+
+    /// When a request whose hosts are kept for others now may find some: not before something changes.
+    fn next_start(&self, request: &Request, constraint: Option<&Constraint>) -> Time {
+        let clusters = request.hosts.keys().filter_map(|cluster| self.all.view.get(cluster));
+        let next_change = clusters.filter_map(|profile| profile.change_points(self.now).nth(1)).min();
+        let from = next_change.unwrap_or(self.now);
+        let special = constraint.map(|constraint| &self.special[constraint]);
+        let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
+        ledger::joint_hole(&ledgers, request, (from, None)).map_or(from, |(start, _)| start)
     }
 
     fn add(&mut self, taken: Taken) {

@@ -1,9 +1,10 @@
 //! Stories of the server without I/O, at the size where each has one point.
 
 mod answers;
+mod placing;
 
 use rms_model::job::Constraint;
-use rms_model::{Environment, Identity, Inventory, JobId, Limits, Role, Span, Stdio, Time, Work};
+use rms_model::{Environment, Identity, Inventory, JobId, Limits, NodeId, Role, Span, Stdio, Time, Work};
 
 use crate::desired::NodeReport;
 use crate::effect::{Answer, Effect, JobLine};
@@ -46,11 +47,12 @@ impl World {
         }
     }
 
-    fn node(&mut self, name: &str, features: &[&str]) {
+    fn node(&mut self, name: &str, features: &[&str]) -> NodeId {
         let features = features.iter().map(|feature| (*feature).to_owned()).collect();
         let inventory = Inventory { features, ..Inventory::default() };
         let hello = AgentHello { cluster: "c".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report: NodeReport::default() });
+        self.rms.state().node_named(name).expect("it has joined")
     }
 
     fn ask(&mut self, call: Call) -> Answer {

@@ -1,0 +1,60 @@
+//! Which hosts an application gets, and which are kept for one before it.
+
+use std::collections::BTreeMap;
+
+use rms_model::{JobId, NodeId, Time, Usage};
+
+use super::World;
+use crate::Event;
+use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use crate::effect::JobState;
+
+impl World {
+    fn finish(&mut self, job: JobId) {
+        let entry = &self.rms.state().jobs()[&job];
+        let (run, nodes) = (entry.run, self.rms.state().node_names(entry.nodes()));
+        for name in nodes {
+            let exit = NodeExit::Exited { code: 0 };
+            let status = JobStatus::Ended { at: self.now, exit, usage: Usage::default() };
+            let report = NodeReport { seen: Default::default(), jobs: vec![JobReport { job, run, status }] };
+            self.event(Event::AgentReported { name, report });
+        }
+    }
+
+    fn at_secs(&mut self, secs: i64) {
+        self.now = Time::from_secs(1_000_000 + secs);
+    }
+
+    fn hosts(&self) -> BTreeMap<JobId, Vec<NodeId>> {
+        self.rms.state().jobs().iter().map(|(job, entry)| (*job, entry.nodes().to_vec())).collect()
+    }
+}
+
+/// Two GPU hosts and a plain one. One application waits for both GPUs; the second one is free in ten seconds more.
+/// A long one behind it wants any host: there will be one, but the GPU that is free now is not it.
+#[test]
+fn a_host_that_is_kept_for_an_earlier_application_is_not_given_to_one_that_may_use_any() {
+    let mut world = World::new();
+    let plain = world.node("plain", &[]);
+    let gpus = [world.node("gpu1", &["gpu"]), world.node("gpu2", &["gpu"])];
+    let on_plain = world.submit(1, 15, &[]);
+    let on_gpus = [world.submit(1, 10, &["gpu"]), world.submit(1, 20, &["gpu"])];
+    let both_gpus = world.submit(2, 100, &["gpu"]);
+    let long = world.submit(1, 1000, &[]);
+    let short = world.submit(1, 5, &[]);
+
+    world.at_secs(10);
+    world.finish(on_gpus[0]);
+    assert_eq!(world.hosts()[&long], [], "it would keep the application before it from starting in time");
+    assert_eq!(world.hosts()[&short], [gpus[0]], "it ends before the GPU is needed");
+    assert_eq!(world.line(long).state, JobState::Waiting);
+
+    world.at_secs(15);
+    world.finish(on_plain);
+    assert_eq!(world.hosts()[&long], [plain]);
+    world.finish(short);
+
+    world.at_secs(20);
+    world.finish(on_gpus[1]);
+    assert_eq!(world.hosts()[&both_gpus], gpus);
+}
