@@ -9,7 +9,7 @@ use crate::effect::{Answer, ClusterView, JobDetail, JobLine, JobState, NodeLine,
 use crate::event::{Query, Select};
 use crate::job::{Job, Phase};
 use crate::node::Node;
-use crate::plan::{self, Plan, Scope};
+use crate::plan::{self, Plan};
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 
@@ -199,16 +199,12 @@ impl Rms {
                 if !self.state.jobs().contains_key(&job) {
                     return Err(Refusal::NoSuchJob(job));
                 }
-                let plan = plan::plan(&self.state, now, Scope::Views);
-                let view = plan.placement(job).and_then(|placement| placement.view.clone());
-                let Some(view) = view else {
+                let Some(plan) = plan::plan_before(&self.state, now, job) else {
                     let state = self.state.jobs()[&job].state().word();
                     let hint = "only a waiting job within the queue depth has a view";
                     return Err(Refusal::WrongState { job, state, hint });
                 };
-                let mut seen = plan;
-                seen.last_view = view;
-                self.layers(&seen)
+                self.layers(&plan)
             }
         };
         Ok(Answer::View(ViewAnswer { now, job, clusters }))

@@ -8,22 +8,19 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
 
 use super::ledger::{self, Ledger};
 use super::{Blocked, Placed, Placement, Plan, Scope, Shortage};
+use crate::job::Job;
 use crate::launcher;
 use crate::state::State;
 
 pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
-    let n_free: usize = state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum();
+    let n_free = n_free(state);
     if scope == Scope::Starts && n_free == 0 {
         return Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() };
     }
     let mut pass = Pass::new(state, now, n_free);
     let base = pass.all.view.clone();
-    let depth = match state.settings().queue_depth {
-        0 => usize::MAX,
-        depth => depth as usize,
-    };
     let mut placements = Vec::new();
-    for job in state.queue().take(depth) {
+    for job in considered(state) {
         if scope == Scope::Starts && pass.n_free == 0 {
             break;
         }
@@ -36,6 +33,34 @@ pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&Job
         placements.push(Placement { job: JobId(0), outcome, view: None });
     }
     Plan { now, placements, base, last_view: pass.all.view }
+}
+
+/// The plan up to one application, whose view is the last one; `None` if it is not considered.
+///
+/// The views of all applications would be as many as their number squared.
+pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
+    let is_queued = state.jobs().get(&seer).is_some_and(Job::is_queued);
+    let n_before = if is_queued { considered(state).position(|job| job == seer)? } else { return None };
+    let mut pass = Pass::new(state, now, n_free(state));
+    let base = pass.all.view.clone();
+    let before = state.queue().take(n_before);
+    let placements = before.map(|job| Placement { job, outcome: pass.place(&state.jobs()[&job].spec), view: None });
+    let placements = placements.collect();
+    let last_view = pass.view(state, now);
+    Some(Plan { now, placements, base, last_view })
+}
+
+/// The applications of the queue that a pass looks at, in order.
+fn considered(state: &State) -> impl Iterator<Item = JobId> + '_ {
+    let depth = match state.settings().queue_depth {
+        0 => usize::MAX,
+        depth => depth as usize,
+    };
+    state.queue().take(depth)
+}
+
+fn n_free(state: &State) -> usize {
+    state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
 }
 
 /// The views as they fill up, application by application.
