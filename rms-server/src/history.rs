@@ -263,6 +263,21 @@ mod tests {
         assert_eq!(jobs, (201..=2400).rev().collect::<Vec<u64>>());
     }
 
+    /// An agent says what its jobs used; whatever it says, the journal must go on.
+    #[test]
+    fn a_record_with_more_memory_than_the_table_can_hold_is_kept() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("journal.db");
+        let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
+        let mut fact = done(1, "ann", "cfd", Outcome::Completed);
+        if let Fact::JobDone { record, .. } = &mut fact {
+            record.usage.peak_memory_kib = u64::MAX;
+        }
+        log.append(&[fact]).expect("space on the disk");
+        let found = select(&open_reader(&path).expect("a readable journal"), Page::first(any())).expect("an answer");
+        assert_eq!(found.records[0].usage.peak_memory_kib, u64::MAX);
+    }
+
     #[test]
     fn an_offset_and_a_limit_cut_a_part_out_each_other() {
         check(HistoryQuery { limit: 3, ..any() }, &[4, 3, 2]);
