@@ -9,7 +9,7 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
 use super::ledger::{self, Ledger};
 use super::{Blocked, Placed, Placement, Plan, Scope, Shortage};
 use crate::job::Job;
-use crate::launcher;
+use crate::launcher::{self, TooSmall};
 use crate::state::State;
 
 pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
@@ -133,9 +133,8 @@ impl<'a> Pass<'a> {
         });
         let choice = match launcher::choose(holes) {
             Ok(choice) => choice,
-            Err((cluster, wanted)) => {
-                let constraint = spec.options.first().map(constraint).unwrap_or_default();
-                let ledger = self.special.get(&constraint).unwrap_or(&self.all);
+            Err(TooSmall { request, cluster, wanted }) => {
+                let ledger = self.special.get(&constraint(request)).unwrap_or(&self.all);
                 return Placed::Never { shortage: Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) } };
             }
         };

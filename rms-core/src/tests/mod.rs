@@ -6,7 +6,7 @@ mod placing;
 use rms_model::job::Constraint;
 use rms_model::{Environment, Identity, Inventory, JobId, Limits, NodeId, Role, Span, Stdio, Time, Work};
 
-use crate::desired::NodeReport;
+use crate::desired::{JobReport, NodeReport};
 use crate::effect::{Answer, Effect, JobLine};
 use crate::event::{AgentHello, Nodes, Shape, Submission};
 use crate::{Call, Config, Event, Fact, Journal, Query, Rms, Step, Ticket};
@@ -50,9 +50,14 @@ impl World {
     fn node(&mut self, name: &str, features: &[&str]) -> NodeId {
         let features = features.iter().map(|feature| (*feature).to_owned()).collect();
         let inventory = Inventory { features, ..Inventory::default() };
-        let hello = AgentHello { cluster: "c".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
-        self.event(Event::AgentConnected { name: name.to_owned(), hello, report: NodeReport::default() });
+        self.joins(name, inventory, Vec::new());
         self.rms.state().node_named(name).expect("it has joined")
+    }
+
+    fn joins(&mut self, name: &str, inventory: Inventory, jobs: Vec<JobReport>) {
+        let hello = AgentHello { cluster: "c".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        let report = NodeReport { jobs, ..NodeReport::default() };
+        self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
     }
 
     fn ask(&mut self, call: Call) -> Answer {
@@ -66,8 +71,14 @@ impl World {
     }
 
     fn submit(&mut self, n_hosts: u32, wall_secs: i64, features: &[&str]) -> JobId {
-        let features = features.iter().map(|feature| (*feature).to_owned()).collect();
-        let submission = Submission {
+        self.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_secs(wall_secs)) }];
+            submission.constraint.features = features.iter().map(|feature| (*feature).to_owned()).collect();
+        })
+    }
+
+    fn submit_with(&mut self, change: impl FnOnce(&mut Submission)) -> JobId {
+        let mut submission = Submission {
             name: "j".to_owned(),
             work: Work::Tasks { argv: vec!["true".to_owned()] },
             n_tasks: None,
@@ -77,9 +88,9 @@ impl World {
             umask: 0o022,
             stdio: Stdio::default(),
             limits: Limits::default(),
-            shapes: vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_secs(wall_secs)) }],
+            shapes: Vec::new(),
             clusters: Vec::new(),
-            constraint: Constraint { features, ..Constraint::default() },
+            constraint: Constraint::default(),
             priority: 0,
             hold: false,
             requeue: false,
@@ -87,6 +98,7 @@ impl World {
             comment: String::new(),
             test_only: false,
         };
+        change(&mut submission);
         match self.ask(Call::Submit(Box::new(submission))) {
             Answer::Submitted { job } => job,
             other => panic!("not submitted: {other:?}"),

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{JobId, NodeId, Time, Usage};
+use rms_model::{Inventory, JobId, NodeId, Time, Usage};
 
 use super::World;
-use crate::Event;
 use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use crate::effect::JobState;
+use crate::effect::{JobState, Reason};
+use crate::event::{Nodes, Select, Shape};
+use crate::{Call, Event};
 
 impl World {
     fn finish(&mut self, job: JobId) {
@@ -57,4 +58,23 @@ fn a_host_that_is_kept_for_an_earlier_application_is_not_given_to_one_that_may_u
     world.at_secs(20);
     world.finish(on_gpus[1]);
     assert_eq!(world.hosts()[&both_gpus], gpus);
+}
+
+/// Two sizes, of which each needs other hosts: the reason speaks of one of them, not of both mixed.
+#[test]
+fn the_shortage_of_hosts_is_that_of_the_size_that_it_names() {
+    let mut world = World::new();
+    for (name, cpus) in [("big", 8), ("small1", 4), ("small2", 4)] {
+        world.joins(name, Inventory { cpus, ..Inventory::default() }, Vec::new());
+    }
+    let job = world.submit_with(|submission| {
+        submission.n_tasks = Some(8);
+        submission.cpus_per_task = 1;
+        submission.hold = true;
+        submission.shapes = [1, 2].map(|n_hosts| Shape { nodes: Nodes::Count(n_hosts), wall: None }).to_vec();
+    });
+    world.ask(Call::Drain { nodes: vec!["big".to_owned(), "small1".to_owned()], reason: "repair".to_owned() });
+    world.ask(Call::Release { select: Select::Ids(vec![job]) });
+    let few = Reason::TooFewHosts { cluster: "c".to_owned(), wanted: 2, usable: 1, total: 3 };
+    assert_eq!(world.line(job).reason, Some(few));
 }
