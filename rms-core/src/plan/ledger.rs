@@ -164,7 +164,8 @@ fn hold_time(job: &Job, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
         Phase::Started(started) => {
             let planned = started.at + started.request.wall;
             let overdue = now + kill_grace.max(Span::from_secs(1));
-            Some((started.at, if planned > now { planned } else { overdue }))
+            // The clock may have been set back since: what holds a host holds it now.
+            Some((started.at.min(now), if planned > now { planned } else { overdue }))
         }
         Phase::Ghost(ghost) => Some((ghost.done_at.min(now), ghost.until)),
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,

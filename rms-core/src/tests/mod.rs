@@ -60,6 +60,15 @@ impl World {
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
     }
 
+    /// As after kill -9, with the clock set by so many seconds meanwhile.
+    fn restart(&mut self, set_by_secs: i64) {
+        let state = self.rms.state().clone();
+        self.rms = Rms::restore(Config::default(), Some(state), []).expect("the state fits itself");
+        self.now += Span::from_secs(set_by_secs);
+        let step = self.rms.boot(self.now);
+        let Ok(_) = step.commit(&mut Nowhere);
+    }
+
     fn ask(&mut self, call: Call) -> Answer {
         let who = Identity::new(Role::Admin, "root").expect("a plain name");
         let effects = self.event(Event::Called { ticket: Ticket(1), who, call });

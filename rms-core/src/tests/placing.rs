@@ -60,6 +60,28 @@ fn a_host_that_is_kept_for_an_earlier_application_is_not_given_to_one_that_may_u
     assert_eq!(world.hosts()[&both_gpus], gpus);
 }
 
+/// The server comes back with a clock that was set right meanwhile, by a day. What had begun "tomorrow" has begun.
+#[test]
+fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_hosts() {
+    let mut world = World::new();
+    let (n1, n2) = (world.node("n1", &[]), world.node("n2", &[]));
+    world.set("fair_start", "1h");
+    let (done, running) = (world.submit(1, 60, &[]), world.submit(1, 60, &[]));
+    world.finish(done);
+    assert_eq!(world.line(done).state, JobState::Ghost);
+
+    world.restart(-86_400);
+    assert_eq!(world.hosts(), BTreeMap::from([(running, vec![n2])]), "the ghost would have stayed for a day");
+    let run = world.rms.state().jobs()[&running].run;
+    let status = JobStatus::Running { since: world.now };
+    world.joins("n2", Inventory::default(), vec![JobReport { job: running, run, status }]);
+    let next = world.submit(1, 60, &[]);
+    let line = world.line(next);
+    assert!(matches!(line.reason, Some(Reason::Blocked { .. })), "{line:?}");
+    world.joins("n1", Inventory::default(), Vec::new());
+    assert_eq!(world.hosts()[&next], [n1]);
+}
+
 /// Two sizes, of which each needs other hosts: the reason speaks of one of them, not of both mixed.
 #[test]
 fn the_shortage_of_hosts_is_that_of_the_size_that_it_names() {
