@@ -36,18 +36,20 @@ impl Ledger {
         ledger
     }
 
-    pub(super) fn of(state: &State, now: Time, constraint: &Constraint) -> Ledger {
-        let mut eligible = BTreeSet::new();
+    /// These hosts, all of them usable.
+    pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>) -> Ledger {
         let mut capacity: BTreeMap<ClusterId, u32> = state.clusters().keys().map(|cluster| (*cluster, 0)).collect();
-        for (node, entry) in state.nodes() {
-            if entry.is_usable() && meets(entry, constraint) {
-                eligible.insert(*node);
-                *capacity.entry(entry.cluster).or_default() += 1;
-            }
+        for node in &eligible {
+            *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
         let mut ledger = Ledger { eligible: Some(eligible), capacity, view: View::new(), frontiers: BTreeMap::new() };
         ledger.view = ledger.base(state, now);
         ledger
+    }
+
+    /// Is it about these hosts, and no others?
+    pub(super) fn is_of(&self, hosts: &BTreeSet<NodeId>) -> bool {
+        self.eligible.as_ref().is_some_and(|eligible| eligible == hosts)
     }
 
     pub(super) fn contains(&self, node: NodeId) -> bool {
@@ -147,6 +149,12 @@ impl Ledger {
         let capacity = i64::from(self.capacity_of(cluster));
         hole.blocked_by.map(|step| Blocked { cluster, step, until: hole.start, wanted, capacity })
     }
+}
+
+/// The usable hosts that meet a constraint.
+pub(super) fn eligible(state: &State, constraint: &Constraint) -> BTreeSet<NodeId> {
+    let is_eligible = |entry: &Node| entry.is_usable() && meets(entry, constraint);
+    state.nodes().iter().filter(|(_, entry)| is_eligible(entry)).map(|(node, _)| *node).collect()
 }
 
 /// Does a host have what every host of the job must have?

@@ -69,10 +69,11 @@ struct Pass<'a> {
     now: Time,
     /// Every usable host.
     all: Ledger,
-    /// Hosts that meet a constraint, for the constraints met so far that exclude any.
+    /// Hosts that meet a constraint, for the constraints met so far that exclude any; of those that the same hosts
+    /// meet, the first one stands for all.
     special: BTreeMap<Constraint, Ledger>,
-    /// Constraints that every usable host meets.
-    trivial: BTreeSet<Constraint>,
+    /// Which constraint stands for one met before; none if every usable host meets it.
+    stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
     placed: Vec<Taken>,
     /// Hosts given away in this pass.
@@ -107,7 +108,7 @@ impl<'a> Pass<'a> {
             now,
             all: Ledger::of_all(state, now),
             special: BTreeMap::new(),
-            trivial: BTreeSet::from([Constraint::default()]),
+            stands_for: BTreeMap::from([(Constraint::default(), None)]),
             placed: Vec::new(),
             taken: BTreeSet::new(),
             n_free,
@@ -127,19 +128,21 @@ impl<'a> Pass<'a> {
             self.open_ledger(&constraint(request));
         }
         let holes = spec.options.iter().map(|request| {
-            let special = self.special.get_mut(&constraint(request));
+            let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
+            let special = special.and_then(|constraint| self.special.get_mut(constraint));
             let mut ledgers: Vec<&mut Ledger> = std::iter::once(&mut self.all).chain(special).collect();
             (request, ledger::first_hole(&mut ledgers, request, self.now))
         });
         let choice = match launcher::choose(holes) {
             Ok(choice) => choice,
             Err(TooSmall { request, cluster, wanted }) => {
-                let ledger = self.special.get(&constraint(request)).unwrap_or(&self.all);
+                let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
+                let ledger = special.map_or(&self.all, |constraint| &self.special[constraint]);
                 return Placed::Never { shortage: Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) } };
             }
         };
         let request = choice.request.clone();
-        let special = Some(constraint(&request)).filter(|constraint| self.special.contains_key(constraint));
+        let special = self.stands_for.get(&constraint(&request)).cloned().flatten();
         let starts_now = choice.start == self.now;
         let take = if starts_now { self.take_nodes(&request, special.as_ref()) } else { Take::NotFree };
         let (at, blocked, nodes) = match take {
@@ -241,20 +244,58 @@ impl<'a> Pass<'a> {
 
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
     fn open_ledger(&mut self, constraint: &Constraint) {
-        if self.trivial.contains(constraint) || self.special.contains_key(constraint) {
+        if self.stands_for.contains_key(constraint) {
             return;
         }
-        let mut ledger = Ledger::of(self.state, self.now, constraint);
-        if ledger.capacity == self.all.capacity {
-            self.trivial.insert(constraint.clone());
-            return;
-        }
-        for taken in &self.placed {
-            let until = taken.at + taken.request.wall;
-            for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
-                ledger.add(cluster, Block { from: taken.at, until, hosts });
+        let eligible = ledger::eligible(self.state, constraint);
+        let n_usable: u32 = self.all.capacity.values().sum();
+        let known = self.special.iter().find(|(_, ledger)| ledger.is_of(&eligible)).map(|(known, _)| known.clone());
+        let stands_for = if eligible.len() == n_usable as usize {
+            None
+        } else if let Some(known) = known {
+            Some(known)
+        } else {
+            let mut ledger = Ledger::of(self.state, self.now, eligible);
+            for taken in &self.placed {
+                let until = taken.at + taken.request.wall;
+                for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
+                    ledger.add(cluster, Block { from: taken.at, until, hosts });
+                }
             }
+            self.special.insert(constraint.clone(), ledger);
+            Some(constraint.clone())
+        };
+        self.stands_for.insert(constraint.clone(), stands_for);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::resources::Mebibytes;
+    use rms_model::{Inventory, Span};
+
+    use super::*;
+    use crate::event::{Nodes, Shape};
+    use crate::tests::World;
+
+    /// Each ledger is brought up to date with each application, so there must not be one for each wish of a user.
+    #[test]
+    fn wishes_that_the_same_hosts_meet_share_a_ledger() {
+        let mut world = World::new();
+        for (name, memory) in [("small1", 1000), ("small2", 1000), ("large", 4000), ("huge", 8000)] {
+            world.joins(name, Inventory { memory: Mebibytes(memory), ..Inventory::default() }, Vec::new());
         }
-        self.special.insert(constraint.clone(), ledger);
+        for wish in 1..=60 {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(60)) }];
+                submission.constraint.memory = Mebibytes(wish * 100);
+            });
+        }
+        let state = world.rms.state();
+        let mut pass = Pass::new(state, world.now, 0);
+        for job in state.queue() {
+            pass.place(&state.jobs()[&job].spec);
+        }
+        assert_eq!(pass.special.len(), 2, "those of 1001 MiB and more, and those of 4001 MiB and more");
     }
 }

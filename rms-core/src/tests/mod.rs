@@ -12,9 +12,9 @@ use crate::event::{AgentHello, Nodes, Shape, Submission};
 use crate::{Call, Config, Event, Fact, Journal, Query, Rms, Step, Ticket};
 
 /// A server whose clock stands until it is moved; every fact is checked to be durable and to fit.
-struct World {
-    rms: Rms,
-    now: Time,
+pub(crate) struct World {
+    pub(crate) rms: Rms,
+    pub(crate) now: Time,
 }
 
 struct Nowhere;
@@ -28,7 +28,7 @@ impl Journal for Nowhere {
 }
 
 impl World {
-    fn new() -> World {
+    pub(crate) fn new() -> World {
         World { rms: Rms::new(Config::default()), now: Time::from_secs(1_000_000) }
     }
 
@@ -54,7 +54,7 @@ impl World {
         self.rms.state().node_named(name).expect("it has joined")
     }
 
-    fn joins(&mut self, name: &str, inventory: Inventory, jobs: Vec<JobReport>) {
+    pub(crate) fn joins(&mut self, name: &str, inventory: Inventory, jobs: Vec<JobReport>) {
         let hello = AgentHello { cluster: "c".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
         let report = NodeReport { jobs, ..NodeReport::default() };
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
@@ -86,7 +86,7 @@ impl World {
         })
     }
 
-    fn submit_with(&mut self, change: impl FnOnce(&mut Submission)) -> JobId {
+    pub(crate) fn submit_with(&mut self, change: impl FnOnce(&mut Submission)) -> JobId {
         let mut submission = Submission {
             name: "j".to_owned(),
             work: Work::Tasks { argv: vec!["true".to_owned()] },
