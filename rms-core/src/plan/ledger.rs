@@ -139,9 +139,9 @@ impl Ledger {
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
     }
 
-    /// The step that leaves no host of a cluster free for `wall`.
-    pub(super) fn full_step(&self, cluster: ClusterId, wall: Span, from: Time) -> Option<Blocked> {
-        self.blocked(cluster, 1, self.hole_from(cluster, 1, wall, from)?)
+    /// The step that leaves fewer than `wanted` hosts of a cluster free for `wall`.
+    pub(super) fn full_step(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Blocked> {
+        self.blocked(cluster, wanted, self.hole_from(cluster, wanted, wall, from)?)
     }
 
     /// How a hole that is later than wished came to be.

@@ -164,8 +164,9 @@ impl<'a> Pass<'a> {
         let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
         let mut nodes = Vec::new();
         for (cluster, wanted) in &request.hosts {
-            let to_spare = |special| (special, Ledger::least_free(special, *cluster, request.wall, self.now));
-            let mut left: Vec<(&Ledger, i64)> = self.special.values().map(to_spare).collect();
+            // What each ledger can spare, and how much of that this request has taken.
+            let to_spare = |special| (special, Ledger::least_free(special, *cluster, request.wall, self.now), 0);
+            let mut spares: Vec<(&Ledger, i64, u32)> = self.special.values().map(to_spare).collect();
             let mut kept_by = None;
             let mut n_chosen = 0;
             let is_left = |node: &NodeId| !self.taken.contains(node) && ledger.contains(*node);
@@ -173,18 +174,21 @@ impl<'a> Pass<'a> {
                 if n_chosen == *wanted {
                     break;
                 }
-                let mut of_node = left.iter_mut().filter(|(special, _)| special.contains(node));
-                if let Some((special, _)) = of_node.find(|(_, n_left)| *n_left < 1) {
-                    kept_by.get_or_insert(*special);
+                let mut of_node = spares.iter_mut().filter(|(special, ..)| special.contains(node));
+                if let Some((special, _, n_taken)) = of_node.find(|(_, spare, n_taken)| i64::from(*n_taken) >= *spare) {
+                    kept_by.get_or_insert((*special, *n_taken + 1));
                     continue;
                 }
-                left.iter_mut().filter(|(special, _)| special.contains(node)).for_each(|(_, n_left)| *n_left -= 1);
+                let of_node = spares.iter_mut().filter(|(special, ..)| special.contains(node));
+                of_node.for_each(|(_, _, n_taken)| *n_taken += 1);
                 nodes.push(node);
                 n_chosen += 1;
             }
             if n_chosen < *wanted {
                 return match kept_by {
-                    Some(special) => Take::Kept(special.full_step(*cluster, request.wall, self.now)),
+                    Some((special, too_many)) => {
+                        Take::Kept(special.full_step(*cluster, too_many, request.wall, self.now))
+                    }
                     None => Take::NotFree,
                 };
             }

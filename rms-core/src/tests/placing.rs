@@ -6,9 +6,9 @@ use rms_model::{Inventory, JobId, NodeId, Time, Usage};
 
 use super::World;
 use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use crate::effect::{JobState, Reason};
+use crate::effect::{Answer, JobState, Reason};
 use crate::event::{Nodes, Select, Shape};
-use crate::{Call, Event};
+use crate::{Call, Event, Query};
 
 impl World {
     fn finish(&mut self, job: JobId) {
@@ -58,6 +58,27 @@ fn a_host_that_is_kept_for_an_earlier_application_is_not_given_to_one_that_may_u
     world.at_secs(20);
     world.finish(on_gpus[1]);
     assert_eq!(world.hosts()[&both_gpus], gpus);
+}
+
+/// One of four GPU hosts can be spared, so an application that wants two hosts finds one and waits for another.
+#[test]
+fn an_application_whose_hosts_are_kept_is_told_of_the_step_that_keeps_them() {
+    let mut world = World::new();
+    world.node("plain", &[]);
+    for name in ["gpu1", "gpu2", "gpu3", "gpu4"] {
+        world.node(name, &["gpu"]);
+    }
+    world.submit(1, 15, &[]);
+    world.submit(2, 20, &["gpu"]);
+    let three_gpus = world.submit(3, 100, &["gpu"]);
+    let any_two = world.submit(2, 1000, &[]);
+    assert_eq!(world.hosts()[&any_two], []);
+    let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Explain(Select::Ids(vec![any_two])))) else {
+        panic!("no details");
+    };
+    let Some(Reason::Blocked { by, capacity, .. }) = &jobs[0].line.reason else { panic!("{:?}", jobs[0].line) };
+    assert_eq!(*capacity, 4, "the GPU hosts are what it waits for");
+    assert_eq!(by[0].job, three_gpus);
 }
 
 /// The server comes back with a clock that was set right meanwhile, by a day. What had begun "tomorrow" has begun.
