@@ -1,5 +1,7 @@
 //! Answers to queries: what is true, put into lines that a person or a program reads.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeLink, Profile, Time, settings};
 
 use crate::calls::admins_only;
@@ -7,7 +9,7 @@ use crate::effect::{Answer, ClusterView, JobDetail, JobLine, JobState, NodeLine,
 use crate::event::{Query, Select};
 use crate::job::{Job, Phase};
 use crate::node::Node;
-use crate::plan::{self, Plan, Scope};
+use crate::plan::{self, Plan};
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 
@@ -46,37 +48,45 @@ impl Rms {
     /// Started jobs and ghosts first, then the queue in its order, then those that are not eligible.
     fn queue(&mut self, now: Time) -> Answer {
         let plan = self.estimates(now);
-        let holding = self.state.holding().map(|(job, _)| job);
+        let holding = self.state.holding().map(|(job, _)| (job, None));
+        let queued = self.state.queue().enumerate().map(|(idx, job)| (job, Some(idx)));
         let submitted = |(_, entry): &(&JobId, &Job)| matches!(entry.phase, Phase::Submitted { .. });
-        let rest = self.state.jobs().iter().filter(submitted).map(|(job, _)| *job);
-        let order: Vec<JobId> = holding.chain(self.state.queue()).chain(rest).collect();
-        let outcomes: std::collections::BTreeMap<JobId, usize> =
-            plan.placements.iter().enumerate().map(|(idx, placement)| (placement.job, idx)).collect();
-        let line = |job: &JobId| self.line(&plan, outcomes.get(job).copied(), *job);
-        Answer::Queue { now, jobs: order.iter().map(line).collect() }
+        let rest = self.state.jobs().iter().filter(submitted).map(|(job, _)| (*job, None));
+        let order = holding.chain(queued).chain(rest);
+        let jobs = order.map(|(job, queue_idx)| self.line(&plan, queue_idx, job)).collect();
+        Answer::Queue { now, jobs }
+    }
+
+    /// Where the jobs stand in the queue, in one walk: a walk for each of them would take as long as all jobs squared.
+    fn queue_idxs(&self, jobs: &[JobId]) -> BTreeMap<JobId, usize> {
+        let wanted: BTreeSet<JobId> = jobs.iter().copied().collect();
+        let queued = self.state.queue().enumerate().map(|(idx, job)| (job, idx));
+        queued.filter(|(job, _)| wanted.contains(job)).take(wanted.len()).collect()
     }
 
     fn details(&mut self, now: Time, who: &Identity, select: &Select) -> Result<Answer, Refusal> {
         let plan = self.estimates(now);
         let mut details = Vec::new();
-        for job in self.selected(who, select)? {
+        let selected = self.selected(who, select)?;
+        let queue_idxs = self.queue_idxs(&selected);
+        for job in selected {
             let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
             let mut spec = (*entry.spec).clone();
             if !self.may_see_secrets(who, entry) {
                 redact(&mut spec);
             }
-            let idx = plan.placements.iter().position(|placement| placement.job == job);
-            let mut line = self.line(&plan, idx, job);
-            line.reason = plan::reason(&self.state, &plan, job, self.next_pass().unwrap_or(now).max(now));
+            let queue_idx = queue_idxs.get(&job).copied();
+            let mut line = self.line(&plan, queue_idx, job);
+            line.reason = plan::reason(&self.state, &plan, job, queue_idx, self.next_pass().unwrap_or(now).max(now));
             details.push(JobDetail { line, spec });
         }
         Ok(Answer::Detail { now, jobs: details })
     }
 
-    /// One line; `idx` is the job's placement in the plan. The blockers are left to `explain`.
-    fn line(&self, plan: &Plan, idx: Option<usize>, job: JobId) -> JobLine {
+    /// One line; `queue_idx` is the job's place in the queue. The blockers are left to `explain`.
+    fn line(&self, plan: &Plan, queue_idx: Option<usize>, job: JobId) -> JobLine {
         let entry = &self.state.jobs()[&job];
-        let placed = idx.map(|idx| &plan.placements[idx].outcome);
+        let placed = queue_idx.and_then(|idx| plan.placements.get(idx)).map(|placement| &placement.outcome);
         let started = entry.started();
         let ghost = match &entry.phase {
             Phase::Ghost(ghost) => Some(ghost),
@@ -114,7 +124,7 @@ impl Rms {
             estimate: placed.and_then(|placed| placed.estimate(plan.now)),
             until,
             nodes: self.state.node_names(entry.nodes()),
-            reason: self.short_reason(plan, placed, entry, job),
+            reason: self.short_reason(plan, placed, entry, job, queue_idx),
             outcome,
         }
     }
@@ -126,11 +136,12 @@ impl Rms {
         placed: Option<&plan::Placed>,
         entry: &Job,
         job: JobId,
+        queue_idx: Option<usize>,
     ) -> Option<crate::effect::Reason> {
         match placed {
             Some(placed) if entry.is_queued() => plan::short_reason(&self.state, plan, placed),
             Some(_) => None,
-            None => plan::reason(&self.state, plan, job, plan.now),
+            None => plan::reason(&self.state, plan, job, queue_idx, plan.now),
         }
     }
 
@@ -188,16 +199,12 @@ impl Rms {
                 if !self.state.jobs().contains_key(&job) {
                     return Err(Refusal::NoSuchJob(job));
                 }
-                let plan = plan::plan(&self.state, now, Scope::Views);
-                let view = plan.placement(job).and_then(|placement| placement.view.clone());
-                let Some(view) = view else {
+                let Some(plan) = plan::plan_before(&self.state, now, job) else {
                     let state = self.state.jobs()[&job].state().word();
                     let hint = "only a waiting job within the queue depth has a view";
                     return Err(Refusal::WrongState { job, state, hint });
                 };
-                let mut seen = plan;
-                seen.last_view = view;
-                self.layers(&seen)
+                self.layers(&plan)
             }
         };
         Ok(Answer::View(ViewAnswer { now, job, clusters }))

@@ -19,11 +19,19 @@ pub(crate) struct Choice<'a> {
 /// A size and where it fits; the error names the cluster that is too small and the hosts wanted there.
 pub(crate) type SizedHole<'a> = (&'a Request, Result<(Time, Option<Blocked>), (ClusterId, u32)>);
 
+/// A size that the usable hosts are too few for.
+#[derive(Debug)]
+pub(crate) struct TooSmall<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) cluster: ClusterId,
+    pub(crate) wanted: u32,
+}
+
 /// The size that completes first; of equals the one listed first (PAPERS §2: strict <, as OAR does).
 ///
 /// # Errors
-/// No size fits; the cluster and the hosts wanted of the last one listed.
-pub(crate) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, (ClusterId, u32)> {
+/// No size fits; the last one listed, and which of its clusters is too small for how many hosts.
+pub(crate) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, TooSmall<'a>> {
     let mut best: Option<Choice<'a>> = None;
     let mut too_small = None;
     for (request, hole) in holes {
@@ -35,7 +43,7 @@ pub(crate) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<C
                     best = Some(Choice { request, start, blocked });
                 }
             }
-            Err(shortage) => too_small = Some(shortage),
+            Err((cluster, wanted)) => too_small = Some(TooSmall { request, cluster, wanted }),
         }
     }
     best.ok_or_else(|| too_small.expect("an accepted job has at least one size"))

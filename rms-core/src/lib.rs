@@ -23,6 +23,8 @@ pub mod refusal;
 mod rms;
 pub mod state;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use effect::{Answer, Effect};
 pub use event::{Call, Event, Query, Ticket};

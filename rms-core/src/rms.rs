@@ -9,6 +9,7 @@ use crate::desired::Launch;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::fact::Fact;
+use crate::job::{Job, Phase};
 use crate::plan::{self, Placed, Plan, Scope};
 use crate::state::{Misfit, State};
 use crate::step::Step;
@@ -93,7 +94,7 @@ impl Rms {
     }
 
     /// To be called once after [`Rms::restore`]: no agent is connected to a server that just started, and none is
-    /// lost for the time in which it could not connect.
+    /// lost for the time in which it could not connect. The clock may have been set back meanwhile.
     pub fn boot(&mut self, now: Time) -> Step {
         let mut step = Step::default();
         for node in self.state.nodes().keys().copied().collect::<Vec<_>>() {
@@ -101,6 +102,12 @@ impl Rms {
             if !is_lost {
                 self.record(&mut step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since: now } });
             }
+        }
+        let is_of_tomorrow = |entry: &Job| matches!(&entry.phase, Phase::Ghost(ghost) if ghost.done_at > now);
+        let holding = self.state.holding().filter(|(_, entry)| is_of_tomorrow(entry));
+        for job in holding.map(|(job, _)| job).collect::<Vec<_>>() {
+            // Nobody knows how much of its delay is left; it must not stay until that day.
+            self.expire_ghost(&mut step, job);
         }
         step
     }

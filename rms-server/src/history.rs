@@ -151,10 +151,15 @@ fn sql_of(page: &Page, n_wanted: u64) -> (String, Vec<Value>) {
         }
     };
     any_of("owner", user.iter().map(|user| Value::from(user.clone())).collect());
-    // An id beyond SQLite's integers names no job.
-    any_of("job", jobs.iter().map(|job| Value::from(i64::try_from(job.0).unwrap_or(-1))).collect());
     any_of("outcome", states.iter().map(|state| Value::from(state.clone())).collect());
     any_of("name", name.iter().map(|name| Value::from(name.clone())).collect());
+    if !jobs.is_empty() {
+        // One value for all of them, because there can be more than SQLite binds. An id beyond its integers names
+        // no job.
+        conditions.push("job IN (SELECT value FROM json_each(?))".to_owned());
+        let ids: Vec<String> = jobs.iter().map(|job| i64::try_from(job.0).unwrap_or(-1).to_string()).collect();
+        values.push(Value::from(format!("[{}]", ids.join(","))));
+    }
     for (condition, time) in [("ended >= ?", since), ("ended < ?", until)] {
         if let Some(time) = time {
             conditions.push(condition.to_owned());
@@ -261,6 +266,26 @@ mod tests {
             page = found.next;
         }
         assert_eq!(jobs, (201..=2400).rev().collect::<Vec<u64>>());
+    }
+
+    /// An agent says what its jobs used; whatever it says, the journal must go on.
+    #[test]
+    fn a_record_with_more_memory_than_the_table_can_hold_is_kept() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("journal.db");
+        let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
+        let mut fact = done(1, "ann", "cfd", Outcome::Completed);
+        if let Fact::JobDone { record, .. } = &mut fact {
+            record.usage.peak_memory_kib = u64::MAX;
+        }
+        log.append(&[fact]).expect("space on the disk");
+        let found = select(&open_reader(&path).expect("a readable journal"), Page::first(any())).expect("an answer");
+        assert_eq!(found.records[0].usage.peak_memory_kib, u64::MAX);
+    }
+
+    #[test]
+    fn as_many_jobs_can_be_named_as_a_question_holds() {
+        check(HistoryQuery { jobs: (3..65_539).map(JobId).collect(), ..any() }, &[4, 3]);
     }
 
     #[test]

@@ -216,7 +216,8 @@ fn insert_history(conn: &Connection, record: &JobRecord, buffer: &mut Vec<u8>, p
             record.started.map(|time| time.as_millis()),
             record.ended.as_millis(),
             record.usage.cpu.as_millis(),
-            record.usage.peak_memory_kib,
+            // The column is for selecting; the record keeps what an agent said, however wild it is.
+            i64::try_from(record.usage.peak_memory_kib).unwrap_or(i64::MAX),
             &buffer[..],
         ])
         .map_err(of_sqlite)?;

@@ -7,19 +7,29 @@ use crate::effect::{Blocker, Reason};
 use crate::job::Phase;
 use crate::state::State;
 
-/// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass.
-pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, next_pass: Time) -> Option<Reason> {
+/// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass. `queue_idx` is
+/// its place in the queue, in whose order `plan` has its placements.
+pub(crate) fn reason(
+    state: &State,
+    plan: &Plan,
+    job: JobId,
+    queue_idx: Option<usize>,
+    next_pass: Time,
+) -> Option<Reason> {
     let entry = state.jobs().get(&job)?;
     match &entry.phase {
         Phase::Submitted { hold: Some(hold) } => Some(Reason::Held { by: hold.by.clone() }),
         Phase::Submitted { hold: None } => Some(Reason::NotBefore { at: entry.spec.begin.unwrap_or(entry.submitted) }),
-        Phase::RequestSent | Phase::Waiting => match plan.placement(job) {
-            Some(placement) => outcome_reason(state, plan, job, &placement.outcome, next_pass),
-            None => {
-                let position = state.queue().position(|queued| queued == job).unwrap_or(0) as u32 + 1;
-                Some(Reason::BeyondDepth { depth: state.settings().queue_depth, position })
+        Phase::RequestSent | Phase::Waiting => {
+            let queue_idx = queue_idx?;
+            match plan.placements.get(queue_idx) {
+                Some(placement) => outcome_reason(state, plan, job, &placement.outcome, next_pass),
+                None => {
+                    let position = queue_idx as u32 + 1;
+                    Some(Reason::BeyondDepth { depth: state.settings().queue_depth, position })
+                }
             }
-        },
+        }
         Phase::Started(_) | Phase::Ghost(_) => None,
     }
 }

@@ -10,6 +10,7 @@ use super::Blocked;
 use super::frontier::Frontier;
 use crate::effect::JobState;
 use crate::job::{Job, Phase};
+use crate::node::Node;
 use crate::state::State;
 
 /// The occupation of the usable hosts that meet a constraint.
@@ -35,18 +36,20 @@ impl Ledger {
         ledger
     }
 
-    pub(super) fn of(state: &State, now: Time, constraint: &Constraint) -> Ledger {
-        let mut eligible = BTreeSet::new();
+    /// These hosts, all of them usable.
+    pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>) -> Ledger {
         let mut capacity: BTreeMap<ClusterId, u32> = state.clusters().keys().map(|cluster| (*cluster, 0)).collect();
-        for (node, entry) in state.nodes() {
-            if entry.is_usable() && meets(&entry.inventory, constraint) {
-                eligible.insert(*node);
-                *capacity.entry(entry.cluster).or_default() += 1;
-            }
+        for node in &eligible {
+            *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
         let mut ledger = Ledger { eligible: Some(eligible), capacity, view: View::new(), frontiers: BTreeMap::new() };
         ledger.view = ledger.base(state, now);
         ledger
+    }
+
+    /// Is it about these hosts, and no others?
+    pub(super) fn is_of(&self, hosts: &BTreeSet<NodeId>) -> bool {
+        self.eligible.as_ref().is_some_and(|eligible| eligible == hosts)
     }
 
     pub(super) fn contains(&self, node: NodeId) -> bool {
@@ -130,11 +133,28 @@ impl Ledger {
         }
     }
 
+    /// Hosts of a cluster that are free and stay free for `wall`.
+    pub(super) fn least_free(&self, cluster: ClusterId, wall: Span, from: Time) -> i64 {
+        let capacity = i64::from(self.capacity_of(cluster));
+        self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
+    }
+
+    /// The step that leaves fewer than `wanted` hosts of a cluster free for `wall`.
+    pub(super) fn full_step(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Blocked> {
+        self.blocked(cluster, wanted, self.hole_from(cluster, wanted, wall, from)?)
+    }
+
     /// How a hole that is later than wished came to be.
     fn blocked(&self, cluster: ClusterId, wanted: u32, hole: Hole) -> Option<Blocked> {
         let capacity = i64::from(self.capacity_of(cluster));
         hole.blocked_by.map(|step| Blocked { cluster, step, until: hole.start, wanted, capacity })
     }
+}
+
+/// The usable hosts that meet a constraint.
+pub(super) fn eligible(state: &State, constraint: &Constraint) -> BTreeSet<NodeId> {
+    let is_eligible = |entry: &Node| entry.is_usable() && meets(&entry.inventory, constraint);
+    state.nodes().iter().filter(|(_, entry)| is_eligible(entry)).map(|(node, _)| *node).collect()
 }
 
 /// Does a host have what every host of the job must have?
@@ -151,7 +171,8 @@ fn hold_time(job: &Job, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
         Phase::Started(started) => {
             let planned = started.at + started.request.wall;
             let overdue = now + kill_grace.max(Span::from_secs(1));
-            Some((started.at, if planned > now { planned } else { overdue }))
+            // The clock may have been set back since: what holds a host holds it now.
+            Some((started.at.min(now), if planned > now { planned } else { overdue }))
         }
         Phase::Ghost(ghost) => Some((ghost.done_at.min(now), ghost.until)),
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,
@@ -193,12 +214,27 @@ pub(super) fn first_hole(
             n_profiles += 1;
         }
     }
-    // All together.
-    let mut is_settled = n_profiles <= 1;
-    while !is_settled {
+    if n_profiles <= 1 {
+        return Ok((start, blocked));
+    }
+    let ledgers: Vec<&Ledger> = ledgers.iter().map(|ledger| &**ledger).collect();
+    joint_hole(&ledgers, request, (start, blocked))
+}
+
+/// The earliest time when the request fits in all ledgers together, from a start on that one of them allows.
+pub(super) fn joint_hole(
+    ledgers: &[&Ledger],
+    request: &Request,
+    (mut start, mut blocked): (Time, Option<Blocked>),
+) -> Result<(Time, Option<Blocked>), (ClusterId, u32)> {
+    loop {
         let before = start;
-        for ledger in ledgers.iter() {
-            for (cluster, wanted) in wanted() {
+        for ledger in ledgers {
+            for (cluster, wanted) in &request.hosts {
+                let (cluster, wanted) = (*cluster, *wanted);
+                if wanted == 0 {
+                    continue;
+                }
                 let hole = ledger.hole_from(cluster, wanted, request.wall, start).ok_or((cluster, wanted))?;
                 if hole.start > start {
                     start = hole.start;
@@ -206,9 +242,10 @@ pub(super) fn first_hole(
                 }
             }
         }
-        is_settled = start == before;
+        if start == before {
+            return Ok((start, blocked));
+        }
     }
-    Ok((start, blocked))
 }
 
 #[cfg(test)]

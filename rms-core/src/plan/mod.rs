@@ -109,6 +109,11 @@ pub fn plan(state: &State, now: Time, scope: Scope) -> Plan {
     pass::run(state, now, scope, None)
 }
 
+/// The plan as one queued application sees it: its last view is what that one gets. `None` if no pass considers it.
+pub(crate) fn plan_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
+    pass::run_before(state, now, seer)
+}
+
 /// As [`plan`], for one more application at the end of the queue that was not submitted.
 pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> Placed {
     let mut plan = pass::run(state, now, Scope::Estimates, Some(applicant));

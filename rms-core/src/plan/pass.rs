@@ -7,23 +7,20 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
 
 use super::ledger::{self, Ledger};
-use super::{Placed, Placement, Plan, Scope, Shortage};
-use crate::launcher;
+use super::{Blocked, Placed, Placement, Plan, Scope, Shortage};
+use crate::job::Job;
+use crate::launcher::{self, TooSmall};
 use crate::state::State;
 
 pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
-    let n_free: usize = state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum();
+    let n_free = n_free(state);
     if scope == Scope::Starts && n_free == 0 {
         return Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() };
     }
     let mut pass = Pass::new(state, now, n_free);
     let base = pass.all.view.clone();
-    let depth = match state.settings().queue_depth {
-        0 => usize::MAX,
-        depth => depth as usize,
-    };
     let mut placements = Vec::new();
-    for job in state.queue().take(depth) {
+    for job in considered(state) {
         if scope == Scope::Starts && pass.n_free == 0 {
             break;
         }
@@ -38,16 +35,45 @@ pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&Job
     Plan { now, placements, base, last_view: pass.all.view }
 }
 
+/// The plan up to one application, whose view is the last one; `None` if it is not considered.
+///
+/// The views of all applications would be as many as their number squared.
+pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
+    let is_queued = state.jobs().get(&seer).is_some_and(Job::is_queued);
+    let n_before = if is_queued { considered(state).position(|job| job == seer)? } else { return None };
+    let mut pass = Pass::new(state, now, n_free(state));
+    let base = pass.all.view.clone();
+    let before = state.queue().take(n_before);
+    let placements = before.map(|job| Placement { job, outcome: pass.place(&state.jobs()[&job].spec), view: None });
+    let placements = placements.collect();
+    let last_view = pass.view(state, now);
+    Some(Plan { now, placements, base, last_view })
+}
+
+/// The applications of the queue that a pass looks at, in order.
+fn considered(state: &State) -> impl Iterator<Item = JobId> + '_ {
+    let depth = match state.settings().queue_depth {
+        0 => usize::MAX,
+        depth => depth as usize,
+    };
+    state.queue().take(depth)
+}
+
+fn n_free(state: &State) -> usize {
+    state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
+}
+
 /// The views as they fill up, application by application.
 struct Pass<'a> {
     state: &'a State,
     now: Time,
     /// Every usable host.
     all: Ledger,
-    /// Hosts that meet a constraint, for the constraints met so far that exclude any.
+    /// Hosts that meet a constraint, for the constraints met so far that exclude any; of those that the same hosts
+    /// meet, the first one stands for all.
     special: BTreeMap<Constraint, Ledger>,
-    /// Constraints that every usable host meets.
-    trivial: BTreeSet<Constraint>,
+    /// Which constraint stands for one met before; none if every usable host meets it.
+    stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
     placed: Vec<Taken>,
     /// Hosts given away in this pass.
@@ -66,6 +92,15 @@ struct Taken {
     nodes: Option<Vec<NodeId>>,
 }
 
+/// What came of taking hosts for an application that its profiles let start now.
+enum Take {
+    Hosts(Vec<NodeId>),
+    /// The profile says that hosts are free which are not.
+    NotFree,
+    /// Hosts are free, but an application that was placed before needs them, and can use no others.
+    Kept(Option<Blocked>),
+}
+
 impl<'a> Pass<'a> {
     fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
         Pass {
@@ -73,7 +108,7 @@ impl<'a> Pass<'a> {
             now,
             all: Ledger::of_all(state, now),
             special: BTreeMap::new(),
-            trivial: BTreeSet::from([Constraint::default()]),
+            stands_for: BTreeMap::from([(Constraint::default(), None)]),
             placed: Vec::new(),
             taken: BTreeSet::new(),
             n_free,
@@ -93,47 +128,84 @@ impl<'a> Pass<'a> {
             self.open_ledger(&constraint(request));
         }
         let holes = spec.options.iter().map(|request| {
-            let special = self.special.get_mut(&constraint(request));
+            let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
+            let special = special.and_then(|constraint| self.special.get_mut(constraint));
             let mut ledgers: Vec<&mut Ledger> = std::iter::once(&mut self.all).chain(special).collect();
             (request, ledger::first_hole(&mut ledgers, request, self.now))
         });
         let choice = match launcher::choose(holes) {
             Ok(choice) => choice,
-            Err((cluster, wanted)) => {
-                let constraint = spec.options.first().map(constraint).unwrap_or_default();
-                let ledger = self.special.get(&constraint).unwrap_or(&self.all);
+            Err(TooSmall { request, cluster, wanted }) => {
+                let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
+                let ledger = special.map_or(&self.all, |constraint| &self.special[constraint]);
                 return Placed::Never { shortage: Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) } };
             }
         };
         let request = choice.request.clone();
-        let special = Some(constraint(&request)).filter(|constraint| self.special.contains_key(constraint));
+        let special = self.stands_for.get(&constraint(&request)).cloned().flatten();
         let starts_now = choice.start == self.now;
-        let nodes = if starts_now { self.take_nodes(&request, special.as_ref()) } else { None };
-        let taken = Taken { constraint: special, request: request.clone(), at: choice.start, nodes: nodes.clone() };
-        self.add(taken);
+        let take = if starts_now { self.take_nodes(&request, special.as_ref()) } else { Take::NotFree };
+        let (at, blocked, nodes) = match take {
+            Take::Hosts(nodes) => (choice.start, None, Some(nodes)),
+            Take::NotFree => (choice.start, choice.blocked, None),
+            Take::Kept(blocked) => (self.next_start(&request, special.as_ref()), blocked, None),
+        };
+        self.add(Taken { constraint: special, request: request.clone(), at, nodes: nodes.clone() });
         match nodes {
             Some(nodes) => Placed::Now { request, nodes },
-            None => Placed::Later { request, at: choice.start, blocked: choice.blocked },
+            None => Placed::Later { request, at, blocked },
         }
     }
 
-    /// Free hosts of each cluster of the request: plain ones first, then by id. `None` if the profile says that
-    /// hosts are free now which are not: hosts whose job is past its wall time.
-    fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Option<Vec<NodeId>> {
+    /// Free hosts of each cluster of the request: plain ones first, then by id. A host is left out while an
+    /// application that was placed before can use only such hosts and needs it during the request: the count of all
+    /// hosts alone does not show that.
+    fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
         let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
         let mut nodes = Vec::new();
         for (cluster, wanted) in &request.hosts {
-            let wanted = *wanted as usize;
+            // What each ledger can spare, and how much of that this request has taken.
+            let to_spare = |special| (special, Ledger::least_free(special, *cluster, request.wall, self.now), 0);
+            let mut spares: Vec<(&Ledger, i64, u32)> = self.special.values().map(to_spare).collect();
+            let mut kept_by = None;
+            let mut n_chosen = 0;
             let is_left = |node: &NodeId| !self.taken.contains(node) && ledger.contains(*node);
-            let chosen: Vec<NodeId> = self.state.free(*cluster).filter(is_left).take(wanted).collect();
-            if chosen.len() < wanted {
-                return None;
+            for node in self.state.free(*cluster).filter(is_left) {
+                if n_chosen == *wanted {
+                    break;
+                }
+                let mut of_node = spares.iter_mut().filter(|(special, ..)| special.contains(node));
+                if let Some((special, _, n_taken)) = of_node.find(|(_, spare, n_taken)| i64::from(*n_taken) >= *spare) {
+                    kept_by.get_or_insert((*special, *n_taken + 1));
+                    continue;
+                }
+                let of_node = spares.iter_mut().filter(|(special, ..)| special.contains(node));
+                of_node.for_each(|(_, _, n_taken)| *n_taken += 1);
+                nodes.push(node);
+                n_chosen += 1;
             }
-            nodes.extend(chosen);
+            if n_chosen < *wanted {
+                return match kept_by {
+                    Some((special, too_many)) => {
+                        Take::Kept(special.full_step(*cluster, too_many, request.wall, self.now))
+                    }
+                    None => Take::NotFree,
+                };
+            }
         }
         self.n_free -= nodes.len();
         self.taken.extend(nodes.iter().copied());
-        Some(nodes)
+        Take::Hosts(nodes)
+    }
+
+    /// When a request whose hosts are kept for others now may find some: not before something changes.
+    fn next_start(&self, request: &Request, constraint: Option<&Constraint>) -> Time {
+        let clusters = request.hosts.keys().filter_map(|cluster| self.all.view.get(cluster));
+        let next_change = clusters.filter_map(|profile| profile.change_points(self.now).nth(1)).min();
+        let from = next_change.unwrap_or(self.now);
+        let special = constraint.map(|constraint| &self.special[constraint]);
+        let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
+        ledger::joint_hole(&ledgers, request, (from, None)).map_or(from, |(start, _)| start)
     }
 
     fn add(&mut self, taken: Taken) {
@@ -176,20 +248,58 @@ impl<'a> Pass<'a> {
 
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
     fn open_ledger(&mut self, constraint: &Constraint) {
-        if self.trivial.contains(constraint) || self.special.contains_key(constraint) {
+        if self.stands_for.contains_key(constraint) {
             return;
         }
-        let mut ledger = Ledger::of(self.state, self.now, constraint);
-        if ledger.capacity == self.all.capacity {
-            self.trivial.insert(constraint.clone());
-            return;
-        }
-        for taken in &self.placed {
-            let until = taken.at + taken.request.wall;
-            for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
-                ledger.add(cluster, Block { from: taken.at, until, hosts });
+        let eligible = ledger::eligible(self.state, constraint);
+        let n_usable: u32 = self.all.capacity.values().sum();
+        let known = self.special.iter().find(|(_, ledger)| ledger.is_of(&eligible)).map(|(known, _)| known.clone());
+        let stands_for = if eligible.len() == n_usable as usize {
+            None
+        } else if let Some(known) = known {
+            Some(known)
+        } else {
+            let mut ledger = Ledger::of(self.state, self.now, eligible);
+            for taken in &self.placed {
+                let until = taken.at + taken.request.wall;
+                for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
+                    ledger.add(cluster, Block { from: taken.at, until, hosts });
+                }
             }
+            self.special.insert(constraint.clone(), ledger);
+            Some(constraint.clone())
+        };
+        self.stands_for.insert(constraint.clone(), stands_for);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::resources::Mebibytes;
+    use rms_model::{Inventory, Span};
+
+    use super::*;
+    use crate::event::{Nodes, Shape};
+    use crate::tests::World;
+
+    /// Each ledger is brought up to date with each application, so there must not be one for each wish of a user.
+    #[test]
+    fn wishes_that_the_same_hosts_meet_share_a_ledger() {
+        let mut world = World::new();
+        for (name, memory) in [("small1", 1000), ("small2", 1000), ("large", 4000), ("huge", 8000)] {
+            world.joins(name, Inventory { memory: Mebibytes(memory), ..Inventory::default() }, Vec::new());
         }
-        self.special.insert(constraint.clone(), ledger);
+        for wish in 1..=60 {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(60)) }];
+                submission.constraint.memory = Mebibytes(wish * 100);
+            });
+        }
+        let state = world.rms.state();
+        let mut pass = Pass::new(state, world.now, 0);
+        for job in state.queue() {
+            pass.place(&state.jobs()[&job].spec);
+        }
+        assert_eq!(pass.special.len(), 2, "those of 1001 MiB and more, and those of 4001 MiB and more");
     }
 }

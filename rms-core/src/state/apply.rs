@@ -178,7 +178,7 @@ impl State {
             }
             Fact::GhostExpired { job } => {
                 if let Some(Job { phase: Phase::Ghost(ghost), .. }) = self.jobs.get(job) {
-                    let kept = ghost.until.since(ghost.done_at).as_millis() * ghost.nodes.len() as i64;
+                    let kept = ghost.until.since(ghost.done_at).as_millis().saturating_mul(ghost.nodes.len() as i64);
                     self.ghost_host_time = self.ghost_host_time + rms_model::Span::from_millis(kept);
                 }
                 self.drop_job(*job, bumped)?;

@@ -1,0 +1,39 @@
+//! What is told of the queue agrees, whichever way it is asked.
+
+use rms_model::{Profile, Span};
+
+use super::World;
+use crate::effect::{Answer, Reason};
+use crate::event::Select;
+use crate::{Call, Query};
+
+#[test]
+fn each_job_beyond_the_depth_is_told_its_own_place() {
+    let mut world = World::new();
+    world.node("n1", &[]);
+    world.set("queue_depth", "1");
+    let jobs: Vec<_> = (0..4).map(|_| world.submit(1, 60, &[])).collect();
+    let place = |position| Some(Reason::BeyondDepth { depth: 1, position });
+    // The first has started, so the second is the first of the queue.
+    assert_eq!(world.line(jobs[0]).reason, None);
+    assert!(matches!(world.line(jobs[1]).reason, Some(Reason::Blocked { .. })));
+    assert_eq!(world.line(jobs[2]).reason, place(2));
+    assert_eq!(world.line(jobs[3]).reason, place(3));
+    let Answer::Detail { jobs: details, .. } = world.ask(Call::Query(Query::Explain(Select::All))) else {
+        panic!("no details");
+    };
+    let reasons: Vec<_> = details.into_iter().map(|detail| detail.line.reason).collect();
+    assert_eq!(reasons[2..], [place(2), place(3)]);
+}
+
+/// What the started one holds for its minute, and the first of the queue after it; not what is behind the second.
+#[test]
+fn a_waiting_job_sees_what_is_before_it_and_nothing_else() {
+    let mut world = World::new();
+    world.node("n1", &[]);
+    let jobs: Vec<_> = (0..4).map(|_| world.submit(1, 60, &[])).collect();
+    let Answer::View(view) = world.ask(Call::Query(Query::View { job: Some(jobs[2]) })) else { panic!("no view") };
+    let pairs = |profile: &Profile| profile.pairs_from(world.now);
+    assert_eq!(pairs(&view.clusters[0].started), [(Span::from_secs(60), 1)]);
+    assert_eq!(pairs(&view.clusters[0].planned), [(Span::from_secs(60), 0), (Span::from_secs(60), 1)]);
+}

@@ -1,0 +1,127 @@
+//! Stories of the server without I/O, at the size where each has one point.
+
+mod answers;
+mod placing;
+
+use rms_model::job::Constraint;
+use rms_model::{Environment, Identity, Inventory, JobId, Limits, NodeId, Role, Span, Stdio, Time, Work};
+
+use crate::desired::{JobReport, NodeReport};
+use crate::effect::{Answer, Effect, JobLine};
+use crate::event::{AgentHello, Nodes, Shape, Submission};
+use crate::{Call, Config, Event, Fact, Journal, Query, Rms, Step, Ticket};
+
+/// A server whose clock stands until it is moved; every fact is checked to be durable and to fit.
+pub(crate) struct World {
+    pub(crate) rms: Rms,
+    pub(crate) now: Time,
+}
+
+struct Nowhere;
+
+impl Journal for Nowhere {
+    type Error = std::convert::Infallible;
+
+    fn append(&mut self, _: &[Fact]) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        World { rms: Rms::new(Config::default()), now: Time::from_secs(1_000_000) }
+    }
+
+    fn event(&mut self, event: Event) -> Vec<Effect> {
+        let mut step = self.rms.handle(self.now, event);
+        step.merge(self.pass());
+        self.rms.state().check().expect("the state is sound");
+        let Ok(effects) = step.commit(&mut Nowhere);
+        effects
+    }
+
+    fn pass(&mut self) -> Step {
+        match self.rms.next_timer() {
+            Some(due) if due <= self.now => self.rms.handle(self.now, Event::Tick),
+            Some(_) | None => Step::default(),
+        }
+    }
+
+    fn node(&mut self, name: &str, features: &[&str]) -> NodeId {
+        let features = features.iter().map(|feature| (*feature).to_owned()).collect();
+        let inventory = Inventory { features, ..Inventory::default() };
+        self.joins(name, inventory, Vec::new());
+        self.rms.state().node_named(name).expect("it has joined")
+    }
+
+    pub(crate) fn joins(&mut self, name: &str, inventory: Inventory, jobs: Vec<JobReport>) {
+        let hello = AgentHello { cluster: "c".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
+        let report = NodeReport { jobs, ..NodeReport::default() };
+        self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
+    }
+
+    /// As after kill -9, with the clock set by so many seconds meanwhile.
+    fn restart(&mut self, set_by_secs: i64) {
+        let state = self.rms.state().clone();
+        self.rms = Rms::restore(Config::default(), Some(state), []).expect("the state fits itself");
+        self.now += Span::from_secs(set_by_secs);
+        let step = self.rms.boot(self.now);
+        let Ok(_) = step.commit(&mut Nowhere);
+    }
+
+    fn ask(&mut self, call: Call) -> Answer {
+        let who = Identity::new(Role::Admin, "root").expect("a plain name");
+        let effects = self.event(Event::Called { ticket: Ticket(1), who, call });
+        let answer = effects.into_iter().find_map(|effect| {
+            let Effect::Answer { ticket: _, answer } = effect else { return None };
+            Some(answer)
+        });
+        answer.expect("every call is answered").expect("it is allowed")
+    }
+
+    fn submit(&mut self, n_hosts: u32, wall_secs: i64, features: &[&str]) -> JobId {
+        self.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_secs(wall_secs)) }];
+            submission.constraint.features = features.iter().map(|feature| (*feature).to_owned()).collect();
+        })
+    }
+
+    pub(crate) fn submit_with(&mut self, change: impl FnOnce(&mut Submission)) -> JobId {
+        let mut submission = Submission {
+            name: "j".to_owned(),
+            work: Work::Tasks { argv: vec!["true".to_owned()] },
+            n_tasks: None,
+            cpus_per_task: 0,
+            cwd: "/".to_owned(),
+            environment: Environment::default(),
+            umask: 0o022,
+            stdio: Stdio::default(),
+            limits: Limits::default(),
+            shapes: Vec::new(),
+            clusters: Vec::new(),
+            constraint: Constraint::default(),
+            priority: 0,
+            hold: false,
+            requeue: false,
+            begin: None,
+            comment: String::new(),
+            test_only: false,
+        };
+        change(&mut submission);
+        match self.ask(Call::Submit(Box::new(submission))) {
+            Answer::Submitted { job } => job,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    fn line(&mut self, job: JobId) -> JobLine {
+        match self.ask(Call::Query(Query::Queue)) {
+            Answer::Queue { jobs, .. } => jobs.into_iter().find(|line| line.job == job).expect("it is in the system"),
+            other => panic!("no queue: {other:?}"),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        self.ask(Call::Set { key: key.to_owned(), value: value.to_owned() });
+    }
+}
