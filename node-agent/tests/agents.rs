@@ -5,7 +5,7 @@ mod common;
 use common::cluster::Cluster;
 use rms_core::desired::NodeExit;
 use rms_model::{Span, Work};
-use rms_wire::Credentials;
+use rms_wire::{Credentials, Expect};
 
 fn script(text: &str) -> Work {
     Work::Script { script: text.to_owned(), args: Vec::new() }
@@ -86,6 +86,24 @@ async fn a_certificate_is_renewed_before_it_expires() {
         assert!(std::time::Instant::now() < deadline, "the new certificate is not kept");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn a_peer_whose_certificate_is_revoked_loses_its_link_and_gets_no_other() {
+    let mut cluster = Cluster::new(&["n1"]).await;
+    let address = cluster.agent("n1").hello.address.parse().expect("an address");
+    let (honest, _) = cluster.peer("n2");
+    let (stolen, serial) = cluster.peer("n3");
+    let honest = honest.connect(address, Expect::agent("n1")).await.expect("a peer");
+    let link = stolen.connect(address, Expect::agent("n1")).await.expect("not yet revoked");
+
+    cluster.agent("n1").revoked(&["4a01", &serial, "4a02"]).await;
+    let reason = tokio::time::timeout(common::PATIENCE, link.closed()).await.expect("it is closed in time");
+    assert_eq!(reason, "the certificate is revoked");
+    let again = stolen.connect(address, Expect::agent("n1")).await.expect_err("it is known to be revoked");
+    assert_eq!(again.to_string(), "our certificate is revoked");
+    assert!(!honest.is_closed(), "others keep theirs");
     cluster.close().await;
 }
 

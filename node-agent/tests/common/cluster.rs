@@ -148,6 +148,13 @@ impl Cluster {
         exits
     }
 
+    /// An agent of the same deployment that only connects to others.
+    pub fn peer(&self, name: &str) -> (Endpoint, String) {
+        let credentials = issue(&self.authority, Role::Agent, name, self.life);
+        let serial = credentials.serial().to_owned();
+        (Endpoint::dial(&credentials).expect("a port"), serial)
+    }
+
     /// Waits until an agent asks for a new certificate, and grants it.
     pub async fn renew(&mut self, name: &str) {
         let agent = self.agents.get_mut(name).expect("it is there");
@@ -195,6 +202,14 @@ impl Agent {
     pub async fn wish(&mut self) {
         self.desired.generation = Generation(self.desired.generation.0 + 1);
         for part in desire_parts(&self.desired) {
+            self.sender.send(&part).await.expect("the agent listens");
+        }
+    }
+
+    /// Tells all the serials that are revoked, one a frame.
+    pub async fn revoked(&mut self, serials: &[&str]) {
+        for (idx, serial) in serials.iter().enumerate() {
+            let part = ToAgent::Revoked { serials: vec![(*serial).to_owned()], last: idx + 1 == serials.len() };
             self.sender.send(&part).await.expect("the agent listens");
         }
     }
