@@ -114,7 +114,7 @@ async fn a_revoked_certificate_opens_nothing_from_then_on() {
     up.expect("not yet revoked");
     deployment.revoked.insert(down.serial());
     let reason = refusal(&server, &credentials, Expect::server()).await;
-    assert_eq!(reason, "our certificate is revoked");
+    assert_eq!(reason, "denied: our certificate is revoked");
     // Another certificate of the same user is not affected.
     let fresh = deployment.dialler(Role::User, "alice");
     fresh.connect(address, Expect::server()).await.expect("only the serial is revoked");
