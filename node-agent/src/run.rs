@@ -16,6 +16,7 @@ use rms_wire::{Credentials, Endpoint, Revoked, Serve, TokenText};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::cgroup::{Claim, Parent};
 use crate::config::{Config, FILE, Written};
 use crate::peer::Peers;
 use crate::perform::Node;
@@ -23,6 +24,7 @@ use crate::setup::{self, Setup};
 use crate::share::Shares;
 use crate::spool::Spool;
 use crate::supervisor::now;
+use crate::topology::cpulist::CpuSet;
 use crate::uplink::Uplink;
 use crate::{cgroup, leftovers, local, topology};
 
@@ -43,8 +45,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let _lock = lock(&config.dir)?;
     let topology = topology::describe(Path::new("/sys"), &config.wishes)?;
     let instance = setup::instance(&name, &config.dir);
-    let cgroup_name = format!("{}/{instance}", config.cgroup_parent);
-    let cgroups = cgroup::probe(config.cgroup, &cgroup_name, topology.mask.as_ref())?;
+    let (cgroups, _claim) = claim_cgroups(&config, &instance, topology.mask.as_ref())?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = topology.inventory.cpus, "starting");
     let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
@@ -66,6 +67,27 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(serve(config, Arc::new(setup), topology.inventory, credentials))
+}
+
+/// Makes this agent's cgroups, and removes those of agents that are no more.
+fn claim_cgroups(config: &Config, instance: &str, mask: Option<&CpuSet>) -> anyhow::Result<(Parent, Option<Claim>)> {
+    let name = format!("{}/{instance}", config.cgroup_parent);
+    loop {
+        let cgroups = cgroup::probe(config.cgroup, &name, mask)?;
+        match cgroups.claim() {
+            Ok(Some(claim)) => {
+                cgroups.bury_dead();
+                return Ok((cgroups, Some(claim)));
+            }
+            // Another agent that starts has removed them before they were claimed.
+            Ok(None) => {}
+            Err(error) => {
+                // A kernel on which ours cannot be locked locks nobody's, so nothing of ours is removed either.
+                tracing::warn!(%error, "cannot lock the cgroups; those of dead agents stay");
+                return Ok((cgroups, None));
+            }
+        }
+    }
 }
 
 async fn serve(
