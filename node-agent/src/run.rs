@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use rms_core::event::AgentHello;
 use rms_model::{Identity, Role};
 use rms_wire::{Credentials, Endpoint, Revoked, Serve, TokenText};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::address::Advertised;
 use crate::cgroup::{Claim, Parent};
 use crate::config::{Config, FILE, Written};
 use crate::peer::Peers;
@@ -100,7 +100,7 @@ async fn serve(
     let roles = vec![Role::Agent];
     let serve = Serve::Peers { roles, join: false, revoked: revoked.clone() };
     let endpoint = bind(&config, &credentials, &serve)?;
-    let address = advertised(&config, endpoint.local_addr()?).await;
+    let advertised = Advertised { ip: config.advertise, bound: endpoint.local_addr()? };
     let shares = Shares::default();
     let peers = Peers::new(endpoint.clone(), shares.clone());
     let (seat_events, seat_queue) = mpsc::channel(MAX_EVENTS);
@@ -110,17 +110,18 @@ async fn serve(
     let listener = local::listen(&setup.agent_socket)
         .with_context(|| format!("cannot listen at {}", setup.agent_socket.display()))?;
     node.open().await.context("cannot take over what is in the spool")?;
-    let hello = AgentHello { cluster: config.cluster, address: address.to_string(), inventory };
     let uplink = Uplink {
         server: config.server,
         endpoint: endpoint.clone(),
-        hello,
+        cluster: config.cluster,
+        inventory,
+        advertised,
         credentials_dir: credentials_dir(&config.dir),
         revoked,
         shares: shares.clone(),
         events,
     };
-    tracing::info!(%address, "ready");
+    tracing::info!(bound = %advertised.bound, "ready");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut working = tokio::spawn(node.run(seat_queue, queue));
@@ -193,25 +194,6 @@ fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
         Err((_, Errno::EWOULDBLOCK)) => bail!("another agent uses {}: stop it, or choose another --dir", dir.display()),
         Err((_, error)) => Err(io::Error::from(error)).with_context(|| format!("cannot lock {}", path.display())),
     }
-}
-
-/// Where other agents reach us: as configured, else the address that packets to the server leave from.
-async fn advertised(config: &Config, bound: SocketAddr) -> SocketAddr {
-    let ip = match config.advertise {
-        Some(ip) => ip,
-        None if !bound.ip().is_unspecified() => bound.ip(),
-        None => towards(&config.server).await.unwrap_or(bound.ip()),
-    };
-    SocketAddr::new(ip, bound.port())
-}
-
-async fn towards(server: &str) -> Option<IpAddr> {
-    let server = rms_wire::link::resolve(server).await.ok()?;
-    let any: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-    // Connecting a datagram socket sends nothing; it only chooses the route.
-    let probe = UdpSocket::bind((any, 0)).ok()?;
-    probe.connect(server).ok()?;
-    probe.local_addr().ok().map(|address| address.ip())
 }
 
 /// Redeems a token, and writes down what it says of the server and the cluster.
