@@ -42,7 +42,12 @@ pub fn start(share: &Share, command: String) -> Command {
 
 async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
     let stream = share.new_streams();
-    let Some(supervisor) = share.to_supervisor() else {
+    // The first host of a job may be faster than this one, and ask before the order to start has been passed on.
+    let supervisor = tokio::select! {
+        supervisor = share.supervised() => supervisor,
+        () = output.closed() => return,
+    };
+    let Some(supervisor) = supervisor else {
         let reason = "the job is not running here".to_owned();
         let _nobody_waits = output.send(FromCommand::Failed { reason }).await;
         return;

@@ -203,7 +203,7 @@ async fn forward_input(share: Share, mut receiver: Receiver) {
             n_unconfirmed -= n_bytes.min(n_unconfirmed);
         }
         let Ok(Some(Input { bytes, eof })) = receiver.recv().await else { return };
-        let Some(to) = supervisor_of(&share).await else { return };
+        let Some(to) = share.supervised().await else { return };
         n_unconfirmed += bytes.len() as u64;
         if !bytes.is_empty() && to.send(frame::bytes(TASK_INPUT, &bytes)).await.is_err() {
             return;
@@ -212,21 +212,5 @@ async fn forward_input(share: Share, mut receiver: Receiver) {
             let _ended_meanwhile = to.send(frame::bytes(TASK_INPUT, b"")).await;
             return;
         }
-    }
-}
-
-/// The supervisor, as soon as there is one; none once the share has ended.
-async fn supervisor_of(share: &Share) -> Option<crate::share::ToSeat> {
-    loop {
-        let changed = share.changed();
-        tokio::pin!(changed);
-        changed.as_mut().enable();
-        if let Some(to) = share.to_supervisor() {
-            return Some(to);
-        }
-        if share.has_ended() {
-            return None;
-        }
-        changed.await;
     }
 }

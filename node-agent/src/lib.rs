@@ -2,6 +2,7 @@
 //!
 //! The decisions are [`rms_core::agent`]'s. Here is what waits and does: processes in cgroups, sockets, files.
 
+pub mod address;
 pub mod cgroup;
 pub mod config;
 pub mod exec;

@@ -482,7 +482,7 @@ impl Node {
     }
 
     fn start_spawner(&mut self) -> io::Result<()> {
-        let (stream, child) = spawner::start(&self.setup.program)?;
+        let (stream, child) = spawner::start(&self.setup.program, self.setup.spool.dir())?;
         self.spawner = Some((seat::attach_spawner(stream, self.seat_events.clone())?, child));
         Ok(())
     }

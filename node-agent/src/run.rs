@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,13 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use rms_core::event::AgentHello;
 use rms_model::{Identity, Role};
 use rms_wire::{Credentials, Endpoint, Revoked, Serve, TokenText};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::address::Advertised;
+use crate::cgroup::{Claim, Parent};
 use crate::config::{Config, FILE, Written};
 use crate::peer::Peers;
 use crate::perform::Node;
@@ -23,6 +24,7 @@ use crate::setup::{self, Setup};
 use crate::share::Shares;
 use crate::spool::Spool;
 use crate::supervisor::now;
+use crate::topology::cpulist::CpuSet;
 use crate::uplink::Uplink;
 use crate::{cgroup, leftovers, local, topology};
 
@@ -43,8 +45,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let _lock = lock(&config.dir)?;
     let topology = topology::describe(Path::new("/sys"), &config.wishes)?;
     let instance = setup::instance(&name, &config.dir);
-    let cgroup_name = format!("{}/{instance}", config.cgroup_parent);
-    let cgroups = cgroup::probe(config.cgroup, &cgroup_name, topology.mask.as_ref())?;
+    let (cgroups, _claim) = claim_cgroups(&config, &instance, topology.mask.as_ref())?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = topology.inventory.cpus, "starting");
     let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
@@ -68,6 +69,27 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     runtime.block_on(serve(config, Arc::new(setup), topology.inventory, credentials))
 }
 
+/// Makes this agent's cgroups, and removes those of agents that are no more.
+fn claim_cgroups(config: &Config, instance: &str, mask: Option<&CpuSet>) -> anyhow::Result<(Parent, Option<Claim>)> {
+    let name = format!("{}/{instance}", config.cgroup_parent);
+    loop {
+        let cgroups = cgroup::probe(config.cgroup, &name, mask)?;
+        match cgroups.claim() {
+            Ok(Some(claim)) => {
+                cgroups.bury_dead();
+                return Ok((cgroups, Some(claim)));
+            }
+            // Another agent that starts has removed them before they were claimed.
+            Ok(None) => {}
+            Err(error) => {
+                // A kernel on which ours cannot be locked locks nobody's, so nothing of ours is removed either.
+                tracing::warn!(%error, "cannot lock the cgroups; those of dead agents stay");
+                return Ok((cgroups, None));
+            }
+        }
+    }
+}
+
 async fn serve(
     config: Config,
     setup: Arc<Setup>,
@@ -78,7 +100,7 @@ async fn serve(
     let roles = vec![Role::Agent];
     let serve = Serve::Peers { roles, join: false, revoked: revoked.clone() };
     let endpoint = bind(&config, &credentials, &serve)?;
-    let address = advertised(&config, endpoint.local_addr()?).await;
+    let advertised = Advertised { ip: config.advertise, bound: endpoint.local_addr()? };
     let shares = Shares::default();
     let peers = Peers::new(endpoint.clone(), shares.clone());
     let (seat_events, seat_queue) = mpsc::channel(MAX_EVENTS);
@@ -88,17 +110,18 @@ async fn serve(
     let listener = local::listen(&setup.agent_socket)
         .with_context(|| format!("cannot listen at {}", setup.agent_socket.display()))?;
     node.open().await.context("cannot take over what is in the spool")?;
-    let hello = AgentHello { cluster: config.cluster, address: address.to_string(), inventory };
     let uplink = Uplink {
         server: config.server,
         endpoint: endpoint.clone(),
-        hello,
+        cluster: config.cluster,
+        inventory,
+        advertised,
         credentials_dir: credentials_dir(&config.dir),
         revoked,
         shares: shares.clone(),
         events,
     };
-    tracing::info!(%address, "ready");
+    tracing::info!(bound = %advertised.bound, "ready");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut working = tokio::spawn(node.run(seat_queue, queue));
@@ -171,25 +194,6 @@ fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
         Err((_, Errno::EWOULDBLOCK)) => bail!("another agent uses {}: stop it, or choose another --dir", dir.display()),
         Err((_, error)) => Err(io::Error::from(error)).with_context(|| format!("cannot lock {}", path.display())),
     }
-}
-
-/// Where other agents reach us: as configured, else the address that packets to the server leave from.
-async fn advertised(config: &Config, bound: SocketAddr) -> SocketAddr {
-    let ip = match config.advertise {
-        Some(ip) => ip,
-        None if !bound.ip().is_unspecified() => bound.ip(),
-        None => towards(&config.server).await.unwrap_or(bound.ip()),
-    };
-    SocketAddr::new(ip, bound.port())
-}
-
-async fn towards(server: &str) -> Option<IpAddr> {
-    let server = rms_wire::link::resolve(server).await.ok()?;
-    let any: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-    // Connecting a datagram socket sends nothing; it only chooses the route.
-    let probe = UdpSocket::bind((any, 0)).ok()?;
-    probe.connect(server).ok()?;
-    probe.local_addr().ok().map(|address| address.ip())
 }
 
 /// Redeems a token, and writes down what it says of the server and the cluster.

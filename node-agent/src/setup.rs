@@ -1,6 +1,6 @@
 //! What an agent knows from its start on and never changes.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rms_core::desired::{DesiredJob, Host};
@@ -30,9 +30,14 @@ pub struct Setup {
 
 /// The name of an agent's cgroups and of its marks: the node, and which directory of this machine it is in.
 pub fn instance(name: &str, dir: &Path) -> String {
-    let mut hasher = DefaultHasher::new();
-    dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).hash(&mut hasher);
-    format!("{name}-{:08x}", hasher.finish() as u32)
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    format!("{name}-{:08x}", fnv1a(dir.as_os_str().as_bytes()))
+}
+
+/// FNV-1a, 32 bits. A later version of this program must find the same names, which the standard library's
+/// hashes do not promise.
+fn fnv1a(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// `rms-rsh` is installed beside the agent.
@@ -75,5 +80,19 @@ impl Setup {
             rsh: self.rsh.clone(),
             mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_keeps_its_name_in_every_version() {
+        let published = [("", 0x811c_9dc5), ("a", 0xe40c_292c), ("foobar", 0xbf9c_f968)];
+        for (text, hash) in published {
+            assert_eq!(fnv1a(text.as_bytes()), hash, "{text}");
+        }
+        assert_eq!(instance("n1", Path::new("/no/such/directory")), "n1-455e746d");
     }
 }

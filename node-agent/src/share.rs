@@ -137,6 +137,22 @@ impl Share {
         self.state().to.clone()
     }
 
+    /// The same, as soon as it has one; none once the share has ended.
+    pub async fn supervised(&self) -> Option<ToSeat> {
+        loop {
+            let changed = self.changed();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(to) = self.to_supervisor() {
+                return Some(to);
+            }
+            if self.has_ended() {
+                return None;
+            }
+            changed.await;
+        }
+    }
+
     /// Sends without waiting for the supervisor to read.
     pub fn tell(&self, message: &ToSupervisor) {
         if let Some(to) = self.to_supervisor() {

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout};
+use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, getpid, getppid};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
@@ -38,15 +38,16 @@ pub struct SeatMade {
 }
 
 /// Starts the spawner and returns the way to it. It ends when that is closed, and takes idle supervisors along.
+/// The directory is there to be read in lists of processes: it says whose spawner and whose supervisors these are.
 ///
 /// It is executed anew rather than forked off, so that an agent with threads can replace one that was killed.
 ///
 /// # Errors
 /// No more processes.
-pub fn start(program: &Path) -> io::Result<(UnixStream, Child)> {
+pub fn start(program: &Path, dir: &Path) -> io::Result<(UnixStream, Child)> {
     let (agent_end, spawner_end) = UnixStream::pair()?;
     let mut command = Command::new(program);
-    command.arg(SUBCOMMAND).stdin(OwnedFd::from(spawner_end)).stdout(Stdio::null());
+    command.arg(SUBCOMMAND).arg(dir).stdin(OwnedFd::from(spawner_end)).stdout(Stdio::null());
     let child = command.spawn()?;
     Ok((agent_end, child))
 }
@@ -115,11 +116,16 @@ fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Made> {
     let SeatOrder { name, cgroup, seats_dir, jobs_dir } = order;
     // Bound before the fork, so that the agent may connect at once.
     let listener = spool::bind_socket(&seat_socket(&seats_dir, &name))?;
+    let spawner = getpid();
     match single.fork()? {
         ForkResult::Parent { child } => Ok(Made::Parent(child.as_raw())),
         ForkResult::Child => {
             // While it has no job it ends with the spawner, which ends with the agent.
             prctl::set_pdeathsig(Signal::SIGKILL)?;
+            if getppid() != spawner {
+                // It ended before that: nobody would ever end this process, and nobody knows of it.
+                sys::exit_now(0);
+            }
             Ok(Made::Child(Seat { name, seats_dir, jobs_dir, cgroup, listener }))
         }
     }

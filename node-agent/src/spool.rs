@@ -47,6 +47,10 @@ impl Spool {
         Ok(Spool { dir })
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub fn jobs_dir(&self) -> PathBuf {
         self.dir.join("jobs")
     }

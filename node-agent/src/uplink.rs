@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use rms_core::desired::NodeReport;
 use rms_core::event::AgentHello;
-use rms_model::{JobId, Run};
+use rms_model::{Inventory, JobId, Run};
 use rms_wire::convert::{DesiredParts, report_parts};
 use rms_wire::{Backoff, Channel, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::address::Advertised;
 use crate::follow;
 use crate::perform::{NodeEvent, Reporter};
 use crate::share::Shares;
@@ -22,7 +23,9 @@ use crate::supervisor::now;
 pub struct Uplink {
     pub server: String,
     pub endpoint: Endpoint,
-    pub hello: AgentHello,
+    pub cluster: String,
+    pub inventory: Inventory,
+    pub advertised: Advertised,
     pub credentials_dir: PathBuf,
     pub revoked: Revoked,
     pub shares: Shares,
@@ -100,7 +103,10 @@ impl Uplink {
         let Ok(channel) = link.open().await else { return link.closed().await };
         let (sender, mut receiver) = channel.split();
         let outbox = Outbox::new(sender, MAX_REPORTS);
-        let control = Control { outbox: outbox.clone(), hello: self.hello.clone() };
+        let address = self.advertised.towards(link.remote()).to_string();
+        tracing::info!(address, "this is where peers will find us");
+        let hello = AgentHello { cluster: self.cluster.clone(), address, inventory: self.inventory.clone() };
+        let control = Control { outbox: outbox.clone(), hello };
         if self.events.send(NodeEvent::LinkUp(Box::new(control))).await.is_err() {
             return "the agent is ending".to_owned();
         }

@@ -5,7 +5,7 @@ mod common;
 use common::cluster::Cluster;
 use rms_core::desired::NodeExit;
 use rms_model::{Span, Work};
-use rms_wire::Credentials;
+use rms_wire::{Credentials, Expect};
 
 fn script(text: &str) -> Work {
     Work::Script { script: text.to_owned(), args: Vec::new() }
@@ -68,9 +68,38 @@ async fn an_idle_agent_that_is_told_to_stop_leaves_no_cgroup() {
     let process = &mut cluster.agent("n1").process;
     node_agent::sys::kill(process.id() as i32, nix::libc::SIGTERM).expect("it runs");
     process.wait().expect("it is our child");
-    let instance = node_agent::setup::instance("n1", &cluster.agent_dir("n1"));
-    let left = std::path::Path::new("/sys/fs/cgroup/cpuacct/limber").join(instance);
+    let left = cluster.cgroup_of("n1");
     assert!(!left.exists(), "{}", left.display());
+}
+
+fn has_processes(cgroup: &std::path::Path) -> bool {
+    let seats = std::fs::read_dir(cgroup).into_iter().flatten().flatten();
+    let processes = |seat: std::fs::DirEntry| std::fs::read_to_string(seat.path().join("cgroup.procs"));
+    seats.map(processes).any(|pids| pids.is_ok_and(|pids| !pids.is_empty()))
+}
+
+#[tokio::test]
+async fn an_agent_that_starts_clears_the_cgroups_of_one_that_was_killed() {
+    let mut cluster = Cluster::new(&["n1", "n2"]).await;
+    for (job, node) in [(1, "n1"), (2, "n2")] {
+        cluster.submit(job, &[node], 1, |_| {}, script("exit 0")).await;
+        cluster.agent(node).ended(job).await;
+    }
+    let (killed, living) = (cluster.cgroup_of("n1"), cluster.cgroup_of("n2"));
+    // On a machine without v1 there is nothing to see here; the decision itself has a test of its own.
+    let has_v1 = living.exists();
+    cluster.kill("n1").await;
+    let deadline = std::time::Instant::now() + common::PATIENCE;
+    while has_processes(&killed) {
+        assert!(std::time::Instant::now() < deadline, "its idle supervisors live on");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(killed.exists(), has_v1, "nobody was left to remove it");
+    cluster.start("n3").await;
+    assert!(!killed.exists(), "{}", killed.display());
+    assert_eq!(living.exists(), has_v1);
+    cluster.agents.remove("n1");
+    cluster.close().await;
 }
 
 #[tokio::test]
@@ -86,6 +115,24 @@ async fn a_certificate_is_renewed_before_it_expires() {
         assert!(std::time::Instant::now() < deadline, "the new certificate is not kept");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn a_peer_whose_certificate_is_revoked_loses_its_link_and_gets_no_other() {
+    let mut cluster = Cluster::new(&["n1"]).await;
+    let address = cluster.agent("n1").hello.address.parse().expect("an address");
+    let (honest, _) = cluster.peer("n2");
+    let (stolen, serial) = cluster.peer("n3");
+    let honest = honest.connect(address, Expect::agent("n1")).await.expect("a peer");
+    let link = stolen.connect(address, Expect::agent("n1")).await.expect("not yet revoked");
+
+    cluster.agent("n1").revoked(&["4a01", &serial, "4a02"]).await;
+    let reason = tokio::time::timeout(common::PATIENCE, link.closed()).await.expect("it is closed in time");
+    assert_eq!(reason, "the certificate is revoked");
+    let again = stolen.connect(address, Expect::agent("n1")).await.expect_err("it is known to be revoked");
+    assert_eq!(again.to_string(), "denied: our certificate is revoked");
+    assert!(!honest.is_closed(), "others keep theirs");
     cluster.close().await;
 }
 

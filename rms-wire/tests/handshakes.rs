@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::raw::Raw;
 use common::{Deployment, LOOPBACK, accept_link, now};
 use rms_model::{Role, Span};
-use rms_wire::{Credentials, Endpoint, Expect, LinkError, Serve};
+use rms_wire::{Credentials, Endpoint, Expect, LinkError, Revoked, Serve};
 
 /// Tries to connect and says why it did not work.
 async fn refusal(server: &Endpoint, credentials: &Credentials, expect: Expect) -> String {
@@ -114,10 +114,36 @@ async fn a_revoked_certificate_opens_nothing_from_then_on() {
     up.expect("not yet revoked");
     deployment.revoked.insert(down.serial());
     let reason = refusal(&server, &credentials, Expect::server()).await;
-    assert_eq!(reason, "our certificate is revoked");
+    assert_eq!(reason, "denied: our certificate is revoked");
     // Another certificate of the same user is not affected.
     let fresh = deployment.dialler(Role::User, "alice");
     fresh.connect(address, Expect::server()).await.expect("only the serial is revoked");
+}
+
+#[tokio::test]
+async fn a_link_ends_when_either_side_hears_that_the_others_certificate_is_revoked() {
+    let deployment = Deployment::new("d1");
+    for connecting_side_hears in [true, false] {
+        let heard = [Revoked::new(), Revoked::new()];
+        let [first, second] = ["n1", "n2"].map(|name| deployment.credentials(Role::Agent, name));
+        let bind = |credentials: &Credentials, revoked: &Revoked| {
+            let serve = Serve::Peers { roles: vec![Role::Agent], join: false, revoked: revoked.clone() };
+            Endpoint::bind(LOOPBACK, credentials, serve).expect("a free port")
+        };
+        let (one, two) = (bind(&first, &heard[0]), bind(&second, &heard[1]));
+        let address = two.local_addr().expect("bound");
+        let (up, down) = tokio::join!(one.connect(address, Expect::agent("n2")), accept_link(&two));
+        let up = up.expect("not yet revoked");
+        // Others do not matter.
+        heard.iter().for_each(|revoked| revoked.insert("4a01"));
+        assert!(!up.is_closed() && !down.is_closed());
+        match connecting_side_hears {
+            true => heard[0].replace([up.serial().to_owned()]),
+            false => heard[1].replace([down.serial().to_owned()]),
+        }
+        assert_eq!(up.closed().await, "the certificate is revoked");
+        assert_eq!(down.closed().await, "the certificate is revoked");
+    }
 }
 
 #[tokio::test]

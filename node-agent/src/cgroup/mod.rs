@@ -1,5 +1,6 @@
 //! One cgroup for each supervisor and the job under it: counts what the whole tree uses, finds all of it.
 
+mod claim;
 mod probe;
 
 use std::fs;
@@ -10,6 +11,7 @@ use nix::unistd::Pid;
 use rms_model::{Span, Usage};
 use serde::{Deserialize, Serialize};
 
+pub use claim::Claim;
 pub use probe::{Parent, ProbeError, Wanted, WantedError, probe};
 
 /// How this node keeps track of process trees.

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::claim::{self, Claim};
 use super::{Cgroup, Kind};
 use crate::topology::cpulist::{self, CpuSet};
 
@@ -77,7 +78,13 @@ pub fn probe(wanted: Wanted, name: &str, mask: Option<&CpuSet>) -> Result<Parent
         Wanted::V2 => probe_v2(&mounts, &own, name, mask),
         Wanted::Auto => {
             let v2 = probe_v2(&mounts, &own, name, mask);
-            let v2 = v2.ok().filter(Parent::counts_memory);
+            let v2 = v2.ok().filter(|v2| {
+                let is_usable = v2.counts_memory();
+                if !is_usable {
+                    v2.remove();
+                }
+                is_usable
+            });
             Ok(v2.or_else(|| probe_v1(&mounts, name, mask).ok()).unwrap_or_else(none))
         }
     }
@@ -214,6 +221,19 @@ impl Parent {
             Kind::None => (None, None, None),
         };
         Cgroup { kind: self.kind, dirs: self.dirs.values().map(|dir| dir.join(name)).collect(), cpuacct, memory, pids }
+    }
+
+    /// Marks it as a living agent's. `None`: another agent has just taken it for a dead one's; probe again.
+    ///
+    /// # Errors
+    /// It cannot be locked.
+    pub fn claim(&self) -> io::Result<Option<Claim>> {
+        claim::claim(self.dirs.values())
+    }
+
+    /// Removes the empty cgroups that killed agents have left beside this one.
+    pub fn bury_dead(&self) {
+        self.dirs.values().for_each(|dir| claim::bury_dead_beside(dir));
     }
 
     /// Removes the parent itself; whoever still lives inside keeps it.

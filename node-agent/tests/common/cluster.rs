@@ -15,9 +15,10 @@ use rms_wire::{
     Spooled, ToAgent, ToServer,
 };
 
-use super::{PATIENCE, launch};
+use super::{Guard, PATIENCE, launch};
 
 pub struct Cluster {
+    guard: Guard,
     pub dir: tempfile::TempDir,
     authority: Authority,
     endpoint: Endpoint,
@@ -49,8 +50,15 @@ impl Cluster {
         let credentials = issue(&authority, Role::Server, "head", Span::from_hours(1));
         let serve = Serve::Peers { roles: vec![Role::Agent], join: false, revoked: Revoked::new() };
         let endpoint = Endpoint::bind("127.0.0.1:0".parse().expect("an address"), &credentials, serve).expect("bound");
-        let mut cluster =
-            Cluster { dir, authority, endpoint, agents: BTreeMap::new(), cgroup: "auto", life: Span::from_hours(1) };
+        let mut cluster = Cluster {
+            guard: Guard::new(dir.path()),
+            dir,
+            authority,
+            endpoint,
+            agents: BTreeMap::new(),
+            cgroup: "auto",
+            life: Span::from_hours(1),
+        };
         for name in nodes {
             cluster.start(name).await;
         }
@@ -71,7 +79,7 @@ impl Cluster {
         let server = self.endpoint.local_addr().expect("bound").to_string();
         let process = Command::new(env!("CARGO_BIN_EXE_node-agent"))
             .args(["run", "--server", &server, "--cluster", "c", "--listen", "127.0.0.1:0", "--cgroup", self.cgroup])
-            .args(["--topology", "core:4", "--dir"])
+            .args(["--cgroup-parent", self.guard.cgroup_parent(), "--topology", "core:4", "--dir"])
             .arg(&dir)
             .stderr(Pipe::inherit())
             .spawn()
@@ -107,6 +115,12 @@ impl Cluster {
         let agent = self.agents.get_mut(name).expect("it is there");
         agent.process.kill().expect("it runs");
         agent.process.wait().expect("it is our child");
+    }
+
+    /// The cgroup of an agent, where v1 counts the CPU.
+    pub fn cgroup_of(&self, name: &str) -> PathBuf {
+        let instance = node_agent::setup::instance(name, &self.agent_dir(name));
+        Path::new("/sys/fs/cgroup/cpuacct").join(self.guard.cgroup_parent()).join(instance)
     }
 
     /// Starts a job on these nodes with so many tasks on each.
@@ -148,6 +162,13 @@ impl Cluster {
         exits
     }
 
+    /// An agent of the same deployment that only connects to others.
+    pub fn peer(&self, name: &str) -> (Endpoint, String) {
+        let credentials = issue(&self.authority, Role::Agent, name, self.life);
+        let serial = credentials.serial().to_owned();
+        (Endpoint::dial(&credentials).expect("a port"), serial)
+    }
+
     /// Waits until an agent asks for a new certificate, and grants it.
     pub async fn renew(&mut self, name: &str) {
         let agent = self.agents.get_mut(name).expect("it is there");
@@ -171,7 +192,7 @@ impl Cluster {
         self.dir.path()
     }
 
-    /// Ends all agents; what they ran is ended first.
+    /// Ends all agents; what they ran is ended first, and what is left then is the guard's.
     pub async fn close(mut self) {
         let jobs: Vec<u64> =
             self.agents.values().flat_map(|agent| agent.desired.jobs.iter().map(|wanted| wanted.job.0)).collect();
@@ -181,11 +202,6 @@ impl Cluster {
         let names: Vec<String> = self.agents.keys().cloned().collect();
         for name in names {
             self.kill(&name).await;
-            let instance = node_agent::setup::instance(&name, &self.agent_dir(&name));
-            let wanted = self.cgroup.parse().expect("a kind");
-            let parent = node_agent::cgroup::probe(wanted, &format!("limber/{instance}"), None).expect("as before");
-            node_agent::leftovers::clear_all(&parent, &[]).await;
-            parent.remove();
         }
     }
 }
@@ -195,6 +211,14 @@ impl Agent {
     pub async fn wish(&mut self) {
         self.desired.generation = Generation(self.desired.generation.0 + 1);
         for part in desire_parts(&self.desired) {
+            self.sender.send(&part).await.expect("the agent listens");
+        }
+    }
+
+    /// Tells all the serials that are revoked, one a frame.
+    pub async fn revoked(&mut self, serials: &[&str]) {
+        for (idx, serial) in serials.iter().enumerate() {
+            let part = ToAgent::Revoked { serials: vec![(*serial).to_owned()], last: idx + 1 == serials.len() };
             self.sender.send(&part).await.expect("the agent listens");
         }
     }

@@ -2,7 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+// The same guards as those of whole deployments.
+#[path = "../../../tests/src/harness/cgroups.rs"]
+mod cgroups;
 pub mod cluster;
+#[path = "../../../tests/src/harness/processes.rs"]
+mod processes;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,20 +27,51 @@ use tokio::sync::mpsc;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct World {
+    pub agent: Option<Running>,
+    guard: Guard,
     pub dir: Arc<tempfile::TempDir>,
     pub wanted: Wanted,
     pub mask: Option<node_agent::topology::cpulist::CpuSet>,
-    pub agent: Option<Running>,
     pub reports: mpsc::UnboundedReceiver<NodeReport>,
     reports_in: mpsc::UnboundedSender<NodeReport>,
     pub desired: Desired,
     pub shares: Shares,
 }
 
+/// Ends, when dropped, every process that names a test's directory, and then removes the cgroups that they were in;
+/// so a test that fails leaves nothing either.
+#[derive(Debug)]
+pub struct Guard {
+    _reaper: processes::Reaper,
+    cgroups: cgroups::Cgroups,
+}
+
+impl Guard {
+    pub fn new(dir: &Path) -> Guard {
+        let name = dir.file_name().expect("it has a name").to_string_lossy();
+        let cgroups = cgroups::Cgroups::new(&format!("limber{name}"));
+        Guard { _reaper: processes::Reaper::new(dir), cgroups }
+    }
+
+    /// The cgroup in which all of this test's are made.
+    pub fn cgroup_parent(&self) -> &str {
+        self.cgroups.name()
+    }
+}
+
 /// The agent's tasks on a runtime of their own; shutting it down closes all their sockets, as a kill does.
 pub struct Running {
-    runtime: tokio::runtime::Runtime,
+    runtime: Option<tokio::runtime::Runtime>,
     pub events: mpsc::Sender<NodeEvent>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Not by its own drop, which waits, and may not within another runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -65,10 +101,11 @@ impl World {
         let (reports_in, reports) = mpsc::unbounded_channel();
         let dir = Arc::new(tempfile::tempdir().expect("a directory"));
         let mut world = World {
+            agent: None,
+            guard: Guard::new(dir.path()),
             dir,
             wanted,
             mask: None,
-            agent: None,
             reports,
             reports_in,
             desired: Desired::default(),
@@ -90,9 +127,13 @@ impl World {
         setup::instance("t1", self.dir.path())
     }
 
+    fn cgroup_name(&self) -> String {
+        format!("{}/{}", self.guard.cgroup_parent(), self.instance())
+    }
+
     pub fn setup(&self) -> Setup {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_node-agent"));
-        let cgroups = probe(self.wanted, &format!("limber/{}", self.instance()), self.mask.as_ref());
+        let cgroups = probe(self.wanted, &self.cgroup_name(), self.mask.as_ref());
         let cgroups = cgroups.expect("this kind of cgroup");
         Setup {
             name: "t1".to_owned(),
@@ -120,13 +161,12 @@ impl World {
             node.run(seat_queue, queue).await;
         });
         events.send(NodeEvent::LinkUp(Box::new(Listener(self.reports_in.clone())))).await.expect("it runs");
-        self.agent = Some(Running { runtime, events });
+        self.agent = Some(Running { runtime: Some(runtime), events });
     }
 
     /// As SIGKILL would: no farewell, all sockets closed.
     pub async fn kill_agent(&mut self) {
-        let Running { runtime, events } = self.agent.take().expect("it runs");
-        runtime.shutdown_background();
+        let events = self.agent.take().expect("it runs").events.clone();
         events.closed().await;
         // What it had said before belongs to the one that is gone.
         while self.reports.try_recv().is_ok() {}
@@ -211,7 +251,7 @@ impl World {
         }
     }
 
-    /// Ends everything, so that a failing test leaves no process behind.
+    /// Ends everything in good order; the guard does it for a test that fails.
     pub async fn close(mut self) {
         self.desired.jobs.clear();
         if self.agent.is_some() {
@@ -223,7 +263,7 @@ impl World {
             }
             self.kill_agent().await;
         }
-        let parent = probe(self.wanted, &format!("limber/{}", self.instance()), None).expect("this kind of cgroup");
+        let parent = probe(self.wanted, &self.cgroup_name(), None).expect("this kind of cgroup");
         node_agent::leftovers::clear_all(&parent, &[]).await;
         parent.remove();
     }

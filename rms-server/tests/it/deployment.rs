@@ -240,6 +240,22 @@ impl FakeAgent {
             }
         }
     }
+
+    /// The revoked serials that the agent is told next, all of them.
+    pub async fn revoked(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            match self.receiver.recv_some::<ToAgent>().await.expect("a link") {
+                ToAgent::Revoked { serials, last } => {
+                    all.extend(serials);
+                    if last {
+                        return all;
+                    }
+                }
+                ToAgent::Desire(_) | ToAgent::Signal { .. } | ToAgent::Renewed { .. } | ToAgent::NotRenewed(_) => {}
+            }
+        }
+    }
 }
 
 pub fn report(job: JobId, run: Run, status: JobStatus) -> JobReport {

@@ -90,6 +90,30 @@ fn a_revoked_certificate_loses_its_link_at_once_and_for_ever() {
     });
 }
 
+#[test]
+fn agents_are_told_what_is_revoked_at_once_and_when_they_come() {
+    tell(async {
+        let mut server = Server::start();
+        let admin = server.admin().await;
+        let stays = server.agent_credentials("n1").await;
+        let goes = server.agent_credentials("n2").await;
+        let mut there = FakeAgent::connect(&stays, server.address, Vec::new()).await;
+
+        let n2 = Identity { role: Role::Agent, name: "n2".to_owned() };
+        let revoke = Call::RevokeCertificate { which: CertificateSelect::Identity(n2) };
+        assert_eq!(admin.call(&revoke).await.expect("an admin may"), Reply::Done);
+        assert_eq!(there.revoked().await, [goes.serial()]);
+
+        let late = server.agent_credentials("n3").await;
+        let mut late = FakeAgent::appear(&late, server.address, Vec::new()).await;
+        assert_eq!(late.revoked().await, [goes.serial()]);
+        server.kill();
+        server.restart();
+        let mut again = FakeAgent::appear(&stays, server.address, Vec::new()).await;
+        assert_eq!(again.revoked().await, [goes.serial()]);
+    });
+}
+
 async fn expect_unwelcome(credentials: &Credentials, server: &Server) {
     let endpoint = Endpoint::dial(credentials).expect("a socket");
     assert!(endpoint.connect(server.address, Expect::server()).await.is_err());

@@ -19,7 +19,7 @@ use super::peering::{Link, Wire};
 use super::tuning::Tuning;
 use crate::hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
 use crate::refused::Refused;
-use crate::tls::{ALPN, ALPN_JOIN};
+use crate::tls::{ALPN, ALPN_JOIN, Revoked};
 
 /// Who has come.
 #[derive(Debug)]
@@ -73,12 +73,19 @@ impl Joining {
     }
 }
 
+/// Who is let in, and how long it may take.
+#[derive(Debug)]
+pub struct Admission {
+    pub roles: Vec<Role>,
+    pub revoked: Revoked,
+    pub patience: Duration,
+}
+
 /// Lets new connections of one endpoint in.
 #[derive(Debug)]
 pub struct Gate {
     quinn: quinn::Endpoint,
-    roles: Arc<[Role]>,
-    patience: Duration,
+    admission: Arc<Admission>,
     /// Full: a handshake that is done waits in its place.
     accepted: mpsc::Sender<Accepted>,
     handshakes: JoinSet<()>,
@@ -87,8 +94,9 @@ pub struct Gate {
 }
 
 impl Gate {
-    pub fn new(quinn: quinn::Endpoint, roles: Vec<Role>, patience: Duration, accepted: mpsc::Sender<Accepted>) -> Gate {
-        Gate { quinn, roles: roles.into(), patience, accepted, handshakes: JoinSet::new(), turns: VecDeque::new() }
+    pub fn new(quinn: quinn::Endpoint, admission: Admission, accepted: mpsc::Sender<Accepted>) -> Gate {
+        let admission = Arc::new(admission);
+        Gate { quinn, admission, accepted, handshakes: JoinSet::new(), turns: VecDeque::new() }
     }
 
     /// Until the endpoint is closed, or nobody asks any more who has come.
@@ -112,7 +120,7 @@ impl Gate {
                 }
                 continue;
             }
-            let admit = admit(incoming, Arc::clone(&self.roles), self.patience, self.accepted.clone());
+            let admit = admit(incoming, Arc::clone(&self.admission), self.accepted.clone());
             self.turns.push_back((Instant::now(), self.handshakes.spawn(admit)));
         }
     }
@@ -141,19 +149,19 @@ impl Gate {
     }
 }
 
-async fn admit(incoming: Incoming, roles: Arc<[Role]>, patience: Duration, accepted: mpsc::Sender<Accepted>) {
+async fn admit(incoming: Incoming, admission: Arc<Admission>, accepted: mpsc::Sender<Accepted>) {
     let remote = incoming.remote_address();
     let handshake = async {
         let connection = incoming.await.map_err(|error| LinkError::closed(&error))?;
         let wire = Wire::new(connection);
         let unfinished = Unfinished { wire: wire.clone(), is_over: false };
-        let greeted = greet(wire.clone(), &roles).await;
+        let greeted = greet(wire.clone(), &admission).await;
         if let Err(error) = &greeted {
             wire.close(CODE_DENIED, &chain(error));
         }
         greeted.map(|(peer, answered)| (peer, answered, unfinished))
     };
-    match tokio::time::timeout(patience, handshake).await {
+    match tokio::time::timeout(admission.patience, handshake).await {
         Ok(Ok((peer, answered, mut unfinished))) => {
             // The receiver is gone only when the endpoint is, and then the peer goes too.
             let _ = accepted.send(peer).await;
@@ -183,7 +191,7 @@ impl Drop for Unfinished {
 }
 
 /// Who it is; for one who wants to join, also what to wait for until it was answered.
-async fn greet(wire: Wire, roles: &[Role]) -> Result<(Accepted, Option<oneshot::Receiver<()>>), LinkError> {
+async fn greet(wire: Wire, admission: &Admission) -> Result<(Accepted, Option<oneshot::Receiver<()>>), LinkError> {
     let protocol = protocol(wire.connection());
     if protocol.as_deref() == Some(ALPN_JOIN) {
         let mut channel = first_channel(&wire).await?;
@@ -199,7 +207,7 @@ async fn greet(wire: Wire, roles: &[Role]) -> Result<(Accepted, Option<oneshot::
     let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
     let mut channel = first_channel(&wire).await?;
     let hello = channel.recv::<Hello>().await?.ok_or(LinkError::Silent)?;
-    if let Err(error) = check_role(roles, &peer.identity) {
+    if let Err(error) = check_role(&admission.roles, &peer.identity) {
         channel.send(&HelloAnswer::Denied { reason: error.to_string() }).await?;
         channel.finish();
         // The peer closes once it has read why.
@@ -209,7 +217,7 @@ async fn greet(wire: Wire, roles: &[Role]) -> Result<(Accepted, Option<oneshot::
     channel.send(&HelloAnswer::Welcome { software: SOFTWARE.to_owned() }).await?;
     channel.finish();
     tracing::debug!(peer = %peer.identity, software = hello.software, "welcomed");
-    Ok((Accepted::Link(Link::new(wire, peer)), None))
+    Ok((Accepted::Link(Link::new(wire, peer, &admission.revoked)), None))
 }
 
 async fn first_channel(wire: &Wire) -> Result<Channel, LinkError> {

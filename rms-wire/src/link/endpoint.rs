@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
-use super::accept::{Accepted, Gate};
+use super::accept::{Accepted, Admission, Gate};
 use super::backoff::Backoff;
 use super::channel::Channel;
 use super::error::{CODE_CLOSED, LinkError};
@@ -117,10 +117,12 @@ impl Endpoint {
         .map_err(|source| EndpointError::Bind { address, source })?;
         let accepted = match &serve {
             Serve::Nobody => None,
-            Serve::Peers { roles, join: _, revoked: _ } => {
+            Serve::Peers { roles, join: _, revoked } => {
                 // Full: handshakes that are done wait in their places.
                 let (sender, receiver) = mpsc::channel(64);
-                tokio::spawn(Gate::new(quinn.clone(), roles.clone(), tuning.handshake, sender).run());
+                let admission =
+                    Admission { roles: roles.clone(), revoked: revoked.clone(), patience: tuning.handshake };
+                tokio::spawn(Gate::new(quinn.clone(), admission, sender).run());
                 Some(Mutex::new(receiver))
             }
         };
@@ -199,7 +201,7 @@ impl Endpoint {
             Err(error) => Err(error),
         };
         match answered? {
-            Some(HelloAnswer::Welcome { software: _ }) => Ok(Link::new(wire, peer)),
+            Some(HelloAnswer::Welcome { software: _ }) => Ok(Link::new(wire, peer, &revoked)),
             Some(HelloAnswer::Denied { reason }) => {
                 wire.close(CODE_CLOSED, "denied");
                 Err(LinkError::Denied { reason })

@@ -10,10 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::channel::Channel;
 use super::error::{CODE_CLOSED, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, chain, reason};
-use crate::tls::Peer;
+use crate::tls::{Peer, Revoked};
 
 /// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
-/// the peer falls silent, when the peer's certificate expires, or when the last clone and channel are dropped.
+/// the peer falls silent, when the peer's certificate expires or is revoked, or when the last clone and channel are
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Link(Arc<Parts>);
 
@@ -38,9 +39,9 @@ struct Life {
 pub(super) const SMALL_FRAME: usize = 128 << 10;
 
 impl Link {
-    pub(super) fn new(wire: Wire, peer: Peer) -> Link {
+    pub(super) fn new(wire: Wire, peer: Peer, revoked: &Revoked) -> Link {
         let link = Link(Arc::new(Parts { wire, peer }));
-        tokio::spawn(link.0.wire.end_at_expiry(&link.0.peer));
+        tokio::spawn(link.0.wire.end_with_certificate(&link.0.peer, revoked.clone()));
         link
     }
 
@@ -149,22 +150,25 @@ impl Wire {
         }
     }
 
-    /// Handshakes check validity only at their time; a link must not outlive it.
-    fn end_at_expiry(&self, peer: &Peer) -> impl Future<Output = ()> + use<> {
+    /// Handshakes check a certificate only at their time; a link must not outlive what they found.
+    fn end_with_certificate(&self, peer: &Peer, revoked: Revoked) -> impl Future<Output = ()> + use<> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let expires = Duration::from_millis(peer.expires.as_millis().max(0) as u64);
         let end = tokio::time::Instant::now() + expires.saturating_sub(now);
-        let reason = format!("the certificate of {} has expired", peer.identity);
+        let (who, serial) = (peer.identity.clone(), peer.serial.clone());
         // It does not keep the link alive.
         let (connection, life) = (self.connection().clone(), Arc::downgrade(&self.0));
         async move {
-            tokio::select! {
-                _ = connection.closed() => {}
-                () = tokio::time::sleep_until(end) => {
-                    if let Some(life) = life.upgrade() {
-                        life.close(CODE_CLOSED, &reason);
-                    }
+            let reason = tokio::select! {
+                _ = connection.closed() => return,
+                () = tokio::time::sleep_until(end) => format!("the certificate of {who} has expired"),
+                () = revoked.until_it_has(&serial) => {
+                    tracing::debug!(peer = %who, serial, "closing a link: revoked");
+                    "the certificate is revoked".to_owned()
                 }
+            };
+            if let Some(life) = life.upgrade() {
+                life.close(CODE_CLOSED, &reason);
             }
         }
     }

@@ -79,6 +79,10 @@ impl Credentials {
                 credentials.finish_rotation(dir)?;
                 Ok(credentials)
             }
+            // Another process has rotated them between our reads.
+            Err(CredentialsError::Mismatch(_)) if files::read(&dir.join(CHAIN_FILE))? != chain => {
+                Credentials::load(dir)
+            }
             found => found,
         }
     }
@@ -100,8 +104,12 @@ impl Credentials {
 
     fn finish_rotation(&self, dir: &Path) -> Result<(), CredentialsError> {
         let key = dir.join(KEY_FILE);
-        let renamed = files::rename(&dir.join(NEXT_KEY_FILE), &key);
-        Ok(renamed.map_err(|source| FileError::Write { path: key, source })?)
+        match files::rename(&dir.join(NEXT_KEY_FILE), &key) {
+            Ok(()) => Ok(()),
+            // Another process that loads them at this moment has done it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(FileError::Write { path: key, source }.into()),
+        }
     }
 
     pub fn identity(&self) -> &Identity {

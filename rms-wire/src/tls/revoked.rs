@@ -1,12 +1,14 @@
 //! The serials of certificates that are not accepted any more, shared by all who check.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-/// A shared set of serials in lower-case hexadecimal. Handshakes consult it; links that are already up
-/// are closed by whoever revokes.
+use tokio::sync::watch;
+
+/// A shared set of serials in lower-case hexadecimal. Handshakes consult it, and links that are up end when the
+/// serial of their peer comes into it.
 #[derive(Clone, Debug, Default)]
-pub struct Revoked(Arc<RwLock<BTreeSet<String>>>);
+pub struct Revoked(Arc<watch::Sender<BTreeSet<String>>>);
 
 impl Revoked {
     pub fn new() -> Revoked {
@@ -14,16 +16,26 @@ impl Revoked {
     }
 
     pub fn contains(&self, serial: &str) -> bool {
-        // The set is whole even if a holder of the lock panicked: every change is one call.
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(serial)
+        self.0.borrow().contains(serial)
     }
 
     pub fn insert(&self, serial: &str) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(serial.to_owned());
+        self.0.send_if_modified(|serials| serials.insert(serial.to_owned()));
     }
 
     /// Forgets what was there before.
     pub fn replace(&self, serials: impl IntoIterator<Item = String>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = serials.into_iter().collect();
+        self.0.send_replace(serials.into_iter().collect());
+    }
+
+    /// Waits until the set has this serial, which it may have now; for ever once nobody is left to add it.
+    pub async fn until_it_has(self, serial: &str) {
+        let mut changes = self.0.subscribe();
+        // Waiting must not be what keeps the set alive.
+        drop(self);
+        let found = changes.wait_for(|serials| serials.contains(serial)).await.is_ok();
+        if !found {
+            std::future::pending::<()>().await;
+        }
     }
 }
