@@ -8,19 +8,19 @@ use crate::failure::{Exit, Failure};
 use crate::output::{self, Form, Output, Show};
 use crate::table::Table;
 
-/// The answer of `cancel`, `hold` and `release`.
+/// The answer of `cancel`, `hold`, `release` and `priority`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobsDone {
-    /// What became of the jobs: `cancelled`, `held`, …
-    pub word: &'static str,
+    /// What became of the jobs: `cancelled`, `held`, `priority 5`, …
+    pub word: String,
     pub done: Vec<JobId>,
     /// Jobs and why nothing was done to them.
     pub refused: Vec<(JobId, Refused)>,
 }
 
 impl JobsDone {
-    pub fn new(word: &'static str, jobs: launcher_sdk::JobsDone) -> JobsDone {
-        JobsDone { word, done: jobs.done, refused: jobs.refused }
+    pub fn new(word: &str, jobs: launcher_sdk::JobsDone) -> JobsDone {
+        JobsDone { word: word.to_owned(), done: jobs.done, refused: jobs.refused }
     }
 
     /// Shows it. One job that did not obey makes the command fail.
@@ -87,7 +87,7 @@ impl Show for JobsDone {
     fn table(&self) -> Option<Table> {
         let mut table = Table::new(&[">job", "result"]);
         for job in &self.done {
-            table.row(vec![job.to_string(), self.word.to_owned()]);
+            table.row(vec![job.to_string(), self.word.clone()]);
         }
         for (job, why) in &self.refused {
             table.row(vec![job.to_string(), why.message.clone()]);
