@@ -24,7 +24,7 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
-    let done = client.set_priority(select, args.priority).await?;
-    let answer = JobsDone::new(&format!("priority {}", args.priority), done);
+    let done = client.set_priority(select.clone(), args.priority).await?;
+    let answer = JobsDone::of_waiting(&format!("priority {}", args.priority), &select, done);
     answer.show(&context.output)
 }
