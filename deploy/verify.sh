@@ -61,7 +61,7 @@ verify_server() {
 verify_agent() {
     echo "== agent"
     check "node-agent is on the path" "install -m 755 target/release/node-agent /usr/bin/" command -v node-agent
-    private /var/lib/limber/agent/credentials
+    private /var/lib/limber/agent/credentials/key.pem
     check "the unit is enabled" "systemctl enable --now node-agent" systemctl is-enabled node-agent
     check "the unit runs" "journalctl -u node-agent -n 50" systemctl is-active node-agent
     local property value

@@ -248,6 +248,14 @@ impl Client {
         Ok(JobsDone { done, refused })
     }
 
+    /// Gives waiting jobs another priority: the higher, the sooner. Only an admin may go above 0.
+    ///
+    /// # Errors
+    /// As [`Client::order`].
+    pub async fn set_priority(&self, select: Select, priority: i32) -> Result<JobsDone, CallError> {
+        self.order(Call::SetPriority { select, priority }).await
+    }
+
     /// An order that answers nothing but that it is done, durably: set, drain, down, resume, remove, revoke.
     ///
     /// # Errors

@@ -95,7 +95,8 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, now: Time) -> String {
             format!("{job} waits: {why}. {estimate}")
         }
         JobState::Started => {
-            let since = line.started.map_or_else(String::new, |at| format!(" for {}", stamp::brief(now.since(at))));
+            let since =
+                line.started.map_or_else(String::new, |at| format!(", for {} now", stamp::brief(now.since(at))));
             let until = line.until.map_or_else(String::new, |at| {
                 format!(" Its wall time ends at {} ({}).", stamp::short(at, now), ahead(at, now))
             });

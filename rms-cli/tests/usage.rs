@@ -53,6 +53,8 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["cancel", "x"], "write ids like 7"),
         (&["cancel", "9-5"], "backwards"),
         (&["cancel", "1-99999999999"], "name fewer"),
+        (&["priority", "7"], "<N>"),
+        (&["priority", "7", "high"], "invalid value 'high'"),
         (&["cancel", "7", "--signal", "NOPE"], "write a signal like USR1"),
         (&["wait", "7", "--timeout", "x"], "is not a duration"),
         (&["logs", "1-3"], "one job at a time"),
@@ -75,6 +77,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["admin", "set", "lost_policy", "shrug"], "fail or requeue"),
         (&["admin", "drain", "a1"], "--reason"),
         (&["queue", "--state", "gone"], "waiting"),
+        (&["queue", "--watch=often"], "is not a duration"),
         (&["queue", "-P", "-q"], "cannot be used with"),
     ];
     for (args, part) in table {

@@ -43,7 +43,8 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles<'_>) -> Variab
     set("RMS_NODELIST", hostlist::fold(&names));
     set("RMS_NNODES", order.hosts.len().to_string());
     set("RMS_NTASKS", order.n_tasks.to_string());
-    set("RMS_CPUS_PER_TASK", order.cpus_per_task.to_string());
+    // Who asked for none has the one that he was counted for; scripts take it for a number of threads.
+    set("RMS_CPUS_PER_TASK", order.cpus_per_task.max(1).to_string());
     set("RMS_TASKS_PER_NODE", tasks_per_node(order));
     set("RMS_NODE_ID", order.host_idx.to_string());
     if let Some(place) = order.place() {

@@ -42,6 +42,13 @@ fn an_empty_queue() {
 }
 
 #[test]
+fn priorities() {
+    let message = "job 3 is started: a priority matters only while it waits".to_owned();
+    let refused = vec![(JobId(3), Refused { kind: "wrong_state".into(), message })];
+    check("priority", &jobs_done::JobsDone { word: "priority -5".into(), done: vec![JobId(5), JobId(6)], refused });
+}
+
+#[test]
 fn the_nodes() {
     let node = |name: &str, state, reason: Option<&str>, jobs: Vec<JobId>| NodeLine {
         name: name.into(),
@@ -124,7 +131,7 @@ fn how_jobs_ended() {
 #[test]
 fn what_an_order_did() {
     let refused = vec![(JobId(9), Refused::new("no_such_job", "there is no job 9 in the queue or running"))];
-    check("cancel", &jobs_done::JobsDone { word: "cancelled", done: vec![JobId(3), JobId(4)], refused });
+    check("cancel", &jobs_done::JobsDone { word: "cancelled".into(), done: vec![JobId(3), JobId(4)], refused });
 }
 
 #[test]

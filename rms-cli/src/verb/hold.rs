@@ -21,6 +21,7 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
-    let answer = JobsDone::new("held", client.order(Call::Hold { select }).await?);
+    let done = client.order(Call::Hold { select: select.clone() }).await?;
+    let answer = JobsDone::of_waiting("held", &select, done);
     answer.show(&context.output)
 }

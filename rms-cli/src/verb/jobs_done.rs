@@ -1,6 +1,6 @@
 //! What an order to several jobs did, job by job.
 
-use launcher_sdk::Refused;
+use launcher_sdk::{Refused, Select};
 use rms_model::JobId;
 use serde_json::{Value, json};
 
@@ -8,19 +8,30 @@ use crate::failure::{Exit, Failure};
 use crate::output::{self, Form, Output, Show};
 use crate::table::Table;
 
-/// The answer of `cancel`, `hold` and `release`.
+/// The answer of `cancel`, `hold`, `release` and `priority`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobsDone {
-    /// What became of the jobs: `cancelled`, `held`, …
-    pub word: &'static str,
+    /// What became of the jobs: `cancelled`, `held`, `priority 5`, …
+    pub word: String,
     pub done: Vec<JobId>,
     /// Jobs and why nothing was done to them.
     pub refused: Vec<(JobId, Refused)>,
 }
 
 impl JobsDone {
-    pub fn new(word: &'static str, jobs: launcher_sdk::JobsDone) -> JobsDone {
-        JobsDone { word, done: jobs.done, refused: jobs.refused }
+    pub fn new(word: &str, jobs: launcher_sdk::JobsDone) -> JobsDone {
+        JobsDone { word: word.to_owned(), done: jobs.done, refused: jobs.refused }
+    }
+
+    /// As [`JobsDone::new`] for an order that only waiting jobs can follow. Who says `all` means those that wait,
+    /// not that the others are at fault.
+    pub fn of_waiting(word: &str, select: &Select, jobs: launcher_sdk::JobsDone) -> JobsDone {
+        let mut answer = JobsDone::new(word, jobs);
+        match select {
+            Select::All | Select::User(_) => answer.refused.retain(|(_, why)| why.kind != "wrong_state"),
+            Select::Ids(_) | Select::Last => {}
+        }
+        answer
     }
 
     /// Shows it. One job that did not obey makes the command fail.
@@ -87,11 +98,27 @@ impl Show for JobsDone {
     fn table(&self) -> Option<Table> {
         let mut table = Table::new(&[">job", "result"]);
         for job in &self.done {
-            table.row(vec![job.to_string(), self.word.to_owned()]);
+            table.row(vec![job.to_string(), self.word.clone()]);
         }
         for (job, why) in &self.refused {
             table.row(vec![job.to_string(), why.message.clone()]);
         }
         Some(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_means_those_that_wait() {
+        let refuse = |job, kind| (JobId(job), Refused { kind: String::from(kind), message: "no".into() });
+        let of = |select: &Select| {
+            let refused = vec![refuse(1, "wrong_state"), refuse(2, "not_your_job")];
+            JobsDone::of_waiting("held", select, launcher_sdk::JobsDone { done: vec![JobId(3)], refused }).refused
+        };
+        assert_eq!(of(&Select::All), [refuse(2, "not_your_job")]);
+        assert_eq!(of(&Select::Ids(vec![JobId(1), JobId(2), JobId(3)])).len(), 2, "who is named must obey");
     }
 }

@@ -19,6 +19,7 @@ mod jobs_done;
 mod join;
 mod logs;
 mod nodes;
+mod priority;
 mod queue;
 mod release;
 mod run;
@@ -53,6 +54,8 @@ pub enum Verb {
     Hold(hold::Args),
     /// Let held jobs start
     Release(release::Args),
+    /// Move waiting jobs before or behind others
+    Priority(priority::Args),
     /// List jobs that have ended
     History(history::Args),
     /// Say why jobs are where they are
@@ -92,6 +95,7 @@ impl Verb {
             Verb::Cancel(args) => cancel::run(args, context).await,
             Verb::Hold(args) => hold::run(args, context).await,
             Verb::Release(args) => release::run(args, context).await,
+            Verb::Priority(args) => priority::run(args, context).await,
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,
             Verb::View(args) => view::run(args, context).await,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use launcher_sdk::{Client, Queue};
 use rms_core::effect::{JobLine, JobState, Reason};
-use rms_model::{Time, hostlist};
+use rms_model::{Span, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -21,13 +21,14 @@ Examples:
   rms queue                      everything in the system
   rms queue --user ada           one user's jobs
   rms queue --state waiting      only what waits
-  rms queue -w                   live, until Ctrl-C
+  rms queue -w                   anew each second, until Ctrl-C
+  rms queue --watch=10s          each 10 seconds
   rms queue --json | jq '.jobs[] | select(.state == \"waiting\") | .job'
 States: submitted, held, request_sent, waiting, started, ending, ghost")]
 pub struct Args {
-    /// Redraw the list when jobs change
-    #[arg(short, long)]
-    watch: bool,
+    /// Ask again and redraw the list, each second if no other span is given, until Ctrl-C
+    #[arg(short, long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
+    watch: Option<Span>,
     /// Only this user's jobs
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
@@ -36,20 +37,22 @@ pub struct Args {
     state: Vec<String>,
 }
 
-const REFRESH: Duration = Duration::from_secs(1);
+/// Nobody reads faster, and the server has more to do.
+const SHORTEST_REFRESH: Span = Span::from_millis(100);
 const STATES: [&str; 7] = ["submitted", "held", "request_sent", "waiting", "started", "ending", "ghost"];
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
-    if !args.watch {
+    let Some(interval) = args.watch else {
         context.output.show(&look(&args, context, &client).await?)?;
         return Ok(Exit::OK);
-    }
+    };
+    let interval = Duration::from_millis(interval.max(SHORTEST_REFRESH).as_millis().unsigned_abs());
     loop {
         let answer = look(&args, context, &client).await?;
         draw(context.output.form(), &answer)?;
-        // The clock of the display: estimates and new jobs show within a second.
-        tokio::time::sleep(REFRESH).await;
+        // The clock of the display: estimates move and jobs come without any change of those shown now.
+        tokio::time::sleep(interval).await;
     }
 }
 

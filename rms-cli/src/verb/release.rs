@@ -21,6 +21,7 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
-    let answer = JobsDone::new("released", client.order(Call::Release { select }).await?);
+    let done = client.order(Call::Release { select: select.clone() }).await?;
+    let answer = JobsDone::of_waiting("released", &select, done);
     answer.show(&context.output)
 }

@@ -152,7 +152,8 @@ impl Running {
     }
 
     fn changed(&mut self, change: JobChange) {
-        let is_new_run = self.last.as_ref().is_some_and(|last| last.run != change.run);
+        // A job that waits for its first run has none yet.
+        let is_new_run = self.last.as_ref().is_some_and(|last| last.run.0 != 0 && last.run != change.run);
         if is_new_run && self.form == Form::Text {
             output::warn(&format!("rms: job {} lost a node and is started again", self.job));
         }

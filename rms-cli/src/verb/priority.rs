@@ -1,0 +1,30 @@
+//! `rms priority`: moves waiting jobs before or behind others.
+
+use super::jobs_done::JobsDone;
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::select;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms priority 7 -10             let others go before job 7
+  rms priority 7 0               as every job begins
+  rms priority 3,5-9 5           before all with less; an administrator may
+  rms priority all -1            all of your waiting jobs")]
+pub struct Args {
+    /// Which jobs: 7, 3,5-9, last, all, user:NAME
+    #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]
+    jobs: Vec<String>,
+    /// The higher, the sooner; only an administrator may go above 0
+    #[arg(required = true, value_name = "N", allow_negative_numbers = true)]
+    priority: i32,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let select = select::parse(&args.jobs)?;
+    let client = context.client().await?;
+    let done = client.set_priority(select.clone(), args.priority).await?;
+    let answer = JobsDone::of_waiting(&format!("priority {}", args.priority), &select, done);
+    answer.show(&context.output)
+}
