@@ -17,7 +17,7 @@ use rms_wire::convert::{DesiredParts, client_call, report_parts};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::tls::Credentials;
 use rms_wire::{
-    CallError, ClientCall, Endpoint, Expect, HistoryQuery, Link, Reply, ToAgent, ToServer, TokenText, join,
+    CallError, ClientCall, Endpoint, Expect, HistoryQuery, Link, LinkError, Reply, ToAgent, ToServer, TokenText, join,
 };
 use tempfile::TempDir;
 
@@ -77,7 +77,12 @@ impl Server {
     }
 
     pub async fn admin(&self) -> Client {
-        Client::connect(&Credentials::load(&self.path().join("admin")).expect("the admin"), self.address).await
+        self.try_admin().await.expect("a welcome")
+    }
+
+    pub async fn try_admin(&self) -> Result<Client, LinkError> {
+        let credentials = Credentials::load(&self.path().join("admin")).expect("the admin");
+        Client::try_connect(&credentials, self.address).await
     }
 
     /// A user with a token of her own.
@@ -124,9 +129,14 @@ pub struct Client {
 
 impl Client {
     pub async fn connect(credentials: &Credentials, address: SocketAddr) -> Client {
+        Client::try_connect(credentials, address).await.expect("a welcome")
+    }
+
+    /// For those who may be turned away: the server can end a link before or after its welcome has arrived.
+    pub async fn try_connect(credentials: &Credentials, address: SocketAddr) -> Result<Client, LinkError> {
         let endpoint = Endpoint::dial(credentials).expect("a socket");
-        let link = endpoint.connect(address, server()).await.expect("a welcome");
-        Client { link, fingerprint: credentials.ca_fingerprint(), _endpoint: endpoint }
+        let link = endpoint.connect(address, server()).await?;
+        Ok(Client { link, fingerprint: credentials.ca_fingerprint(), _endpoint: endpoint })
     }
 
     pub async fn call(&self, call: &Call) -> Result<Reply, CallError> {
