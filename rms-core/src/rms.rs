@@ -42,6 +42,10 @@ pub struct Rms {
     bumped: BTreeSet<NodeId>,
     /// Launches are the same for all nodes of a job and for as long as it runs.
     pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
+    /// When to look again at applications whose next stage is late.
+    pub(crate) alarms: BTreeMap<JobId, Time>,
+    /// When this server was started again.
+    pub(crate) booted: Option<Time>,
     /// The last full plan, for as long as no fact has passed since.
     estimates: Option<Arc<Plan>>,
 }
@@ -90,6 +94,8 @@ impl Rms {
             sent: BTreeMap::new(),
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            booted: None,
             estimates: None,
         }
     }
@@ -98,6 +104,7 @@ impl Rms {
     /// lost for the time in which it could not connect. The clock may have been set back meanwhile.
     pub fn boot(&mut self, now: Time) -> Step {
         let mut step = Step::default();
+        self.booted = Some(now);
         for node in self.state.nodes().keys().copied().collect::<Vec<_>>() {
             let is_lost = matches!(self.state.nodes()[&node].link, NodeLink::Lost { .. });
             if !is_lost {
@@ -142,7 +149,7 @@ impl Rms {
         let lost = self.state.longest_away().map(|(since, _)| since + self.state.settings().node_lost_after);
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
-        [self.next_pass(), lost, ghost, begin].into_iter().flatten().min()
+        [self.next_pass(), lost, ghost, begin, self.next_stage()].into_iter().flatten().min()
     }
 
     pub fn state(&self) -> &State {
@@ -194,6 +201,7 @@ impl Rms {
         {
             self.node_lost(now, step, node);
         }
+        self.enter_stages(now, step);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.pass(now, step);
@@ -206,7 +214,10 @@ impl Rms {
         let plan = plan::plan(&self.state, now, Scope::Starts);
         for placement in plan.placements {
             match placement.outcome {
-                Placed::Now { request, nodes } => self.start(now, step, placement.job, request, nodes),
+                Placed::Now { request, nodes, fit } => {
+                    self.start(now, step, placement.job, request, nodes);
+                    fit.iter().for_each(|fit| self.begin_course(now, step, placement.job, fit));
+                }
                 Placed::Later { .. } | Placed::Never { .. } => {}
             }
         }

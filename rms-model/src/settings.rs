@@ -35,6 +35,9 @@ pub struct Settings {
     pub max_wall: Span,
     /// The most jobs in the system at once; a submit beyond it is refused. It bounds memory and journal.
     pub max_jobs: u32,
+    /// How long an evolving application may take, once a smaller stage is due, to name the nodes that it frees.
+    #[serde(default)]
+    pub release_grace: Span,
 }
 
 impl Default for Settings {
@@ -49,6 +52,7 @@ impl Default for Settings {
             default_wall: Span::from_hours(1),
             max_wall: Span::from_hours(24 * 365),
             max_jobs: 1_000_000,
+            release_grace: Span::ZERO,
         }
     }
 }
@@ -65,7 +69,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 9] = [
+pub const KEYS: [&str; 10] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -75,6 +79,7 @@ pub const KEYS: [&str; 9] = [
     "default_wall",
     "max_wall",
     "max_jobs",
+    "release_grace",
 ];
 
 impl Settings {
@@ -96,6 +101,7 @@ impl Settings {
             "default_wall" => self.default_wall.to_string(),
             "max_wall" => self.max_wall.to_string(),
             "max_jobs" => self.max_jobs.to_string(),
+            "release_grace" => self.release_grace.to_string(),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -124,6 +130,7 @@ impl Settings {
                 }
             }
             "kill_grace" => self.kill_grace = span()?,
+            "release_grace" => self.release_grace = span()?,
             "default_wall" => self.default_wall = wall()?,
             "max_wall" => self.max_wall = wall()?,
             "max_jobs" => {

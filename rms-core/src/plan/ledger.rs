@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Hole};
-use rms_model::{ClusterId, Inventory, NodeId, Profile, Request, Span, Time, View};
+use rms_model::{ClusterId, Inventory, JobId, NodeId, Profile, Request, Span, Time, View};
 
 use super::Blocked;
+use super::evolve::{self, Hosts, Part};
 use super::frontier::Frontier;
 use crate::effect::JobState;
-use crate::job::{Job, Phase};
+use crate::job::Job;
+use crate::launcher;
 use crate::node::Node;
 use crate::state::State;
 
@@ -29,21 +31,21 @@ const MANY_STEPS: usize = 256;
 
 impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
-    pub(super) fn of_all(state: &State, now: Time) -> Ledger {
+    pub(super) fn of_all(state: &State, now: Time, without: Option<JobId>) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
         let mut ledger = Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new() };
-        ledger.view = ledger.base(state, now);
+        ledger.view = ledger.base(state, now, without);
         ledger
     }
 
     /// These hosts, all of them usable.
-    pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>) -> Ledger {
+    pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>, without: Option<JobId>) -> Ledger {
         let mut capacity: BTreeMap<ClusterId, u32> = state.clusters().keys().map(|cluster| (*cluster, 0)).collect();
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
         let mut ledger = Ledger { eligible: Some(eligible), capacity, view: View::new(), frontiers: BTreeMap::new() };
-        ledger.view = ledger.base(state, now);
+        ledger.view = ledger.base(state, now, without);
         ledger
     }
 
@@ -60,15 +62,38 @@ impl Ledger {
         self.capacity.get(&cluster).copied().unwrap_or(0)
     }
 
-    fn base(&self, state: &State, now: Time) -> View {
+    fn base(&self, state: &State, now: Time, without: Option<JobId>) -> View {
         let mut blocks: BTreeMap<ClusterId, Vec<Block>> = BTreeMap::new();
-        for (_, job) in state.holding() {
-            let Some((from, until)) = hold_time(job, now, state.settings().kill_grace) else { continue };
-            for (cluster, hosts) in self.count(state, job.nodes()) {
-                blocks.entry(cluster).or_default().push(Block { from, until, hosts });
+        for (_, entry) in state.holding().filter(|(job, _)| Some(*job) != without) {
+            for Part { from, until, hosts } in evolve::parts(entry, now, state.settings().kill_grace) {
+                for (cluster, hosts) in self.share_of(state, entry, hosts) {
+                    blocks.entry(cluster).or_default().push(Block { from, until, hosts });
+                }
             }
         }
         blocks.into_iter().map(|(cluster, blocks)| (cluster, Profile::from_blocks(blocks))).collect()
+    }
+
+    /// How many hosts of this ledger a holder keeps: of those that nobody knows yet, the ones that cannot be others.
+    fn share_of(&self, state: &State, entry: &Job, hosts: Hosts) -> BTreeMap<ClusterId, i64> {
+        match hosts {
+            Hosts::Held => self.count(state, entry.nodes()),
+            Hosts::Leaving => self.count(state, &entry.leaving()),
+            Hosts::Count(wanted) => {
+                let Some(started) = entry.started() else { return BTreeMap::new() };
+                let cluster = evolve::cluster_of(&started.request);
+                let held = self.count(state, entry.nodes()).get(&cluster).copied().unwrap_or(0);
+                let more = wanted.saturating_sub(entry.nodes().len() as u32);
+                let n_elsewhere = if self.eligible.is_some() && more > 0 {
+                    let constraint = launcher::constraint_of(&entry.spec, &started.request);
+                    evolve::n_elsewhere(state, cluster, &constraint, self, entry.nodes())
+                } else {
+                    0
+                };
+                let hosts = held.min(i64::from(wanted)) + i64::from(more.saturating_sub(n_elsewhere));
+                BTreeMap::from([(cluster, hosts)])
+            }
+        }
     }
 
     /// How many of `nodes` this ledger plans with, by cluster.
@@ -164,32 +189,26 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
         && constraint.features.is_subset(&inventory.features)
 }
 
-/// R3: a started job is seen until its wall time is over, a ghost until it expires. A job that is still there
-/// after its wall time is being ended: it is seen a little longer than now, or others would be planned into it.
-fn hold_time(job: &Job, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
-    match &job.phase {
-        Phase::Started(started) => {
-            let planned = started.at + started.request.wall;
-            let overdue = now + kill_grace.max(Span::from_secs(1));
-            // The clock may have been set back since: what holds a host holds it now.
-            Some((started.at.min(now), if planned > now { planned } else { overdue }))
-        }
-        Phase::Ghost(ghost) => Some((ghost.done_at.min(now), ghost.until)),
-        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,
-    }
-}
-
 /// What each started job and ghost holds of one cluster, with its state.
 pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, Block)> {
-    let is_here = |node: &&NodeId| state.nodes()[*node].cluster == cluster && state.nodes()[*node].is_usable();
-    let mut blocks = Vec::new();
-    for (_, job) in state.holding() {
-        let hosts = job.nodes().iter().filter(is_here).count() as i64;
-        if let Some((from, until)) = hold_time(job, now, state.settings().kill_grace) {
-            blocks.push((job.state(), Block { from, until, hosts }));
-        }
-    }
-    blocks
+    holds(state, now, cluster).map(|(_, state, block)| (state, block)).collect()
+}
+
+/// The same with the jobs.
+pub(super) fn holds(
+    state: &State,
+    now: Time,
+    cluster: ClusterId,
+) -> impl Iterator<Item = (JobId, JobState, Block)> + '_ {
+    let all = Ledger { eligible: None, capacity: BTreeMap::new(), view: View::new(), frontiers: BTreeMap::new() };
+    state.holding().flat_map(move |(job, entry)| {
+        let parts = evolve::parts(entry, now, state.settings().kill_grace).into_iter();
+        let blocks = parts.filter_map(|Part { from, until, hosts }| {
+            let hosts = all.share_of(state, entry, hosts).get(&cluster).copied()?;
+            Some((job, entry.state(), Block { from, until, hosts }))
+        });
+        blocks.collect::<Vec<_>>()
+    })
 }
 
 /// The earliest time from `now` on when the request fits in every ledger on every cluster it names (R4).

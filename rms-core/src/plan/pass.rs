@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
+use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Request, Time, View};
 
+use super::evolve;
 use super::ledger::{self, Ledger};
 use super::{Blocked, Placed, Placement, Plan, Scope, Shortage};
-use crate::job::Job;
+use crate::job::{Job, Started};
 use crate::launcher::{self, TooSmall};
 use crate::state::State;
 
@@ -64,16 +65,16 @@ fn n_free(state: &State) -> usize {
 }
 
 /// The views as they fill up, application by application.
-struct Pass<'a> {
+pub(super) struct Pass<'a> {
     state: &'a State,
-    now: Time,
+    pub(super) now: Time,
     /// Every usable host.
-    all: Ledger,
+    pub(super) all: Ledger,
     /// Hosts that meet a constraint, for the constraints met so far that exclude any; of those that the same hosts
     /// meet, the first one stands for all.
-    special: BTreeMap<Constraint, Ledger>,
+    pub(super) special: BTreeMap<Constraint, Ledger>,
     /// Which constraint stands for one met before; none if every usable host meets it.
-    stands_for: BTreeMap<Constraint, Option<Constraint>>,
+    pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
     placed: Vec<Taken>,
     /// Hosts given away in this pass.
@@ -83,17 +84,19 @@ struct Pass<'a> {
 }
 
 /// Hosts that a placed application takes from the view.
-struct Taken {
+pub(super) struct Taken {
     /// The ledger its hosts come from; `None` is every usable host.
-    constraint: Option<Constraint>,
-    request: Request,
-    at: Time,
+    pub(super) constraint: Option<Constraint>,
+    pub(super) request: Request,
+    pub(super) at: Time,
     /// Known only if it starts now.
-    nodes: Option<Vec<NodeId>>,
+    pub(super) nodes: Option<Vec<NodeId>>,
+    /// What an evolving application needs from its start on, instead of the hosts of the request.
+    pub(super) stages: Option<Evolution>,
 }
 
 /// What came of taking hosts for an application that its profiles let start now.
-enum Take {
+pub(super) enum Take {
     Hosts(Vec<NodeId>),
     /// The profile says that hosts are free which are not.
     NotFree,
@@ -103,16 +106,23 @@ enum Take {
 
 impl<'a> Pass<'a> {
     fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
-        Pass {
+        let mut pass = Pass {
             state,
             now,
-            all: Ledger::of_all(state, now),
+            all: Ledger::of_all(state, now, None),
             special: BTreeMap::new(),
             stands_for: BTreeMap::from([(Constraint::default(), None)]),
             placed: Vec::new(),
             taken: BTreeSet::new(),
             n_free,
+        };
+        // Hosts that a running application will need, and can use no others, are kept from the first one on.
+        for (_, entry) in state.holding() {
+            if let Some(Started { request, evolved: Some(_), .. }) = entry.started() {
+                pass.open_ledger(&launcher::constraint_of(&entry.spec, request));
+            }
         }
+        pass
     }
 
     /// The last view as an application may see it: from now on, over all clusters (R5).
@@ -123,6 +133,9 @@ impl<'a> Pass<'a> {
 
     /// Steps 4b and 4c: the launcher's request in its first hole.
     fn place(&mut self, spec: &JobSpec) -> Placed {
+        if let Some(evolving) = &spec.evolving {
+            return self.place_evolving(spec, evolving);
+        }
         let constraint = |request: &Request| launcher::constraint_of(spec, request);
         for request in &spec.options {
             self.open_ledger(&constraint(request));
@@ -150,17 +163,17 @@ impl<'a> Pass<'a> {
             Take::NotFree => (choice.start, choice.blocked, None),
             Take::Kept(blocked) => (self.next_start(&request, special.as_ref()), blocked, None),
         };
-        self.add(Taken { constraint: special, request: request.clone(), at, nodes: nodes.clone() });
+        self.add(Taken { constraint: special, request: request.clone(), at, nodes: nodes.clone(), stages: None });
         match nodes {
-            Some(nodes) => Placed::Now { request, nodes },
-            None => Placed::Later { request, at, blocked },
+            Some(nodes) => Placed::Now { request, nodes, fit: None },
+            None => Placed::Later { request, at, blocked, fit: None },
         }
     }
 
     /// Free hosts of each cluster of the request: plain ones first, then by id. A host is left out while an
     /// application that was placed before can use only such hosts and needs it during the request: the count of all
     /// hosts alone does not show that.
-    fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
+    pub(super) fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
         let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
         let mut nodes = Vec::new();
         for (cluster, wanted) in &request.hosts {
@@ -199,7 +212,7 @@ impl<'a> Pass<'a> {
     }
 
     /// When a request whose hosts are kept for others now may find some: not before something changes.
-    fn next_start(&self, request: &Request, constraint: Option<&Constraint>) -> Time {
+    pub(super) fn next_start(&self, request: &Request, constraint: Option<&Constraint>) -> Time {
         let clusters = request.hosts.keys().filter_map(|cluster| self.all.view.get(cluster));
         let next_change = clusters.filter_map(|profile| profile.change_points(self.now).nth(1)).min();
         let from = next_change.unwrap_or(self.now);
@@ -208,10 +221,9 @@ impl<'a> Pass<'a> {
         ledger::joint_hole(&ledgers, request, (from, None)).map_or(from, |(start, _)| start)
     }
 
-    fn add(&mut self, taken: Taken) {
-        let until = taken.at + taken.request.wall;
-        for (cluster, wanted) in &taken.request.hosts {
-            self.all.add(*cluster, Block { from: taken.at, until, hosts: i64::from(*wanted) });
+    pub(super) fn add(&mut self, taken: Taken) {
+        for (cluster, block) in taken.blocks() {
+            self.all.add(cluster, block);
         }
         // The ledgers are moved out for a moment: the shares of one are counted against another.
         let mut special = std::mem::take(&mut self.special);
@@ -221,33 +233,41 @@ impl<'a> Pass<'a> {
             .collect();
         for (constraint, shares) in shares {
             let ledger = special.get_mut(&constraint).expect("it was listed just now");
-            for (cluster, hosts) in shares {
-                ledger.add(cluster, Block { from: taken.at, until, hosts });
+            for (cluster, block) in shares {
+                ledger.add(cluster, block);
             }
         }
         self.special = special;
         self.placed.push(taken);
     }
 
-    /// What `taken` takes from the hosts of `ledger`.
+    /// What `taken` takes from the hosts of `ledger`: the hosts that it has, as long as it needs as many, and of others
+    /// those that cannot come from elsewhere.
     fn shares(
         &self,
         taken: &Taken,
         ledger: &Ledger,
         special: &BTreeMap<Constraint, Ledger>,
-    ) -> BTreeMap<ClusterId, i64> {
-        if let Some(nodes) = &taken.nodes {
-            return ledger.count(self.state, nodes);
-        }
+    ) -> Vec<(ClusterId, Block)> {
+        let known = taken.nodes.as_ref().map(|nodes| ledger.count(self.state, nodes)).unwrap_or_default();
         let source = taken.constraint.as_ref().and_then(|constraint| special.get(constraint)).unwrap_or(&self.all);
-        let share = |(cluster, wanted): (&ClusterId, &u32)| {
-            (*cluster, i64::from(ledger.least_share(self.state, source, *cluster, *wanted)))
+        let share = |(cluster, block): (ClusterId, Block)| {
+            let n_known = known.get(&cluster).copied().unwrap_or(0);
+            let n_held =
+                if taken.nodes.is_some() { taken.request.hosts.get(&cluster).copied().unwrap_or(0) } else { 0 };
+            let more = block.hosts - i64::from(n_held);
+            let hosts = if more > 0 {
+                n_known + i64::from(ledger.least_share(self.state, source, cluster, more as u32))
+            } else {
+                n_known.min(block.hosts)
+            };
+            (cluster, Block { hosts, ..block })
         };
-        taken.request.hosts.iter().map(share).collect()
+        taken.blocks().map(share).collect()
     }
 
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
-    fn open_ledger(&mut self, constraint: &Constraint) {
+    pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
         if self.stands_for.contains_key(constraint) {
             return;
         }
@@ -259,17 +279,29 @@ impl<'a> Pass<'a> {
         } else if let Some(known) = known {
             Some(known)
         } else {
-            let mut ledger = Ledger::of(self.state, self.now, eligible);
+            let mut ledger = Ledger::of(self.state, self.now, eligible, None);
             for taken in &self.placed {
-                let until = taken.at + taken.request.wall;
-                for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
-                    ledger.add(cluster, Block { from: taken.at, until, hosts });
+                for (cluster, block) in self.shares(taken, &ledger, &self.special) {
+                    ledger.add(cluster, block);
                 }
             }
             self.special.insert(constraint.clone(), ledger);
             Some(constraint.clone())
         };
         self.stands_for.insert(constraint.clone(), stands_for);
+    }
+}
+
+impl Taken {
+    /// What it takes of each cluster, in the order of time.
+    fn blocks(&self) -> impl Iterator<Item = (ClusterId, Block)> + '_ {
+        let until = self.at + self.request.wall;
+        let rigid = if self.stages.is_none() { Some(&self.request.hosts) } else { None };
+        let rigid = rigid.into_iter().flatten();
+        let rigid =
+            rigid.map(move |(cluster, wanted)| (*cluster, Block { from: self.at, until, hosts: i64::from(*wanted) }));
+        let stages = self.stages.iter().flat_map(|stages| stages.blocks(self.at));
+        rigid.chain(stages.map(|block| (evolve::cluster_of(&self.request), block)))
     }
 }
 

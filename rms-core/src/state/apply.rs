@@ -127,6 +127,7 @@ impl State {
                         ending: None,
                         worst_code: 0,
                         usage: Default::default(),
+                        evolved: None,
                     });
                 })?;
                 for node in nodes {
@@ -143,15 +144,35 @@ impl State {
                 let started = self.started_mut(*job)?;
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);
-                if let NodeExit::Exited { code } = exit {
-                    started.worst_code = started.worst_code.max(*code);
+                match (exit, &mut started.evolved) {
+                    // How the processes left that were told to go says nothing of the job.
+                    (NodeExit::Overstayed, Some(evolved)) => {
+                        evolved.n_violations += u32::from(evolved.leaving.contains_key(node));
+                    }
+                    (_, Some(evolved)) if evolved.leaving.contains_key(node) => {}
+                    (NodeExit::Exited { code }, _) => started.worst_code = started.worst_code.max(*code),
+                    (
+                        NodeExit::Signaled { .. }
+                        | NodeExit::Aborted { .. }
+                        | NodeExit::WallTime
+                        | NodeExit::Ordered
+                        | NodeExit::Vanished { .. }
+                        | NodeExit::NotStarted { .. }
+                        | NodeExit::Overstayed,
+                        _,
+                    ) => {}
                 }
                 self.bump(*node, bumped);
             }
             Fact::JobEnding { job, at, outcome, requeue } => {
-                let started = self.started_mut(*job)?;
-                started.ending = Some(Ending { at: *at, outcome: outcome.clone(), requeue: *requeue });
-                let alive: Vec<NodeId> = started.alive().collect();
+                self.started_mut(*job)?;
+                let ending = Ending { at: *at, outcome: outcome.clone(), requeue: *requeue };
+                self.edit_job(*job, |entry| {
+                    if let Phase::Started(started) = &mut entry.phase {
+                        started.ending = Some(ending);
+                    }
+                })?;
+                let alive: Vec<NodeId> = self.started_mut(*job)?.alive().collect();
                 for node in alive {
                     self.bump(node, bumped);
                 }
@@ -187,6 +208,18 @@ impl State {
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| entry.phase = Phase::RequestSent)?;
             }
+            Fact::CourseSet { job, at, course } => self.set_course(*job, *at, course, bumped)?,
+            Fact::StageEntered { job, at, gained, freed, course } => {
+                self.enter_stage(*job, *at, gained, freed, course, bumped)?;
+            }
+            Fact::HostsFreed { job, nodes } => self.free_hosts(*job, nodes, bumped)?,
+            Fact::HostsChosen { job, nodes, by: _ } => {
+                self.edit_evolved(*job, |_, evolved| evolved.chosen = nodes.clone())?;
+            }
+            Fact::ProfileChanged { job, evolving, options } => self.edit_job(*job, |entry| {
+                entry.spec.evolving = Some(evolving.clone());
+                entry.spec.options = options.clone();
+            })?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }
@@ -220,7 +253,7 @@ impl State {
         Ok(())
     }
 
-    fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
+    pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
         let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
         self.index.remove_job(job, entry);
         edit(entry);
@@ -228,7 +261,7 @@ impl State {
         Ok(())
     }
 
-    fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
+    pub(super) fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
         let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
         self.index.remove_node(node, entry);
         edit(entry);
@@ -237,7 +270,7 @@ impl State {
     }
 
     /// The node's desired state has changed.
-    fn bump(&mut self, node: NodeId, bumped: &mut BTreeSet<NodeId>) {
+    pub(super) fn bump(&mut self, node: NodeId, bumped: &mut BTreeSet<NodeId>) {
         // The index does not hold generations, so it needs no care here.
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.generation = entry.generation.next();
@@ -245,7 +278,7 @@ impl State {
         }
     }
 
-    fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
+    pub(super) fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
         match self.jobs.get_mut(&job).map(|entry| &mut entry.phase) {
             Some(Phase::Started(started)) => Ok(started),
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) => {
@@ -256,7 +289,7 @@ impl State {
     }
 
     fn release_nodes(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
-        let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
+        let nodes: Vec<NodeId> = self.jobs.get(&job).map(|entry| entry.held().collect()).unwrap_or_default();
         for node in nodes {
             if self.nodes.contains_key(&node) {
                 self.edit_node(node, |entry| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Time};
 
 use super::State;
-use crate::job::{Job, Phase};
+use crate::job::{Job, Phase, Started};
 use crate::node::Node;
 
 /// Derived from the rest of the state, so it is compared but not stored.
@@ -18,6 +18,8 @@ pub(crate) struct Index {
     pub(crate) holding: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
     pub(crate) begins: BTreeSet<(Time, JobId)>,
+    /// When running evolving applications reach their next stage, or their end.
+    pub(crate) stages: BTreeSet<(Time, JobId)>,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
@@ -44,6 +46,12 @@ impl QueueKey {
     }
 }
 
+/// A job that is being ended goes through no more stages.
+fn next_stage(started: &Started) -> Option<Time> {
+    let evolved = started.evolved.as_ref().filter(|_| started.ending.is_none())?;
+    Some(evolved.course.next_change())
+}
+
 impl Index {
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job) {
         match &entry.phase {
@@ -58,8 +66,9 @@ impl Index {
             Phase::Waiting => {
                 self.queue.insert(QueueKey::of(job, entry));
             }
-            Phase::Started(_) => {
+            Phase::Started(started) => {
                 self.holding.insert(job);
+                self.stages.extend(next_stage(started).map(|at| (at, job)));
             }
             Phase::Ghost(ghost) => {
                 self.holding.insert(job);
@@ -81,8 +90,11 @@ impl Index {
             Phase::Waiting => {
                 self.queue.remove(&QueueKey::of(job, entry));
             }
-            Phase::Started(_) => {
+            Phase::Started(started) => {
                 self.holding.remove(&job);
+                if let Some(at) = next_stage(started) {
+                    self.stages.remove(&(at, job));
+                }
             }
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);

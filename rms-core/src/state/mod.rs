@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod evolving;
 mod index;
 mod stored;
 
@@ -136,6 +137,16 @@ impl State {
     /// When the next job that waits for its begin time becomes eligible.
     pub(crate) fn next_begin(&self) -> Option<(Time, JobId)> {
         self.index.begins.first().copied()
+    }
+
+    /// When running evolving applications reach their next stage or their end, the earliest first.
+    pub(crate) fn next_stages(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
+        self.index.stages.iter().copied()
+    }
+
+    /// Is an agent of this cluster away, whose node is not lost yet?
+    pub(crate) fn is_any_away(&self, cluster: ClusterId) -> bool {
+        self.index.away.iter().any(|(_, node)| self.nodes[node].cluster == cluster)
     }
 
     /// The agent that has been away for the longest time and is not lost yet.
