@@ -68,6 +68,12 @@ impl<'a> Sight<'a> {
         Sight { clusters: hosts.iter().map(cluster).collect() }
     }
 
+    /// The clusters that are seen, each with how many hosts it has and when they are busy.
+    pub fn of(clusters: impl IntoIterator<Item = (ClusterId, u32, &'a Profile)>) -> Sight<'a> {
+        let cluster = |(cluster, n_hosts, occupied)| (cluster, Cluster { n_hosts: i64::from(n_hosts), occupied });
+        Sight { clusters: clusters.into_iter().map(cluster).collect() }
+    }
+
     /// Hosts of `cluster` that stay free from `from` for `span`; 0 if the cluster is not seen.
     pub fn free(&self, cluster: ClusterId, from: Time, span: Span) -> u32 {
         self.clusters.get(&cluster).map_or(0, |cluster| cluster.free(from, from + span))
