@@ -64,6 +64,7 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::AgentConnected { name, report, .. } => format!("{name} connected: {}", short_report(report)),
         Event::AgentReported { name, report } => format!("{name} reports {}", short_report(report)),
         Event::AgentGone { name } => format!("{name} is gone"),
+        Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
         Event::Tick => "a tick".to_owned(),
     }
 }
