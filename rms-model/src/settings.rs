@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::policy::Policy;
 use crate::time::{ParseSpanError, Span};
 
 /// What becomes of the jobs of a node that is lost.
@@ -35,6 +36,9 @@ pub struct Settings {
     pub max_wall: Span,
     /// The most jobs in the system at once; a submit beyond it is refused. It bounds memory and journal.
     pub max_jobs: u32,
+    /// Who may start before whom. Absent in journals that are older than the choice.
+    #[serde(default)]
+    pub policy: Policy,
 }
 
 impl Default for Settings {
@@ -49,6 +53,7 @@ impl Default for Settings {
             default_wall: Span::from_hours(1),
             max_wall: Span::from_hours(24 * 365),
             max_jobs: 1_000_000,
+            policy: Policy::Views,
         }
     }
 }
@@ -65,7 +70,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 9] = [
+pub const KEYS: [&str; 10] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -75,6 +80,7 @@ pub const KEYS: [&str; 9] = [
     "default_wall",
     "max_wall",
     "max_jobs",
+    "policy",
 ];
 
 impl Settings {
@@ -96,6 +102,7 @@ impl Settings {
             "default_wall" => self.default_wall.to_string(),
             "max_wall" => self.max_wall.to_string(),
             "max_jobs" => self.max_jobs.to_string(),
+            "policy" => self.policy.to_string(),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -131,6 +138,9 @@ impl Settings {
                     0 => return Err(bad(key, value, "a whole number of at least 1")),
                     n_jobs => n_jobs,
                 }
+            }
+            "policy" => {
+                self.policy = value.parse().map_err(|_| bad(key, value, "views, fcfs, easy or conservative"))?;
             }
             _ => return Err(SettingError::Unknown(key.to_owned())),
         }

@@ -37,6 +37,10 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # The most jobs in the system at once; a submit beyond it is refused.
 # max_jobs = 1000000
 
+# Who may start before whom: "views" (FCFS, each pass places the queue anew), "fcfs" (nothing passes a waiting job),
+# "easy" (nothing delays the first job that waits) or "conservative" (every job keeps the start it was promised).
+# policy = "views"
+
 [certificates]
 
 # How long the certificates of agents, users and the server are valid; they are renewed before.
