@@ -199,7 +199,9 @@ impl<'a, W: Workload> Batch<'a, W> {
             | Effect::Signal { .. }
             | Effect::Announce(_)
             | Effect::Sign { .. }
-            | Effect::CloseLinks { .. } => None,
+            | Effect::CloseLinks { .. }
+            | Effect::LauncherAnswer { .. }
+            | Effect::Notify { .. } => None,
         })
     }
 }
