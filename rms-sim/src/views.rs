@@ -4,9 +4,12 @@
 //! scheduling functions of real launchers on the views it sends, and send requests back. With [`System::Listed`] each
 //! application lists every size at once, as with OAR, and the core's built-in launcher chooses. Nothing here schedules.
 
+mod claims;
+mod figure;
 mod launcher;
 mod listed;
 mod outcome;
+mod report;
 mod server;
 mod told;
 
@@ -18,7 +21,10 @@ use thiserror::Error;
 
 use crate::workload::delegated::Application;
 
-pub use outcome::{Cost, Outcome, Ran};
+pub use claims::Claim;
+pub use figure::{Axes, Case, Effort, Figure, Logs, N_JOBS, UnknownFigure, Values};
+pub use outcome::{Cost, Messages, Outcome, Ran};
+pub use report::{Metric, Report};
 
 /// Who selects the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
