@@ -74,5 +74,11 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NodeInAnotherCluster { .. } => "node_in_another_cluster",
         Refusal::NodeInUse { .. } => "node_in_use",
         Refusal::WrongRole { .. } => "wrong_role",
+        Refusal::EmptyStage => "empty_stage",
+        Refusal::StageTooLarge { .. } => "stage_too_large",
+        Refusal::StageNotHeld { .. } => "stage_not_held",
+        Refusal::StageLater { .. } => "stage_later",
+        Refusal::FreesTooMany { .. } => "frees_too_many",
+        Refusal::TasksOfStages { .. } => "tasks_of_stages",
     }
 }

@@ -7,8 +7,9 @@ use nix::unistd::getpid;
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, Run, Span, Time, Usage};
 
-use super::environment::Variables;
+use super::environment::{self, Variables};
 use super::exec::{Exec, Feeder};
+use super::hostfile::HostFiles;
 use super::mpi::{Desk, Errand};
 use super::order::Order;
 use super::start::{Started, Task};
@@ -30,6 +31,8 @@ pub struct Job {
     pub input: Feeder,
     pub desk: Option<Desk>,
     pub execs: Vec<Exec>,
+    /// From here its wall time counts.
+    begun: Instant,
     wall_at: Instant,
     /// Set once its own tasks have ended while ranks elsewhere still meet here.
     stays_until: Option<Instant>,
@@ -57,6 +60,8 @@ pub struct Ending {
     /// The next KILL.
     kill_at: Instant,
     n_kills: u32,
+    /// Was it sent TERM before?
+    had_grace: bool,
 }
 
 /// A result that the server has within this time never costs a disk flush. It is in the file before: only a
@@ -69,7 +74,8 @@ const STAY: Duration = Duration::from_secs(30);
 impl Job {
     pub fn new(order: Order, entry_dir: PathBuf, cgroup: &Cgroup) -> Job {
         // A wall time that no clock can hold never comes.
-        let wall_at = Instant::now().checked_add(order.wall.to_std()).unwrap_or_else(far_away);
+        let begun = Instant::now();
+        let wall_at = begun.checked_add(order.wall.to_std()).unwrap_or_else(far_away);
         Job {
             entry_dir,
             phase: Phase::Running,
@@ -80,6 +86,7 @@ impl Job {
             input: Feeder::default(),
             desk: None,
             execs: Vec::new(),
+            begun,
             wall_at,
             stays_until: None,
             baseline: cgroup.baseline(),
@@ -108,6 +115,25 @@ impl Job {
         self.since = now();
     }
 
+    /// The hosts of the job or its wall time have changed. Its processes find the hosts in the host files; what is
+    /// started from now on has them in its environment, too.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn update(&mut self, order: Order) -> Result<(), (PathBuf, std::io::Error)> {
+        let is_outdated = order.generation < self.order.generation;
+        if is_outdated || matches!(self.phase, Phase::Ended { .. }) {
+            return Ok(());
+        }
+        self.wall_at = self.begun.checked_add(order.wall.to_std()).unwrap_or_else(far_away);
+        self.order = order;
+        let files = HostFiles::of(&self.entry_dir);
+        if let Some(account) = &self.account {
+            self.variables = environment::of_job(&self.order, account, &files);
+        }
+        files.write_all(&self.order)
+    }
+
     pub fn report(&self) -> JobReport {
         match &self.phase {
             Phase::Running | Phase::Ending(_) => {
@@ -122,7 +148,7 @@ impl Job {
         let kill_at = Instant::now().checked_add(grace.to_std()).unwrap_or_else(far_away);
         match &mut self.phase {
             Phase::Running => {
-                self.phase = Phase::Ending(Ending { exit, kill_at, n_kills: 0 });
+                self.phase = Phase::Ending(Ending { exit, kill_at, n_kills: 0, had_grace: !grace.is_zero() });
                 if !grace.is_zero() {
                     tree::signal_descendants(getpid(), nix::libc::SIGTERM);
                     tree::signal_descendants(getpid(), nix::libc::SIGCONT);
@@ -206,7 +232,12 @@ impl Job {
     pub fn all_gone(&mut self, cgroup: &Cgroup) -> Option<JobReport> {
         let Phase::Ending(ending) = &self.phase else { return None };
         cgroup.forbid_forks(false);
-        Some(self.ended(ending.exit.clone(), cgroup))
+        let exit = match &ending.exit {
+            // It had its time after TERM, and KILL was needed.
+            NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
+            exit => exit.clone(),
+        };
+        Some(self.ended(exit, cgroup))
     }
 
     /// It ended, or never started.

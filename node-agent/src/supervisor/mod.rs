@@ -256,6 +256,7 @@ impl Supervisor {
         match message {
             ToSupervisor::Start(order) => return self.start(*order),
             ToSupervisor::Forget { keep } => return self.forget(keep),
+            ToSupervisor::Update(order) => self.update(*order),
             ToSupervisor::Stop { grace } => self.end(NodeExit::Ordered, grace),
             ToSupervisor::Kill => self.end(NodeExit::Ordered, Span::ZERO),
             ToSupervisor::Signal { signal } => {
@@ -339,8 +340,21 @@ impl Supervisor {
         self.reap()
     }
 
-    /// From here on the execution is known to every later agent.
-    fn prepare(&self, job: &Job) -> io::Result<()> {
+    fn update(&mut self, order: Order) {
+        let Some(job) = &mut self.job else { return };
+        if (order.job, order.run) != (job.job(), job.run()) {
+            return;
+        }
+        if let Err((path, error)) = job.update(order) {
+            // The processes go on with what they know; the next change is written again.
+            eprintln!("cannot write {}: {error}", path.display());
+        }
+        if let Some(job) = &self.job {
+            let _known_from_before = self.write_entry(job);
+        }
+    }
+
+    fn write_entry(&self, job: &Job) -> io::Result<()> {
         let entry = Entry {
             order: job.order.clone(),
             boot: spool::boot_id(),
@@ -348,7 +362,12 @@ impl Supervisor {
             seat: self.seat.name.clone(),
             supervisor: nix::unistd::getpid().as_raw(),
         };
-        spool::write_entry(&job.entry_dir, &entry)?;
+        spool::write_entry(&job.entry_dir, &entry)
+    }
+
+    /// From here on the execution is known to every later agent.
+    fn prepare(&self, job: &Job) -> io::Result<()> {
+        self.write_entry(job)?;
         fs::rename(seat_socket(&self.seat.seats_dir, &self.seat.name), spool::socket_path(&job.entry_dir))
     }
 

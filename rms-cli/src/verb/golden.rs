@@ -207,6 +207,7 @@ fn line(job: u64, state: JobState) -> JobLine {
         nodes: Vec::new(),
         reason: None,
         outcome: None,
+        stages: None,
     }
 }
 
@@ -273,6 +274,7 @@ fn detail(line: JobLine) -> JobDetail {
         requeue: false,
         begin: None,
         comment: "second try".into(),
+        evolving: None,
     };
     JobDetail { line, spec }
 }
@@ -293,6 +295,7 @@ fn record() -> JobRecord {
         nodes: vec!["b1".into()],
         outcome: Outcome::Failed { code: 3 },
         usage: Usage { cpu: Span::from_secs(590), peak_memory_kib: 20_480 },
+        evolution: None,
     }
 }
 

@@ -10,7 +10,9 @@ use crate::failure::{Exit, Failure};
 mod admin;
 mod cancel;
 mod down;
+mod evolve;
 mod explain;
+mod free;
 #[cfg(test)]
 mod golden;
 mod history;
@@ -24,6 +26,7 @@ mod queue;
 mod release;
 mod run;
 mod show;
+mod sim;
 mod submit;
 mod token;
 mod up;
@@ -54,6 +57,10 @@ pub enum Verb {
     Hold(hold::Args),
     /// Let held jobs start
     Release(release::Args),
+    /// Announce the stages of an evolving job anew
+    Evolve(evolve::Args),
+    /// Name the nodes that an evolving job frees next
+    Free(free::Args),
     /// Move waiting jobs before or behind others
     Priority(priority::Args),
     /// List jobs that have ended
@@ -72,6 +79,8 @@ pub enum Verb {
     Join(join::Args),
     /// Settings, nodes and the state of the server
     Admin(admin::Args),
+    /// Experiments in virtual time: traces, policies, what-ifs
+    Sim(sim::Args),
     /// Become a program in a session of its own; for 'rms up'
     #[command(hide = true)]
     Detach {
@@ -95,6 +104,8 @@ impl Verb {
             Verb::Cancel(args) => cancel::run(args, context).await,
             Verb::Hold(args) => hold::run(args, context).await,
             Verb::Release(args) => release::run(args, context).await,
+            Verb::Evolve(args) => evolve::run(args, context).await,
+            Verb::Free(args) => free::run(args, context).await,
             Verb::Priority(args) => priority::run(args, context).await,
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,
@@ -104,6 +115,7 @@ impl Verb {
             Verb::Token(args) => token::run(args, context).await,
             Verb::Join(args) => join::run(args, context).await,
             Verb::Admin(args) => admin::run(args, context).await,
+            Verb::Sim(args) => sim::run(args, context),
             Verb::Detach { command } => Err(crate::embedded::spawn::detach(&command)),
         }
     }

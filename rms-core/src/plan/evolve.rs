@@ -4,10 +4,10 @@ use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
 use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
 
-use super::fit::{self, Fit, TooLarge};
+use super::fit::{self, TooLarge};
 use super::ledger::{self, Ledger};
-use super::pass::{Pass, Take, Taken};
-use super::{Blocked, Placed, Shortage};
+use super::pass::{Found, Pass, Taken};
+use super::{Blocked, Shortage};
 use crate::job::{Job, Phase, Started};
 use crate::launcher;
 use crate::state::State;
@@ -115,94 +115,78 @@ fn occupation(all: &Ledger, special: Option<&Ledger>, cluster: ClusterId) -> (Pr
     }
 }
 
-/// An evolving application on one of its clusters.
-struct Candidate {
-    cluster: ClusterId,
-    special: Option<Constraint>,
-    fit: Fit,
-}
-
 impl Pass<'_> {
-    /// Steps 4b and 4c of 001, Fig. 5, for an evolving application: where it completes first, its stages are placed by
-    /// [`fit`] and added to the view.
-    pub(super) fn place_evolving(&mut self, spec: &JobSpec, evolving: &Evolving) -> Placed {
-        let best = match self.best(spec, evolving, self.now) {
-            Ok(best) => best,
-            Err((cluster, too_large)) => {
-                let TooLarge { wanted, capacity, .. } = too_large;
-                return Placed::Never { shortage: Shortage { cluster, wanted, usable: capacity } };
-            }
-        };
-        let (cluster, special) = (best.cluster, best.special.clone());
-        let mut fit = best.fit;
+    /// Step 4b of 001, Fig. 5, for an evolving application: where it completes first, its stages are placed by [`fit`].
+    /// Of equals, the cluster named first; those that begin by a `latest` start that is given go before the others.
+    pub(super) fn find_stages(
+        &mut self,
+        spec: &JobSpec,
+        evolving: &Evolving,
+        from: Time,
+        latest: Option<Time>,
+    ) -> Result<Found, Shortage> {
         let first_hosts = evolving.stages.stages().first().map_or(0, |first| first.hosts);
-        let held = Request::on_one(cluster, first_hosts, fit.expanded.span());
-        let starts_now = fit.start == self.now;
-        let take = if starts_now { self.take_nodes(&held, special.as_ref()) } else { Take::NotFree };
-        let (blocked, nodes) = match take {
-            Take::Hosts(nodes) => (None, Some(nodes)),
-            Take::NotFree => (self.blocked(cluster, special.as_ref(), &evolving.stages), None),
-            Take::Kept(blocked) => {
-                // Some hosts are kept for others now: it looks again from where something changes.
-                let from = self.next_start(&held, special.as_ref());
-                let later = self.best(spec, evolving, from.max(self.now + Span::from_millis(1)));
-                if let Ok(later) = later
-                    && later.cluster == cluster
-                {
-                    fit = later.fit;
-                }
-                (blocked, None)
-            }
-        };
-        let at = fit.start;
-        self.add(Taken {
-            constraint: special,
-            request: held.clone(),
-            at,
-            nodes: nodes.clone(),
-            stages: Some(fit.expanded.clone()),
-        });
-        let fit = Some(Box::new(fit));
-        match nodes {
-            Some(nodes) => Placed::Now { request: held, nodes, fit },
-            None => Placed::Later { request: held, at, blocked, fit },
-        }
-    }
-
-    /// The cluster with the earliest completion; of equals, the one named first.
-    fn best(&mut self, spec: &JobSpec, evolving: &Evolving, from: Time) -> Result<Candidate, (ClusterId, TooLarge)> {
-        let mut best: Option<Candidate> = None;
-        let mut too_large = None;
-        for request in &spec.options {
+        let mut best: Option<(Found, (bool, Time))> = None;
+        let mut shortage = None;
+        for (option_idx, request) in (0..).zip(&spec.options) {
             let cluster = cluster_of(request);
-            let constraint = launcher::constraint_of(spec, request);
-            self.open_ledger(&constraint);
-            let special = self.stands_for.get(&constraint).cloned().flatten();
-            let (occupied, capacity) =
-                occupation(&self.all, special.as_ref().map(|constraint| &self.special[constraint]), cluster);
+            let constraint = self.stands_for.get(&launcher::constraint_of(spec, request)).cloned().flatten();
+            let (occupied, capacity) = self.occupation(cluster, constraint.as_ref());
             match fit::place(&occupied, capacity, &evolving.stages, evolving.expansion, from) {
                 Ok(fit) => {
-                    let is_first = best.as_ref().is_none_or(|best| fit.completion() < best.fit.completion());
+                    let is_late = latest.is_some_and(|latest| fit.start > latest);
+                    let completion = (is_late, fit.completion());
+                    let is_first = best.as_ref().is_none_or(|(_, earliest)| completion < *earliest);
                     if is_first {
-                        best = Some(Candidate { cluster, special, fit });
+                        let request = Request::on_one(cluster, first_hosts, fit.expanded.span());
+                        let blocked = if fit.start > self.now {
+                            blocked(&occupied, (cluster, capacity), &evolving.stages, self.now)
+                        } else {
+                            None
+                        };
+                        let start = fit.start;
+                        let fit = Some(Box::new(fit));
+                        let found = Found { request, option_idx, constraint, start, blocked, fit };
+                        best = Some((found, completion));
                     }
                 }
-                Err(error) => too_large = Some((cluster, error)),
+                Err(TooLarge { wanted, capacity, .. }) => {
+                    shortage = Some(Shortage { cluster, wanted, usable: capacity });
+                }
             }
         }
-        best.ok_or_else(|| too_large.expect("an accepted job has at least one cluster"))
+        match (best, shortage) {
+            (Some((found, _)), _) => Ok(found),
+            (None, shortage) => Err(shortage.expect("an accepted job has at least one cluster")),
+        }
     }
 
-    /// The first stage that would not fit if the application began now and waited for nothing, and what is in its way.
-    fn blocked(&self, cluster: ClusterId, special: Option<&Constraint>, stages: &Evolution) -> Option<Blocked> {
-        let special = special.map(|constraint| &self.special[constraint]);
-        let (occupied, capacity) = occupation(&self.all, special, cluster);
-        let capacity = i64::from(capacity);
-        stages.blocks(self.now).find_map(|Block { from, until, hosts }| {
-            let until = occupied.last_above(capacity - hosts, from, until)?;
-            let before = until - Span::from_millis(1);
-            let step = Step { from: before.max(from), hosts: occupied.at(before) };
-            Some(Blocked { cluster, step, until, wanted: hosts as u32, capacity })
-        })
+    /// Takes the stages that were promised from `at` on, if they still fit there.
+    pub(super) fn keep_stages(&mut self, spec: &JobSpec, evolving: &Evolving, at: Time) -> Option<Taken> {
+        let found = self.find_stages(spec, evolving, at, None).ok()?;
+        let fit = found.fit.filter(|fit| fit.start == at)?;
+        let taken = Taken::of_stages(found.constraint, found.request, &fit);
+        self.take_again(&taken);
+        Some(taken)
     }
+
+    fn occupation(&self, cluster: ClusterId, constraint: Option<&Constraint>) -> (Profile, u32) {
+        occupation(&self.all, constraint.map(|constraint| &self.special[constraint]), cluster)
+    }
+}
+
+/// The first stage that would not fit if the application began now and waited for nothing, and what is in its way.
+fn blocked(
+    occupied: &Profile,
+    (cluster, capacity): (ClusterId, u32),
+    stages: &Evolution,
+    now: Time,
+) -> Option<Blocked> {
+    let capacity = i64::from(capacity);
+    stages.blocks(now).find_map(|Block { from, until, hosts }| {
+        let until = occupied.last_above(capacity - hosts, from, until)?;
+        let before = until - Span::from_millis(1);
+        let step = Step { from: before.max(from), hosts: occupied.at(before) };
+        Some(Blocked { cluster, step, until, wanted: hosts as u32, capacity })
+    })
 }

@@ -1,68 +1,18 @@
-//! One pass over the queue (001, Fig. 5, step 4).
+//! Places applications one after the other in views that fill up (001, Fig. 5, step 4); the policy says in which order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Request, Time, View};
+use rms_model::{ClusterId, Evolution, JobSpec, NodeId, Request, Time, View};
 
 use super::evolve;
+use super::fit::Fit;
 use super::ledger::{self, Ledger};
-use super::{Blocked, Placed, Placement, Plan, Scope, Shortage};
-use crate::job::{Job, Started};
-use crate::launcher::{self, TooSmall};
+use super::{Blocked, Placed, Shortage};
+use crate::job::{Promise, Started};
+use crate::launcher::{self, Choice, SizedHole, TooSmall};
 use crate::state::State;
-
-pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
-    let n_free = n_free(state);
-    if scope == Scope::Starts && n_free == 0 {
-        return Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() };
-    }
-    let mut pass = Pass::new(state, now, n_free);
-    let base = pass.all.view.clone();
-    let mut placements = Vec::new();
-    for job in considered(state) {
-        if scope == Scope::Starts && pass.n_free == 0 {
-            break;
-        }
-        let view = (scope == Scope::Views).then(|| pass.view(state, now));
-        let outcome = pass.place(&state.jobs()[&job].spec);
-        placements.push(Placement { job, outcome, view });
-    }
-    if let Some(spec) = applicant {
-        let outcome = pass.place(spec);
-        placements.push(Placement { job: JobId(0), outcome, view: None });
-    }
-    Plan { now, placements, base, last_view: pass.all.view }
-}
-
-/// The plan up to one application, whose view is the last one; `None` if it is not considered.
-///
-/// The views of all applications would be as many as their number squared.
-pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
-    let is_queued = state.jobs().get(&seer).is_some_and(Job::is_queued);
-    let n_before = if is_queued { considered(state).position(|job| job == seer)? } else { return None };
-    let mut pass = Pass::new(state, now, n_free(state));
-    let base = pass.all.view.clone();
-    let before = state.queue().take(n_before);
-    let placements = before.map(|job| Placement { job, outcome: pass.place(&state.jobs()[&job].spec), view: None });
-    let placements = placements.collect();
-    let last_view = pass.view(state, now);
-    Some(Plan { now, placements, base, last_view })
-}
-
-/// The applications of the queue that a pass looks at, in order.
-fn considered(state: &State) -> impl Iterator<Item = JobId> + '_ {
-    let depth = match state.settings().queue_depth {
-        0 => usize::MAX,
-        depth => depth as usize,
-    };
-    state.queue().take(depth)
-}
-
-fn n_free(state: &State) -> usize {
-    state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
-}
 
 /// The views as they fill up, application by application.
 pub(super) struct Pass<'a> {
@@ -80,23 +30,34 @@ pub(super) struct Pass<'a> {
     /// Hosts given away in this pass.
     taken: BTreeSet<NodeId>,
     /// Free hosts left, over all clusters.
-    n_free: usize,
+    pub(super) n_free: usize,
 }
 
 /// Hosts that a placed application takes from the view.
 pub(super) struct Taken {
     /// The ledger its hosts come from; `None` is every usable host.
-    pub(super) constraint: Option<Constraint>,
-    pub(super) request: Request,
+    constraint: Option<Constraint>,
+    request: Request,
     pub(super) at: Time,
     /// Known only if it starts now.
-    pub(super) nodes: Option<Vec<NodeId>>,
+    nodes: Option<Vec<NodeId>>,
     /// What an evolving application needs from its start on, instead of the hosts of the request.
-    pub(super) stages: Option<Evolution>,
+    stages: Option<Evolution>,
+}
+
+/// Where an application fits; nothing is taken for it yet.
+pub(super) struct Found {
+    pub(super) request: Request,
+    pub(super) option_idx: u32,
+    pub(super) constraint: Option<Constraint>,
+    pub(super) start: Time,
+    pub(super) blocked: Option<Blocked>,
+    /// The stages of an evolving application; the request has those hosts that it starts with.
+    pub(super) fit: Option<Box<Fit>>,
 }
 
 /// What came of taking hosts for an application that its profiles let start now.
-pub(super) enum Take {
+enum Take {
     Hosts(Vec<NodeId>),
     /// The profile says that hosts are free which are not.
     NotFree,
@@ -105,7 +66,7 @@ pub(super) enum Take {
 }
 
 impl<'a> Pass<'a> {
-    fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
+    pub(super) fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
         let mut pass = Pass {
             state,
             now,
@@ -126,54 +87,147 @@ impl<'a> Pass<'a> {
     }
 
     /// The last view as an application may see it: from now on, over all clusters (R5).
-    fn view(&self, state: &State, now: Time) -> View {
+    pub(super) fn view(&self, state: &State, now: Time) -> View {
         let profile = |cluster: &ClusterId| self.all.view.get(cluster).map(|p| p.cut_before(now)).unwrap_or_default();
         state.clusters().keys().map(|cluster| (*cluster, profile(cluster))).collect()
     }
 
-    /// Steps 4b and 4c: the launcher's request in its first hole.
-    fn place(&mut self, spec: &JobSpec) -> Placed {
+    /// Makes sure that every size of an application can be searched.
+    pub(super) fn open_ledgers(&mut self, spec: &JobSpec) {
+        for request in &spec.options {
+            self.open_ledger(&launcher::constraint_of(spec, request));
+        }
+    }
+
+    /// Step 4b: the size that its launcher asks for and the first hole for it, from `from` on.
+    pub(super) fn find(&mut self, spec: &JobSpec, from: Time) -> Result<Found, Shortage> {
+        self.find_until(spec, from, None)
+    }
+
+    /// The same among the sizes that start by `latest`, one of which does.
+    pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
+        self.open_ledgers(spec);
         if let Some(evolving) = &spec.evolving {
-            return self.place_evolving(spec, evolving);
+            return self.find_stages(spec, evolving, from, latest);
         }
         let constraint = |request: &Request| launcher::constraint_of(spec, request);
-        for request in &spec.options {
-            self.open_ledger(&constraint(request));
-        }
-        let holes = spec.options.iter().map(|request| {
+        let holes = spec.options.iter().enumerate().map(|(option_idx, request)| {
             let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
             let special = special.and_then(|constraint| self.special.get_mut(constraint));
             let mut ledgers: Vec<&mut Ledger> = std::iter::once(&mut self.all).chain(special).collect();
-            (request, ledger::first_hole(&mut ledgers, request, self.now))
+            (option_idx, request, ledger::first_hole(&mut ledgers, request, from))
         });
-        let choice = match launcher::choose(holes) {
-            Ok(choice) => choice,
+        let is_in_time = |hole: &SizedHole<'_>| match (&hole.2, latest) {
+            (Ok((start, _)), Some(latest)) => *start <= latest,
+            (Ok(_) | Err(_), _) => true,
+        };
+        match launcher::choose(holes.filter(is_in_time)) {
+            Ok(choice) => {
+                let request = choice.request.clone();
+                let constraint = self.stands_for.get(&constraint(&request)).cloned().flatten();
+                let Choice { option_idx, start, blocked, request: _ } = choice;
+                Ok(Found { request, option_idx, constraint, start, blocked, fit: None })
+            }
             Err(TooSmall { request, cluster, wanted }) => {
                 let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
                 let ledger = special.map_or(&self.all, |constraint| &self.special[constraint]);
-                return Placed::Never { shortage: Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) } };
+                Err(Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) })
+            }
+        }
+    }
+
+    /// Steps 4b and 4c: the launcher's request in its first hole from `from` on.
+    pub(super) fn place(&mut self, spec: &JobSpec, from: Time) -> Placed {
+        match self.find(spec, from) {
+            Ok(found) => self.settle(found),
+            Err(shortage) => Placed::Never { shortage },
+        }
+    }
+
+    /// Step 4c: what was found is taken from the view, with hosts if it starts now.
+    pub(super) fn settle(&mut self, found: Found) -> Placed {
+        let (outcome, taken) = self.settle_until(found, None);
+        self.placed.push(taken);
+        outcome
+    }
+
+    /// As [`Pass::settle`], and what was taken comes back; where the hosts are not free, the hole at `latest` will do.
+    pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
+        let Found { request, option_idx, constraint, start, blocked, mut fit } = found;
+        let take = if start == self.now { self.take_nodes(&request, constraint.as_ref()) } else { Take::NotFree };
+        let later = latest.filter(|latest| *latest > self.now && start == self.now);
+        let (at, blocked, nodes) = match take {
+            Take::Hosts(nodes) => (start, None, Some(nodes)),
+            Take::NotFree => (later.unwrap_or(start), blocked, None),
+            Take::Kept(blocked) => {
+                let next = self.next_start(&request, constraint.as_ref());
+                (later.unwrap_or(next), blocked, None)
             }
         };
-        let request = choice.request.clone();
-        let special = self.stands_for.get(&constraint(&request)).cloned().flatten();
-        let starts_now = choice.start == self.now;
-        let take = if starts_now { self.take_nodes(&request, special.as_ref()) } else { Take::NotFree };
-        let (at, blocked, nodes) = match take {
-            Take::Hosts(nodes) => (choice.start, None, Some(nodes)),
-            Take::NotFree => (choice.start, choice.blocked, None),
-            Take::Kept(blocked) => (self.next_start(&request, special.as_ref()), blocked, None),
+        // Where hosts are not free after all, the stages move on as they are: it is a guess until the next pass.
+        fit.iter_mut().for_each(|fit| fit.start = at);
+        let stages = fit.as_ref().map(|fit| fit.expanded.clone());
+        let taken = Taken { constraint, request: request.clone(), at, nodes: nodes.clone(), stages };
+        self.add_shares(&taken, 1);
+        let outcome = match nodes {
+            Some(nodes) => Placed::Now { request, nodes, fit },
+            None => Placed::Later { request, option_idx, at, blocked, fit },
         };
-        self.add(Taken { constraint: special, request: request.clone(), at, nodes: nodes.clone(), stages: None });
-        match nodes {
-            Some(nodes) => Placed::Now { request, nodes, fit: None },
-            None => Placed::Later { request, at, blocked, fit: None },
+        (outcome, taken)
+    }
+
+    /// As [`Pass::settle`], but nothing is taken unless it starts now.
+    pub(super) fn start(&mut self, found: Found) -> Option<Placed> {
+        if found.start > self.now {
+            return None;
         }
+        match self.take_nodes(&found.request, found.constraint.as_ref()) {
+            Take::Hosts(nodes) => {
+                let Found { request, constraint, start: at, fit, .. } = found;
+                let stages = fit.as_ref().map(|fit| fit.expanded.clone());
+                let taken = Taken { constraint, request: request.clone(), at, nodes: Some(nodes.clone()), stages };
+                self.add(taken);
+                Some(Placed::Now { request, nodes, fit })
+            }
+            Take::NotFree | Take::Kept(_) => None,
+        }
+    }
+
+    /// Takes from the view what was promised, if the hosts are still there; the ledgers of `spec` are open.
+    pub(super) fn keep(&mut self, spec: &JobSpec, promise: Promise) -> Option<Taken> {
+        let request = spec.options.get(promise.option_idx as usize)?;
+        let constraint = launcher::constraint_of(spec, request);
+        let constraint = self.stands_for.get(&constraint).cloned().flatten();
+        let special = constraint.as_ref().and_then(|constraint| self.special.get(constraint));
+        let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
+        // A promise that could not be kept in time is kept as soon as possible.
+        let at = promise.at.max(self.now);
+        if let Some(evolving) = &spec.evolving {
+            return self.keep_stages(spec, evolving, at);
+        }
+        let fits = ledger::joint_hole(&ledgers, request, (at, None)).is_ok_and(|(start, _)| start == at);
+        if !fits {
+            return None;
+        }
+        let taken = Taken { constraint, request: request.clone(), at, nodes: None, stages: None };
+        self.add_shares(&taken, 1);
+        Some(taken)
+    }
+
+    /// Gives back what was taken without hosts.
+    pub(super) fn give_back(&mut self, taken: &Taken) {
+        self.add_shares(taken, -1);
+    }
+
+    /// Takes what was given back.
+    pub(super) fn take_again(&mut self, taken: &Taken) {
+        self.add_shares(taken, 1);
     }
 
     /// Free hosts of each cluster of the request: plain ones first, then by id. A host is left out while an
     /// application that was placed before can use only such hosts and needs it during the request: the count of all
     /// hosts alone does not show that.
-    pub(super) fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
+    fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
         let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
         let mut nodes = Vec::new();
         for (cluster, wanted) in &request.hosts {
@@ -212,7 +266,7 @@ impl<'a> Pass<'a> {
     }
 
     /// When a request whose hosts are kept for others now may find some: not before something changes.
-    pub(super) fn next_start(&self, request: &Request, constraint: Option<&Constraint>) -> Time {
+    fn next_start(&self, request: &Request, constraint: Option<&Constraint>) -> Time {
         let clusters = request.hosts.keys().filter_map(|cluster| self.all.view.get(cluster));
         let next_change = clusters.filter_map(|profile| profile.change_points(self.now).nth(1)).min();
         let from = next_change.unwrap_or(self.now);
@@ -221,24 +275,32 @@ impl<'a> Pass<'a> {
         ledger::joint_hole(&ledgers, request, (from, None)).map_or(from, |(start, _)| start)
     }
 
-    pub(super) fn add(&mut self, taken: Taken) {
+    fn add(&mut self, taken: Taken) {
+        self.add_shares(&taken, 1);
+        self.placed.push(taken);
+    }
+
+    /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
+    fn add_shares(&mut self, taken: &Taken, sign: i64) {
         for (cluster, block) in taken.blocks() {
-            self.all.add(cluster, block);
+            self.all.add(cluster, Block { hosts: sign * block.hosts, ..block });
+        }
+        if self.special.is_empty() {
+            return;
         }
         // The ledgers are moved out for a moment: the shares of one are counted against another.
         let mut special = std::mem::take(&mut self.special);
         let shares: Vec<_> = special
             .iter()
-            .map(|(constraint, ledger)| (constraint.clone(), self.shares(&taken, ledger, &special)))
+            .map(|(constraint, ledger)| (constraint.clone(), self.shares(taken, ledger, &special)))
             .collect();
         for (constraint, shares) in shares {
             let ledger = special.get_mut(&constraint).expect("it was listed just now");
             for (cluster, block) in shares {
-                ledger.add(cluster, block);
+                ledger.add(cluster, Block { hosts: sign * block.hosts, ..block });
             }
         }
         self.special = special;
-        self.placed.push(taken);
     }
 
     /// What `taken` takes from the hosts of `ledger`: the hosts that it has, as long as it needs as many, and of others
@@ -249,13 +311,14 @@ impl<'a> Pass<'a> {
         ledger: &Ledger,
         special: &BTreeMap<Constraint, Ledger>,
     ) -> Vec<(ClusterId, Block)> {
-        let known = taken.nodes.as_ref().map(|nodes| ledger.count(self.state, nodes)).unwrap_or_default();
+        let known = taken.nodes.as_ref().map(|nodes| ledger.count(self.state, nodes));
         let source = taken.constraint.as_ref().and_then(|constraint| special.get(constraint)).unwrap_or(&self.all);
         let share = |(cluster, block): (ClusterId, Block)| {
-            let n_known = known.get(&cluster).copied().unwrap_or(0);
-            let n_held =
-                if taken.nodes.is_some() { taken.request.hosts.get(&cluster).copied().unwrap_or(0) } else { 0 };
-            let more = block.hosts - i64::from(n_held);
+            let (n_known, n_held) = match &known {
+                Some(known) => (known.get(&cluster).copied().unwrap_or(0), i64::from(taken.request.hosts[&cluster])),
+                None => (0, 0),
+            };
+            let more = block.hosts - n_held;
             let hosts = if more > 0 {
                 n_known + i64::from(ledger.least_share(self.state, source, cluster, more as u32))
             } else {
@@ -293,6 +356,11 @@ impl<'a> Pass<'a> {
 }
 
 impl Taken {
+    /// Stages on the cluster of an evolving application.
+    pub(super) fn of_stages(constraint: Option<Constraint>, request: Request, fit: &Fit) -> Taken {
+        Taken { constraint, request, at: fit.start, nodes: None, stages: Some(fit.expanded.clone()) }
+    }
+
     /// What it takes of each cluster, in the order of time.
     fn blocks(&self) -> impl Iterator<Item = (ClusterId, Block)> + '_ {
         let until = self.at + self.request.wall;
@@ -330,7 +398,7 @@ mod tests {
         let state = world.rms.state();
         let mut pass = Pass::new(state, world.now, 0);
         for job in state.queue() {
-            pass.place(&state.jobs()[&job].spec);
+            pass.place(&state.jobs()[&job].spec, world.now);
         }
         assert_eq!(pass.special.len(), 2, "those of 1001 MiB and more, and those of 4001 MiB and more");
     }

@@ -18,6 +18,8 @@ pub(crate) struct Index {
     pub(crate) holding: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
     pub(crate) begins: BTreeSet<(Time, JobId)>,
+    /// When queued jobs were promised to start.
+    pub(crate) promises: BTreeSet<(Time, JobId)>,
     /// When running evolving applications reach their next stage, or their end.
     pub(crate) stages: BTreeSet<(Time, JobId)>,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
@@ -54,6 +56,9 @@ fn next_stage(started: &Started) -> Option<Time> {
 
 impl Index {
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job) {
+        if let Some(promise) = entry.promised {
+            self.promises.insert((promise.at, job));
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } => {
@@ -78,6 +83,9 @@ impl Index {
     }
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
+        if let Some(promise) = entry.promised {
+            self.promises.remove(&(promise.at, job));
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } => {

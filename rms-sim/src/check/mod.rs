@@ -155,7 +155,11 @@ impl Checks {
 fn is_natural(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } => true,
-        NodeExit::WallTime | NodeExit::Ordered | NodeExit::Vanished { .. } | NodeExit::NotStarted { .. } => false,
+        NodeExit::WallTime
+        | NodeExit::Ordered
+        | NodeExit::Overstayed
+        | NodeExit::Vanished { .. }
+        | NodeExit::NotStarted { .. } => false,
     }
 }
 
@@ -182,6 +186,7 @@ pub(crate) mod tests {
             nodes: vec!["a1".to_owned()],
             outcome,
             usage: Usage::default(),
+            evolution: None,
         }
     }
 

@@ -4,15 +4,20 @@ mod answer;
 mod answered;
 mod call;
 mod desired;
+mod evolving;
 mod follow;
+mod launcher;
 mod report;
+mod told;
 mod vocabulary;
 
 pub use answer::{answer_parts, history_parts};
 pub use call::client_call;
 pub use desired::{DesiredParts, desire_parts};
 pub use report::{ReportParts, report_parts};
+pub use told::{ViewParts, launcher_answer, notice_parts, parse_launcher_answer};
 
+use rms_model::evolution::EvolutionError;
 use rms_model::identity::NameError;
 use rms_model::{Span, Time};
 use thiserror::Error;
@@ -38,6 +43,8 @@ pub enum Malformed {
     MixedGenerations { first: u64, later: u64 },
     #[error("the parts of one list are of different kinds")]
     MixedParts,
+    #[error("the stages of a profile cannot be")]
+    Stages { source: EvolutionError },
     #[error("a part is empty but is not the only one")]
     EmptyPart,
 }
