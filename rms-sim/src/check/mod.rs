@@ -6,6 +6,7 @@ mod fcfs;
 mod ghost;
 mod oversubscription;
 mod runs;
+mod stages;
 mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,7 @@ pub enum Rule {
     Runs,
     Truth,
     Durable,
+    Stages,
     /// [`State::check`].
     State,
     /// The core wants the same instant again and again.
@@ -57,6 +59,7 @@ impl fmt::Display for Rule {
             Rule::Runs => "nothing runs twice",
             Rule::Truth => "a job's outcome is how it really ended",
             Rule::Durable => "what was told is durable, and a restart changes nothing",
+            Rule::Stages => "an evolving application gets each stage, in time",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
         })
@@ -75,6 +78,7 @@ pub struct Checks {
     runs: runs::Runs,
     ghosts: ghost::Ghosts,
     truth: truth::Truth,
+    stages: stages::Stages,
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
     /// Results that nodes have let go since somebody last looked.
@@ -88,6 +92,7 @@ impl Checks {
             runs: runs::Runs::default(),
             ghosts: ghost::Ghosts::new(settings),
             truth: truth::Truth::default(),
+            stages: stages::Stages::default(),
             acknowledged: BTreeSet::new(),
             forgotten: Vec::new(),
         }
@@ -102,7 +107,7 @@ impl Checks {
         there: &BTreeMap<(JobId, Run), Supervisor>,
     ) -> Result<(), Violation> {
         oversubscription::starts_alone(node, wanted, there)?;
-        self.runs.starting(now, node, wanted.job, wanted.run)
+        self.runs.starting(now, node, wanted)
     }
 
     /// A node's agent has let go of what it kept of a job.
@@ -134,6 +139,11 @@ impl Checks {
         self.truth.ended(node, job, run, NodeExit::Vanished { reason });
     }
 
+    /// The server was started, or cannot write: what is due now is late.
+    pub(crate) fn hindered(&mut self, now: Time) {
+        self.stages.hindered(now);
+    }
+
     pub(crate) fn cancel_ordered(&mut self, job: JobId) {
         self.truth.cancel_ordered(job);
     }
@@ -141,6 +151,7 @@ impl Checks {
     /// A fact has become durable; `state` is what holds with it.
     pub(crate) fn durable(&mut self, fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
         self.ghosts.durable(fact)?;
+        self.stages.durable(fact, state)?;
         self.runs.durable(fact, state, nodes)?;
         self.truth.durable(fact)
     }
