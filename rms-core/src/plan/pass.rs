@@ -12,17 +12,32 @@ use crate::job::Job;
 use crate::launcher::{self, TooSmall};
 use crate::state::State;
 
-pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
+/// Looks at the views as they fill up: with a job, at what that one sees, and at last at what is left for others.
+pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Option<JobId>) + 'l;
+
+pub(super) fn run(
+    state: &State,
+    now: Time,
+    scope: Scope,
+    applicant: Option<&JobSpec>,
+    mut look: Option<&mut Look<'_>>,
+) -> Plan {
     let n_free = n_free(state);
     if scope == Scope::Starts && n_free == 0 {
         return Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() };
     }
     let mut pass = Pass::new(state, now, n_free);
+    if look.is_some() {
+        pass.all.keep_digests(now);
+    }
     let base = pass.all.view.clone();
     let mut placements = Vec::new();
     for job in considered(state) {
         if scope == Scope::Starts && pass.n_free == 0 {
             break;
+        }
+        if let Some(look) = &mut look {
+            look(&mut pass, Some(job));
         }
         let view = (scope == Scope::Views).then(|| pass.view(state, now));
         let outcome = pass.place(&state.jobs()[&job].spec);
@@ -31,6 +46,9 @@ pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&Job
     if let Some(spec) = applicant {
         let outcome = pass.place(spec);
         placements.push(Placement { job: JobId(0), outcome, view: None });
+    }
+    if let Some(look) = look {
+        look(&mut pass, None);
     }
     Plan { now, placements, base, last_view: pass.all.view }
 }
@@ -64,7 +82,7 @@ fn n_free(state: &State) -> usize {
 }
 
 /// The views as they fill up, application by application.
-struct Pass<'a> {
+pub(super) struct Pass<'a> {
     state: &'a State,
     now: Time,
     /// Every usable host.
@@ -246,6 +264,16 @@ impl<'a> Pass<'a> {
         taken.request.hosts.iter().map(share).collect()
     }
 
+    /// What the clusters look like to those that can use only hosts which meet a constraint; with the constraint that
+    /// stands for it, if it excludes any.
+    pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger, Option<&Constraint>) {
+        self.open_ledger(constraint);
+        match self.stands_for.get(constraint).and_then(Option::as_ref) {
+            Some(known) => (&self.special[known], Some(known)),
+            None => (&self.all, None),
+        }
+    }
+
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
     fn open_ledger(&mut self, constraint: &Constraint) {
         if self.stands_for.contains_key(constraint) {
@@ -260,6 +288,9 @@ impl<'a> Pass<'a> {
             Some(known)
         } else {
             let mut ledger = Ledger::of(self.state, self.now, eligible);
+            if self.all.keeps_digests() {
+                ledger.keep_digests(self.now);
+            }
             for taken in &self.placed {
                 let until = taken.at + taken.request.wall;
                 for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {

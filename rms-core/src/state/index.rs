@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Time};
 
 use super::State;
-use crate::job::{Job, Phase};
+use crate::job::{AwaitedIndex, Job, Phase};
 use crate::node::Node;
 
 /// Derived from the rest of the state, so it is compared but not stored.
@@ -17,7 +17,9 @@ pub(crate) struct Index {
     pub(crate) unseen: BTreeSet<JobId>,
     pub(crate) holding: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
+    /// Jobs that wait for their begin time; a launcher outside sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
+    pub(crate) awaited: AwaitedIndex,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
@@ -46,8 +48,10 @@ impl QueueKey {
 
 impl Index {
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job) {
+        self.awaited.insert(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
+            Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
             Phase::Submitted { hold: None } => {
                 self.begins.insert((entry.spec.begin.unwrap_or(entry.submitted), job));
             }
@@ -69,8 +73,10 @@ impl Index {
     }
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
+        self.awaited.remove(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
+            Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
             Phase::Submitted { hold: None } => {
                 self.begins.remove(&(entry.spec.begin.unwrap_or(entry.submitted), job));
             }

@@ -37,6 +37,20 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # The most jobs in the system at once; a submit beyond it is refused.
 # max_jobs = 1000000
 
+# Launchers outside. How long an application may be subscribed without a request; 0s: for ever.
+# request_timeout = "1h"
+
+# How long a launcher may take to launch processes, or to accept the hosts, once its application was started; 0s: as
+# long as its wall time.
+# start_timeout = "1m"
+
+# How long a launcher's connection may be gone before its application is ended; 0s: it is ended at once, also when
+# the server restarts.
+# launcher_grace = "1m"
+
+# What becomes of processes that the agents started for a lost launcher: "end", or "run" to let them run to their end.
+# launcher_policy = "end"
+
 [certificates]
 
 # How long the certificates of agents, users and the server are valid; they are renewed before.
