@@ -8,7 +8,7 @@ use rms_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::desired::NodeExit;
-use crate::job::LauncherLink;
+use crate::job::{LauncherLink, Promise};
 use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
@@ -157,6 +157,10 @@ pub enum Fact {
     NodeGenerationRaised {
         node: NodeId,
         generation: Generation,
+    },
+    /// Under the conservative policy: when each of these jobs will start at the latest; `None` takes a promise back.
+    StartsPromised {
+        starts: Vec<(JobId, Option<Promise>)>,
     },
     /// 001: a launcher outside subscribed for an application of its own.
     LauncherSubscribed {

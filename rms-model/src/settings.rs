@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::policy::Policy;
 use crate::time::{ParseSpanError, Span};
 
 /// What becomes of the jobs of a node that is lost.
@@ -50,6 +51,9 @@ pub struct Settings {
     pub max_wall: Span,
     /// The most jobs in the system at once; a submit beyond it is refused. It bounds memory and journal.
     pub max_jobs: u32,
+    /// Who may start before whom. Absent in journals that are older than the choice.
+    #[serde(default)]
+    pub policy: Policy,
     /// How long an application may be subscribed without a request; 0 = for ever.
     pub request_timeout: Span,
     /// How long a launcher may take to launch or accept once its application was started; 0 = as long as the wall time.
@@ -72,6 +76,7 @@ impl Default for Settings {
             default_wall: Span::from_hours(1),
             max_wall: Span::from_hours(24 * 365),
             max_jobs: 1_000_000,
+            policy: Policy::Views,
             request_timeout: Span::from_hours(1),
             start_timeout: Span::from_secs(60),
             launcher_grace: Span::from_secs(60),
@@ -92,7 +97,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 13] = [
+pub const KEYS: [&str; 14] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -102,6 +107,7 @@ pub const KEYS: [&str; 13] = [
     "default_wall",
     "max_wall",
     "max_jobs",
+    "policy",
     "request_timeout",
     "start_timeout",
     "launcher_grace",
@@ -153,6 +159,7 @@ impl Settings {
             "default_wall" => self.default_wall.to_string(),
             "max_wall" => self.max_wall.to_string(),
             "max_jobs" => self.max_jobs.to_string(),
+            "policy" => self.policy.to_string(),
             "request_timeout" => self.request_timeout.to_string(),
             "start_timeout" => self.start_timeout.to_string(),
             "launcher_grace" => self.launcher_grace.to_string(),
@@ -203,6 +210,9 @@ impl Settings {
                     0 => return Err(bad(key, value, "a whole number of at least 1")),
                     n_jobs => n_jobs,
                 }
+            }
+            "policy" => {
+                self.policy = value.parse().map_err(|_| bad(key, value, "views, fcfs, easy or conservative"))?;
             }
             "request_timeout" => self.request_timeout = span()?,
             "start_timeout" => self.start_timeout = span()?,

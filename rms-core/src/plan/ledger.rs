@@ -25,6 +25,8 @@ pub(super) struct Ledger {
     frontiers: BTreeMap<ClusterId, Frontier>,
     /// Of the view, as of the time given; only while launchers look at it.
     digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,
+    /// Were hosts given back? What searches have shown before holds no more then.
+    has_shrunk: bool,
 }
 
 /// Shorter profiles are searched as fast without a frontier.
@@ -52,7 +54,14 @@ impl Ledger {
         state: &State,
         now: Time,
     ) -> Ledger {
-        let mut ledger = Ledger { eligible, capacity, view: View::new(), frontiers: BTreeMap::new(), digests: None };
+        let mut ledger = Ledger {
+            eligible,
+            capacity,
+            view: View::new(),
+            frontiers: BTreeMap::new(),
+            digests: None,
+            has_shrunk: false,
+        };
         ledger.view = ledger.base(state, now);
         ledger
     }
@@ -124,9 +133,12 @@ impl Ledger {
         state.n_usable(cluster)
     }
 
-    /// Takes hosts away. Nothing is ever given back within a pass, or the frontiers would be wrong.
+    /// Takes hosts away, or gives them back. What was found before holds no more once hosts are given back.
     pub(super) fn add(&mut self, cluster: ClusterId, block: Block) {
-        if block.hosts > 0 {
+        if block.hosts < 0 {
+            self.has_shrunk = true;
+        }
+        if block.hosts != 0 {
             self.view.entry(cluster).or_default().add(block);
             if let Some((now, digests)) = &mut self.digests {
                 digests.entry(cluster).or_default().add(block, *now);
@@ -137,7 +149,7 @@ impl Ledger {
     /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
     fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
-        if !is_long {
+        if !is_long || self.has_shrunk {
             return self.hole_from(cluster, wanted, wall, now);
         }
         let capacity = self.capacity_of(cluster);

@@ -8,8 +8,8 @@ use rms_model::{ClusterId, JobId, Profile, Span, Time};
 
 use super::digest::Digest;
 use super::ledger::{Ledger, meets};
-use super::pass::{self, Pass};
-use super::{Placed, Plan, Scope};
+use super::pass::{Moment, Pass};
+use super::{Placed, Plan, Scope, policy};
 use crate::fact::Fact;
 use crate::job::Job;
 use crate::state::State;
@@ -248,17 +248,18 @@ impl Streams {
             news: Vec::new(),
         };
         let mut latest = None;
-        let mut look = |pass: &mut Pass<'_>, job: Option<JobId>| match job {
-            Some(job) if tells => looker.look(pass, job),
-            Some(_) => {}
-            None => {
+        let mut look = |pass: &mut Pass<'_>, moment: Moment| match moment {
+            Moment::Begins => looker.begin(pass),
+            Moment::Before(job) if tells => looker.look(pass, job),
+            Moment::Before(_) => {}
+            Moment::Ends => {
                 if tells {
                     looker.look_for_others(pass);
                 }
                 latest = Some(looker.latest(pass));
             }
         };
-        let plan = pass::run(state, now, Scope::Estimates, None, Some(&mut look));
+        let plan = policy::run(state, now, Scope::Estimates, None, Some(&mut look));
         let news = looker.news;
         self.latest = latest;
         (plan, news)
@@ -282,6 +283,13 @@ struct Looker<'s> {
 }
 
 impl Looker<'_> {
+    /// What is placed is counted in all ledgers, so they must be there.
+    fn begin(&mut self, pass: &mut Pass<'_>) {
+        for stream in self.streams.values().filter(|stream| stream.is_open) {
+            pass.seen_under(&stream.filter.constraint);
+        }
+    }
+
     fn look(&mut self, pass: &mut Pass<'_>, job: JobId) {
         let Some(stream) = self.streams.get_mut(&job).filter(|stream| stream.is_open) else { return };
         stream.looked_at = self.number;

@@ -79,6 +79,9 @@ impl State {
             }
             Fact::SettingChanged { change } => {
                 self.settings.set(&change.key, &change.new)?;
+                if change.key == "policy" {
+                    self.forget_promises()?;
+                }
                 self.keep_audit(change.clone());
             }
             Fact::JobSubmitted { job, at, spec, held } => {
@@ -88,11 +91,12 @@ impl State {
                 let phase = Phase::Submitted { hold };
                 self.insert_job(
                     *job,
-                    Job { spec, submitted: *at, requested: None, run: Run(0), phase, launcher: None },
+                    Job { spec, submitted: *at, requested: None, run: Run(0), phase, promised: None, launcher: None },
                 );
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
+                entry.promised = None;
             })?,
             Fact::JobReleased { job, by: _, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: None };
@@ -120,6 +124,7 @@ impl State {
                 let mut has_launcher = false;
                 self.edit_job(*job, |entry| {
                     entry.run = *run;
+                    entry.promised = None;
                     if let Some(launcher) = &mut entry.launcher {
                         launcher.answer = None;
                         has_launcher = true;
@@ -229,6 +234,16 @@ impl State {
             Fact::CertificateForgotten { serial } => {
                 self.certificates.remove(serial);
             }
+            Fact::StartsPromised { starts } => {
+                for (job, promise) in starts {
+                    let entry = self.jobs.get(job).ok_or(Misfit::Job(*job))?;
+                    let fits = promise.is_none_or(|promise| (promise.option_idx as usize) < entry.spec.options.len());
+                    if !entry.is_queued() || !fits {
+                        return Err(Misfit::Phase { job: *job, needed: "queued, with the size that is promised" });
+                    }
+                    self.edit_job(*job, |entry| entry.promised = *promise)?;
+                }
+            }
             Fact::LauncherSubscribed { job, at, spec, filter } => self.subscribed(*job, *at, spec, filter),
             Fact::LauncherLinkChanged { job, link } => self.edit_launcher(*job, |launcher| launcher.link = *link)?,
             Fact::LauncherRequested { job, at, tag, request } => self.requested(*job, *at, *tag, request)?,
@@ -270,6 +285,12 @@ impl State {
         edit(entry);
         self.index.insert_node(node, entry);
         Ok(())
+    }
+
+    /// Another policy plans by its own rules.
+    fn forget_promises(&mut self) -> Result<(), Misfit> {
+        let promised: Vec<JobId> = self.index.promises.iter().map(|(_, job)| *job).collect();
+        promised.into_iter().try_for_each(|job| self.edit_job(job, |entry| entry.promised = None))
     }
 
     /// The node's desired state has changed.

@@ -20,6 +20,8 @@ pub(crate) struct Index {
     /// Jobs that wait for their begin time; a launcher outside sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
     pub(crate) awaited: AwaitedIndex,
+    /// When queued jobs were promised to start.
+    pub(crate) promises: BTreeSet<(Time, JobId)>,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
@@ -49,6 +51,9 @@ impl QueueKey {
 impl Index {
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job) {
         self.awaited.insert(job, entry);
+        if let Some(promise) = entry.promised {
+            self.promises.insert((promise.at, job));
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
@@ -74,6 +79,9 @@ impl Index {
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
         self.awaited.remove(job, entry);
+        if let Some(promise) = entry.promised {
+            self.promises.remove(&(promise.at, job));
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } if entry.launcher.is_some() => {}

@@ -17,7 +17,10 @@ impl State {
         spec.environment = self.index.share(&spec.environment);
         let phase = Phase::Submitted { hold: None };
         let launcher = Some(Launcher::new(filter.clone(), at));
-        self.insert_job(job, Job { spec, submitted: at, requested: None, run: Run(0), phase, launcher });
+        self.insert_job(
+            job,
+            Job { spec, submitted: at, requested: None, run: Run(0), phase, promised: None, launcher },
+        );
     }
 
     pub(super) fn edit_launcher(&mut self, job: JobId, edit: impl FnOnce(&mut Launcher)) -> Result<(), Misfit> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rms_core::Fact;
 use rms_core::desired::NodeExit;
 use rms_core::fact::SettingChange;
-use rms_core::job::LauncherLink;
+use rms_core::job::{LauncherLink, Promise};
 use rms_core::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
@@ -145,6 +145,7 @@ fn examples() -> Vec<Fact> {
         Fact::LauncherAccepted { job, at },
         Fact::ClusterLinkSet { link: link(), at, by: by() },
         Fact::NodeGenerationRaised { node, generation: Generation(77) },
+        Fact::StartsPromised { starts: vec![(job, Some(Promise { at, option_idx: 1 })), (JobId(300), None)] },
     ]
 }
 
