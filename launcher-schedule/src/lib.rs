@@ -32,6 +32,7 @@ pub mod rigid;
 pub mod tiers;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rms_model::{ClusterId, Profile, Request, Span, Time, View};
 
@@ -63,6 +64,15 @@ impl<'a> Sight<'a> {
     pub fn new(hosts: &BTreeMap<ClusterId, u32>, view: &'a View) -> Sight<'a> {
         let cluster = |(cluster, n_hosts): (&ClusterId, &u32)| {
             let occupied = view.get(cluster).unwrap_or(&FREE);
+            (*cluster, Cluster { n_hosts: i64::from(*n_hosts), occupied })
+        };
+        Sight { clusters: hosts.iter().map(cluster).collect() }
+    }
+
+    /// As [`Sight::new`], of profiles that are shared, as a launcher's view holds them.
+    pub fn shared(hosts: &BTreeMap<ClusterId, u32>, view: &'a BTreeMap<ClusterId, Arc<Profile>>) -> Sight<'a> {
+        let cluster = |(cluster, n_hosts): (&ClusterId, &u32)| {
+            let occupied = view.get(cluster).map_or(&FREE, Arc::as_ref);
             (*cluster, Cluster { n_hosts: i64::from(*n_hosts), occupied })
         };
         Sight { clusters: hosts.iter().map(cluster).collect() }

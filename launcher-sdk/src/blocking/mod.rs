@@ -1,5 +1,7 @@
 //! The client for programs without an async runtime: the same calls, each waiting until it is answered.
 
+mod launcher;
+
 use std::path::Path;
 
 use rms_core::effect::{JobChange, ViewAnswer};
@@ -11,6 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::client::{JobDetails, JobsDone, NodeList, Queue, Submitted};
 use crate::error::{CallError, ConnectError};
 use crate::follow::FollowEvent;
+
+pub use launcher::Session;
 
 /// A client whose calls block the calling thread. Not for use inside an async runtime.
 #[derive(Debug)]
