@@ -32,7 +32,6 @@ pub mod rigid;
 pub mod tiers;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use rms_model::{ClusterId, Profile, Request, Span, Time, View};
 
@@ -69,13 +68,10 @@ impl<'a> Sight<'a> {
         Sight { clusters: hosts.iter().map(cluster).collect() }
     }
 
-    /// As [`Sight::new`], of profiles that are shared, as a launcher's view holds them.
-    pub fn shared(hosts: &BTreeMap<ClusterId, u32>, view: &'a BTreeMap<ClusterId, Arc<Profile>>) -> Sight<'a> {
-        let cluster = |(cluster, n_hosts): (&ClusterId, &u32)| {
-            let occupied = view.get(cluster).map_or(&FREE, Arc::as_ref);
-            (*cluster, Cluster { n_hosts: i64::from(*n_hosts), occupied })
-        };
-        Sight { clusters: hosts.iter().map(cluster).collect() }
+    /// The clusters that are seen, each with how many hosts it has and when they are busy.
+    pub fn of(clusters: impl IntoIterator<Item = (ClusterId, u32, &'a Profile)>) -> Sight<'a> {
+        let cluster = |(cluster, n_hosts, occupied)| (cluster, Cluster { n_hosts: i64::from(n_hosts), occupied });
+        Sight { clusters: clusters.into_iter().map(cluster).collect() }
     }
 
     /// Hosts of `cluster` that stay free from `from` for `span`; 0 if the cluster is not seen.

@@ -29,7 +29,10 @@ impl<'a> Seen<'a> {
 
     /// For the functions of [`schedule`](crate::schedule): all clusters, with the hosts that may be used now.
     pub fn sight(&self) -> Sight<'a> {
-        Sight::shared(&self.view.capacity, &self.view.occupied)
+        static FREE: Profile = Profile::new();
+        let view = self.view;
+        let occupied = |cluster: &ClusterId| view.occupied.get(cluster).map_or(&FREE, AsRef::as_ref);
+        Sight::of(view.capacity.iter().map(move |(cluster, n_hosts)| (*cluster, *n_hosts, occupied(cluster))))
     }
 
     /// Which change of the view this is; it rises.
