@@ -37,6 +37,17 @@ impl Client {
         Ok(Client { client, runtime })
     }
 
+    /// As [`crate::Client::connect_here`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect_here`].
+    ///
+    /// # Panics
+    /// As [`Client::connect`].
+    pub fn connect_here() -> Result<Client, ConnectError> {
+        Client::connect(&crate::find_client_dir()?)
+    }
+
     /// As [`crate::Client::submit`].
     ///
     /// # Errors

@@ -18,7 +18,7 @@
 //! use launcher_sdk::schedule::moldable::Sizes;
 //! use rms_model::Span;
 //!
-//! let client = Client::connect("/home/ada/.config/limber".as_ref()).await?;
+//! let client = Client::connect_here().await?;
 //! // An hour on one host, of which 95 % is parallel; it starts as many tasks as it gets hosts.
 //! let model = Model::amdahl(0.95, Walls::Everywhere(Span::from_hours(1)))?;
 //! let mut nbody = launcher::moldable(Sizes { least: 1, most: 64 }, model, |_start| {
