@@ -188,7 +188,7 @@ pub async fn run(
 pub async fn resume(client: &Client, job: JobId, launcher: &mut impl Launcher) -> Result<Outcome, LauncherError> {
     match Session::attach(client, job).await {
         Ok(session) => Drive::new(client, launcher, session, true).run().await,
-        Err(CallError::Refused(refused)) if refused.kind == NO_SUCH_JOB => {
+        Err(CallError::Refused(refused)) if is_over(&refused) => {
             let outcome = look_up(client, job).await?;
             launcher.on_end(&outcome);
             Ok(outcome)
@@ -197,10 +197,13 @@ pub async fn resume(client: &Client, job: JobId, launcher: &mut impl Launcher) -
     }
 }
 
-/// The word for an application that is not in the system any more.
-const NO_SUCH_JOB: &str = "no_such_job";
-/// The word for a start that was answered before.
+/// The word for a call that comes too late: to request after the start, to answer a start twice, to speak for a ghost.
 const WRONG_STATE: &str = "wrong_state";
+
+/// Is there nothing left to speak for, or only a ghost?
+fn is_over(refused: &Refused) -> bool {
+    refused.kind == "no_such_job" || refused.kind == WRONG_STATE
+}
 
 async fn look_up(client: &Client, job: JobId) -> Result<Outcome, LauncherError> {
     let query = HistoryQuery { jobs: vec![job], limit: 1, ..HistoryQuery::default() };
@@ -407,7 +410,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
                     self.session = session;
                     return Ok(None);
                 }
-                Err(CallError::Refused(refused)) if refused.kind == NO_SUCH_JOB => {
+                Err(CallError::Refused(refused)) if is_over(&refused) => {
                     return look_up(self.client, self.job).await.map(Some);
                 }
                 Err(CallError::Refused(refused)) if !may_pass(&refused) => return Err(refused.into()),
