@@ -218,7 +218,8 @@ impl Client {
             | Call::RevokeToken { .. }
             | Call::Join { .. }
             | Call::Renew { .. }
-            | Call::RevokeCertificate { .. } => self.tell(&message).await,
+            | Call::RevokeCertificate { .. }
+            | Call::SetLink { .. } => self.tell(&message).await,
         }
     }
 
