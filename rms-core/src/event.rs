@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
-use rms_model::{Environment, Identity, Inventory, JobId, Limits, Span, Stdio, Time, Work};
+use rms_model::{Environment, Identity, Inventory, JobId, Limits, Outcome, Run, Span, Stdio, Time, Work};
 
 use crate::desired::NodeReport;
 use crate::subscription::LauncherCall;
@@ -44,6 +44,12 @@ pub enum Event {
     /// The connection over which a launcher spoke for this application is gone.
     LauncherGone {
         job: JobId,
+    },
+    /// 001: done. The processes were the launcher's own, and they are gone on every host.
+    ApplicationDone {
+        job: JobId,
+        run: Run,
+        outcome: Outcome,
     },
     /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,

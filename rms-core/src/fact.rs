@@ -8,6 +8,7 @@ use rms_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::desired::NodeExit;
+use crate::job::Promise;
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,6 +156,10 @@ pub enum Fact {
     NodeGenerationRaised {
         node: NodeId,
         generation: Generation,
+    },
+    /// Under the conservative policy: when each of these jobs will start at the latest; `None` takes a promise back.
+    StartsPromised {
+        starts: Vec<(JobId, Option<Promise>)>,
     },
 }
 

@@ -17,6 +17,17 @@ pub struct Job {
     /// The execution that runs, or that ran last; 0 before the first.
     pub run: Run,
     pub phase: Phase,
+    /// While it waits under the conservative policy. Absent in journals that are older than it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promised: Option<Promise>,
+}
+
+/// When a waiting job will start at the latest, and in which of its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    pub at: Time,
+    /// Into the options of its spec.
+    pub option_idx: u32,
 }
 
 /// The states of 001, Fig. 4. Finished is absent: a finished application leaves the system for the history.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rms_model::{JobId, NodeId, Outcome, Request, Time, Usage, Work};
+use rms_model::{JobId, NodeId, Outcome, Request, Run, Time, Usage, Work};
 
 use crate::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
 use crate::effect::{Effect, JobChange, JobState};
@@ -92,6 +92,14 @@ impl Rms {
                 };
                 self.done(now, step, job, outcome);
             }
+        }
+    }
+
+    /// Its launcher says that it is done. An execution that is not there any more was told of before.
+    pub(crate) fn application_done(&mut self, now: Time, step: &mut Step, job: JobId, run: Run, outcome: Outcome) {
+        let is_running = self.state.jobs().get(&job).is_some_and(|entry| entry.run == run && entry.started().is_some());
+        if is_running {
+            self.done(now, step, job, outcome);
         }
     }
 

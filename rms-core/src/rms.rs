@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{Generation, JobId, NodeId, NodeLink, Settings, Span, Time};
+use rms_model::{Generation, JobId, NodeId, NodeLink, Policy, Settings, Span, Time};
 
 use crate::desired::Launch;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::fact::Fact;
-use crate::job::{Job, Phase};
+use crate::job::{Job, Phase, Promise};
 use crate::plan::{self, Placed, Plan, Scope};
 use crate::refusal::Refusal;
 use crate::state::{Misfit, State};
@@ -22,11 +22,14 @@ pub struct Config {
     pub settings: Settings,
     /// How long a certificate is valid.
     pub certificate_life: Span,
+    /// Are agents told what to run on their nodes? If not, it is as in 001: launchers start and end the processes
+    /// themselves on the hosts they were granted, and say when they are done.
+    pub tells_agents: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90) }
+        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_agents: true }
     }
 }
 
@@ -128,6 +131,7 @@ impl Rms {
                 step.order(Effect::LauncherAnswer { ticket, answer });
             }
             Event::LauncherGone { job: _ } => {}
+            Event::ApplicationDone { job, run, outcome } => self.application_done(now, &mut step, job, run, outcome),
             Event::Tick => self.tick(now, &mut step),
         }
         self.send_desires(&mut step);
@@ -163,11 +167,10 @@ impl Rms {
 
     /// When the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
     pub(crate) fn next_pass(&self) -> Option<Time> {
-        if !self.passes.wanted {
-            return None;
-        }
+        // A promise is kept even if nothing else happens at its time.
+        let due = if self.passes.wanted { Some(Time::EPOCH) } else { self.state.next_promise() };
         let after = self.passes.last.map_or(Time::EPOCH, |last| last + self.state.settings().resched_timer);
-        Some(after)
+        due.map(|due| due.max(after))
     }
 
     /// The only way a fact comes about.
@@ -204,11 +207,27 @@ impl Rms {
     fn pass(&mut self, now: Time, step: &mut Step) {
         self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1 };
         let plan = plan::plan(&self.state, now, Scope::Starts);
+        let is_promised = self.state.settings().policy == Policy::Conservative;
+        let mut starts = Vec::new();
         for placement in plan.placements {
-            match placement.outcome {
-                Placed::Now { request, nodes } => self.start(now, step, placement.job, request, nodes),
-                Placed::Later { .. } | Placed::Never { .. } => {}
+            let job = placement.job;
+            let promise = match placement.outcome {
+                Placed::Now { request, nodes } => {
+                    self.start(now, step, job, request, nodes);
+                    continue;
+                }
+                // A promise for now that could not be kept for want of hosts is not worth another pass at once.
+                Placed::Later { option_idx, at, .. } => {
+                    Some(Promise { at: at.max(now + Span::from_secs(1)), option_idx })
+                }
+                Placed::Never { .. } => None,
+            };
+            if is_promised && self.state.jobs()[&job].promised != promise {
+                starts.push((job, promise));
             }
+        }
+        if !starts.is_empty() {
+            self.record(step, Fact::StartsPromised { starts });
         }
         let unseen: Vec<JobId> = self.state.unseen().iter().copied().collect();
         if !unseen.is_empty() {
@@ -218,6 +237,10 @@ impl Rms {
 
     /// Every connected node whose desired state changed is sent the whole of it.
     fn send_desires(&mut self, step: &mut Step) {
+        if !self.config.tells_agents {
+            self.bumped.clear();
+            return;
+        }
         for node in std::mem::take(&mut self.bumped) {
             let Some(entry) = self.state.nodes().get(&node) else { continue };
             if !entry.is_connected() {

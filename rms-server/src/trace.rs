@@ -48,6 +48,7 @@ pub fn fact(fact: &Fact) {
         | Fact::NodeFenced { .. }
         | Fact::NodeGenerationRaised { .. }
         | Fact::JobsQueued { .. }
+        | Fact::StartsPromised { .. }
         | Fact::TokenForgotten { .. }
         | Fact::CertificateForgotten { .. } => tracing::debug!(target: "facts", "{fact:?}"),
     }

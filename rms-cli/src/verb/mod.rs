@@ -24,6 +24,7 @@ mod queue;
 mod release;
 mod run;
 mod show;
+mod sim;
 mod submit;
 mod token;
 mod up;
@@ -72,6 +73,8 @@ pub enum Verb {
     Join(join::Args),
     /// Settings, nodes and the state of the server
     Admin(admin::Args),
+    /// Experiments in virtual time: traces, policies, what-ifs
+    Sim(sim::Args),
     /// Become a program in a session of its own; for 'rms up'
     #[command(hide = true)]
     Detach {
@@ -104,6 +107,7 @@ impl Verb {
             Verb::Token(args) => token::run(args, context).await,
             Verb::Join(args) => join::run(args, context).await,
             Verb::Admin(args) => admin::run(args, context).await,
+            Verb::Sim(args) => sim::run(args, context),
             Verb::Detach { command } => Err(crate::embedded::spawn::detach(&command)),
         }
     }

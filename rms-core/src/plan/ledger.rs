@@ -22,6 +22,8 @@ pub(super) struct Ledger {
     pub(super) view: View,
     /// What the searches of this pass have shown, for clusters whose profile is long.
     frontiers: BTreeMap<ClusterId, Frontier>,
+    /// Were hosts given back? What searches have shown before holds no more then.
+    has_shrunk: bool,
 }
 
 /// Shorter profiles are searched as fast without a frontier.
@@ -31,7 +33,8 @@ impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &State, now: Time) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        let mut ledger = Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new() };
+        let mut ledger =
+            Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new(), has_shrunk: false };
         ledger.view = ledger.base(state, now);
         ledger
     }
@@ -42,7 +45,13 @@ impl Ledger {
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        let mut ledger = Ledger { eligible: Some(eligible), capacity, view: View::new(), frontiers: BTreeMap::new() };
+        let mut ledger = Ledger {
+            eligible: Some(eligible),
+            capacity,
+            view: View::new(),
+            frontiers: BTreeMap::new(),
+            has_shrunk: false,
+        };
         ledger.view = ledger.base(state, now);
         ledger
     }
@@ -98,9 +107,12 @@ impl Ledger {
         state.n_usable(cluster)
     }
 
-    /// Takes hosts away. Nothing is ever given back within a pass, or the frontiers would be wrong.
+    /// Takes hosts away, or gives them back. What was found before holds no more once hosts are given back.
     pub(super) fn add(&mut self, cluster: ClusterId, block: Block) {
-        if block.hosts > 0 {
+        if block.hosts < 0 {
+            self.has_shrunk = true;
+        }
+        if block.hosts != 0 {
             self.view.entry(cluster).or_default().add(block);
         }
     }
@@ -108,7 +120,7 @@ impl Ledger {
     /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
     fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
-        if !is_long {
+        if !is_long || self.has_shrunk {
             return self.hole_from(cluster, wanted, wall, now);
         }
         let capacity = self.capacity_of(cluster);
@@ -257,7 +269,8 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger = Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new() };
+        let mut ledger =
+            Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new(), has_shrunk: false };
         let mut state = 7_u64;
         let mut roll = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -79,6 +79,9 @@ impl State {
             }
             Fact::SettingChanged { change } => {
                 self.settings.set(&change.key, &change.new)?;
+                if change.key == "policy" {
+                    self.forget_promises()?;
+                }
                 if self.audit.len() == AUDIT_KEPT {
                     self.audit.remove(0);
                 }
@@ -88,14 +91,21 @@ impl State {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
                 spec.environment = self.index.share(&spec.environment);
-                let entry =
-                    Job { spec, submitted: *at, requested: None, run: Run(0), phase: Phase::Submitted { hold } };
+                let entry = Job {
+                    spec,
+                    submitted: *at,
+                    requested: None,
+                    run: Run(0),
+                    phase: Phase::Submitted { hold },
+                    promised: None,
+                };
                 self.last_job = self.last_job.max(*job);
                 self.index.insert_job(*job, &entry);
                 self.jobs.insert(*job, entry);
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
+                entry.promised = None;
             })?,
             Fact::JobReleased { job, by: _, at: _ } => {
                 self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None })?;
@@ -119,6 +129,7 @@ impl State {
             Fact::JobStarted { job, run, at, request, nodes } => {
                 self.edit_job(*job, |entry| {
                     entry.run = *run;
+                    entry.promised = None;
                     entry.phase = Phase::Started(Started {
                         at: *at,
                         request: request.clone(),
@@ -216,6 +227,16 @@ impl State {
             Fact::CertificateForgotten { serial } => {
                 self.certificates.remove(serial);
             }
+            Fact::StartsPromised { starts } => {
+                for (job, promise) in starts {
+                    let entry = self.jobs.get(job).ok_or(Misfit::Job(*job))?;
+                    let fits = promise.is_none_or(|promise| (promise.option_idx as usize) < entry.spec.options.len());
+                    if !entry.is_queued() || !fits {
+                        return Err(Misfit::Phase { job: *job, needed: "queued, with the size that is promised" });
+                    }
+                    self.edit_job(*job, |entry| entry.promised = *promise)?;
+                }
+            }
         }
         Ok(())
     }
@@ -234,6 +255,12 @@ impl State {
         edit(entry);
         self.index.insert_node(node, entry);
         Ok(())
+    }
+
+    /// Another policy plans by its own rules.
+    fn forget_promises(&mut self) -> Result<(), Misfit> {
+        let promised: Vec<JobId> = self.index.promises.iter().map(|(_, job)| *job).collect();
+        promised.into_iter().try_for_each(|job| self.edit_job(job, |entry| entry.promised = None))
     }
 
     /// The node's desired state has changed.

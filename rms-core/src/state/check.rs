@@ -17,6 +17,8 @@ pub enum Violation {
     WrongSize { job: JobId, held: usize, requested: u32 },
     #[error("job {job} is queued without a first request")]
     NoPlace { job: JobId },
+    #[error("job {job} has the promise of a start, but does not wait for one")]
+    StalePromise { job: JobId },
     #[error("the index differs from what the state says")]
     IndexStale,
     #[error("job {job} started and all its shares ended, but it was not settled")]
@@ -44,6 +46,9 @@ impl State {
         for (job, entry) in &self.jobs {
             if entry.is_queued() && entry.requested.is_none() {
                 return Err(Violation::NoPlace { job: *job });
+            }
+            if entry.promised.is_some() && !entry.is_queued() {
+                return Err(Violation::StalePromise { job: *job });
             }
             for node in entry.nodes() {
                 let agrees = self.nodes.get(node).is_some_and(|entry| entry.holders.contains(job));

@@ -18,6 +18,8 @@ pub(crate) struct Index {
     pub(crate) holding: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
     pub(crate) begins: BTreeSet<(Time, JobId)>,
+    /// When queued jobs were promised to start.
+    pub(crate) promises: BTreeSet<(Time, JobId)>,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
@@ -46,6 +48,9 @@ impl QueueKey {
 
 impl Index {
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job) {
+        if let Some(promise) = entry.promised {
+            self.promises.insert((promise.at, job));
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } => {
@@ -69,6 +74,9 @@ impl Index {
     }
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
+        if let Some(promise) = entry.promised {
+            self.promises.remove(&(promise.at, job));
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } => {

@@ -76,6 +76,11 @@ impl State {
         &self.clusters
     }
 
+    /// Host-time that expired ghosts have kept idle.
+    pub fn ghost_host_time(&self) -> Span {
+        self.ghost_host_time
+    }
+
     /// Certificates that may not be used, though they have not expired.
     pub fn revoked_serials(&self) -> impl Iterator<Item = &str> {
         self.certificates.values().filter(|issued| issued.revoked.is_some()).map(|issued| issued.serial.as_str())
@@ -136,6 +141,11 @@ impl State {
     /// When the next job that waits for its begin time becomes eligible.
     pub(crate) fn next_begin(&self) -> Option<(Time, JobId)> {
         self.index.begins.first().copied()
+    }
+
+    /// When the next queued job was promised to start.
+    pub(crate) fn next_promise(&self) -> Option<Time> {
+        self.index.promises.first().map(|(at, _)| *at)
     }
 
     /// The agent that has been away for the longest time and is not lost yet.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rms_core::Fact;
 use rms_core::desired::NodeExit;
 use rms_core::fact::SettingChange;
+use rms_core::job::Promise;
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
@@ -137,6 +138,7 @@ fn examples() -> Vec<Fact> {
         Fact::CertificateForgotten { serial: "4a01".to_owned() },
         Fact::NodeFenced { node, stale: vec![(job, run)] },
         Fact::NodeGenerationRaised { node, generation: Generation(77) },
+        Fact::StartsPromised { starts: vec![(job, Some(Promise { at, option_idx: 1 })), (JobId(300), None)] },
     ]
 }
 
