@@ -6,6 +6,7 @@ use clap::Args;
 use rms_model::{ExpandLimit, Mebibytes, Span};
 use thiserror::Error;
 
+use crate::model_options::ModelOptions;
 use crate::profile::ProfileText;
 use crate::size::{NodeCount, Shapes};
 
@@ -48,6 +49,8 @@ pub struct JobOptions {
     /// More stages may be announced while it runs (rms evolve)
     #[arg(long)]
     pub open: bool,
+    #[command(flatten)]
+    pub model: ModelOptions,
 
     /// Clusters that may be used: a,b; any if absent
     #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',', help_heading = "Where and when")]
@@ -116,6 +119,7 @@ impl JobOptions {
             compact: self.compact || lower.compact,
             rigid: self.rigid || lower.rigid,
             open: self.open || lower.open,
+            model: if self.shapes.is_some() { ModelOptions::default() } else { self.model.or(lower.model) },
             clusters: self.clusters.or(lower.clusters),
             constraint: self.constraint.or(lower.constraint),
             mem: self.mem.or(lower.mem),
@@ -143,7 +147,8 @@ impl JobOptions {
         if self.profile.is_some() {
             return (None, self.tasks_per_node.or(lower.tasks_per_node), None, None);
         }
-        let names_a_size = self.nodes.is_some() || self.time.is_some() || self.tasks_per_node.is_some();
+        let names_a_size =
+            self.nodes.is_some() || self.time.is_some() || self.tasks_per_node.is_some() || self.model.is_some();
         let shapes = if names_a_size { None } else { lower.shapes.clone() };
         let per_node = if self.tasks.is_some() { None } else { self.tasks_per_node.or(lower.tasks_per_node) };
         (self.nodes.clone().or(lower.nodes.clone()), per_node, self.time.or(lower.time), shapes)

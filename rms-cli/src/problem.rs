@@ -7,6 +7,7 @@ use rms_model::hostlist::HostlistError;
 
 use crate::directive::DirectiveError;
 use crate::failure::{Exit, Failure};
+use crate::model_options::ModelError;
 use crate::profile::ProfileError;
 use crate::select::SelectError;
 use crate::submission::SubmissionError;
@@ -91,6 +92,12 @@ impl From<DirectiveError> for Failure {
 
 impl From<ProfileError> for Failure {
     fn from(error: ProfileError) -> Failure {
+        Failure::usage(error)
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Failure {
         Failure::usage(error)
     }
 }

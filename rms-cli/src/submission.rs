@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::export::{self, ExportError};
 use crate::here::Here;
 use crate::job_options::{JobOptions, OpenMode};
+use crate::model_options::ModelError;
 use crate::profile::ProfileError;
 use crate::stamp::{self, ParseTimeError};
 
@@ -43,6 +44,8 @@ pub enum SubmissionError {
     #[error("--begin: {0}")]
     Begin(#[from] ParseTimeError),
     #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]
     Profile(#[from] ProfileError),
@@ -61,13 +64,16 @@ pub enum SubmissionError {
 /// # Errors
 /// See [`SubmissionError`].
 pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Result<Submission, SubmissionError> {
-    let shapes = match (&options.shapes, &options.nodes) {
-        (Some(shapes), _) => shapes.0.clone(),
+    let is_wanted = |n_nodes| options.nodes.as_ref().is_none_or(|nodes| nodes.allows(n_nodes));
+    let listed = options.model.listed(is_wanted)?;
+    let shapes = match (listed.as_ref().or(options.shapes.as_ref().map(|shapes| &shapes.0)), &options.nodes) {
+        (Some(shapes), _) => shapes.clone(),
         (None, Some(nodes)) => nodes.shapes(options.time, || largest),
         (None, None) if options.tasks_per_node.is_some() => vec![Shape { nodes: Nodes::Count(1), wall: options.time }],
         (None, None) if options.time.is_some() => vec![Shape { nodes: Nodes::FromTasks, wall: options.time }],
         (None, None) => Vec::new(),
     };
+    let shapes = options.model.timed(shapes, options.time)?;
     let (shapes, evolving) = match announced(&options, here)? {
         Some(evolving) if options.rigid => {
             let wall = Some(evolving.stages.span());

@@ -43,7 +43,8 @@ pub enum Event {
         who: Identity,
         call: LauncherCall,
     },
-    /// The connection over which a launcher spoke for this application is gone.
+    /// The connection over which a launcher spoke for this application is gone. Not to be said of one that another has
+    /// replaced.
     LauncherGone {
         job: JobId,
     },
@@ -130,6 +131,14 @@ pub enum Call {
     /// By serial, or all certificates of an identity.
     RevokeCertificate {
         which: CertificateSelect,
+    },
+    /// What lies between two clusters, by name, in both directions (001: ICINFO).
+    SetLink {
+        a: String,
+        b: String,
+        latency_us: u32,
+        /// Megabits in a second; 0 is unknown.
+        bandwidth_mbit: u32,
     },
     /// An evolving application announces its stages anew: a waiting one all of them, a running one those from now on,
     /// of which the first is what it holds.

@@ -17,6 +17,7 @@ impl Rms {
         let run = self.state.jobs()[&job].run.next();
         self.record(step, Fact::JobStarted { job, run, at: now, request, nodes });
         self.announce(step, job);
+        self.tell_start(step, job);
     }
 
     /// The processes of one share are gone.
@@ -78,6 +79,11 @@ impl Rms {
     pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
         self.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
         self.announce(step, job);
+        let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
+        if is_clear {
+            // Its launcher had started nothing through the agents: there is nothing to wait for.
+            self.settle(now, step, job);
+        }
     }
 
     /// The last share has ended.
@@ -117,11 +123,13 @@ impl Rms {
         let entry = &self.state.jobs()[&job];
         let names = self.state.node_names(entry.nodes());
         let held_hosts = entry.started().is_some();
+        let has_launcher = entry.launcher.is_some();
         let run = entry.run;
         let record = entry.record(job, now, outcome.clone(), names.clone());
         let ghost_until = if held_hosts { now + self.state.settings().fair_start } else { now };
         self.record(step, Fact::JobDone { record: Box::new(record), ghost_until });
         self.launches.remove(&job);
+        self.tell_end(step, job, has_launcher, &outcome);
         // A job that leaves the queue lets others move up, as much as one that frees hosts.
         self.passes.wanted = true;
         let state = if self.state.jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
@@ -185,7 +193,7 @@ impl Rms {
             umask: spec.umask,
             stdio: spec.stdio.clone(),
             limits: spec.limits.clone(),
-            wall: self.longest_wall(started),
+            wall: self.longest_wall(entry, started),
             grace: self.state.settings().kill_grace,
             hosts: self.hosts(entry, started),
             generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
@@ -195,8 +203,8 @@ impl Rms {
     }
 
     /// The supervisors let an evolving application wait for late stages, as long as it may; the server knows its end.
-    fn longest_wall(&self, started: &Started) -> Span {
-        let wall = started.request.wall;
+    fn longest_wall(&self, entry: &Job, started: &Started) -> Span {
+        let wall = entry.wall_of_work().expect("it has started");
         let longest = started.evolved.as_ref().map(|evolved| evolved.course.latest_end().since(started.at));
         longest.map_or(wall, |longest| longest.min(self.state.settings().max_wall).max(wall))
     }

@@ -10,10 +10,12 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::fact::Fact;
 use crate::job::{Job, Phase, Promise};
+use crate::launchers::{Flood, LauncherCounts};
+use crate::plan::views::Streams;
 use crate::plan::{self, Placed, Plan, Scope};
-use crate::refusal::Refusal;
 use crate::state::{Misfit, State};
 use crate::step::Step;
+use crate::subscription::Notice;
 
 /// What the core is started with.
 #[derive(Clone, Debug)]
@@ -51,6 +53,12 @@ pub struct Rms {
     pub(crate) booted: Option<Time>,
     /// The last full plan, for as long as no fact has passed since.
     estimates: Option<Arc<Plan>>,
+    /// What launchers outside were told of their views.
+    pub(crate) streams: Streams,
+    /// How often they call.
+    pub(crate) floods: BTreeMap<JobId, Flood>,
+    /// What they have cost so far.
+    pub(crate) launcher_counts: LauncherCounts,
 }
 
 /// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
@@ -100,6 +108,9 @@ impl Rms {
             alarms: BTreeMap::new(),
             booted: None,
             estimates: None,
+            streams: Streams::default(),
+            floods: BTreeMap::new(),
+            launcher_counts: LauncherCounts::default(),
         }
     }
 
@@ -120,6 +131,7 @@ impl Rms {
             // Nobody knows how much of its delay is left; it must not stay until that day.
             self.expire_ghost(&mut step, job);
         }
+        self.launchers_away(now, &mut step);
         step
     }
 
@@ -133,11 +145,10 @@ impl Rms {
             }
             Event::AgentReported { name, report } => self.agent_reported(now, &mut step, &name, report),
             Event::AgentGone { name } => self.agent_gone(now, &mut step, &name),
-            Event::LauncherCalled { ticket, who: _, call: _ } => {
-                let answer = Err(Refusal::Malformed("launchers outside are not served yet"));
-                step.order(Effect::LauncherAnswer { ticket, answer });
+            Event::LauncherCalled { ticket, who, call } => {
+                self.handle_launcher_call(now, &mut step, ticket, &who, call);
             }
-            Event::LauncherGone { job: _ } => {}
+            Event::LauncherGone { job } => self.launcher_gone(now, &mut step, job),
             Event::ApplicationDone { job, run, outcome } => self.application_done(now, &mut step, job, run, outcome),
             Event::Tick => self.tick(now, &mut step),
         }
@@ -153,7 +164,8 @@ impl Rms {
         let lost = self.state.longest_away().map(|(since, _)| since + self.state.settings().node_lost_after);
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
-        [self.next_pass(), lost, ghost, begin, self.next_stage()].into_iter().flatten().min()
+        let launcher = self.state.next_launcher_deadline();
+        [self.next_pass(), lost, ghost, begin, launcher, self.next_stage()].into_iter().flatten().min()
     }
 
     pub fn state(&self) -> &State {
@@ -182,6 +194,7 @@ impl Rms {
 
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
+        self.streams.note(&self.state, &fact);
         self.state.apply_noting(&fact, &mut self.bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         step.record(fact);
@@ -204,6 +217,7 @@ impl Rms {
         {
             self.node_lost(now, step, node);
         }
+        self.end_late_launchers(now, step);
         self.enter_stages(now, step);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
@@ -214,7 +228,12 @@ impl Rms {
     /// 001, Fig. 5: plans and turns the plan into facts.
     fn pass(&mut self, now: Time, step: &mut Step) {
         self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1 };
-        let plan = plan::plan(&self.state, now, Scope::Starts);
+        let (plan, changes) = if self.streams.is_watched() {
+            self.streams.pass(&self.state, now)
+        } else {
+            self.streams.unseen_pass();
+            (plan::plan(&self.state, now, Scope::Starts), Vec::new())
+        };
         let is_promised = self.state.settings().policy == Policy::Conservative;
         let mut starts = Vec::new();
         for placement in plan.placements {
@@ -241,6 +260,9 @@ impl Rms {
         let unseen: Vec<JobId> = self.state.unseen().iter().copied().collect();
         if !unseen.is_empty() {
             self.record(step, Fact::JobsQueued { jobs: unseen });
+        }
+        for (job, change) in changes {
+            step.order(Effect::Notify { job, notice: Notice::Changed(change) });
         }
     }
 

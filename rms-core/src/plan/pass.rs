@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, Evolution, JobSpec, NodeId, Request, Time, View};
+use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Request, Time, View};
 
 use super::evolve;
 use super::fit::Fit;
@@ -13,6 +13,20 @@ use super::{Blocked, Placed, Shortage};
 use crate::job::{Promise, Started};
 use crate::launcher::{self, Choice, SizedHole, TooSmall};
 use crate::state::State;
+
+/// Looks at the views as they fill up.
+pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
+
+/// When somebody looks at a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Nobody has been placed.
+    Begins,
+    /// The view is the one of this application.
+    Before(JobId),
+    /// Everybody has been placed.
+    Ends,
+}
 
 /// The views as they fill up, application by application.
 pub(super) struct Pass<'a> {
@@ -329,6 +343,16 @@ impl<'a> Pass<'a> {
         taken.blocks().map(share).collect()
     }
 
+    /// What the clusters look like to those that can use only hosts which meet a constraint; with the constraint that
+    /// stands for it, if it excludes any.
+    pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger, Option<&Constraint>) {
+        self.open_ledger(constraint);
+        match self.stands_for.get(constraint).and_then(Option::as_ref) {
+            Some(known) => (&self.special[known], Some(known)),
+            None => (&self.all, None),
+        }
+    }
+
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
     pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
         if self.stands_for.contains_key(constraint) {
@@ -343,6 +367,9 @@ impl<'a> Pass<'a> {
             Some(known)
         } else {
             let mut ledger = Ledger::of(self.state, self.now, eligible, None);
+            if self.all.keeps_digests() {
+                ledger.keep_digests(self.now);
+            }
             for taken in &self.placed {
                 for (cluster, block) in self.shares(taken, &ledger, &self.special) {
                     ledger.add(cluster, block);

@@ -11,12 +11,18 @@
 
 use rms_model::{JobId, JobSpec, Policy, Time, View};
 
-use super::pass::{Pass, Taken};
+use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
 use crate::job::Job;
 use crate::state::State;
 
-pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
+pub(super) fn run(
+    state: &State,
+    now: Time,
+    scope: Scope,
+    applicant: Option<&JobSpec>,
+    look: Option<&mut Look<'_>>,
+) -> Plan {
     let n_free = n_free(state);
     // Promises are made even while no host is free.
     let promises = state.settings().policy == Policy::Conservative;
@@ -26,7 +32,13 @@ pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&Job
     let shows = |_: JobId| scope == Scope::Views;
     let mut walk = Walk::new(state, now, n_free, &shows);
     let base = walk.pass.all.view.clone();
+    if look.is_some() {
+        walk.pass.all.keep_digests(now);
+        walk.look = look;
+    }
+    walk.look(Moment::Begins);
     walk.queue(considered(state), scope);
+    walk.look(Moment::Ends);
     if let Some(spec) = applicant {
         let from = walk.earliest;
         let outcome = walk.pass.place(spec, from);
@@ -76,21 +88,29 @@ struct Slot {
 }
 
 /// One pass on its way through the queue.
-struct Walk<'a> {
+struct Walk<'a, 'l> {
     state: &'a State,
     now: Time,
     pass: Pass<'a>,
     /// Whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
+    /// For launchers outside.
+    look: Option<&'a mut Look<'l>>,
     placements: Vec<Placement>,
     /// Nothing that comes now may start before.
     earliest: Time,
 }
 
-impl<'a> Walk<'a> {
-    fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a> {
+impl<'a, 'l> Walk<'a, 'l> {
+    fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a, 'l> {
         let pass = Pass::new(state, now, n_free);
-        Walk { state, now, pass, shows, placements: Vec::new(), earliest: now }
+        Walk { state, now, pass, shows, look: None, placements: Vec::new(), earliest: now }
+    }
+
+    fn look(&mut self, moment: Moment) {
+        if let Some(look) = &mut self.look {
+            look(&mut self.pass, moment);
+        }
     }
 
     fn queue(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
@@ -107,6 +127,7 @@ impl<'a> Walk<'a> {
             if scope == Scope::Starts && self.pass.n_free == 0 {
                 break;
             }
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.now);
             self.placements.push(Placement { job, outcome, view });
@@ -115,6 +136,7 @@ impl<'a> Walk<'a> {
 
     fn fcfs(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
         for job in jobs {
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.earliest);
             let waits = match &outcome {
@@ -139,8 +161,13 @@ impl<'a> Walk<'a> {
                 break;
             }
             let view = self.view_for(job);
-            let spec = self.spec(job);
-            let outcome = match self.pass.find(spec, self.now) {
+            let found = self.pass.find(self.spec(job), self.now);
+            // Behind the head, who does not start now gets his view in the second round.
+            let sees_this = found.is_err() || !head_waits;
+            if sees_this {
+                self.look(Moment::Before(job));
+            }
+            let outcome = match found {
                 Err(shortage) => Some(Placed::Never { shortage }),
                 Ok(found) if head_waits => self.pass.start(found),
                 Ok(found) => {
@@ -164,6 +191,7 @@ impl<'a> Walk<'a> {
         let mut in_order = Vec::with_capacity(placements.len() + waiting.len());
         for (queue_idx, job) in waiting {
             in_order.extend(placements.by_ref().take(queue_idx - in_order.len()));
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.now);
             in_order.push(Placement { job, outcome, view });
@@ -181,6 +209,7 @@ impl<'a> Walk<'a> {
         // What one lets go of may let another, even one before it, move forward: until nobody moves.
         while self.sweep(&mut slots) {}
         for Slot { job, held, outcome } in slots {
+            self.look_without(job, held.as_ref());
             let view = (self.shows)(job).then(|| self.view_without(held.as_ref()));
             let outcome = outcome.expect("each was placed by the first sweep");
             self.placements.push(Placement { job, outcome, view });
@@ -229,6 +258,20 @@ impl<'a> Walk<'a> {
                 view
             }
             None => self.pass.view(self.state, self.now),
+        }
+    }
+
+    /// The same for the launcher that speaks for it.
+    fn look_without(&mut self, job: JobId, held: Option<&Taken>) {
+        if self.look.is_none() {
+            return;
+        }
+        if let Some(held) = held {
+            self.pass.give_back(held);
+        }
+        self.look(Moment::Before(job));
+        if let Some(held) = held {
+            self.pass.take_again(held);
         }
     }
 

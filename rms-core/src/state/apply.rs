@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::{AUDIT_KEPT, State};
 use crate::desired::NodeExit;
-use crate::fact::Fact;
-use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, Started};
+use crate::fact::{Fact, SettingChange};
+use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
 use crate::node::Node;
 
 /// A fact that cannot have come from the state it is applied to.
@@ -82,34 +82,28 @@ impl State {
                 if change.key == "policy" {
                     self.forget_promises()?;
                 }
-                if self.audit.len() == AUDIT_KEPT {
-                    self.audit.remove(0);
-                }
-                self.audit.push(change.clone());
+                self.keep_audit(change.clone());
             }
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
                 spec.environment = self.index.share(&spec.environment);
-                let entry = Job {
-                    spec,
-                    submitted: *at,
-                    requested: None,
-                    run: Run(0),
-                    phase: Phase::Submitted { hold },
-                    promised: None,
-                };
-                self.last_job = self.last_job.max(*job);
-                self.index.insert_job(*job, &entry);
-                self.jobs.insert(*job, entry);
+                let phase = Phase::Submitted { hold };
+                self.insert_job(
+                    *job,
+                    Job { spec, submitted: *at, requested: None, run: Run(0), phase, promised: None, launcher: None },
+                );
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
                 entry.promised = None;
             })?,
-            Fact::JobReleased { job, by: _, at: _ } => {
-                self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None })?;
-            }
+            Fact::JobReleased { job, by: _, at } => self.edit_job(*job, |entry| {
+                entry.phase = Phase::Submitted { hold: None };
+                if let Some(launcher) = &mut entry.launcher {
+                    launcher.expected_since = *at;
+                }
+            })?,
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
                 self.edit_job(*job, |entry| entry.spec.priority = *priority)?;
             }
@@ -127,14 +121,21 @@ impl State {
                 }
             }
             Fact::JobStarted { job, run, at, request, nodes } => {
+                let mut has_launcher = false;
                 self.edit_job(*job, |entry| {
                     entry.run = *run;
                     entry.promised = None;
+                    if let Some(launcher) = &mut entry.launcher {
+                        launcher.answer = None;
+                        has_launcher = true;
+                    }
+                    // Agents are told nothing until a launcher outside says what to start.
+                    let told: &[NodeId] = if has_launcher { &[] } else { nodes };
                     entry.phase = Phase::Started(Started {
                         at: *at,
                         request: request.clone(),
                         nodes: nodes.clone(),
-                        shares: nodes.iter().map(|node| (*node, Share::Ordered)).collect(),
+                        shares: told.iter().map(|node| (*node, Share::Ordered)).collect(),
                         ending: None,
                         worst_code: 0,
                         usage: Default::default(),
@@ -145,7 +146,9 @@ impl State {
                     self.edit_node(*node, |entry| {
                         entry.holders.insert(*job);
                     })?;
-                    self.bump(*node, bumped);
+                    if !has_launcher {
+                        self.bump(*node, bumped);
+                    }
                 }
             }
             Fact::ShareRunning { job, node, since } => {
@@ -176,14 +179,13 @@ impl State {
                 self.bump(*node, bumped);
             }
             Fact::JobEnding { job, at, outcome, requeue } => {
-                self.started_mut(*job)?;
+                let alive: Vec<NodeId> = self.started_mut(*job)?.alive().collect();
                 let ending = Ending { at: *at, outcome: outcome.clone(), requeue: *requeue };
                 self.edit_job(*job, |entry| {
                     if let Phase::Started(started) = &mut entry.phase {
                         started.ending = Some(ending);
                     }
                 })?;
-                let alive: Vec<NodeId> = self.started_mut(*job)?.alive().collect();
                 for node in alive {
                     self.bump(node, bumped);
                 }
@@ -270,8 +272,31 @@ impl State {
                     self.edit_job(*job, |entry| entry.promised = *promise)?;
                 }
             }
+            Fact::LauncherSubscribed { job, at, spec, filter } => self.subscribed(*job, *at, spec, filter),
+            Fact::LauncherLinkChanged { job, link } => self.edit_launcher(*job, |launcher| launcher.link = *link)?,
+            Fact::LauncherRequested { job, at, tag, request } => self.requested(*job, *at, *tag, request)?,
+            Fact::LauncherLaunched { job, at, launch } => self.launched(*job, *at, launch, bumped)?,
+            Fact::LauncherAccepted { job, at } => {
+                let answer = StartAnswer::Accepted { at: *at };
+                self.edit_launcher(*job, |launcher| launcher.answer = Some(answer))?;
+            }
+            Fact::ClusterLinkSet { link, at, by } => self.link_set(*link, *at, by),
         }
         Ok(())
+    }
+
+    pub(super) fn insert_job(&mut self, job: JobId, entry: Job) {
+        self.last_job = self.last_job.max(job);
+        self.index.insert_job(job, &entry);
+        self.jobs.insert(job, entry);
+    }
+
+    /// Remembers who changed what.
+    pub(super) fn keep_audit(&mut self, change: SettingChange) {
+        if self.audit.len() == AUDIT_KEPT {
+            self.audit.remove(0);
+        }
+        self.audit.push(change);
     }
 
     pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {

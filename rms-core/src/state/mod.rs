@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod evolving;
 mod index;
+mod launcher;
 mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ pub use index::QueueKey;
 use crate::fact::SettingChange;
 use crate::job::Job;
 use crate::node::Node;
+use crate::subscription::ClusterLink;
 
 /// Everything that survives a restart. Two servers that applied the same facts have equal states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +39,9 @@ pub struct State {
     pub(crate) last_job: JobId,
     pub(crate) last_node: NodeId,
     pub(crate) ghost_host_time: Span,
+    /// What admins have said of the network between clusters; the smaller id first.
+    #[serde(default, with = "launcher::links")]
+    pub(crate) links: BTreeMap<(ClusterId, ClusterId), ClusterLink>,
     #[serde(skip)]
     pub(crate) index: index::Index,
 }
@@ -57,6 +62,7 @@ impl State {
             last_job: JobId(0),
             last_node: NodeId(0),
             ghost_host_time: Span::ZERO,
+            links: BTreeMap::new(),
             index: index::Index::default(),
         }
     }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod evolving;
+mod launchers;
 mod placing;
 
 use rms_model::job::Constraint;
