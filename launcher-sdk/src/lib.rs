@@ -33,7 +33,6 @@ mod dir;
 mod error;
 mod follow;
 mod join;
-pub mod schedule;
 mod watch;
 
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
@@ -41,6 +40,9 @@ pub use dir::{CONFIG_FILE, ClientConfig, DirError};
 pub use error::{CallError, ConnectError};
 pub use follow::{Follow, FollowEvent, InputSender, Stream};
 pub use join::{JoinFailure, join};
+/// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so
+/// that the simulator runs the same functions without a network.
+pub use launcher_schedule as schedule;
 pub use rms_core::event::{Call, Query, Select, Submission};
 pub use rms_wire::{HistoryQuery, Refused, TokenText};
 pub use watch::Watch;

@@ -103,7 +103,7 @@ fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
     let tasks = match (&order.work, order.place()) {
         (Work::Script { .. }, _) if host_idx == 0 => 0..1,
         (Work::Tasks { .. }, Some(place)) => place.first_task..place.first_task + place.n_tasks,
-        (Work::Script { .. }, _) | (Work::Tasks { .. }, None) => 0..0,
+        (Work::Script { .. } | Work::Hosts, _) | (Work::Tasks { .. }, None) => 0..0,
     };
     if !order.is_streamed() {
         return Vec::new();

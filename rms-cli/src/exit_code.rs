@@ -12,8 +12,10 @@ pub fn of(outcome: &Outcome) -> Exit {
         // The shell knows eight bits; what is no success must not look like one.
         Outcome::Failed { code } => Exit(u8::try_from(*code).unwrap_or(u8::MAX).max(1)),
         Outcome::Signaled { signal } => by_signal(*signal),
-        Outcome::Cancelled { .. } | Outcome::WallTime => by_signal(TERM),
-        Outcome::NodeLost { .. } | Outcome::LauncherLost | Outcome::NotStarted { .. } => Exit::SYSTEM,
+        Outcome::Cancelled { .. } | Outcome::WallTime | Outcome::Violation { .. } => by_signal(TERM),
+        Outcome::NodeLost { .. } | Outcome::LauncherLost | Outcome::NotStarted { .. } | Outcome::StageLate { .. } => {
+            Exit::SYSTEM
+        }
     }
 }
 

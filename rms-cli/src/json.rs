@@ -69,6 +69,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
     let work = match &spec.work {
         Work::Script { script, args } => json!({"kind": "script", "script": script, "args": args}),
         Work::Tasks { argv } => json!({"kind": "tasks", "argv": argv}),
+        Work::Hosts => json!({"kind": "hosts"}),
     };
     let options: Vec<Value> = spec.options.iter().map(|option| request(option, clusters)).collect();
     let more = json!({

@@ -40,7 +40,7 @@ pub fn path(detail: &JobDetail) -> Option<PathBuf> {
 fn is_script(detail: &JobDetail) -> bool {
     match detail.spec.work {
         rms_model::Work::Script { .. } => true,
-        rms_model::Work::Tasks { .. } => false,
+        rms_model::Work::Tasks { .. } | rms_model::Work::Hosts => false,
     }
 }
 

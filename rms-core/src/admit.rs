@@ -277,6 +277,7 @@ fn check_texts(submission: &Submission) -> Result<(), Refusal> {
                 return Err(Refusal::Malformed("the program is missing, or an argument holds a NUL byte"));
             }
         }
+        Work::Hosts => return Err(Refusal::Malformed("a job that is submitted has a script or a program to run")),
     }
     let size = submission.environment.0.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
     too_large("the environment", size, MAX_ENVIRONMENT)?;

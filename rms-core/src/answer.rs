@@ -264,5 +264,6 @@ fn redact(spec: &mut rms_model::JobSpec) {
             args.clear();
         }
         Work::Tasks { argv } => argv.truncate(1),
+        Work::Hosts => {}
     }
 }

@@ -9,6 +9,7 @@ use crate::desired::Desired;
 use crate::event::Ticket;
 use crate::fact::SettingChange;
 use crate::refusal::Refusal;
+use crate::subscription::{LauncherAnswer, Notice};
 
 /// An order to the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,16 @@ pub enum Effect {
     },
     /// For whoever waits for this job.
     Announce(JobChange),
+    LauncherAnswer {
+        ticket: Ticket,
+        answer: Result<LauncherAnswer, Refusal>,
+    },
+    /// For the launcher that speaks for this application; without one it is dropped, for a launcher that attaches is
+    /// told everything.
+    Notify {
+        job: JobId,
+        notice: Notice,
+    },
     /// Sign a certificate over the key of `csr` and hand it to the caller.
     Sign {
         ticket: Ticket,

@@ -7,6 +7,7 @@ use rms_model::token::TokenIdentity;
 use rms_model::{Environment, Identity, Inventory, JobId, Limits, Outcome, Run, Span, Stdio, Time, Work};
 
 use crate::desired::NodeReport;
+use crate::subscription::LauncherCall;
 
 /// Names the caller that waits for an answer; opaque to the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +40,16 @@ pub enum Event {
         job: JobId,
         run: Run,
         outcome: Outcome,
+    },
+    /// A launcher outside says something for its application (001, §4.2).
+    LauncherCalled {
+        ticket: Ticket,
+        who: Identity,
+        call: LauncherCall,
+    },
+    /// The connection over which a launcher spoke for this application is gone.
+    LauncherGone {
+        job: JobId,
     },
     /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,

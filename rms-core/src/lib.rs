@@ -23,6 +23,7 @@ pub mod refusal;
 mod rms;
 pub mod state;
 mod step;
+pub mod subscription;
 #[cfg(test)]
 mod tests;
 

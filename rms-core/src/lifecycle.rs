@@ -50,7 +50,7 @@ impl Rms {
         let name = || self.state.nodes()[&node].name.clone();
         let runs_script = match &entry.spec.work {
             Work::Script { .. } => started.nodes.first() == Some(&node),
-            Work::Tasks { .. } => false,
+            Work::Tasks { .. } | Work::Hosts => false,
         };
         match exit {
             NodeExit::Exited { code: 0 } => runs_script.then_some(Outcome::Completed),

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::fact::Fact;
 use crate::job::{Job, Phase, Promise};
 use crate::plan::{self, Placed, Plan, Scope};
+use crate::refusal::Refusal;
 use crate::state::{Misfit, State};
 use crate::step::Step;
 
@@ -126,6 +127,11 @@ impl Rms {
             Event::AgentReported { name, report } => self.agent_reported(now, &mut step, &name, report),
             Event::AgentGone { name } => self.agent_gone(now, &mut step, &name),
             Event::ApplicationDone { job, run, outcome } => self.application_done(now, &mut step, job, run, outcome),
+            Event::LauncherCalled { ticket, who: _, call: _ } => {
+                let answer = Err(Refusal::Malformed("launchers outside are not served yet"));
+                step.order(Effect::LauncherAnswer { ticket, answer });
+            }
+            Event::LauncherGone { job: _ } => {}
             Event::Tick => self.tick(now, &mut step),
         }
         self.send_desires(&mut step);

@@ -28,6 +28,8 @@ pub enum Work {
     Script { script: String, args: Vec<String> },
     /// `n_tasks` processes spread over the nodes in blocks; the job ends with the last of them.
     Tasks { argv: Vec<String> },
+    /// Nothing is started: a launcher uses the hosts by its own means.
+    Hosts,
 }
 
 /// Where a task's streams go. Patterns may hold `%j` (job), `%x` (name), `%u` (user), `%N` (node),
@@ -145,6 +147,14 @@ pub enum Outcome {
         node: String,
         reason: String,
     },
+    /// It, or its launcher, did not keep to the rules.
+    Violation {
+        reason: String,
+    },
+    /// The hosts of a stage of its profile did not become free within the expand limit.
+    StageLate {
+        stage: u32,
+    },
 }
 
 impl Outcome {
@@ -158,6 +168,8 @@ impl Outcome {
             Outcome::NodeLost { .. } => "node_lost",
             Outcome::LauncherLost => "launcher_lost",
             Outcome::NotStarted { .. } => "not_started",
+            Outcome::Violation { .. } => "violation",
+            Outcome::StageLate { .. } => "stage_late",
         }
     }
 
@@ -168,7 +180,11 @@ impl Outcome {
             Outcome::Failed { code } => (*code, 0),
             Outcome::Signaled { signal } => (0, *signal),
             Outcome::Cancelled { .. } | Outcome::WallTime => (0, 15),
-            Outcome::NodeLost { .. } | Outcome::LauncherLost | Outcome::NotStarted { .. } => (1, 0),
+            Outcome::NodeLost { .. }
+            | Outcome::LauncherLost
+            | Outcome::NotStarted { .. }
+            | Outcome::Violation { .. }
+            | Outcome::StageLate { .. } => (1, 0),
         }
     }
 }
@@ -184,6 +200,10 @@ impl fmt::Display for Outcome {
             Outcome::NodeLost { node } => write!(f, "node {node} lost"),
             Outcome::LauncherLost => f.write_str("launcher lost"),
             Outcome::NotStarted { node, reason } => write!(f, "could not start on {node}: {reason}"),
+            Outcome::Violation { reason } => write!(f, "ended for a violation: {reason}"),
+            Outcome::StageLate { stage } => {
+                write!(f, "the hosts of stage {stage} were not free within its expand limit")
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use rms_core::desired::NodeReport;
 use rms_core::effect::JobChange;
 use rms_core::event::AgentHello;
+use rms_core::subscription::LauncherAnswer;
 use rms_core::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Owner, Time};
 use tokio::sync::{mpsc, oneshot};
@@ -50,6 +51,8 @@ pub enum Inbound {
 #[derive(Debug)]
 pub enum Answered {
     Done(Answer),
+    /// The same, of a launcher's call.
+    Launcher(LauncherAnswer),
     Refused(Refusal),
     /// The core wants this certificate to be signed and handed to the caller.
     Sign(SignOrder),

@@ -118,6 +118,10 @@ impl Router {
                 }
             }
             Effect::Announce(change) => self.announce(&change),
+            Effect::LauncherAnswer { ticket, answer: Ok(given) } => self.answer(ticket, Answered::Launcher(given)),
+            Effect::LauncherAnswer { ticket, answer: Err(refusal) } => self.answer(ticket, Answered::Refused(refusal)),
+            // Nobody can be connected as a launcher yet.
+            Effect::Notify { .. } => {}
             Effect::CloseLinks { serials } => self.registry.revoke(&serials),
             Effect::RefuseAgent { node, refusal } => {
                 if let Some(mut outbox) = self.agents.remove(&node) {

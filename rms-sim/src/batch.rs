@@ -18,7 +18,7 @@ use rms_core::{Call, Config, Event, Fact, Journal, Refusal, Rms, State, Step, Ti
 use rms_model::{Identity, Inventory, JobId, Outcome, Run, Settings, Span, Time};
 use thiserror::Error;
 
-pub use result::{Finished, Summary};
+pub use result::{Figures, Finished, Summary};
 pub use trace::TraceJobs;
 
 /// The jobs to be run, by their place in the order of their submits.
@@ -199,7 +199,9 @@ impl<'a, W: Workload> Batch<'a, W> {
             | Effect::Signal { .. }
             | Effect::Announce(_)
             | Effect::Sign { .. }
-            | Effect::CloseLinks { .. } => None,
+            | Effect::CloseLinks { .. }
+            | Effect::LauncherAnswer { .. }
+            | Effect::Notify { .. } => None,
         })
     }
 }

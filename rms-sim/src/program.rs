@@ -44,7 +44,7 @@ impl Program {
     pub fn part(&self, launch: &Launch, host_idx: u32) -> Part {
         let idles = match &launch.work {
             Work::Script { .. } => host_idx > 0,
-            Work::Tasks { .. } => false,
+            Work::Tasks { .. } | Work::Hosts => false,
         };
         match self.parts.get(&host_idx) {
             Some(part) => part.clone(),

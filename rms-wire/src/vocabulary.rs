@@ -29,6 +29,7 @@ pub struct Variable {
 pub enum Work {
     Script { script: String, args: Vec<String> },
     Tasks { argv: Vec<String> },
+    Hosts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -102,6 +103,8 @@ pub enum Outcome {
     NodeLost { node: String },
     LauncherLost,
     NotStarted { node: String, reason: String },
+    Violation { reason: String },
+    StageLate { stage: u32 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

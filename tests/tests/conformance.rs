@@ -1,10 +1,11 @@
 //! The vectors of the papers' algorithms, run through the production core.
 //!
-//! `LIMBER_VECTORS` names a directory; by default the small copy under `tests/data/vectors` is run, and the whole
-//! set beside the project too, where it is there.
+//! `LIMBER_VECTORS` names a directory, of which every file of a known schema is run; by default the small copy under
+//! `tests/data/vectors` is run, and the whole set beside the project too, where it is there.
 
 use std::path::{Path, PathBuf};
 
+use rms_tests::conformance::schema::{Schema, Vectors};
 use rms_tests::conformance::{fit, mapping, moldable, offline, rms_pass};
 
 fn directories() -> Vec<PathBuf> {
@@ -22,58 +23,52 @@ fn directories() -> Vec<PathBuf> {
     }
 }
 
-/// Runs `check` on each line of each file of that name, and says how many there were.
-fn for_each_case(schema: &str, mut check: impl FnMut(&str) -> Result<(), String>) {
-    let mut n_cases = 0;
+/// Runs `check` on each line of each file of the schema, and says how many there were.
+fn for_each_case(schema: Schema, mut check: impl FnMut(&str) -> Result<(), String>) {
+    let mut n_all = 0;
     for dir in directories() {
-        let path = dir.join(format!("{schema}.jsonl"));
-        let Ok(text) = std::fs::read_to_string(&path) else {
-            println!("{schema}: not in this directory");
-            continue;
-        };
-        for (idx, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            if let Err(difference) = check(line) {
-                panic!("{schema}.jsonl, line {}: {difference}", idx + 1);
-            }
-            n_cases += 1;
+        let found = Vectors::in_dir(&dir).unwrap_or_else(|error| panic!("{error}"));
+        for vectors in found.iter().filter(|vectors| vectors.schema == schema) {
+            let n_cases = vectors.run(&mut check).unwrap_or_else(|error| panic!("{error}"));
+            println!("{schema}: {n_cases} cases of {}", vectors.path.display());
+            n_all += n_cases;
         }
     }
-    println!("{schema}: {n_cases} cases");
     let is_foreign = std::env::var_os("LIMBER_VECTORS").is_some();
-    assert!(n_cases > 0 || is_foreign, "no case of {schema} was run");
+    if is_foreign && n_all == 0 {
+        println!("{schema}: no file of it in this directory");
+    }
+    assert!(n_all > 0 || is_foreign, "no case of {schema} was run");
 }
 
 #[test]
 fn the_pass_of_001_figure_5() {
-    for_each_case("rms_pass", rms_pass::check);
+    for_each_case(Schema::RmsPass, rms_pass::check);
 }
 
-/// One file for each expand limit.
+/// Whatever the expand limit.
 #[test]
 fn fit_and_compacting_of_000_and_003() {
-    for schema in ["fit_l1", "fit_l2", "fit_l3", "fit_linf"] {
-        for_each_case(schema, fit::check);
-    }
+    for_each_case(Schema::Fit, fit::check);
 }
 
 #[test]
 fn the_offline_schedules_of_003_and_their_metrics() {
-    for_each_case("offline_paper", offline::check);
-    for_each_case("offline_small", offline::check);
+    for_each_case(Schema::Offline, offline::check);
 }
 
 #[test]
 fn the_random_experiment_of_003() {
     let mut experiment = offline::Experiment::default();
-    for_each_case("offline_experiment", |line| experiment.check(line));
+    for_each_case(Schema::OfflineExperiment, |line| experiment.check(line));
 }
 
 #[test]
 fn the_mapping_to_nodes_of_003() {
-    for_each_case("mapping", mapping::check);
+    for_each_case(Schema::Mapping, mapping::check);
 }
 
 #[test]
 fn the_launchers_of_001_appendix_a() {
-    for_each_case("moldable", moldable::check);
+    for_each_case(Schema::Moldable, moldable::check);
 }

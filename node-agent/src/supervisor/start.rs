@@ -72,8 +72,8 @@ pub fn start(order: &Order, entry_dir: &Path, single: &SingleThreaded) -> Result
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir, single };
     let (tasks, input, rank_sockets) = match &order.work {
         Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
-        // The other hosts of a script wait for what the script starts on them.
-        Work::Script { .. } => {
+        // The other hosts of a script, and hosts alone, wait for what is started on them.
+        Work::Script { .. } | Work::Hosts => {
             starter.check_cwd()?;
             (Vec::new(), None, Vec::new())
         }

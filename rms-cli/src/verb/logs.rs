@@ -171,6 +171,7 @@ fn not_one_file(detail: &JobDetail) -> Failure {
     let what = match &detail.spec.work {
         Work::Script { .. } => "its output file has a name that only its node knows",
         Work::Tasks { .. } => "each of its tasks writes a file of its own",
+        Work::Hosts => "its launcher uses the hosts by its own means",
     };
     Failure::new("many_files", format!("job {}: {what} ({pattern})", detail.line.job))
         .hint("read the files where they are")

@@ -259,7 +259,9 @@ impl Running {
             | Outcome::WallTime
             | Outcome::NodeLost { .. }
             | Outcome::LauncherLost
-            | Outcome::NotStarted { .. } => true,
+            | Outcome::NotStarted { .. }
+            | Outcome::Violation { .. }
+            | Outcome::StageLate { .. } => true,
         };
         if is_worth_words && self.form == Form::Text {
             output::warn(&format!("rms: job {}: {outcome}", self.job));

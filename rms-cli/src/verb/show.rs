@@ -114,6 +114,7 @@ impl ShowAnswer {
                 fields.add("script", format!("{} lines {}", script.lines().count(), plain(&args.join(" "))));
             }
             Work::Tasks { argv } => fields.add("command", plain(&argv.join(" "))),
+            Work::Hosts => fields.add("command", "hosts only, used by its launcher".to_owned()),
         }
         let output =
             spec.stdio.output.clone().unwrap_or_else(|| if spec.stdio.stream { "streamed" } else { "-" }.into());

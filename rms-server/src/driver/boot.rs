@@ -3,7 +3,7 @@
 use rms_core::effect::{Answer, Effect};
 use rms_core::{Call, Config, Event, Misfit, Query, Rms, Ticket};
 use rms_model::settings::KEYS;
-use rms_model::{Identity, Role, Settings};
+use rms_model::{Identity, Role};
 use thiserror::Error;
 
 use super::storage::Storage;

@@ -50,7 +50,7 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
         Ok(Answered::Failing(error)) => failing(&error),
         // The core orders a signature for a renewal only.
-        Ok(Answered::Sign(_)) => Refused::new("internal", "a certificate was not asked for"),
+        Ok(Answered::Sign(_) | Answered::Launcher(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
     };
     last(sender, &ClientAnswer::Refused(refused)).await

@@ -73,7 +73,7 @@ impl Truth {
                 let vanished = matches!(exits.get(node), Some(NodeExit::Vanished { .. }));
                 was_given_up || vanished
             }
-            Outcome::LauncherLost => false,
+            Outcome::LauncherLost | Outcome::Violation { .. } | Outcome::StageLate { .. } => false,
             Outcome::NotStarted { .. } => any(&|exit| matches!(exit, NodeExit::NotStarted { .. })),
         };
         if is_true {

@@ -283,6 +283,8 @@ impl World {
                 Effect::Sign { ticket, identity, .. } => {
                     self.signed.insert(ticket, identity);
                 }
+                // No launcher is modelled here yet.
+                Effect::LauncherAnswer { .. } | Effect::Notify { .. } => {}
                 // Certificates are not modelled: their links live on.
                 Effect::CloseLinks { serials: _ } => {}
                 Effect::RefuseAgent { node, refusal } => {

@@ -89,6 +89,7 @@ impl From<&model::Work> for wire::Work {
         match work {
             model::Work::Script { script, args } => wire::Work::Script { script: script.clone(), args: args.clone() },
             model::Work::Tasks { argv } => wire::Work::Tasks { argv: argv.clone() },
+            model::Work::Hosts => wire::Work::Hosts,
         }
     }
 }
@@ -106,6 +107,7 @@ impl TryFrom<wire::Work> for model::Work {
                 Ok(model::Work::Script { script, args: c_texts("an argument of the script", args)? })
             }
             wire::Work::Tasks { argv } => Ok(model::Work::Tasks { argv: c_texts("an argument of the tasks", argv)? }),
+            wire::Work::Hosts => Ok(model::Work::Hosts),
         }
     }
 }
@@ -246,6 +248,8 @@ impl From<&model::Outcome> for wire::Outcome {
             model::Outcome::NodeLost { node } => wire::Outcome::NodeLost { node },
             model::Outcome::LauncherLost => wire::Outcome::LauncherLost,
             model::Outcome::NotStarted { node, reason } => wire::Outcome::NotStarted { node, reason },
+            model::Outcome::Violation { reason } => wire::Outcome::Violation { reason },
+            model::Outcome::StageLate { stage } => wire::Outcome::StageLate { stage },
         }
     }
 }
@@ -261,6 +265,8 @@ impl From<wire::Outcome> for model::Outcome {
             wire::Outcome::NodeLost { node } => model::Outcome::NodeLost { node },
             wire::Outcome::LauncherLost => model::Outcome::LauncherLost,
             wire::Outcome::NotStarted { node, reason } => model::Outcome::NotStarted { node, reason },
+            wire::Outcome::Violation { reason } => model::Outcome::Violation { reason },
+            wire::Outcome::StageLate { stage } => model::Outcome::StageLate { stage },
         }
     }
 }

@@ -6,3 +6,4 @@ pub mod mapping;
 pub mod moldable;
 pub mod offline;
 pub mod rms_pass;
+pub mod schema;

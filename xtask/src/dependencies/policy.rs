@@ -60,7 +60,11 @@ impl Default for Policy {
                  rms-wire under hard limits, never on types that nest, and fuzzed. wincode reads the same bytes, \
                  should it have to go",
             )],
-            pure: &[("rms-model", &["serde", "thiserror"]), ("rms-core", &["rms-model", "serde", "thiserror"])],
+            pure: &[
+                ("rms-model", &["serde", "thiserror"]),
+                ("rms-core", &["rms-model", "serde", "thiserror"]),
+                ("launcher-schedule", &["rms-model", "thiserror"]),
+            ],
             confined: &[("bincode", "rms-wire")],
         }
     }

@@ -1,6 +1,11 @@
 //! `rms sim`: experiments in virtual time, each a verb of its own. None of them needs a cluster.
 
+mod cost;
+mod heat;
 mod offline;
+mod progress;
+mod swf;
+mod trace_file;
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
@@ -10,7 +15,8 @@ use crate::failure::{Exit, Failure};
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  rms sim offline --tests 1000 --seed 1      evolving applications that are all submitted at once"
+  rms sim offline --tests 1000 --seed 1      evolving applications that are all submitted at once
+  rms sim swf trace.swf.gz --nodes 128       a trace through the scheduler of the server"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -21,10 +27,13 @@ pub struct Args {
 enum SimVerb {
     /// Compare ways to place applications whose needs change over time
     Offline(offline::Args),
+    /// Run a trace in the Standard Workload Format through the server's scheduler
+    Swf(swf::Args),
 }
 
 pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     match args.verb {
         SimVerb::Offline(args) => offline::run(&args, context),
+        SimVerb::Swf(args) => swf::run(&args, context),
     }
 }

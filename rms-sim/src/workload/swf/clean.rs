@@ -90,6 +90,28 @@ pub struct Cleaned {
     pub n_dropped: usize,
 }
 
+impl Cleaned {
+    /// Leaves out what no cluster of this size can run, and counts it.
+    pub fn drop_larger_than(&mut self, n_nodes: u32) {
+        let n_before = self.jobs.len();
+        self.jobs.retain(|job| job.n_nodes <= n_nodes);
+        self.n_dropped += n_before - self.jobs.len();
+    }
+
+    /// Leaves out the first so many jobs; time begins with the first one that is left.
+    pub fn skip(&mut self, n_jobs: usize) {
+        self.jobs.drain(..n_jobs.min(self.jobs.len()));
+        self.from_the_first();
+    }
+
+    fn from_the_first(&mut self) {
+        let first = self.jobs.first().map_or(Time::EPOCH, |job| job.submit);
+        for job in &mut self.jobs {
+            job.submit = Time::EPOCH + job.submit.since(first);
+        }
+    }
+}
+
 pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
     let mut cleaned = Cleaned::default();
     let is_wanted = |record: &&Record| cleaning.partition.is_none_or(|partition| record.partition == partition);
@@ -98,11 +120,9 @@ pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
     // Submits can go backwards. Jobs of one instant keep their order.
     jobs.sort_by_key(|job| job.submit);
     jobs.truncate(cleaning.most_jobs.unwrap_or(usize::MAX));
-    let first = jobs.first().map_or(Time::EPOCH, |job| job.submit);
-    for job in &mut jobs {
-        job.submit = Time::EPOCH + job.submit.since(first);
-    }
-    Cleaned { jobs, ..cleaned }
+    let mut cleaned = Cleaned { jobs, ..cleaned };
+    cleaned.from_the_first();
+    cleaned
 }
 
 fn job(record: &Record, cleaning: &Cleaning, cleaned: &mut Cleaned) -> Option<TraceJob> {

@@ -1,0 +1,231 @@
+//! What a launcher outside and the server say to each other (001, §4.2 and §5.1).
+//!
+//! A launcher speaks for one application. It subscribes and is told its *view*; it sends requests, each under a tag of
+//! its own, and sends another when its view changes; with the start it gets host names; it lets the work be started
+//! there, or uses the hosts by its own means; and it says when it is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rms_model::job::Constraint;
+use rms_model::{
+    ClusterId, Environment, JobId, Limits, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio, Time, Work,
+};
+
+/// What a launcher says. Every call but the first names the application that the caller speaks for; only its owner may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LauncherCall {
+    /// Brings an application into the system. Answered with [`LauncherAnswer::Subscribed`]; the first
+    /// [`Notice::Changed`], with every cluster that the filter lets through, follows at once.
+    Subscribe(Box<Subscription>),
+    /// Speaks for an application again after the connection was lost. Answered and followed as a subscription is, and by
+    /// [`Notice::Started`] if the application has started meanwhile. An older connection for it is told
+    /// [`Notice::Replaced`].
+    Attach { job: JobId },
+    /// 001: listClustersInfo, and the information between clusters.
+    Clusters { job: JobId },
+    /// 001: request, or re-request. Takes the place of the request before it.
+    Request { job: JobId, wish: Wish },
+    /// Starts processes on the granted hosts. Once for each start; the application is done when they have ended.
+    Launch { job: JobId, tag: Tag, launch: Box<Launchable> },
+    /// The start is taken note of; the launcher uses the hosts by its own means, and will say when it is done.
+    Accept { job: JobId, tag: Tag },
+    /// 001: done. Processes that were launched and still run are ended. Before a start it withdraws the application.
+    Finish { job: JobId, tag: Tag, code: i32 },
+}
+
+/// 001: RTag. Chosen by the launcher, rising from request to request of an application; the server says with it which
+/// request was granted, and a launcher proves with it that it speaks of that start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Tag(pub u64);
+
+/// An application that a launcher brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    pub name: String,
+    pub filter: Filter,
+    pub priority: i32,
+    pub comment: String,
+}
+
+/// 001: FILTER. Which clusters a launcher wants to see; only hosts that meet the constraint are counted in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Filter {
+    /// By name; empty means any.
+    pub clusters: BTreeSet<String>,
+    /// A cluster with fewer hosts that meet the constraint is not shown.
+    pub least_hosts: u32,
+    /// What every host must have: memory, CPUs, features.
+    pub constraint: Constraint,
+}
+
+/// 001: REQUEST.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub tag: Tag,
+    /// The version of the view that the launcher had seen when it chose: the time since it was sent is its adaptation
+    /// delay.
+    pub seen: u64,
+    pub request: Request,
+}
+
+/// What to start on the granted hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launchable {
+    pub work: Work,
+    /// Over all hosts; absent: one on each.
+    pub n_tasks: Option<u32>,
+    pub cpus_per_task: u32,
+    pub cwd: String,
+    pub environment: Environment,
+    pub umask: u32,
+    pub stdio: Stdio,
+    pub limits: Limits,
+}
+
+/// The answer to a launcher's call that was not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LauncherAnswer {
+    Subscribed {
+        job: JobId,
+        /// The application's state word is told by [`Notice`]s; this is when the server expects a first request at the
+        /// latest.
+        request_until: Option<Time>,
+    },
+    Clusters(ClusterInfos),
+    /// The request, launch, acceptance or end is durable.
+    Done,
+}
+
+/// What there is to know of clusters (CINFO) and of what lies between them (ICINFO).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterInfos {
+    pub clusters: Vec<ClusterInfo>,
+    pub links: Vec<ClusterLink>,
+}
+
+/// 001: CINFO, counting only hosts that meet the filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterInfo {
+    pub cluster: ClusterId,
+    pub name: String,
+    /// Hosts that exist.
+    pub hosts: u32,
+    /// The least that each of its hosts has.
+    pub cpus: u32,
+    pub memory: Mebibytes,
+    /// What all of its hosts have.
+    pub features: BTreeSet<String>,
+}
+
+/// 001: ICINFO, as the admin has set it; the same in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ClusterLink {
+    /// The smaller id first.
+    pub between: (ClusterId, ClusterId),
+    pub latency_us: u32,
+    /// Megabits in a second; 0 is unknown.
+    pub bandwidth_mbit: u32,
+}
+
+/// What a launcher is told without asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// 001: changeNotify.
+    Changed(ViewChange),
+    /// 001: startNotify.
+    Started(Grant),
+    /// The application has left: it is done, or it was ended by a user, an admin or for a violation.
+    Ended { outcome: Outcome },
+    /// Another connection speaks for the application now.
+    Replaced,
+}
+
+/// What has changed in a launcher's view since it was last told: the dirty clusters alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewChange {
+    /// Rises with each change of this launcher's view.
+    pub version: u64,
+    pub at: Time,
+    pub clusters: Vec<ClusterChange>,
+}
+
+/// 001: CHANGE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterChange {
+    pub cluster: ClusterId,
+    /// The information on the cluster, or between it and others, is another: to be asked for.
+    pub info: bool,
+    /// Hosts that may be used now; the occupation counts among these. 0: the cluster is no longer to be seen.
+    pub capacity: u32,
+    /// The new occupation from `at` on; absent if it has not changed. Shared by all launchers that see the same.
+    pub occupied: Option<Arc<Profile>>,
+}
+
+/// 001: startNotify, with the hosts (RIDs).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Which request was granted.
+    pub tag: Tag,
+    pub run: Run,
+    pub at: Time,
+    pub request: Request,
+    /// The application is ended then.
+    pub until: Time,
+    /// The launcher must launch or accept before.
+    pub answer_until: Time,
+    /// In the order of the request's clusters.
+    pub hosts: Vec<GrantedHost>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedHost {
+    pub name: String,
+    pub cluster: ClusterId,
+    pub address: String,
+    pub cpus: u32,
+}
+
+/// The adaptation delays that launchers have shown: from the change of a view to the request that answers it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdaptationDelays {
+    pub count: u64,
+    pub total: Span,
+    pub longest: Span,
+    /// How many were at most so long: upper bounds in the order of [`ADAPTATION_BOUNDS`], and the rest.
+    pub buckets: Vec<u64>,
+}
+
+/// Upper bounds of the buckets of [`AdaptationDelays`], in milliseconds.
+pub const ADAPTATION_BOUNDS: [i64; 9] = [10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000];
+
+/// Profiles by cluster as a launcher holds them: every [`ViewChange`] is laid over it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LauncherView {
+    pub version: u64,
+    pub at: Time,
+    pub capacity: BTreeMap<ClusterId, u32>,
+    pub occupied: BTreeMap<ClusterId, Arc<Profile>>,
+}
+
+impl LauncherView {
+    /// Lays a change over what was known. Says whether the information on any cluster is to be asked for anew.
+    pub fn apply(&mut self, change: ViewChange) -> bool {
+        let mut asks_info = false;
+        self.version = change.version;
+        self.at = change.at;
+        for ClusterChange { cluster, info, capacity, occupied } in change.clusters {
+            asks_info |= info;
+            if capacity == 0 && occupied.is_none() && info {
+                self.capacity.remove(&cluster);
+                self.occupied.remove(&cluster);
+                continue;
+            }
+            self.capacity.insert(cluster, capacity);
+            if let Some(occupied) = occupied {
+                self.occupied.insert(cluster, occupied);
+            }
+        }
+        asks_info
+    }
+}
