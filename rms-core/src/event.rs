@@ -35,12 +35,6 @@ pub enum Event {
     AgentGone {
         name: String,
     },
-    /// 001: done. The processes were the launcher's own, and they are gone on every host.
-    ApplicationDone {
-        job: JobId,
-        run: Run,
-        outcome: Outcome,
-    },
     /// A launcher outside says something for its application (001, §4.2).
     LauncherCalled {
         ticket: Ticket,
@@ -50,6 +44,12 @@ pub enum Event {
     /// The connection over which a launcher spoke for this application is gone.
     LauncherGone {
         job: JobId,
+    },
+    /// 001: done. The processes were the launcher's own, and they are gone on every host.
+    ApplicationDone {
+        job: JobId,
+        run: Run,
+        outcome: Outcome,
     },
     /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,

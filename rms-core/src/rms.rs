@@ -126,12 +126,12 @@ impl Rms {
             }
             Event::AgentReported { name, report } => self.agent_reported(now, &mut step, &name, report),
             Event::AgentGone { name } => self.agent_gone(now, &mut step, &name),
-            Event::ApplicationDone { job, run, outcome } => self.application_done(now, &mut step, job, run, outcome),
             Event::LauncherCalled { ticket, who: _, call: _ } => {
                 let answer = Err(Refusal::Malformed("launchers outside are not served yet"));
                 step.order(Effect::LauncherAnswer { ticket, answer });
             }
             Event::LauncherGone { job: _ } => {}
+            Event::ApplicationDone { job, run, outcome } => self.application_done(now, &mut step, job, run, outcome),
             Event::Tick => self.tick(now, &mut step),
         }
         self.send_desires(&mut step);

@@ -21,6 +21,7 @@ mod server;
 pub mod story;
 pub mod supervisor;
 mod trace;
+pub mod views;
 pub mod work;
 pub mod workload;
 mod world;

@@ -64,9 +64,9 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::AgentConnected { name, report, .. } => format!("{name} connected: {}", short_report(report)),
         Event::AgentReported { name, report } => format!("{name} reports {}", short_report(report)),
         Event::AgentGone { name } => format!("{name} is gone"),
-        Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
         Event::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),
         Event::LauncherGone { job } => format!("the launcher of {job} is gone"),
+        Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
         Event::Tick => "a tick".to_owned(),
     }
 }

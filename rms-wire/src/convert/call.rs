@@ -39,6 +39,7 @@ impl ClientRequest {
             wire::ClientCall::History(query) => return Ok(ClientRequest::History(query.try_into()?)),
             wire::ClientCall::Follow(follow) => return Ok(ClientRequest::Follow(follow.try_into()?)),
             wire::ClientCall::Watch { jobs } => return Ok(ClientRequest::Watch(Watch { jobs: job_ids(jobs)? })),
+            wire::ClientCall::Launcher => return Ok(ClientRequest::Launcher),
         };
         Ok(ClientRequest::Call(call))
     }
