@@ -12,7 +12,7 @@ use crate::fact::Fact;
 use crate::job::{Job, Phase, Promise};
 use crate::plan::{self, Placed, Plan, Scope};
 use crate::refusal::Refusal;
-use crate::state::{Misfit, State};
+use crate::state::{Bumped, Misfit, State};
 use crate::step::Step;
 
 /// What the core is started with.
@@ -175,7 +175,8 @@ impl Rms {
 
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
-        self.state.apply_noting(&fact, &mut self.bumped).expect("the core records only what fits its own state");
+        let mut bumped = if self.config.tells_agents { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
+        self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         step.record(fact);
     }

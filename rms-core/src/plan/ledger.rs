@@ -35,7 +35,8 @@ impl Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
         let mut ledger =
             Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new(), has_shrunk: false };
-        ledger.view = ledger.base(state, now);
+        let is_regular = state.occupation().is_regular(now);
+        ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now) };
         ledger
     }
 
@@ -117,6 +118,11 @@ impl Ledger {
         }
     }
 
+    /// From now on hosts will be given back.
+    pub(super) fn will_shrink(&mut self) {
+        self.has_shrunk = true;
+    }
+
     /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
     fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
@@ -149,6 +155,11 @@ impl Ledger {
     pub(super) fn least_free(&self, cluster: ClusterId, wall: Span, from: Time) -> i64 {
         let capacity = i64::from(self.capacity_of(cluster));
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
+    }
+
+    /// The first instant from `from` on when so many hosts of a cluster are free; `None` if there never are.
+    pub(super) fn next_free(&self, cluster: ClusterId, wanted: u32, from: Time) -> Option<Time> {
+        self.hole_from(cluster, wanted, Span::ZERO, from).map(|hole| hole.start)
     }
 
     /// The step that leaves fewer than `wanted` hosts of a cluster free for `wall`.

@@ -93,6 +93,11 @@ impl<'a> Pass<'a> {
 
     /// The same among the sizes that start by `latest`, one of which does.
     pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
+        if let [only] = spec.options.as_slice()
+            && launcher::takes_any_hosts(spec)
+        {
+            return self.find_anywhere(only, from);
+        }
         self.open_ledgers(spec);
         let constraint = |request: &Request| launcher::constraint_of(spec, request);
         let holes = spec.options.iter().enumerate().map(|(option_idx, request)| {
@@ -117,6 +122,16 @@ impl<'a> Pass<'a> {
                 let ledger = special.map_or(&self.all, |constraint| &self.special[constraint]);
                 Err(Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) })
             }
+        }
+    }
+
+    /// The common case: one size, and any hosts will do.
+    fn find_anywhere(&mut self, request: &Request, from: Time) -> Result<Found, Shortage> {
+        match ledger::first_hole(&mut [&mut self.all], request, from) {
+            Ok((start, blocked)) => {
+                Ok(Found { request: request.clone(), option_idx: 0, constraint: None, start, blocked })
+            }
+            Err((cluster, wanted)) => Err(Shortage { cluster, wanted, usable: self.all.capacity_of(cluster) }),
         }
     }
 
@@ -170,6 +185,34 @@ impl<'a> Pass<'a> {
             }
             Take::NotFree | Take::Kept(_) => None,
         }
+    }
+
+    /// Takes from the view all that was ever promised, if that is still to come and all of it fits; no ledger but that
+    /// of all hosts is open.
+    pub(super) fn take_promises(&mut self) -> bool {
+        let is_to_come = self.state.next_promise().is_none_or(|at| at >= self.now);
+        if !is_to_come || !self.state.occupation().is_regular(self.now) {
+            return false;
+        }
+        let promised = self.state.occupation().promised();
+        for (cluster, profile) in promised {
+            let sum = self.all.view.get(cluster).map_or_else(|| profile.clone(), |busy| busy + profile);
+            let capacity = i64::from(self.all.capacity_of(*cluster));
+            if sum.max(self.now, Time::NEVER) > capacity {
+                self.all = Ledger::of_all(self.state, self.now);
+                return false;
+            }
+            self.all.view.insert(*cluster, sum);
+        }
+        self.all.will_shrink();
+        true
+    }
+
+    /// What was taken for a promise by [`Pass::take_promises`].
+    pub(super) fn promised(&self, spec: &JobSpec, promise: Option<Promise>) -> Option<Taken> {
+        let Promise { at, option_idx } = promise?;
+        let request = spec.options.get(option_idx as usize)?.clone();
+        Some(Taken { constraint: None, request, at, nodes: None })
     }
 
     /// Takes from the view what was promised, if the hosts are still there; the ledgers of `spec` are open.

@@ -8,7 +8,7 @@ use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run};
 
 use thiserror::Error;
 
-use super::{AUDIT_KEPT, State};
+use super::{AUDIT_KEPT, Holders, State};
 use crate::desired::NodeExit;
 use crate::fact::Fact;
 use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, Started};
@@ -27,17 +27,36 @@ pub enum Misfit {
     Setting(#[from] SettingError),
 }
 
+/// Who wants to know which nodes' desired states have changed.
+#[derive(Debug)]
+pub(crate) enum Bumped<'a> {
+    Noted(&'a mut BTreeSet<NodeId>),
+    /// Nobody.
+    Unnoted,
+}
+
+impl Bumped<'_> {
+    fn note(&mut self, node: NodeId) {
+        match self {
+            Bumped::Noted(nodes) => {
+                nodes.insert(node);
+            }
+            Bumped::Unnoted => {}
+        }
+    }
+}
+
 impl State {
     /// Makes a fact true. Facts were judged when they were recorded and are not judged again.
     ///
     /// # Errors
     /// The fact does not fit: the journal is damaged or belongs to another system. The state is of no use then.
     pub fn apply(&mut self, fact: &Fact) -> Result<(), Misfit> {
-        self.apply_noting(fact, &mut BTreeSet::new())
+        self.apply_noting(fact, &mut Bumped::Unnoted)
     }
 
     /// As [`State::apply`]; `bumped` gains the nodes whose desired state has changed.
-    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());
@@ -70,7 +89,7 @@ impl State {
             }
             Fact::NodeGenerationRaised { node, generation } => {
                 self.edit_node(*node, |entry| entry.generation = entry.generation.max(*generation))?;
-                bumped.insert(*node);
+                bumped.note(*node);
             }
             Fact::NodeRemoved { node } => {
                 if let Some(entry) = self.nodes.remove(node) {
@@ -100,7 +119,7 @@ impl State {
                     promised: None,
                 };
                 self.last_job = self.last_job.max(*job);
-                self.index.insert_job(*job, &entry);
+                self.index.insert_job(*job, &entry, &self.nodes);
                 self.jobs.insert(*job, entry);
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
@@ -141,10 +160,7 @@ impl State {
                     });
                 })?;
                 for node in nodes {
-                    self.edit_node(*node, |entry| {
-                        entry.holders.insert(*job);
-                    })?;
-                    self.bump(*node, bumped);
+                    self.change_holders(*node, bumped, |holders| holders.insert(*job))?;
                 }
             }
             Fact::ShareRunning { job, node, since } => {
@@ -245,15 +261,40 @@ impl State {
         let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
         self.index.remove_job(job, entry);
         edit(entry);
-        self.index.insert_job(job, entry);
+        self.index.insert_job(job, entry, &self.nodes);
         Ok(())
     }
 
     fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
         let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
+        let was_usable = entry.is_usable();
         self.index.remove_node(node, entry);
         edit(entry);
         self.index.insert_node(node, entry);
+        if entry.is_usable() != was_usable {
+            let entry = &self.nodes[&node];
+            for job in &entry.holders {
+                if let Some(holder) = self.jobs.get(job) {
+                    self.index.recount(*job, holder, &self.nodes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node changes hands: nothing else of it changes, and what it should be doing does.
+    fn change_holders(
+        &mut self,
+        node: NodeId,
+        bumped: &mut Bumped<'_>,
+        change: impl FnOnce(&mut Holders),
+    ) -> Result<(), Misfit> {
+        let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
+        let was_free = entry.is_free();
+        change(&mut entry.holders);
+        entry.generation = entry.generation.next();
+        self.index.change_free(node, entry, was_free);
+        bumped.note(node);
         Ok(())
     }
 
@@ -264,11 +305,11 @@ impl State {
     }
 
     /// The node's desired state has changed.
-    fn bump(&mut self, node: NodeId, bumped: &mut BTreeSet<NodeId>) {
+    fn bump(&mut self, node: NodeId, bumped: &mut Bumped<'_>) {
         // The index does not hold generations, so it needs no care here.
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.generation = entry.generation.next();
-            bumped.insert(node);
+            bumped.note(node);
         }
     }
 
@@ -282,20 +323,19 @@ impl State {
         }
     }
 
-    fn release_nodes(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+    fn release_nodes(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
         for node in nodes {
-            if self.nodes.contains_key(&node) {
-                self.edit_node(node, |entry| {
-                    entry.holders.remove(&job);
-                })?;
-                self.bump(node, bumped);
+            match self.change_holders(node, bumped, |holders| holders.remove(job)) {
+                // A node that was removed meanwhile has nothing to give back.
+                Ok(()) | Err(Misfit::Node(_)) => {}
+                Err(misfit) => return Err(misfit),
             }
         }
         Ok(())
     }
 
-    fn drop_job(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+    fn drop_job(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         self.release_nodes(job, bumped)?;
         if let Some(entry) = self.jobs.remove(&job) {
             self.index.remove_job(job, &entry);
