@@ -1,6 +1,7 @@
 //! A job inside the core: which state of 001, Fig. 4 it is in, and what that state owns.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rms_model::{JobRecord, JobSpec, NodeId, Outcome, Request, Run, Time, Usage};
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use crate::effect::JobState;
 /// One application that is in the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    pub spec: Box<JobSpec>,
+    pub spec: Arc<JobSpec>,
     pub submitted: Time,
     /// When its launcher first sent a request: its place in the queue, kept over a hold and a requeue.
     pub requested: Option<Time>,

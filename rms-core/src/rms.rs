@@ -22,14 +22,15 @@ pub struct Config {
     pub settings: Settings,
     /// How long a certificate is valid.
     pub certificate_life: Span,
-    /// Are agents told what to run on their nodes? If not, it is as in 001: launchers start and end the processes
-    /// themselves on the hosts they were granted, and say when they are done.
-    pub tells_agents: bool,
+    /// Are agents told what to run on their nodes, and others what became of jobs? If not, nobody is there but
+    /// launchers that start and end processes themselves on the hosts they were granted, as in 001, and say when they
+    /// are done. What is decided, and what becomes true, is the same.
+    pub tells_anyone: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_agents: true }
+        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_anyone: true }
     }
 }
 
@@ -175,7 +176,7 @@ impl Rms {
 
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
-        let mut bumped = if self.config.tells_agents { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
+        let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         step.record(fact);
@@ -238,7 +239,7 @@ impl Rms {
 
     /// Every connected node whose desired state changed is sent the whole of it.
     fn send_desires(&mut self, step: &mut Step) {
-        if !self.config.tells_agents {
+        if !self.config.tells_anyone {
             self.bumped.clear();
             return;
         }

@@ -157,9 +157,28 @@ impl Ledger {
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
     }
 
-    /// The first instant from `from` on when so many hosts of a cluster are free; `None` if there never are.
-    pub(super) fn next_free(&self, cluster: ClusterId, wanted: u32, from: Time) -> Option<Time> {
-        self.hole_from(cluster, wanted, Span::ZERO, from).map(|hole| hole.start)
+    /// Is there no start during `[from, until)` from which on so many hosts are free for `wall`, or until `until`?
+    pub(super) fn is_full_until(
+        &self,
+        cluster: ClusterId,
+        wanted: u32,
+        wall: Span,
+        (from, until): (Time, Time),
+    ) -> bool {
+        let limit = i64::from(self.capacity_of(cluster)) - i64::from(wanted);
+        let Some(profile) = self.view.get(&cluster) else { return limit < 0 };
+        let mut start = from;
+        while start < until {
+            let Some(free) = profile.free_from(limit, Span::ZERO, start) else { return true };
+            if free >= until {
+                return true;
+            }
+            match profile.last_above(limit, free, (free + wall).min(until)) {
+                Some(full_until) => start = full_until,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// The step that leaves fewer than `wanted` hosts of a cluster free for `wall`.

@@ -25,8 +25,12 @@ pub(super) struct Pass<'a> {
     stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
     placed: Vec<Taken>,
-    /// Hosts given away in this pass.
-    taken: BTreeSet<NodeId>,
+    /// Hosts given away in this pass, and how many of each cluster: while no ledger is special they are the first of
+    /// those that are free.
+    taken: Vec<NodeId>,
+    n_taken: BTreeMap<ClusterId, usize>,
+    /// The same hosts as a set, once a ledger is special.
+    taken_set: BTreeSet<NodeId>,
     /// Free hosts left, over all clusters.
     pub(super) n_free: usize,
 }
@@ -68,7 +72,9 @@ impl<'a> Pass<'a> {
             special: BTreeMap::new(),
             stands_for: BTreeMap::from([(Constraint::default(), None)]),
             placed: Vec::new(),
-            taken: BTreeSet::new(),
+            taken: Vec::new(),
+            n_taken: BTreeMap::new(),
+            taken_set: BTreeSet::new(),
             n_free,
         }
     }
@@ -255,8 +261,10 @@ impl<'a> Pass<'a> {
             let mut spares: Vec<(&Ledger, i64, u32)> = self.special.values().map(to_spare).collect();
             let mut kept_by = None;
             let mut n_chosen = 0;
-            let is_left = |node: &NodeId| !self.taken.contains(node) && ledger.contains(*node);
-            for node in self.state.free(*cluster).filter(is_left) {
+            let is_special = !self.special.is_empty();
+            let n_gone = if is_special { 0 } else { self.n_taken.get(cluster).copied().unwrap_or(0) };
+            let is_left = |node: &NodeId| !is_special || (!self.taken_set.contains(node) && ledger.contains(*node));
+            for node in self.state.free(*cluster).skip(n_gone).filter(is_left) {
                 if n_chosen == *wanted {
                     break;
                 }
@@ -280,6 +288,12 @@ impl<'a> Pass<'a> {
             }
         }
         self.n_free -= nodes.len();
+        for (cluster, wanted) in &request.hosts {
+            *self.n_taken.entry(*cluster).or_default() += *wanted as usize;
+        }
+        if !self.special.is_empty() {
+            self.taken_set.extend(nodes.iter().copied());
+        }
         self.taken.extend(nodes.iter().copied());
         Take::Hosts(nodes)
     }
@@ -359,6 +373,9 @@ impl<'a> Pass<'a> {
                 for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
                     ledger.add(cluster, Block { from: taken.at, until, hosts });
                 }
+            }
+            if self.special.is_empty() {
+                self.taken_set.extend(self.taken.iter().copied());
             }
             self.special.insert(constraint.clone(), ledger);
             Some(constraint.clone())

@@ -266,17 +266,17 @@ impl<'a> Walk<'a> {
         has_moved
     }
 
-    /// Before its promised start it holds nothing itself, so it can move forward only if hosts enough are free at some
-    /// instant until then.
+    /// Before its promised start it holds nothing itself, so it can move forward only if hosts enough are free from some
+    /// instant on until then, or for its wall time.
     fn must_stay(&self, slot: &Slot<'_>) -> bool {
         let held = match &slot.held {
             Held::Nothing => return false,
             Held::AsPromised => slot.wish.promised,
             Held::Taken(taken) => Some(taken.at),
         };
-        let (Some(at), Some(plain)) = (held, slot.wish.plain) else { return false };
-        self.pass.all.next_free(plain.cluster, slot.wish.least_hosts, self.now).is_none_or(|free| free >= at)
-            && at > self.now
+        let (Some(at), Some(PlainWish { cluster, wall })) = (held, slot.wish.plain) else { return false };
+        let is_due = at <= self.now;
+        !is_due && self.pass.all.is_full_until(cluster, slot.wish.least_hosts, wall, (self.now, at))
     }
 
     /// What an application sees is what it does not hold itself.

@@ -1,6 +1,7 @@
 //! The one place where the state changes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rms_model::settings::SettingError;
 use rms_model::token::TokenState;
@@ -109,7 +110,10 @@ impl State {
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
-                spec.environment = self.index.share(&spec.environment);
+                let shared = self.index.share(&spec.environment);
+                if !Arc::ptr_eq(&shared, &spec.environment) {
+                    Arc::make_mut(&mut spec).environment = shared;
+                }
                 let entry = Job {
                     spec,
                     submitted: *at,
@@ -130,7 +134,7 @@ impl State {
                 self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None })?;
             }
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
-                self.edit_job(*job, |entry| entry.spec.priority = *priority)?;
+                self.edit_job(*job, |entry| Arc::make_mut(&mut entry.spec).priority = *priority)?;
             }
             Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
                 entry.requested.get_or_insert(*at);
@@ -142,7 +146,11 @@ impl State {
                     if !is_queued {
                         return Err(Misfit::Phase { job: *job, needed: "queued" });
                     }
-                    self.edit_job(*job, |entry| entry.phase = Phase::Waiting)?;
+                    // Its place in the queue is the same.
+                    if let Some(entry) = self.jobs.get_mut(job) {
+                        entry.phase = Phase::Waiting;
+                    }
+                    self.index.unseen.remove(job);
                 }
             }
             Fact::JobStarted { job, run, at, request, nodes } => {
@@ -250,7 +258,10 @@ impl State {
                     if !entry.is_queued() || !fits {
                         return Err(Misfit::Phase { job: *job, needed: "queued, with the size that is promised" });
                     }
-                    self.edit_job(*job, |entry| entry.promised = *promise)?;
+                    if let Some(entry) = self.jobs.get_mut(job) {
+                        self.index.change_promise(*job, entry, *promise);
+                        entry.promised = *promise;
+                    }
                 }
             }
         }

@@ -8,7 +8,7 @@ use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Requ
 
 use super::State;
 use super::occupation::Occupation;
-use crate::job::{Job, Phase};
+use crate::job::{Job, Phase, Promise};
 use crate::launcher;
 use crate::node::Node;
 
@@ -104,6 +104,22 @@ impl Index {
         if let Some(promise) = entry.promised {
             self.promises.remove(&(promise.at, job));
             self.occupation.promise(&entry.spec.options[promise.option_idx as usize], promise.at, -1);
+        }
+    }
+
+    /// Before `entry` is told.
+    pub(super) fn change_promise(&mut self, job: JobId, entry: &Job, promise: Option<Promise>) {
+        let request = |promise: Promise| &entry.spec.options[promise.option_idx as usize];
+        if let Some(old) = entry.promised {
+            self.promises.remove(&(old.at, job));
+            self.occupation.promise(request(old), old.at, -1);
+        }
+        if let Some(new) = promise {
+            self.promises.insert((new.at, job));
+            self.occupation.promise(request(new), new.at, 1);
+        }
+        if let Some(wish) = self.queue.get_mut(&QueueKey::of(job, entry)) {
+            wish.promised = promise.map(|promise| promise.at);
         }
     }
 

@@ -8,9 +8,10 @@ mod occupation;
 mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Inventory, JobId, NodeId, Settings, Span, Time};
+use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use apply::Bumped;
@@ -90,6 +91,11 @@ impl State {
     /// Certificates that may not be used, though they have not expired.
     pub fn revoked_serials(&self) -> impl Iterator<Item = &str> {
         self.certificates.values().filter(|issued| issued.revoked.is_some()).map(|issued| issued.serial.as_str())
+    }
+
+    /// The one copy of an environment that jobs already share.
+    pub(crate) fn known_environment(&self, environment: &Arc<Environment>) -> Option<Arc<Environment>> {
+        self.index.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known))
     }
 
     /// Jobs in the queue, in the order in which a pass takes them.

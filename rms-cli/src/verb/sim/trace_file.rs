@@ -12,7 +12,7 @@ use rms_sim::workload::swf::{Cleaned, Cleaning, Overrun, SizeFrom, Trace, ZeroRu
 use crate::failure::Failure;
 use crate::problem::chain;
 
-/// Which trace, and what to make of the records that need a decision.
+/// Which trace, and for which cluster.
 #[derive(clap::Args, Debug)]
 pub(super) struct TraceArgs {
     /// File in the Standard Workload Format; one that is compressed with gzip is read as it is
@@ -21,6 +21,13 @@ pub(super) struct TraceArgs {
     /// Nodes of the cluster
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub nodes: u32,
+    #[command(flatten)]
+    pub cleaning: CleaningArgs,
+}
+
+/// What to make of the records that need a decision.
+#[derive(clap::Args, Debug)]
+pub(super) struct CleaningArgs {
     /// Processors of a node; jobs get whole nodes
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub cores_per_node: u32,
@@ -78,22 +85,30 @@ enum TooLarge {
 
 impl TraceArgs {
     /// # Errors
-    /// A file that can not be read, or the line of it that is no record.
+    /// As [`read_trace`].
     pub(super) fn read(&self) -> Result<Cleaned, Failure> {
-        let file = |error: &dyn std::error::Error| {
-            Failure::new("trace", format!("{}: {}", self.trace.display(), chain(error)))
-        };
-        let reader = open(&self.trace).map_err(|error| file(&error))?;
-        let trace = Trace::read(reader).map_err(|error| file(&error))?;
-        let mut cleaned = trace.clean(&self.cleaning());
-        if self.too_large == TooLarge::Drop {
-            cleaned.drop_larger_than(self.nodes);
-        }
-        cleaned.skip(self.skip);
-        Ok(cleaned)
+        read_trace(&self.trace, self.nodes, &self.cleaning)
     }
+}
 
-    fn cleaning(&self) -> Cleaning {
+/// The jobs of a trace for a cluster of so many nodes.
+///
+/// # Errors
+/// A file that can not be read, or the line of it that is no record.
+pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result<Cleaned, Failure> {
+    let of_file =
+        |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
+    let reader = open(path).map_err(|error| of_file(&error))?;
+    let mut cleaned = Trace::read_clean(reader, &args.cleaning(nodes)).map_err(|error| of_file(&error))?;
+    if args.too_large == TooLarge::Drop {
+        cleaned.drop_larger_than(nodes);
+    }
+    cleaned.skip(args.skip);
+    Ok(cleaned)
+}
+
+impl CleaningArgs {
+    fn cleaning(&self, nodes: u32) -> Cleaning {
         Cleaning {
             cores_per_node: self.cores_per_node,
             size_from: match self.field {
@@ -102,7 +117,7 @@ impl TraceArgs {
             },
             most_nodes: match self.too_large {
                 TooLarge::Drop => None,
-                TooLarge::Cut => Some(self.nodes),
+                TooLarge::Cut => Some(nodes),
             },
             zero_run: match self.zero_run {
                 Zero::Second => ZeroRun::OneSecond,

@@ -113,16 +113,36 @@ impl Cleaned {
 }
 
 pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
-    let mut cleaned = Cleaned::default();
-    let is_wanted = |record: &&Record| cleaning.partition.is_none_or(|partition| record.partition == partition);
-    let mut jobs: Vec<TraceJob> =
-        trace.records.iter().filter(is_wanted).filter_map(|record| job(record, cleaning, &mut cleaned)).collect();
-    // Submits can go backwards. Jobs of one instant keep their order.
-    jobs.sort_by_key(|job| job.submit);
-    jobs.truncate(cleaning.most_jobs.unwrap_or(usize::MAX));
-    let mut cleaned = Cleaned { jobs, ..cleaned };
-    cleaned.from_the_first();
-    cleaned
+    let mut cleaner = Cleaner::new(cleaning);
+    trace.records.iter().for_each(|record| cleaner.take(record));
+    cleaner.finish()
+}
+
+/// Takes records one by one.
+pub(super) struct Cleaner<'a> {
+    cleaning: &'a Cleaning,
+    cleaned: Cleaned,
+}
+
+impl<'a> Cleaner<'a> {
+    pub(super) fn new(cleaning: &'a Cleaning) -> Cleaner<'a> {
+        Cleaner { cleaning, cleaned: Cleaned::default() }
+    }
+
+    pub(super) fn take(&mut self, record: &Record) {
+        let is_wanted = self.cleaning.partition.is_none_or(|partition| record.partition == partition);
+        if is_wanted && let Some(job) = job(record, self.cleaning, &mut self.cleaned) {
+            self.cleaned.jobs.push(job);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Cleaned {
+        // Submits can go backwards. Jobs of one instant keep their order.
+        self.cleaned.jobs.sort_by_key(|job| job.submit);
+        self.cleaned.jobs.truncate(self.cleaning.most_jobs.unwrap_or(usize::MAX));
+        self.cleaned.from_the_first();
+        self.cleaned
+    }
 }
 
 fn job(record: &Record, cleaning: &Cleaning, cleaned: &mut Cleaned) -> Option<TraceJob> {
