@@ -17,6 +17,7 @@ impl Rms {
         let run = self.state.jobs()[&job].run.next();
         self.record(step, Fact::JobStarted { job, run, at: now, request, nodes });
         self.announce(step, job);
+        self.tell_start(step, job);
     }
 
     /// The processes of one share are gone.
@@ -69,6 +70,11 @@ impl Rms {
     pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
         self.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
         self.announce(step, job);
+        let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
+        if is_clear {
+            // Its launcher had started nothing through the agents: there is nothing to wait for.
+            self.settle(now, step, job);
+        }
     }
 
     /// The last share has ended.
@@ -108,12 +114,14 @@ impl Rms {
         let entry = &self.state.jobs()[&job];
         let mut names = self.state.node_names(entry.nodes());
         let held_hosts = entry.started().is_some();
+        let has_launcher = entry.launcher.is_some();
         let run = entry.run;
         let for_record = if self.config.tells_anyone { names.clone() } else { std::mem::take(&mut names) };
         let record = entry.record(job, now, outcome.clone(), for_record);
         let ghost_until = if held_hosts { now + self.state.settings().fair_start } else { now };
         self.record(step, Fact::JobDone { record: Box::new(record), ghost_until });
         self.launches.remove(&job);
+        self.tell_end(step, job, has_launcher, &outcome);
         // A job that leaves the queue lets others move up, as much as one that frees hosts.
         self.passes.wanted = true;
         let state = if self.state.jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
@@ -183,7 +191,7 @@ impl Rms {
             umask: spec.umask,
             stdio: spec.stdio.clone(),
             limits: spec.limits.clone(),
-            wall: started.request.wall,
+            wall: entry.wall_of_work().expect("it has started"),
             grace: self.state.settings().kill_grace,
             hosts: self.hosts(entry, started),
         });

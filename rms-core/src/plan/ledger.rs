@@ -7,6 +7,7 @@ use rms_model::profile::{Block, Hole};
 use rms_model::{ClusterId, Inventory, NodeId, Profile, Request, Span, Time, View};
 
 use super::Blocked;
+use super::digest::Digest;
 use super::frontier::Frontier;
 use crate::effect::JobState;
 use crate::job::{Job, Phase};
@@ -22,6 +23,8 @@ pub(super) struct Ledger {
     pub(super) view: View,
     /// What the searches of this pass have shown, for clusters whose profile is long.
     frontiers: BTreeMap<ClusterId, Frontier>,
+    /// Of the view, as of the time given; only while launchers look at it.
+    digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,
     /// Were hosts given back? What searches have shown before holds no more then.
     has_shrunk: bool,
 }
@@ -33,8 +36,7 @@ impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &State, now: Time) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        let mut ledger =
-            Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new(), has_shrunk: false };
+        let mut ledger = Ledger::over(None, capacity);
         let is_regular = state.occupation().is_regular(now);
         ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now) };
         ledger
@@ -46,15 +48,30 @@ impl Ledger {
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        let mut ledger = Ledger {
-            eligible: Some(eligible),
-            capacity,
-            view: View::new(),
-            frontiers: BTreeMap::new(),
-            has_shrunk: false,
-        };
+        let mut ledger = Ledger::over(Some(eligible), capacity);
         ledger.view = ledger.base(state, now);
         ledger
+    }
+
+    fn over(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
+        let (view, frontiers) = (View::new(), BTreeMap::new());
+        Ledger { eligible, capacity, view, frontiers, digests: None, has_shrunk: false }
+    }
+
+    /// From now on it says of each cluster whether what it shows has changed.
+    pub(super) fn keep_digests(&mut self, now: Time) {
+        let digests = self.view.iter().map(|(cluster, profile)| (*cluster, Digest::of(profile, now)));
+        self.digests = Some((now, digests.collect()));
+    }
+
+    pub(super) fn keeps_digests(&self) -> bool {
+        self.digests.is_some()
+    }
+
+    /// What a cluster's profile says from now on, in short; all are equal while none are kept.
+    pub(super) fn digest(&self, cluster: ClusterId) -> Digest {
+        let digests = self.digests.as_ref().map(|(_, digests)| digests);
+        digests.and_then(|digests| digests.get(&cluster)).copied().unwrap_or_default()
     }
 
     /// Is it about these hosts, and no others?
@@ -115,6 +132,9 @@ impl Ledger {
         }
         if block.hosts != 0 {
             self.view.entry(cluster).or_default().add(block);
+            if let Some((now, digests)) = &mut self.digests {
+                digests.entry(cluster).or_default().add(block, *now);
+            }
         }
     }
 
@@ -299,8 +319,7 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger =
-            Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new(), has_shrunk: false };
+        let mut ledger = Ledger::over(None, capacity);
         let mut state = 7_u64;
         let mut roll = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -4,13 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, JobSpec, NodeId, Request, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
 
 use super::ledger::{self, Ledger};
 use super::{Blocked, Placed, Shortage};
 use crate::job::Promise;
 use crate::launcher::{self, Choice, SizedHole, TooSmall};
 use crate::state::State;
+
+/// Looks at the views as they fill up.
+pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
+
+/// When somebody looks at a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Nobody has been placed.
+    Begins,
+    /// The view is the one of this application.
+    Before(JobId),
+    /// Everybody has been placed.
+    Ends,
+}
 
 /// The views as they fill up, application by application.
 pub(super) struct Pass<'a> {
@@ -36,6 +50,7 @@ pub(super) struct Pass<'a> {
 }
 
 /// Hosts that a placed application takes from the view.
+#[derive(Clone)]
 pub(super) struct Taken {
     /// The ledger its hosts come from; `None` is every usable host.
     constraint: Option<Constraint>,
@@ -354,6 +369,16 @@ impl<'a> Pass<'a> {
         taken.request.hosts.iter().map(share).collect()
     }
 
+    /// What the clusters look like to those that can use only hosts which meet a constraint; with the constraint that
+    /// stands for it, if it excludes any.
+    pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger, Option<&Constraint>) {
+        self.open_ledger(constraint);
+        match self.stands_for.get(constraint).and_then(Option::as_ref) {
+            Some(known) => (&self.special[known], Some(known)),
+            None => (&self.all, None),
+        }
+    }
+
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
     fn open_ledger(&mut self, constraint: &Constraint) {
         if self.stands_for.contains_key(constraint) {
@@ -368,6 +393,9 @@ impl<'a> Pass<'a> {
             Some(known)
         } else {
             let mut ledger = Ledger::of(self.state, self.now, eligible);
+            if self.all.keeps_digests() {
+                ledger.keep_digests(self.now);
+            }
             for taken in &self.placed {
                 let until = taken.at + taken.request.wall;
                 for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {

@@ -11,12 +11,18 @@
 
 use rms_model::{JobId, JobSpec, Policy, Time, View};
 
-use super::pass::{Pass, Taken};
+use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
 use crate::job::Job;
 use crate::state::{PlainWish, State, Wish};
 
-pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
+pub(super) fn run(
+    state: &State,
+    now: Time,
+    scope: Scope,
+    applicant: Option<&JobSpec>,
+    look: Option<&mut Look<'_>>,
+) -> Plan {
     let n_free = n_free(state);
     // Promises are made even while no host is free.
     let promises = state.settings().policy == Policy::Conservative;
@@ -26,7 +32,13 @@ pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&Job
     let shows = |_: JobId| scope == Scope::Views;
     let mut walk = Walk::new(state, now, n_free, &shows);
     let base = walk.pass.all.view.clone();
+    if look.is_some() {
+        walk.pass.all.keep_digests(now);
+        walk.look = look;
+    }
+    walk.look(Moment::Begins);
     walk.queue(considered(state), scope);
+    walk.look(Moment::Ends);
     if let Some(spec) = applicant {
         let from = walk.earliest;
         let outcome = walk.pass.place(spec, from);
@@ -92,21 +104,29 @@ enum Held {
 }
 
 /// One pass on its way through the queue.
-struct Walk<'a> {
+struct Walk<'a, 'l> {
     state: &'a State,
     now: Time,
     pass: Pass<'a>,
     /// Whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
+    /// For launchers outside.
+    look: Option<&'a mut Look<'l>>,
     placements: Vec<Placement>,
     /// Nothing that comes now may start before.
     earliest: Time,
 }
 
-impl<'a> Walk<'a> {
-    fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a> {
+impl<'a, 'l> Walk<'a, 'l> {
+    fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a, 'l> {
         let pass = Pass::new(state, now, n_free);
-        Walk { state, now, pass, shows, placements: Vec::new(), earliest: now }
+        Walk { state, now, pass, shows, look: None, placements: Vec::new(), earliest: now }
+    }
+
+    fn look(&mut self, moment: Moment) {
+        if let Some(look) = &mut self.look {
+            look(&mut self.pass, moment);
+        }
     }
 
     fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
@@ -123,6 +143,7 @@ impl<'a> Walk<'a> {
             if scope == Scope::Starts && self.pass.n_free == 0 {
                 break;
             }
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.now);
             self.placements.push(Placement { job, outcome, view });
@@ -131,6 +152,7 @@ impl<'a> Walk<'a> {
 
     fn fcfs(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
         for job in jobs {
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.earliest);
             let waits = match &outcome {
@@ -151,7 +173,7 @@ impl<'a> Walk<'a> {
         let mut head_waits = false;
         let mut waiting = Vec::new();
         for (job, wish) in jobs {
-            if scope == Scope::Starts && head_waits {
+            if scope == Scope::Starts && head_waits && self.look.is_none() {
                 if self.pass.n_free == 0 {
                     break;
                 }
@@ -160,8 +182,13 @@ impl<'a> Walk<'a> {
                 }
             }
             let view = self.view_for(job);
-            let spec = self.spec(job);
-            let outcome = match self.pass.find(spec, self.now) {
+            let found = self.pass.find(self.spec(job), self.now);
+            // Behind the head, who does not start now gets his view in the second round.
+            let sees_this = found.is_err() || !head_waits;
+            if sees_this {
+                self.look(Moment::Before(job));
+            }
+            let outcome = match found {
                 Err(shortage) => Some(Placed::Never { shortage }),
                 Ok(found) if head_waits => self.pass.start(found),
                 Ok(found) => {
@@ -185,6 +212,7 @@ impl<'a> Walk<'a> {
         let mut in_order = Vec::with_capacity(placements.len() + waiting.len());
         for (queue_idx, job) in waiting {
             in_order.extend(placements.by_ref().take(queue_idx - in_order.len()));
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.now);
             in_order.push(Placement { job, outcome, view });
@@ -221,11 +249,12 @@ impl<'a> Walk<'a> {
         }
         // What one lets go of may let another, even one before it, move forward: until nobody moves.
         while self.sweep(&mut slots, may_pass_by) {}
-        for Slot { job, wish: _, held, outcome } in slots {
+        for slot in slots {
+            self.look_without(&slot);
+            let view = (self.shows)(slot.job).then(|| self.view_without(&slot));
             // Without an outcome it was passed by: it keeps what it was promised.
-            let Some(outcome) = outcome else { continue };
-            let view = (self.shows)(job).then(|| self.view_without(&held));
-            self.placements.push(Placement { job, outcome, view });
+            let Slot { job, wish: _, held: _, outcome } = slot;
+            self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
         }
     }
 
@@ -280,15 +309,38 @@ impl<'a> Walk<'a> {
     }
 
     /// What an application sees is what it does not hold itself.
-    fn view_without(&mut self, held: &Held) -> View {
-        match held {
-            Held::Taken(held) => {
-                self.pass.give_back(held);
-                let view = self.pass.view(self.state, self.now);
-                self.pass.take_again(held);
-                view
-            }
-            Held::Nothing | Held::AsPromised => self.pass.view(self.state, self.now),
+    fn view_without(&mut self, slot: &Slot<'a>) -> View {
+        let held = self.lay_down(slot);
+        let view = self.pass.view(self.state, self.now);
+        self.take_up(held);
+        view
+    }
+
+    fn look_without(&mut self, slot: &Slot<'a>) {
+        if self.look.is_none() {
+            return;
+        }
+        let held = self.lay_down(slot);
+        self.look(Moment::Before(slot.job));
+        self.take_up(held);
+    }
+
+    /// Gives back what an application holds, for a moment.
+    fn lay_down(&mut self, slot: &Slot<'a>) -> Option<Taken> {
+        let held = match &slot.held {
+            Held::Nothing => None,
+            Held::AsPromised => self.pass.promised(self.spec(slot.job), self.state.jobs()[&slot.job].promised),
+            Held::Taken(taken) => Some(taken.clone()),
+        };
+        if let Some(held) = &held {
+            self.pass.give_back(held);
+        }
+        held
+    }
+
+    fn take_up(&mut self, held: Option<Taken>) {
+        if let Some(held) = held {
+            self.pass.take_again(&held);
         }
     }
 

@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::{AUDIT_KEPT, Holders, State};
 use crate::desired::NodeExit;
-use crate::fact::Fact;
-use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, Started};
+use crate::fact::{Fact, SettingChange};
+use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
 use crate::node::Node;
 
 /// A fact that cannot have come from the state it is applied to.
@@ -102,10 +102,7 @@ impl State {
                 if change.key == "policy" {
                     self.forget_promises()?;
                 }
-                if self.audit.len() == AUDIT_KEPT {
-                    self.audit.remove(0);
-                }
-                self.audit.push(change.clone());
+                self.keep_audit(change.clone());
             }
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
@@ -114,25 +111,22 @@ impl State {
                 if !Arc::ptr_eq(&shared, &spec.environment) {
                     Arc::make_mut(&mut spec).environment = shared;
                 }
-                let entry = Job {
-                    spec,
-                    submitted: *at,
-                    requested: None,
-                    run: Run(0),
-                    phase: Phase::Submitted { hold },
-                    promised: None,
-                };
-                self.last_job = self.last_job.max(*job);
-                self.index.insert_job(*job, &entry, &self.nodes);
-                self.jobs.insert(*job, entry);
+                let phase = Phase::Submitted { hold };
+                self.insert_job(
+                    *job,
+                    Job { spec, submitted: *at, requested: None, run: Run(0), phase, promised: None, launcher: None },
+                );
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
                 entry.promised = None;
             })?,
-            Fact::JobReleased { job, by: _, at: _ } => {
-                self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None })?;
-            }
+            Fact::JobReleased { job, by: _, at } => self.edit_job(*job, |entry| {
+                entry.phase = Phase::Submitted { hold: None };
+                if let Some(launcher) = &mut entry.launcher {
+                    launcher.expected_since = *at;
+                }
+            })?,
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
                 self.edit_job(*job, |entry| Arc::make_mut(&mut entry.spec).priority = *priority)?;
             }
@@ -154,21 +148,28 @@ impl State {
                 }
             }
             Fact::JobStarted { job, run, at, request, nodes } => {
+                let mut has_launcher = false;
                 self.edit_job(*job, |entry| {
                     entry.run = *run;
                     entry.promised = None;
+                    if let Some(launcher) = &mut entry.launcher {
+                        launcher.answer = None;
+                        has_launcher = true;
+                    }
+                    // Agents are told nothing until a launcher outside says what to start.
+                    let told: &[NodeId] = if has_launcher { &[] } else { nodes };
                     entry.phase = Phase::Started(Started {
                         at: *at,
                         request: request.clone(),
                         nodes: nodes.clone(),
-                        shares: nodes.iter().map(|node| (*node, Share::Ordered)).collect(),
+                        shares: told.iter().map(|node| (*node, Share::Ordered)).collect(),
                         ending: None,
                         worst_code: 0,
                         usage: Default::default(),
                     });
                 })?;
                 for node in nodes {
-                    self.change_holders(*node, bumped, |holders| holders.insert(*job))?;
+                    self.change_holders(*node, bumped, !has_launcher, |holders| holders.insert(*job))?;
                 }
             }
             Fact::ShareRunning { job, node, since } => {
@@ -184,9 +185,13 @@ impl State {
                 self.bump(*node, bumped);
             }
             Fact::JobEnding { job, at, outcome, requeue } => {
-                let started = self.started_mut(*job)?;
-                started.ending = Some(Ending { at: *at, outcome: outcome.clone(), requeue: *requeue });
-                let alive: Vec<NodeId> = started.alive().collect();
+                let alive: Vec<NodeId> = self.started_mut(*job)?.alive().collect();
+                let ending = Ending { at: *at, outcome: outcome.clone(), requeue: *requeue };
+                self.edit_job(*job, |entry| {
+                    if let Phase::Started(started) = &mut entry.phase {
+                        started.ending = Some(ending);
+                    }
+                })?;
                 for node in alive {
                     self.bump(node, bumped);
                 }
@@ -264,11 +269,34 @@ impl State {
                     }
                 }
             }
+            Fact::LauncherSubscribed { job, at, spec, filter } => self.subscribed(*job, *at, spec, filter),
+            Fact::LauncherLinkChanged { job, link } => self.edit_launcher(*job, |launcher| launcher.link = *link)?,
+            Fact::LauncherRequested { job, at, tag, request } => self.requested(*job, *at, *tag, request)?,
+            Fact::LauncherLaunched { job, at, launch } => self.launched(*job, *at, launch, bumped)?,
+            Fact::LauncherAccepted { job, at } => {
+                let answer = StartAnswer::Accepted { at: *at };
+                self.edit_launcher(*job, |launcher| launcher.answer = Some(answer))?;
+            }
+            Fact::ClusterLinkSet { link, at, by } => self.link_set(*link, *at, by),
         }
         Ok(())
     }
 
-    fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
+    pub(super) fn insert_job(&mut self, job: JobId, entry: Job) {
+        self.last_job = self.last_job.max(job);
+        self.index.insert_job(job, &entry, &self.nodes);
+        self.jobs.insert(job, entry);
+    }
+
+    /// Remembers who changed what.
+    pub(super) fn keep_audit(&mut self, change: SettingChange) {
+        if self.audit.len() == AUDIT_KEPT {
+            self.audit.remove(0);
+        }
+        self.audit.push(change);
+    }
+
+    pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
         let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
         self.index.remove_job(job, entry);
         edit(entry);
@@ -293,19 +321,22 @@ impl State {
         Ok(())
     }
 
-    /// A node changes hands: nothing else of it changes, and what it should be doing does.
+    /// A node changes hands: nothing else of it changes, but what it should be doing does if agents are told of it.
     fn change_holders(
         &mut self,
         node: NodeId,
         bumped: &mut Bumped<'_>,
+        is_told: bool,
         change: impl FnOnce(&mut Holders),
     ) -> Result<(), Misfit> {
         let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
         let was_free = entry.is_free();
         change(&mut entry.holders);
-        entry.generation = entry.generation.next();
         self.index.change_free(node, entry, was_free);
-        bumped.note(node);
+        if is_told {
+            entry.generation = entry.generation.next();
+            bumped.note(node);
+        }
         Ok(())
     }
 
@@ -316,7 +347,7 @@ impl State {
     }
 
     /// The node's desired state has changed.
-    fn bump(&mut self, node: NodeId, bumped: &mut Bumped<'_>) {
+    pub(super) fn bump(&mut self, node: NodeId, bumped: &mut Bumped<'_>) {
         // The index does not hold generations, so it needs no care here.
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.generation = entry.generation.next();
@@ -324,7 +355,7 @@ impl State {
         }
     }
 
-    fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
+    pub(super) fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
         match self.jobs.get_mut(&job).map(|entry| &mut entry.phase) {
             Some(Phase::Started(started)) => Ok(started),
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) => {
@@ -337,7 +368,7 @@ impl State {
     fn release_nodes(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
         for node in nodes {
-            match self.change_holders(node, bumped, |holders| holders.remove(job)) {
+            match self.change_holders(node, bumped, true, |holders| holders.remove(job)) {
                 // A node that was removed meanwhile has nothing to give back.
                 Ok(()) | Err(Misfit::Node(_)) => {}
                 Err(misfit) => return Err(misfit),

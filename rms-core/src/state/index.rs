@@ -8,7 +8,7 @@ use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Requ
 
 use super::State;
 use super::occupation::Occupation;
-use crate::job::{Job, Phase, Promise};
+use crate::job::{AwaitedIndex, Job, Phase, Promise};
 use crate::launcher;
 use crate::node::Node;
 
@@ -22,7 +22,9 @@ pub(crate) struct Index {
     pub(crate) unseen: BTreeSet<JobId>,
     pub(crate) holding: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
+    /// Jobs that wait for their begin time; a launcher outside sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
+    pub(crate) awaited: AwaitedIndex,
     /// When queued jobs were promised to start.
     pub(crate) promises: BTreeSet<(Time, JobId)>,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
@@ -124,8 +126,10 @@ impl Index {
     }
 
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>) {
+        self.awaited.insert(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
+            Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
             Phase::Submitted { hold: None } => {
                 self.begins.insert((entry.spec.begin.unwrap_or(entry.submitted), job));
             }
@@ -149,8 +153,10 @@ impl Index {
     }
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
+        self.awaited.remove(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
+            Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
             Phase::Submitted { hold: None } => {
                 self.begins.remove(&(entry.spec.begin.unwrap_or(entry.submitted), job));
             }

@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod holders;
 mod index;
+mod launcher;
 mod occupation;
 mod stored;
 
@@ -25,6 +26,7 @@ pub(crate) use occupation::Occupation;
 use crate::fact::SettingChange;
 use crate::job::Job;
 use crate::node::Node;
+use crate::subscription::ClusterLink;
 
 /// Everything that survives a restart. Two servers that applied the same facts have equal states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +45,9 @@ pub struct State {
     pub(crate) last_job: JobId,
     pub(crate) last_node: NodeId,
     pub(crate) ghost_host_time: Span,
+    /// What admins have said of the network between clusters; the smaller id first.
+    #[serde(default, with = "launcher::links")]
+    pub(crate) links: BTreeMap<(ClusterId, ClusterId), ClusterLink>,
     #[serde(skip)]
     pub(crate) index: index::Index,
 }
@@ -63,6 +68,7 @@ impl State {
             last_job: JobId(0),
             last_node: NodeId(0),
             ghost_host_time: Span::ZERO,
+            links: BTreeMap::new(),
             index: index::Index::default(),
         }
     }

@@ -3,14 +3,17 @@
 mod answer;
 mod cost;
 mod curve;
+mod figures;
 mod heat;
 mod journal_file;
 mod offline;
 mod progress;
 mod replay;
+mod side_by_side;
 mod swf;
 mod trace_file;
 mod tune;
+mod views;
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
@@ -23,7 +26,8 @@ Examples:
   rms sim offline --tests 1000 --seed 1      evolving applications that are all submitted at once
   rms sim swf trace.swf.gz --nodes 128       a trace through the scheduler of the server
   rms sim replay /var/lib/limber --set policy=easy
-  rms sim tune /var/lib/limber               which fair_start and resched_timer suit one's own jobs"
+  rms sim tune /var/lib/limber               which fair_start and resched_timer suit one's own jobs
+  rms sim views --quick                      launchers that select resources from views"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -40,6 +44,8 @@ enum SimVerb {
     Replay(replay::Args),
     /// Sweep fair_start and resched_timer, and recommend
     Tune(Box<tune::Args>),
+    /// Compare launchers that select resources themselves with a server that is given all sizes
+    Views(views::Args),
 }
 
 pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -48,5 +54,6 @@ pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         SimVerb::Swf(args) => swf::run(&args, context),
         SimVerb::Replay(args) => replay::run(&args, context),
         SimVerb::Tune(args) => tune::run(&args, context),
+        SimVerb::Views(args) => views::run(&args, context),
     }
 }
