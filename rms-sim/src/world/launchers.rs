@@ -11,6 +11,7 @@ use super::{Item, USUAL_DELAY, World};
 use crate::launcher::{Manner, ModelLauncher, Reaction, Then, Told};
 use crate::program::Program;
 use crate::story::user;
+use crate::trace::short_told;
 
 /// All launchers, with the two ends of each one's connection.
 #[derive(Debug, Default)]
@@ -158,6 +159,7 @@ impl World {
         if !line.is_up || line.epoch != epoch {
             return;
         }
+        self.trace.note(self.now, format_args!("launcher {launcher} hears {}", short_told(&told)));
         let Reaction { says, wakes_at, vanishes } = self.launchers.all[launcher].hears(self.now, told);
         for call in says {
             self.launcher_says(launcher, call);
