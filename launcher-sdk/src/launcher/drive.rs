@@ -70,8 +70,8 @@ pub trait Launcher {
 pub struct Start {
     /// Which, and until when.
     pub grant: Grant,
-    /// The application had started before this launcher was [resumed](resume): what was to be launched may run already.
-    /// [`Action::Launch`] is right then, too: what runs is not started twice. Of hosts that the launcher uses by its own
+    /// The application may have started before this launcher was [resumed](resume), so that what was to be launched runs
+    /// already. [`Action::Launch`] is right then, too: what runs is not started twice. Of hosts that the launcher uses by its own
     /// means, it alone knows what runs there.
     pub is_resumed: bool,
 }
@@ -355,7 +355,8 @@ impl<'a, L: Launcher> Drive<'a, L> {
         }
         if known.is_none() {
             let (tag, run) = (grant.tag, grant.run);
-            let is_resumed = self.is_resumed;
+            // Whoever attaches to an application that has started is told so, and no view.
+            let is_resumed = self.is_resumed && self.session.view().version == 0;
             let reply = match self.launcher.on_start(&Start { grant, is_resumed }) {
                 Action::Launch(launch) => StartReply::Launch(launch),
                 Action::Use(using) => {

@@ -131,6 +131,7 @@ fn of_clients() -> Vec<Sample> {
     calls.push(ClientCall::Follow(call::Follow::from(&follow)));
     calls.push(ClientCall::Watch { jobs: vec![5, 6] });
     calls.push(ClientCall::Launcher);
+    calls.push(ClientCall::Launchers);
     let mut samples = parsed("call", calls, |frame| {
         let message = decode_frame::<ClientCall>(frame)?;
         drop(ClientRequest::parse(message.clone(), || "5e".to_owned()));
@@ -145,6 +146,7 @@ fn of_clients() -> Vec<Sample> {
     let empty = ViewAnswer { now: Time::EPOCH, job: None, clusters: Vec::new() };
     answers.extend(answer_parts(&Ok(Answer::View(empty))));
     answers.push(ClientAnswer::Certificate { chain: "chain".to_owned(), ca: "ca".to_owned() });
+    answers.push(ClientAnswer::Launchers((&launching::launcher_report()).into()));
     samples.extend(parsed("answer", answers, |frame| {
         let message = decode_frame::<ClientAnswer>(frame)?;
         drop(ReplyParts::new().push(message.clone()));
