@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::{Experiment, FAIR_START, RESCHED_TIMER, System, ViewsError, run};
 use crate::Dice;
 use crate::workload::delegated::{self, CLUSTER_HOSTS, Complex, Mix, P_MO, Platform};
-use crate::workload::swf::{Cleaned, TraceJob};
+use crate::workload::swf::{Cleaned, Trace, TraceJob};
 
 /// A figure of 001.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +88,15 @@ pub struct Logs {
     pub first: Cleaned,
     /// Where Figure 10 takes 200 consecutive jobs from.
     pub whole: Vec<TraceJob>,
+}
+
+impl Logs {
+    /// The first jobs of a log, and all of them.
+    pub fn of(log: &Trace) -> Logs {
+        let ran = log.records.iter().filter(|record| delegated::has_run(record)).take(N_JOBS).cloned();
+        let beginning = Trace { header: log.header.clone(), records: ran.collect() };
+        Logs { first: delegated::jobs(&beginning), whole: delegated::jobs(log).jobs }
+    }
 }
 
 impl Default for Logs {

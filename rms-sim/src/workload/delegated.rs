@@ -8,7 +8,7 @@ use launcher_schedule::tiers::{Iterative, Site};
 use rms_model::{ClusterId, Span, Time};
 
 use super::draw::Draw;
-use super::swf::{Cleaned, Cleaning, SwfError, Trace, TraceJob, ZeroRun};
+use super::swf::{Cleaned, Cleaning, Record, SwfError, Trace, TraceJob, ZeroRun};
 
 /// Equal clusters but for their speed, two in a city, four in a country (001, §6.1.1 and §6.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +205,11 @@ fn slack(draw: &mut Draw) -> u32 {
 /// The jobs of a log that 001 would take: those that ran, each processor a host, cut to the size of a cluster.
 pub fn jobs(log: &Trace) -> Cleaned {
     log.clean(&Cleaning { most_nodes: Some(CLUSTER_HOSTS), zero_run: ZeroRun::Drop, ..Cleaning::default() })
+}
+
+/// Has it used processors for some time?
+pub fn has_run(record: &Record) -> bool {
+    record.run.is_some_and(|run| !run.is_zero()) && (record.allocated > 0 || record.requested > 0)
 }
 
 /// The first 200 jobs of the LLNL Atlas log that ran. 001 used version 1.1-cln of the log; this is 2.1-cln.
