@@ -132,6 +132,8 @@ fn of_clients() -> Vec<Sample> {
     calls.push(ClientCall::Watch { jobs: vec![5, 6] });
     calls.push(ClientCall::Launcher);
     calls.push(ClientCall::Launchers);
+    let (a, b) = ("a".to_owned(), "b".to_owned());
+    calls.push(ClientCall::SetLink { a, b, latency_us: 5000, bandwidth_mbit: 10_000 });
     let mut samples = parsed("call", calls, |frame| {
         let message = decode_frame::<ClientCall>(frame)?;
         drop(ClientRequest::parse(message.clone(), || "5e".to_owned()));
