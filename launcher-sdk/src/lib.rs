@@ -48,3 +48,8 @@ pub use launcher_schedule as schedule;
 pub use rms_core::event::{Call, Query, Select, Submission};
 pub use rms_wire::{HistoryQuery, LauncherReport, LauncherTraffic, Refused, TokenText};
 pub use watch::Watch;
+
+/// The examples of the guide compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/sdk-guide.md")]
+struct Guide;
