@@ -184,6 +184,7 @@ impl State {
                         request: started.request.clone(),
                         nodes: started.nodes.clone(),
                         outcome: outcome.clone(),
+                        parts: Default::default(),
                     };
                     self.edit_job(job, |entry| {
                         if let Phase::Started(started) = &entry.phase {
@@ -195,10 +196,7 @@ impl State {
                 }
             }
             Fact::GhostExpired { job } => {
-                if let Some(Job { phase: Phase::Ghost(ghost), .. }) = self.jobs.get(job) {
-                    let kept = ghost.until.since(ghost.done_at).as_millis().saturating_mul(ghost.nodes.len() as i64);
-                    self.ghost_host_time = self.ghost_host_time + rms_model::Span::from_millis(kept);
-                }
+                self.count_ghost(*job, None);
                 self.drop_job(*job, bumped)?;
             }
             Fact::JobRequeued { job, at: _ } => {
@@ -252,6 +250,8 @@ impl State {
                 let answer = StartAnswer::Accepted { at: *at };
                 self.edit_launcher(*job, |launcher| launcher.answer = Some(answer))?;
             }
+            Fact::GhostParted { job, until } => self.ghost_parted(*job, until)?,
+            Fact::GhostPartExpired { job, cluster } => self.ghost_part_expired(*job, *cluster, bumped)?,
             Fact::ClusterLinkSet { link, at, by } => self.link_set(*link, *at, by),
         }
         Ok(())
@@ -314,7 +314,16 @@ impl State {
 
     fn release_nodes(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
         let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
-        for node in nodes {
+        self.release(job, &nodes, bumped)
+    }
+
+    pub(super) fn release(
+        &mut self,
+        job: JobId,
+        nodes: &[NodeId],
+        bumped: &mut BTreeSet<NodeId>,
+    ) -> Result<(), Misfit> {
+        for node in nodes.iter().copied() {
             if self.nodes.contains_key(&node) {
                 self.edit_node(node, |entry| {
                     entry.holders.remove(&job);

@@ -72,7 +72,7 @@ impl Index {
             }
             Phase::Ghost(ghost) => {
                 self.holding.insert(job);
-                self.ghosts.insert((ghost.until, job));
+                self.ghosts.insert((ghost.next_until(), job));
             }
         }
     }
@@ -100,7 +100,7 @@ impl Index {
             }
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);
-                self.ghosts.remove(&(ghost.until, job));
+                self.ghosts.remove(&(ghost.next_until(), job));
             }
         }
     }

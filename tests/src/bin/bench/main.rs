@@ -12,6 +12,7 @@ mod profile;
 mod scale;
 mod server;
 mod table;
+mod views;
 mod wide;
 
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ const PARTS: &[Part] = &[
     ("latency", jobs::latency),
     ("pass", pass::table),
     ("wide", wide::table),
+    ("views", views::table),
     ("profile", profile::table),
     ("offline", offline::table),
     ("commit", commit::table),
