@@ -7,7 +7,7 @@ use std::time::Duration;
 use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
-use super::{Experiment, FAIR_START, RESCHED_TIMER, System, ViewsError, run};
+use super::{Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run};
 use crate::Dice;
 use crate::workload::delegated::{self, CLUSTER_HOSTS, Complex, Mix, P_MO, Platform};
 use crate::workload::swf::{Cleaned, Trace, TraceJob};
@@ -268,9 +268,9 @@ impl Case {
         let platform = Platform { n_clusters };
         let applications = delegated::applications(jobs, mix, platform, self.seed);
         let clusters: Vec<(ClusterId, u32)> = platform.clusters().map(|cluster| (cluster, CLUSTER_HOSTS)).collect();
-        let resched_timer = RESCHED_TIMER;
+        let (heard, resched_timer) = (Heard::ByAll, RESCHED_TIMER);
         let experiment =
-            Experiment { system, clusters: &clusters, applications: &applications, fair_start, resched_timer };
+            Experiment { system, heard, clusters: &clusters, applications: &applications, fair_start, resched_timer };
         let outcome = run(&experiment, clock)?;
         let complex = applications.iter().zip(&outcome.ran).find(|(application, _)| application.is_complex());
         Ok(Values {
