@@ -20,6 +20,7 @@ mod json;
 mod lines;
 mod log_file;
 mod look_up;
+mod model_options;
 mod names;
 mod output;
 mod place;

@@ -1,8 +1,5 @@
 //! Stories of launchers outside: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
 
-mod notices;
-mod rules;
-mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
 
