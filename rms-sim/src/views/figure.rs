@@ -187,7 +187,7 @@ impl Figure {
             }
             Figure::Ten => {
                 let delays: &[i64] =
-                    if effort.quick { &[0, 4, 24] } else { &[0, 2, 4, 6, 8, 9, 11, 13, 16, 19, 21, 24, 30] };
+                    if effort.quick { &[0, 4, 24] } else { &[0, 2, 4, 7, 9, 12, 18, 22, 30] };
                 let series = FIGURE_10_FAIR_STARTS.map(|secs| format!("fair-start {secs} s")).into();
                 Axes { xs: delays.iter().map(|secs| *secs as f64).collect(), series }
             }
