@@ -217,6 +217,17 @@ impl Dialogue {
         }
     }
 
+    /// What this end, if it gives, must keep ready until the dialogue moves on: its own last proposal while there is
+    /// talk, which it cannot take back but by ending the negotiation; then what was agreed. So an accept never fails.
+    pub fn promised(&self) -> Option<&Template> {
+        let promised = match self.phase {
+            Phase::Offered(_) | Phase::Countered(_) | Phase::Leaving => self.mine(),
+            Phase::Pledged | Phase::Accepted | Phase::Committing | Phase::Failing => self.proposal(),
+            Phase::Idle | Phase::Applied | Phase::Ended(_) => None,
+        };
+        promised.filter(|template| template.direction().giver() == self.end)
+    }
+
     /// Whether it is over and the other end knows.
     pub fn is_settled(&self) -> bool {
         let is_known = match self.end {

@@ -24,6 +24,8 @@ struct World {
     application: Dialogue,
     up: BTreeSet<Message>,
     down: BTreeSet<Message>,
+    /// What each end has taken in: the number of the statement.
+    heard: [u32; 2],
 }
 
 impl World {
@@ -33,7 +35,7 @@ impl World {
         let id = NegotiationId { initiator, number: 1 };
         let end = |end| Dialogue::new(end, id, common::parties(initiator), rules);
         let (up, down) = (BTreeSet::new(), BTreeSet::new());
-        World { rms: end(Side::Rms), application: end(Side::Application), up, down }
+        World { rms: end(Side::Rms), application: end(Side::Application), up, down, heard: [0; 2] }
     }
 
     fn end(&mut self, side: Side) -> &mut Dialogue {
@@ -47,12 +49,16 @@ impl World {
     fn after(&self, side: Side, step: impl FnOnce(&mut Dialogue) -> Option<Output>) -> Option<World> {
         let mut world = self.clone();
         let output = step(world.end(side))?;
-        let channel = match side {
-            Side::Rms => &mut world.down,
-            Side::Application => &mut world.up,
-        };
+        world.heard[side as usize] = forget_repetitions(world.end(side));
         let said = output.messages.into_iter().filter(|message| message.statement.is_some());
-        channel.extend(said.map(|message| Message { seen: 0, ..message }));
+        let said = said.map(|message| Message { seen: 0, ..message });
+        match side {
+            Side::Rms => world.down.extend(said),
+            Side::Application => world.up.extend(said),
+        }
+        let [by_rms, by_application] = world.heard;
+        world.up.retain(|message| message.number > by_rms);
+        world.down.retain(|message| message.number > by_application);
         Some(world)
     }
 
@@ -65,10 +71,6 @@ impl World {
             worlds.extend(self.after(side, ticked));
             let heard = if side == Side::Rms { &self.up } else { &self.down };
             worlds.extend(heard.iter().filter_map(|message| self.after(side, |end| Some(end.receive(NOW, message)))));
-        }
-        for world in &mut worlds {
-            forget_repetitions(&mut world.rms, &mut world.up);
-            forget_repetitions(&mut world.application, &mut world.down);
         }
         worlds
     }
@@ -90,6 +92,9 @@ impl World {
     fn finish(&self) -> Phase {
         let mut world = self.clone();
         for _ in 0..8 {
+            if world.rms.phase().is_over() && world.application.phase().is_over() {
+                break;
+            }
             for side in [Side::Application, Side::Rms] {
                 let _ = ticked(world.end(side));
                 let mut messages = world.end(side).resume(NOW).messages;
@@ -116,15 +121,15 @@ fn ticked(end: &mut Dialogue) -> Option<Output> {
     Some(end.tick(when))
 }
 
-/// How often something was repeated makes no difference to what can happen next; nor does what was heard.
-fn forget_repetitions(end: &mut Dialogue, to_it: &mut BTreeSet<Message>) {
+/// How often something was repeated makes no difference to what can happen next. Gives what the end has taken in.
+fn forget_repetitions(end: &mut Dialogue) -> u32 {
     let mut value = serde_json::to_value(&*end).expect("it can be written");
     let voice = value.get_mut("voice").expect("it has a voice");
     voice["n_times"] = 0.into();
     voice["speak_at"] = Span::MAX_WALL.as_millis().into();
-    let seen = voice["seen"].as_u64().expect("it is a number");
-    to_it.retain(|message| u64::from(message.number) > seen);
+    let heard = voice["seen"].as_u64().expect("it is a number");
     *end = serde_json::from_value(value).expect("it can be read back");
+    heard as u32
 }
 
 /// What owners do in the model: proposals of two quantities, and everything else.

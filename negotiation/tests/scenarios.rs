@@ -253,6 +253,25 @@ fn f_a_malleable_application_shrinks_for_one_of_higher_priority() {
 }
 
 #[test]
+fn what_the_rms_offers_it_holds_until_it_is_handed_over_or_refused() {
+    let held = |talk: &Talk| talk.rms.promised().map(|template| template.n_hosts());
+    let mut talk = Talk::new(Side::Application);
+    let asked = template(Side::Application, Direction::Grow, hosts(8, 24));
+    let propose = |template: &Template| Action::Propose { template: template.clone(), valid_for: MINUTE };
+    talk.act(Side::Application, propose(&asked));
+    assert_eq!(held(&talk), None, "it has promised nothing yet");
+    talk.act(Side::Rms, counter(&asked, hosts(8, 15)));
+    assert_eq!(held(&talk), Some(15));
+    talk.act(Side::Application, counter(&asked, hosts(8, 8)));
+    assert_eq!(held(&talk), Some(15), "it may not offer less any more");
+    talk.act(Side::Rms, Action::Accept);
+    assert_eq!(held(&talk), Some(8));
+    talk.hand_over(8..16);
+    assert_eq!(held(&talk), None, "they are the application's");
+    assert_eq!(talk.application.promised(), None, "who takes promises nothing");
+}
+
+#[test]
 fn accepted_is_not_ready_it_may_fail_and_is_rolled_back() {
     let asked = || template(Side::Application, Direction::Grow, hosts(2, 2));
     let mut talk = Talk::new(Side::Application);
