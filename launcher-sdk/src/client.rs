@@ -16,7 +16,7 @@ use rms_wire::{
 };
 use tokio::sync::Mutex;
 
-use crate::dir::{ClientConfig, DirError, load_credentials};
+use crate::dir::{ClientConfig, DirError, find_client_dir, load_credentials};
 use crate::error::{CallError, ConnectError};
 use crate::follow::Follow;
 use crate::watch::Watch;
@@ -102,6 +102,14 @@ impl Client {
         let client = Client(Arc::new(parts));
         client.link(PATIENCE).await?;
         Ok(client)
+    }
+
+    /// Links to the server that `rms` would speak with: see [`find_client_dir`](crate::find_client_dir).
+    ///
+    /// # Errors
+    /// As [`Client::connect`], and [`DirError::None`].
+    pub async fn connect_here() -> Result<Client, ConnectError> {
+        Client::connect(&find_client_dir()?).await
     }
 
     /// Who we are to the server.
@@ -218,7 +226,8 @@ impl Client {
             | Call::RevokeToken { .. }
             | Call::Join { .. }
             | Call::Renew { .. }
-            | Call::RevokeCertificate { .. } => self.tell(&message).await,
+            | Call::RevokeCertificate { .. }
+            | Call::SetLink { .. } => self.tell(&message).await,
         }
     }
 

@@ -6,6 +6,7 @@
 //! byte where it stood and [`Watch`] with the jobs that are still open. An *order* (submit, cancel, …) whose answer
 //! was lost is not repeated, because it may have been done: it fails with [`CallError::Interrupted`].
 //!
+//! [`launcher`] is for people who write launchers: programs that decide themselves what their application asks for.
 //! [`schedule`] has the application-side schedulers, as pure functions.
 //!
 //! [`blocking`] offers the same to programs without an async runtime.
@@ -33,14 +34,17 @@ mod dir;
 mod error;
 mod follow;
 mod join;
-pub mod schedule;
+pub mod launcher;
 mod watch;
 
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
-pub use dir::{CONFIG_FILE, ClientConfig, DirError};
+pub use dir::{CONFIG_FILE, ClientConfig, DirError, find_client_dir};
 pub use error::{CallError, ConnectError};
 pub use follow::{Follow, FollowEvent, InputSender, Stream};
 pub use join::{JoinFailure, join};
+/// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so
+/// that the simulator runs the same functions without a network.
+pub use launcher_schedule as schedule;
 pub use rms_core::event::{Call, Query, Select, Submission};
 pub use rms_wire::{HistoryQuery, Refused, TokenText};
 pub use watch::Watch;

@@ -9,7 +9,7 @@ use rms_model::Usage;
 use crate::cgroup::{Cgroup, Parent};
 use crate::spool;
 use crate::supervisor::{now, tree};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Kills until nobody is left, with growing pauses for the kernel to bury them. Returns how many would not die.
 async fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
@@ -65,6 +65,13 @@ pub async fn clear(cgroup: Cgroup) {
     if let Err(error) = cgroup.remove() {
         tracing::warn!(%error, ?cgroup, "a cgroup cannot be removed");
     }
+}
+
+/// Clears away what a supervisor without a job has left: its cgroup and its folder.
+pub async fn clear_seat(cgroup: Cgroup, folder: PathBuf) {
+    clear(cgroup).await;
+    // Its own end has mostly taken it away.
+    let _gone_already = std::fs::remove_dir_all(folder);
 }
 
 /// Clears all cgroups but those of the seats that live.

@@ -89,6 +89,8 @@ struct Seat {
     pid: i32,
     cgroup: Cgroup,
     serves: Option<(JobId, Run)>,
+    /// The entry of the job before, which the supervisor was told to clear away.
+    cleared: Option<PathBuf>,
 }
 
 /// A spawner that dies again and again is a broken installation; the pause keeps that from burning a CPU.
@@ -273,7 +275,9 @@ impl Node {
         // Idle supervisors beyond need end when their connection does.
         while self.idle.len() > self.setup.n_warm + 2 {
             let surplus = self.idle.remove(0);
-            self.seats.remove(&surplus).map(|seat| tokio::spawn(leftovers::clear(seat.cgroup)));
+            if let Some(seat) = self.seats.remove(&surplus) {
+                self.clear_seat(&surplus, seat.cgroup);
+            }
         }
     }
 
@@ -324,10 +328,10 @@ impl Node {
             Err(error) => Err(format!("cannot make a supervisor: {error}")),
         };
         match connected {
-            Ok((to, pid)) => drop(self.seats.insert(name, Seat { to, pid, cgroup, serves: None })),
+            Ok((to, pid)) => drop(self.seats.insert(name, Seat { to, pid, cgroup, serves: None, cleared: None })),
             Err(reason) => {
                 tracing::error!(reason);
-                tokio::spawn(leftovers::clear(cgroup));
+                self.clear_seat(&name, cgroup);
                 if let Some((job, run)) = self.waiting.pop_front() {
                     self.ended_without_start(job, run, NodeExit::NotStarted { reason });
                 }
@@ -338,14 +342,11 @@ impl Node {
     fn seat_said(&mut self, name: &str, message: FromSupervisor) {
         match message {
             FromSupervisor::Idle => {
-                let Some(seat) = self.seats.get_mut(name) else { return };
-                if let Some((job, run)) = seat.serves.take()
-                    && let Some(share) = self.shares.get(job, run)
-                {
-                    share.detach();
+                let is_free = self.seats.get(name).is_some_and(|seat| seat.serves.is_none());
+                if is_free && !self.idle.iter().any(|idle| idle == name) {
+                    self.idle.push(name.to_owned());
+                    self.fill_seats();
                 }
-                self.idle.push(name.to_owned());
-                self.fill_seats();
             }
             FromSupervisor::Job(report) => self.changed(report),
             FromSupervisor::AlreadyThere { job, run } => {
@@ -405,18 +406,26 @@ impl Node {
             Ok(to) => {
                 share.attach(to.clone(), entry.supervisor);
                 let (pid, cgroup) = (entry.supervisor, entry.cgroup.clone());
-                self.seats.insert(entry.seat.clone(), Seat { to, pid, cgroup, serves: Some((job, run)) });
+                let seat = Seat { to, pid, cgroup, serves: Some((job, run)), cleared: None };
+                self.seats.insert(entry.seat.clone(), seat);
                 self.carrier.resume(share);
             }
             Err(_) => self.vanish(job, run, Some(entry.clone()), "its supervisor was killed"),
         }
     }
 
+    fn clear_seat(&self, name: &str, cgroup: Cgroup) {
+        tokio::spawn(leftovers::clear_seat(cgroup, self.setup.spool.seats_dir().join(name)));
+    }
+
     fn seat_gone(&mut self, name: &str) {
         self.idle.retain(|idle| idle != name);
         let Some(seat) = self.seats.remove(name) else { return };
+        if let Some(entry_dir) = seat.cleared {
+            let _often_gone_already = std::fs::remove_dir_all(entry_dir);
+        }
         let Some((job, run)) = seat.serves else {
-            tokio::spawn(leftovers::clear(seat.cgroup));
+            self.clear_seat(name, seat.cgroup);
             self.fill_seats();
             return;
         };
@@ -429,13 +438,13 @@ impl Node {
         share.detach();
         if share.has_ended() {
             tokio::spawn(leftovers::clear(seat.cgroup));
-        } else if let Ok(report) = spool::read_result(share.entry_dir()) {
+        } else if let Ok(report) = spool::read_result(share.entry_dir(), job, run) {
             tokio::spawn(leftovers::clear(seat.cgroup));
             self.changed(report);
-        } else if std::fs::remove_dir(share.entry_dir()).is_ok() || !share.entry_dir().exists() {
+        } else if !share.entry_dir().exists() {
             // It was killed before it had begun, so another one may.
             self.waiting.push_front((job, run));
-            tokio::spawn(leftovers::clear(seat.cgroup));
+            self.clear_seat(name, seat.cgroup);
         } else {
             let entry = spool::read_entry(share.entry_dir()).ok();
             self.vanish(job, run, entry, "its supervisor was killed");
@@ -467,10 +476,27 @@ impl Node {
             self.shares.remove(job, run);
         }
         match share.to_supervisor() {
-            Some(_) => share.tell(&ToSupervisor::Forget { keep }),
+            Some(_) => {
+                share.tell(&ToSupervisor::Forget { keep });
+                self.free_seat(&share, keep);
+            }
             None if !keep => remove_entry(&share),
             None => {}
         }
+    }
+
+    /// A supervisor that was told to forget its job can be given another one at once. Should it have to end instead,
+    /// that one is not begun, and waits for the next supervisor.
+    fn free_seat(&mut self, share: &Share, keep: bool) {
+        let served = Some((share.job(), share.run()));
+        let Some((name, seat)) = self.seats.iter_mut().find(|(_, seat)| seat.serves == served) else { return };
+        if !seat.cgroup.can_start_over() {
+            return;
+        }
+        seat.serves = None;
+        seat.cleared = (!keep).then(|| share.entry_dir().clone());
+        self.idle.push(name.clone());
+        share.detach();
     }
 
     fn linger(&self, job: JobId, run: Run) {

@@ -57,10 +57,13 @@ async fn serve(stream: UnixStream, seat: String, mut queue: mpsc::Receiver<Vec<u
     let (mut read, mut write) = stream.into_split();
     // Writing must not wait for reading, or two full sockets would wait for each other.
     let writer = tokio::spawn(async move {
-        while let Some(frame) = queue.recv().await {
-            if write.write_all(&frame).await.is_err() {
+        let mut frames = Vec::new();
+        while queue.recv_many(&mut frames, MAX_QUEUED).await > 0 {
+            // Together, so that an order that follows the end of a job wakes its supervisor once.
+            if write.write_all(&frames.concat()).await.is_err() {
                 return;
             }
+            frames.clear();
         }
     });
     let mut decoder = Decoder::default();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::Cgroup;
 use crate::frame::{self, Decoder, Frame};
 use crate::spool;
-use crate::supervisor::{self, Seat, seat_socket};
+use crate::supervisor::{self, Folder, Seat, seat_socket};
 use crate::sys::{self, SingleThreaded};
 
 /// Orders one supervisor.
@@ -115,6 +115,7 @@ enum Made {
 fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Made> {
     let SeatOrder { name, cgroup, seats_dir, jobs_dir } = order;
     // Bound before the fork, so that the agent may connect at once.
+    Folder::make_dir(&seats_dir, &name)?;
     let listener = spool::bind_socket(&seat_socket(&seats_dir, &name))?;
     let spawner = getpid();
     match single.fork()? {

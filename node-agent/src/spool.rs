@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,16 @@ pub struct Entry {
     pub cgroup: Cgroup,
     pub seat: String,
     /// The process id of the supervisor.
+    pub supervisor: i32,
+}
+
+/// The same while it is written.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EntryRef<'a> {
+    pub order: &'a Order,
+    pub boot: &'a str,
+    pub cgroup: &'a Cgroup,
+    pub seat: &'a str,
     pub supervisor: i32,
 }
 
@@ -89,14 +99,6 @@ fn parse_entry_name(name: &str) -> Option<(JobId, Run)> {
     Some((JobId(job.parse().ok()?), Run(run.parse().ok()?)))
 }
 
-/// The first to make the directory is the one that executes; everybody else finds it there.
-///
-/// # Errors
-/// `AlreadyExists` if another supervisor was faster.
-pub fn claim(entry_dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().mode(0o711).create(entry_dir)
-}
-
 /// Writes a file that is there as a whole or not at all.
 ///
 /// # Errors
@@ -109,21 +111,24 @@ pub fn write_whole(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     fs::rename(&draft, path)
 }
 
-/// Makes a file and its name durable.
+/// Makes a file of an entry durable, with its name and that of the entry.
 ///
 /// # Errors
 /// The disk fails.
 pub fn sync(path: &Path) -> io::Result<()> {
-    fs::File::open(path)?.sync_all()?;
-    path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
+    path.ancestors().take(3).try_for_each(|path| fs::File::open(path)?.sync_all())
+}
+
+pub fn entry_path(entry_dir: &Path) -> PathBuf {
+    entry_dir.join("entry")
 }
 
 pub fn write_entry(entry_dir: &Path, entry: &Entry) -> io::Result<()> {
-    write_whole(&entry_dir.join("entry"), &serde_json::to_vec(entry).map_err(io::Error::other)?, 0o600)
+    write_whole(&entry_path(entry_dir), &serde_json::to_vec(entry).map_err(io::Error::other)?, 0o600)
 }
 
 pub fn read_entry(entry_dir: &Path) -> io::Result<Entry> {
-    serde_json::from_slice(&fs::read(entry_dir.join("entry"))?).map_err(io::Error::other)
+    serde_json::from_slice(&fs::read(entry_path(entry_dir))?).map_err(io::Error::other)
 }
 
 pub fn result_path(entry_dir: &Path) -> PathBuf {
@@ -134,8 +139,19 @@ pub fn write_result(entry_dir: &Path, report: &JobReport) -> io::Result<()> {
     write_whole(&result_path(entry_dir), &serde_json::to_vec(report).map_err(io::Error::other)?, 0o600)
 }
 
-pub fn read_result(entry_dir: &Path) -> io::Result<JobReport> {
-    serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)
+/// How an execution ended.
+///
+/// # Errors
+/// It has not ended: there is no result, or it is still that of the job which the supervisor served before.
+pub fn read_result(entry_dir: &Path, job: JobId, run: Run) -> io::Result<JobReport> {
+    let report: JobReport = serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)?;
+    let is_its_own = (report.job, report.run) == (job, run);
+    if is_its_own { Ok(report) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// The script of a job, executable for its owner.
+pub fn script_path(entry_dir: &Path) -> PathBuf {
+    entry_dir.join("script")
 }
 
 pub fn socket_path(entry_dir: &Path) -> PathBuf {
@@ -212,11 +228,9 @@ mod tests {
     fn entries_are_found_by_their_names_alone() {
         let dir = tempfile::tempdir().expect("a directory");
         let spool = Spool::create(dir.path()).expect("created");
-        claim(&spool.entry_dir(JobId(7), Run(2))).expect("claimed");
+        fs::create_dir(spool.entry_dir(JobId(7), Run(2))).expect("an entry");
         fs::create_dir(spool.jobs_dir().join("lost+found")).expect("something else");
         let found: Vec<_> = spool.entries().expect("readable").into_iter().map(|(job, run, _)| (job, run)).collect();
         assert_eq!(found, [(JobId(7), Run(2))]);
-        let again = claim(&spool.entry_dir(JobId(7), Run(2))).expect_err("it is taken");
-        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
-use rms_model::{Environment, Identity, Inventory, JobId, Limits, Span, Stdio, Time, Work};
+use rms_model::{Environment, Identity, Inventory, JobId, Limits, Outcome, Run, Span, Stdio, Time, Work};
 
 use crate::desired::NodeReport;
 use crate::subscription::LauncherCall;
@@ -41,9 +41,16 @@ pub enum Event {
         who: Identity,
         call: LauncherCall,
     },
-    /// The connection over which a launcher spoke for this application is gone.
+    /// The connection over which a launcher spoke for this application is gone. Not to be said of one that another has
+    /// replaced.
     LauncherGone {
         job: JobId,
+    },
+    /// 001: done. The processes were the launcher's own, and they are gone on every host.
+    ApplicationDone {
+        job: JobId,
+        run: Run,
+        outcome: Outcome,
     },
     /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,
@@ -122,6 +129,14 @@ pub enum Call {
     /// By serial, or all certificates of an identity.
     RevokeCertificate {
         which: CertificateSelect,
+    },
+    /// What lies between two clusters, by name, in both directions (001: ICINFO).
+    SetLink {
+        a: String,
+        b: String,
+        latency_us: u32,
+        /// Megabits in a second; 0 is unknown.
+        bandwidth_mbit: u32,
     },
 }
 

@@ -1,11 +1,16 @@
 //! A job inside the core: which state of 001, Fig. 4 it is in, and what that state owns.
 
+mod launcher;
+
 use std::collections::BTreeMap;
 
-use rms_model::{JobRecord, JobSpec, NodeId, Outcome, Request, Run, Time, Usage};
+use rms_model::{JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::effect::JobState;
+
+pub(crate) use launcher::AwaitedIndex;
+pub use launcher::{Launcher, LauncherLink, StartAnswer};
 
 /// One application that is in the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,12 +22,27 @@ pub struct Job {
     /// The execution that runs, or that ran last; 0 before the first.
     pub run: Run,
     pub phase: Phase,
+    /// While it waits under the conservative policy. Absent in journals that are older than it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promised: Option<Promise>,
+    /// The launcher outside that speaks for it; absent for jobs that were submitted with their work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher: Option<Launcher>,
+}
+
+/// When a waiting job will start at the latest, and in which of its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    pub at: Time,
+    /// Into the options of its spec.
+    pub option_idx: u32,
 }
 
 /// The states of 001, Fig. 4. Finished is absent: a finished application leaves the system for the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Its launcher has subscribed and sent no request: it is held, or its begin time has not come.
+    /// Its launcher has subscribed and sent no request: it is held, or its begin time has not come, or it is a launcher
+    /// outside, which takes its time.
     Submitted {
         hold: Option<Hold>,
     },
@@ -47,6 +67,7 @@ pub struct Started {
     pub request: Request,
     /// Host 0 first.
     pub nodes: Vec<NodeId>,
+    /// None while a launcher outside has started no processes through the agents.
     pub shares: BTreeMap<NodeId, Share>,
     pub ending: Option<Ending>,
     /// The highest exit code of the shares that have ended.
@@ -107,6 +128,14 @@ impl Job {
         }
     }
 
+    /// Has it yet to start?
+    pub fn is_before_its_start(&self) -> bool {
+        match &self.phase {
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => true,
+            Phase::Started(_) | Phase::Ghost(_) => false,
+        }
+    }
+
     pub fn started(&self) -> Option<&Started> {
         match &self.phase {
             Phase::Started(started) => Some(started),
@@ -123,12 +152,18 @@ impl Job {
         }
     }
 
+    /// The size that stands first in its list, or that its launcher requested last; nothing if it has not requested.
+    pub fn first_request(&self) -> Request {
+        let nothing = || Request { hosts: BTreeMap::new(), wall: Span::ZERO };
+        self.spec.options.first().cloned().unwrap_or_else(nothing)
+    }
+
     /// The history's line for a job that ends now with `outcome`. `nodes` are the names of its hosts.
     pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
         let started = self.started();
         let request = match started {
             Some(started) => started.request.clone(),
-            None => self.spec.options.first().cloned().expect("a job that was accepted has an option"),
+            None => self.first_request(),
         };
         JobRecord {
             job,

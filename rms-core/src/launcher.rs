@@ -11,13 +11,15 @@ use crate::plan::Blocked;
 /// The request a launcher sends for its view.
 #[derive(Debug)]
 pub(crate) struct Choice<'a> {
+    /// Where its spec lists it.
+    pub(crate) option_idx: u32,
     pub(crate) request: &'a Request,
     pub(crate) start: Time,
     pub(crate) blocked: Option<Blocked>,
 }
 
-/// A size and where it fits; the error names the cluster that is too small and the hosts wanted there.
-pub(crate) type SizedHole<'a> = (&'a Request, Result<(Time, Option<Blocked>), (ClusterId, u32)>);
+/// A size, where its spec lists it, and where it fits; the error names the cluster that is too small and the hosts wanted there.
+pub(crate) type SizedHole<'a> = (usize, &'a Request, Result<(Time, Option<Blocked>), (ClusterId, u32)>);
 
 /// A size that the usable hosts are too few for.
 #[derive(Debug)]
@@ -34,13 +36,13 @@ pub(crate) struct TooSmall<'a> {
 pub(crate) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, TooSmall<'a>> {
     let mut best: Option<Choice<'a>> = None;
     let mut too_small = None;
-    for (request, hole) in holes {
+    for (option_idx, request, hole) in holes {
         match hole {
             Ok((start, blocked)) => {
                 let completes_first =
                     best.as_ref().is_none_or(|best| start + request.wall < best.start + best.request.wall);
                 if completes_first {
-                    best = Some(Choice { request, start, blocked });
+                    best = Some(Choice { option_idx: option_idx as u32, request, start, blocked });
                 }
             }
             Err((cluster, wanted)) => too_small = Some(TooSmall { request, cluster, wanted }),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rms_model::{JobId, NodeId, Outcome, Request, Time, Usage, Work};
+use rms_model::{JobId, NodeId, Outcome, Request, Run, Time, Usage, Work};
 
 use crate::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
 use crate::effect::{Effect, JobChange, JobState};
@@ -17,6 +17,7 @@ impl Rms {
         let run = self.state.jobs()[&job].run.next();
         self.record(step, Fact::JobStarted { job, run, at: now, request, nodes });
         self.announce(step, job);
+        self.tell_start(step, job);
     }
 
     /// The processes of one share are gone.
@@ -69,6 +70,11 @@ impl Rms {
     pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
         self.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
         self.announce(step, job);
+        let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
+        if is_clear {
+            // Its launcher had started nothing through the agents: there is nothing to wait for.
+            self.settle(now, step, job);
+        }
     }
 
     /// The last share has ended.
@@ -95,16 +101,26 @@ impl Rms {
         }
     }
 
+    /// Its launcher says that it is done. An execution that is not there any more was told of before.
+    pub(crate) fn application_done(&mut self, now: Time, step: &mut Step, job: JobId, run: Run, outcome: Outcome) {
+        let is_running = self.state.jobs().get(&job).is_some_and(|entry| entry.run == run && entry.started().is_some());
+        if is_running {
+            self.done(now, step, job, outcome);
+        }
+    }
+
     /// 001: done. With a fair-start delay the hosts stay with the ghost, else they are free at once.
     pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         let entry = &self.state.jobs()[&job];
         let names = self.state.node_names(entry.nodes());
         let held_hosts = entry.started().is_some();
+        let has_launcher = entry.launcher.is_some();
         let run = entry.run;
         let record = entry.record(job, now, outcome.clone(), names.clone());
         let ghost_until = if held_hosts { now + self.state.settings().fair_start } else { now };
         self.record(step, Fact::JobDone { record: Box::new(record), ghost_until });
         self.launches.remove(&job);
+        self.tell_end(step, job, has_launcher, &outcome);
         // A job that leaves the queue lets others move up, as much as one that frees hosts.
         self.passes.wanted = true;
         let state = if self.state.jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
@@ -169,7 +185,7 @@ impl Rms {
             umask: spec.umask,
             stdio: spec.stdio.clone(),
             limits: spec.limits.clone(),
-            wall: started.request.wall,
+            wall: entry.wall_of_work().expect("it has started"),
             grace: self.state.settings().kill_grace,
             hosts: self.hosts(entry, started),
         });

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{Generation, JobId, NodeId, NodeLink, Settings, Span, Time};
+use rms_model::{Generation, JobId, NodeId, NodeLink, Policy, Settings, Span, Time};
 
 use crate::desired::Launch;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::fact::Fact;
-use crate::job::{Job, Phase};
+use crate::job::{Job, Phase, Promise};
+use crate::launchers::{Flood, LauncherCounts};
+use crate::plan::views::Streams;
 use crate::plan::{self, Placed, Plan, Scope};
-use crate::refusal::Refusal;
 use crate::state::{Misfit, State};
 use crate::step::Step;
+use crate::subscription::Notice;
 
 /// What the core is started with.
 #[derive(Clone, Debug)]
@@ -22,11 +24,14 @@ pub struct Config {
     pub settings: Settings,
     /// How long a certificate is valid.
     pub certificate_life: Span,
+    /// Are agents told what to run on their nodes? If not, it is as in 001: launchers start and end the processes
+    /// themselves on the hosts they were granted, and say when they are done.
+    pub tells_agents: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90) }
+        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_agents: true }
     }
 }
 
@@ -44,6 +49,12 @@ pub struct Rms {
     pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
     /// The last full plan, for as long as no fact has passed since.
     estimates: Option<Arc<Plan>>,
+    /// What launchers outside were told of their views.
+    pub(crate) streams: Streams,
+    /// How often they call.
+    pub(crate) floods: BTreeMap<JobId, Flood>,
+    /// What they have cost so far.
+    pub(crate) launcher_counts: LauncherCounts,
 }
 
 /// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
@@ -91,6 +102,9 @@ impl Rms {
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
             estimates: None,
+            streams: Streams::default(),
+            floods: BTreeMap::new(),
+            launcher_counts: LauncherCounts::default(),
         }
     }
 
@@ -110,6 +124,7 @@ impl Rms {
             // Nobody knows how much of its delay is left; it must not stay until that day.
             self.expire_ghost(&mut step, job);
         }
+        self.launchers_away(now, &mut step);
         step
     }
 
@@ -123,11 +138,11 @@ impl Rms {
             }
             Event::AgentReported { name, report } => self.agent_reported(now, &mut step, &name, report),
             Event::AgentGone { name } => self.agent_gone(now, &mut step, &name),
-            Event::LauncherCalled { ticket, who: _, call: _ } => {
-                let answer = Err(Refusal::Malformed("launchers outside are not served yet"));
-                step.order(Effect::LauncherAnswer { ticket, answer });
+            Event::LauncherCalled { ticket, who, call } => {
+                self.handle_launcher_call(now, &mut step, ticket, &who, call);
             }
-            Event::LauncherGone { job: _ } => {}
+            Event::LauncherGone { job } => self.launcher_gone(now, &mut step, job),
+            Event::ApplicationDone { job, run, outcome } => self.application_done(now, &mut step, job, run, outcome),
             Event::Tick => self.tick(now, &mut step),
         }
         self.send_desires(&mut step);
@@ -142,7 +157,8 @@ impl Rms {
         let lost = self.state.longest_away().map(|(since, _)| since + self.state.settings().node_lost_after);
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
-        [self.next_pass(), lost, ghost, begin].into_iter().flatten().min()
+        let launcher = self.state.next_launcher_deadline();
+        [self.next_pass(), lost, ghost, begin, launcher].into_iter().flatten().min()
     }
 
     pub fn state(&self) -> &State {
@@ -163,15 +179,15 @@ impl Rms {
 
     /// When the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
     pub(crate) fn next_pass(&self) -> Option<Time> {
-        if !self.passes.wanted {
-            return None;
-        }
+        // A promise is kept even if nothing else happens at its time.
+        let due = if self.passes.wanted { Some(Time::EPOCH) } else { self.state.next_promise() };
         let after = self.passes.last.map_or(Time::EPOCH, |last| last + self.state.settings().resched_timer);
-        Some(after)
+        due.map(|due| due.max(after))
     }
 
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
+        self.streams.note(&self.state, &fact);
         self.state.apply_noting(&fact, &mut self.bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         step.record(fact);
@@ -194,6 +210,7 @@ impl Rms {
         {
             self.node_lost(now, step, node);
         }
+        self.end_late_launchers(now, step);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.pass(now, step);
@@ -203,21 +220,49 @@ impl Rms {
     /// 001, Fig. 5: plans and turns the plan into facts.
     fn pass(&mut self, now: Time, step: &mut Step) {
         self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1 };
-        let plan = plan::plan(&self.state, now, Scope::Starts);
+        let (plan, changes) = if self.streams.is_watched() {
+            self.streams.pass(&self.state, now)
+        } else {
+            self.streams.unseen_pass();
+            (plan::plan(&self.state, now, Scope::Starts), Vec::new())
+        };
+        let is_promised = self.state.settings().policy == Policy::Conservative;
+        let mut starts = Vec::new();
         for placement in plan.placements {
-            match placement.outcome {
-                Placed::Now { request, nodes } => self.start(now, step, placement.job, request, nodes),
-                Placed::Later { .. } | Placed::Never { .. } => {}
+            let job = placement.job;
+            let promise = match placement.outcome {
+                Placed::Now { request, nodes } => {
+                    self.start(now, step, job, request, nodes);
+                    continue;
+                }
+                // A promise for now that could not be kept for want of hosts is not worth another pass at once.
+                Placed::Later { option_idx, at, .. } => {
+                    Some(Promise { at: at.max(now + Span::from_secs(1)), option_idx })
+                }
+                Placed::Never { .. } => None,
+            };
+            if is_promised && self.state.jobs()[&job].promised != promise {
+                starts.push((job, promise));
             }
+        }
+        if !starts.is_empty() {
+            self.record(step, Fact::StartsPromised { starts });
         }
         let unseen: Vec<JobId> = self.state.unseen().iter().copied().collect();
         if !unseen.is_empty() {
             self.record(step, Fact::JobsQueued { jobs: unseen });
         }
+        for (job, change) in changes {
+            step.order(Effect::Notify { job, notice: Notice::Changed(change) });
+        }
     }
 
     /// Every connected node whose desired state changed is sent the whole of it.
     fn send_desires(&mut self, step: &mut Step) {
+        if !self.config.tells_agents {
+            self.bumped.clear();
+            return;
+        }
         for node in std::mem::take(&mut self.bumped) {
             let Some(entry) = self.state.nodes().get(&node) else { continue };
             if !entry.is_connected() {

@@ -4,12 +4,15 @@ mod chunks;
 mod operators;
 #[cfg(test)]
 mod tests;
+mod walked;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::time::{Span, Time};
 use chunks::Chunks;
+
+pub use walked::steps_walked;
 
 /// A number of hosts over time: 0 before the first step and after the last one.
 ///
@@ -180,7 +183,7 @@ impl Profile {
             None => self.steps.first(),
         };
         let later = place.into_iter().flat_map(|place| self.steps.iter_from(place));
-        std::iter::once(now).chain(later.map(|step| step.from))
+        std::iter::once(now).chain(later.map(|step| step.from).inspect(|_| walked::note(1)))
     }
 
     /// Adds `hosts` (which may be negative) during `[from, until)`.
@@ -299,7 +302,12 @@ impl Profile {
 /// Equal functions are equal, however their steps are kept.
 impl PartialEq for Profile {
     fn eq(&self, other: &Profile) -> bool {
-        self.n_steps() == other.n_steps() && self.steps().eq(other.steps())
+        let n_steps = self.n_steps();
+        if n_steps != other.n_steps() {
+            return false;
+        }
+        walked::note(n_steps);
+        self.steps().eq(other.steps())
     }
 }
 
@@ -342,6 +350,7 @@ impl Builder {
     }
 
     fn build(self) -> Profile {
+        walked::note(self.steps.len());
         Profile { steps: Chunks::new(self.steps) }
     }
 }

@@ -141,6 +141,11 @@ struct SettingsText {
     default_wall: Option<Spanned<Scalar>>,
     max_wall: Option<Spanned<Scalar>>,
     max_jobs: Option<Spanned<Scalar>>,
+    policy: Option<Spanned<Scalar>>,
+    request_timeout: Option<Spanned<Scalar>>,
+    start_timeout: Option<Spanned<Scalar>>,
+    launcher_grace: Option<Spanned<Scalar>>,
+    launcher_policy: Option<Spanned<Scalar>>,
 }
 
 impl SettingsText {
@@ -155,6 +160,11 @@ impl SettingsText {
             ("default_wall", &self.default_wall),
             ("max_wall", &self.max_wall),
             ("max_jobs", &self.max_jobs),
+            ("policy", &self.policy),
+            ("request_timeout", &self.request_timeout),
+            ("start_timeout", &self.start_timeout),
+            ("launcher_grace", &self.launcher_grace),
+            ("launcher_policy", &self.launcher_policy),
         ]
     }
 }
@@ -261,7 +271,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,

@@ -22,6 +22,7 @@ use crate::inbox::{Answered, Failing, Found, Inbound, Inbox};
 use crate::journal::FactLog;
 use crate::registry::Registry;
 use crate::router::Router;
+use crate::session::failing;
 
 /// The core with everything around it that it needs to run.
 #[derive(Debug)]
@@ -84,7 +85,13 @@ impl Driver {
     async fn run(mut self) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         while !self.is_stopping {
-            self.wait(&mut batch).await;
+            let orphans = self.router.take_orphans();
+            if orphans.is_empty() {
+                self.wait(&mut batch).await;
+            }
+            for job in orphans {
+                self.handle(Event::LauncherGone { job });
+            }
             for inbound in batch.drain(..) {
                 self.take(inbound);
             }
@@ -143,6 +150,18 @@ impl Driver {
                 if self.router.is_current(&name, link) {
                     self.router.agent_gone(&name);
                     self.handle(Event::AgentGone { name });
+                }
+            }
+            Inbound::LauncherCalled { who, call, seq, outbox } => match self.storage.failure() {
+                Some(why) => outbox.answer(seq, Err(failing(why))),
+                None => {
+                    let ticket = self.router.launcher_ticket(seq, outbox);
+                    self.handle(Event::LauncherCalled { ticket, who, call });
+                }
+            },
+            Inbound::LauncherGone { channel } => {
+                if let Some(job) = self.router.launcher_gone(channel) {
+                    self.handle(Event::LauncherGone { job });
                 }
             }
             Inbound::Watch { jobs, watcher, reply } => {

@@ -3,12 +3,13 @@
 use rms_core::desired::NodeReport;
 use rms_core::effect::JobChange;
 use rms_core::event::AgentHello;
-use rms_core::subscription::LauncherAnswer;
+use rms_core::subscription::LauncherCall;
 use rms_core::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Owner, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::{SnapshotError, SnapshotMade};
+use crate::launcher_outbox::{ChannelId, LauncherOutbox};
 use crate::outbox::{AgentOutbox, LinkId, Watcher};
 
 /// Something that happened outside, with where its consequences go.
@@ -36,6 +37,17 @@ pub enum Inbound {
         name: String,
         link: LinkId,
     },
+    /// A launcher's call. Its answer, and whatever its application is told from then on, goes into the outbox.
+    LauncherCalled {
+        who: Identity,
+        call: LauncherCall,
+        seq: u64,
+        outbox: LauncherOutbox,
+    },
+    /// The channel is gone; of no matter if another one has taken its application over.
+    LauncherGone {
+        channel: ChannelId,
+    },
     /// Tells `watcher` of every change of these jobs from now on, and `reply` what they are now.
     Watch {
         jobs: Vec<JobId>,
@@ -51,8 +63,6 @@ pub enum Inbound {
 #[derive(Debug)]
 pub enum Answered {
     Done(Answer),
-    /// The same, of a launcher's call.
-    Launcher(LauncherAnswer),
     Refused(Refusal),
     /// The core wants this certificate to be signed and handed to the caller.
     Sign(SignOrder),

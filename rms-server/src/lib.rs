@@ -13,6 +13,7 @@ pub mod history;
 pub mod inbox;
 pub mod init;
 pub mod journal;
+pub mod launcher_outbox;
 mod listener;
 pub mod outbox;
 pub mod registry;

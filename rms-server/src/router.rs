@@ -4,20 +4,36 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rms_core::effect::{JobChange, JobState};
-use rms_core::{Effect, Ticket};
+use rms_core::subscription::{LauncherAnswer, Notice};
+use rms_core::{Effect, Refusal, Ticket};
 use rms_model::JobId;
+use rms_wire::Refused;
 use tokio::sync::oneshot;
 
 use crate::inbox::{Answered, Failing, SignOrder};
+use crate::launcher_outbox::{ChannelId, LauncherOutbox};
 use crate::outbox::{AgentOutbox, LinkId, SignalOrder, Watcher};
 use crate::registry::Registry;
+use crate::session::failing;
+
+/// Where an answer goes.
+#[derive(Debug)]
+enum Caller {
+    Once(oneshot::Sender<Answered>),
+    Launcher { seq: u64, outbox: LauncherOutbox },
+}
 
 /// Lives on the driver's thread; everything it does is a move into a bounded queue, and never a wait.
 #[derive(Debug)]
 pub struct Router {
     last_ticket: Ticket,
-    callers: BTreeMap<Ticket, oneshot::Sender<Answered>>,
+    callers: BTreeMap<Ticket, Caller>,
     agents: BTreeMap<String, AgentOutbox>,
+    /// Who speaks for an application, and for which one a channel does.
+    launchers: BTreeMap<JobId, LauncherOutbox>,
+    channels: BTreeMap<ChannelId, JobId>,
+    /// Applications whose launcher had left before it was told that it speaks for them.
+    orphans: Vec<JobId>,
     watchers: HashMap<JobId, Vec<Watcher>>,
     /// Entries in `watchers`, at most; and how many there were after the last sweep.
     n_watches: usize,
@@ -31,6 +47,9 @@ impl Router {
             last_ticket: Ticket(0),
             callers: BTreeMap::new(),
             agents: BTreeMap::new(),
+            launchers: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            orphans: Vec::new(),
             watchers: HashMap::new(),
             n_watches: 0,
             n_swept: 0,
@@ -40,9 +59,33 @@ impl Router {
 
     /// A ticket under which the core's answer finds its caller.
     pub fn ticket(&mut self, reply: oneshot::Sender<Answered>) -> Ticket {
+        self.ticket_of(Caller::Once(reply))
+    }
+
+    /// The same for a launcher's call.
+    pub fn launcher_ticket(&mut self, seq: u64, outbox: LauncherOutbox) -> Ticket {
+        self.ticket_of(Caller::Launcher { seq, outbox })
+    }
+
+    fn ticket_of(&mut self, caller: Caller) -> Ticket {
         self.last_ticket = Ticket(self.last_ticket.0 + 1);
-        self.callers.insert(self.last_ticket, reply);
+        self.callers.insert(self.last_ticket, caller);
         self.last_ticket
+    }
+
+    /// A launcher's channel is gone. The application that it was still speaking for.
+    pub fn launcher_gone(&mut self, channel: ChannelId) -> Option<JobId> {
+        let job = self.channels.remove(&channel)?;
+        self.launchers.remove(&job);
+        Some(job)
+    }
+
+    /// Applications that have got a launcher which was gone already: the core is to be told.
+    pub fn take_orphans(&mut self) -> Vec<JobId> {
+        let mut orphans = std::mem::take(&mut self.orphans);
+        // One that came later may be well.
+        orphans.retain(|job| !self.launchers.contains_key(job));
+        orphans
     }
 
     /// From now on this is the agent's link. An older one is closed; says whether there was one.
@@ -85,10 +128,14 @@ impl Router {
 
     /// Everybody who waits for an answer is told that it cannot be given for now. What they ordered is decided, and
     /// becomes true once it can be written.
-    pub fn fail_callers(&mut self, failing: &Failing) {
-        let message = format!("{failing}; what was asked for at this moment may still take effect then");
-        for reply in std::mem::take(&mut self.callers).into_values() {
-            answer(reply, Answered::Failing(Failing { message: message.clone() }));
+    pub fn fail_callers(&mut self, why: &Failing) {
+        let message = format!("{why}; what was asked for at this moment may still take effect then");
+        for caller in std::mem::take(&mut self.callers).into_values() {
+            let said = Failing { message: message.clone() };
+            match caller {
+                Caller::Once(reply) => answer(reply, Answered::Failing(said)),
+                Caller::Launcher { seq, outbox } => outbox.answer(seq, Err(failing(&said))),
+            }
         }
     }
 
@@ -118,10 +165,8 @@ impl Router {
                 }
             }
             Effect::Announce(change) => self.announce(&change),
-            Effect::LauncherAnswer { ticket, answer: Ok(given) } => self.answer(ticket, Answered::Launcher(given)),
-            Effect::LauncherAnswer { ticket, answer: Err(refusal) } => self.answer(ticket, Answered::Refused(refusal)),
-            // Nobody can be connected as a launcher yet.
-            Effect::Notify { .. } => {}
+            Effect::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
+            Effect::Notify { job, notice } => self.notify(job, notice),
             Effect::CloseLinks { serials } => self.registry.revoke(&serials),
             Effect::RefuseAgent { node, refusal } => {
                 if let Some(mut outbox) = self.agents.remove(&node) {
@@ -132,9 +177,60 @@ impl Router {
     }
 
     fn answer(&mut self, ticket: Ticket, answered: Answered) {
-        // Whoever was told that the journal fails is not answered twice.
-        if let Some(reply) = self.callers.remove(&ticket) {
-            answer(reply, answered);
+        match self.callers.remove(&ticket) {
+            Some(Caller::Once(reply)) => answer(reply, answered),
+            // Whoever was told that the journal fails is not answered twice.
+            None => {}
+            Some(Caller::Launcher { .. }) => unreachable!("the core answers a launcher's call as one"),
+        }
+    }
+
+    fn answer_launcher(&mut self, ticket: Ticket, given: Result<LauncherAnswer, Refusal>) {
+        let subscribed = match &given {
+            Ok(LauncherAnswer::Subscribed { job, request_until: _ }) => Some(*job),
+            Ok(LauncherAnswer::Clusters(_) | LauncherAnswer::Done) | Err(_) => None,
+        };
+        match self.callers.remove(&ticket) {
+            Some(Caller::Launcher { seq, outbox }) => {
+                if let Some(job) = subscribed {
+                    self.bind(job, &outbox);
+                }
+                outbox.answer(seq, given.map_err(|refusal| Refused::from(&refusal)));
+            }
+            // It was told that the journal fails, and does not know that it speaks for an application.
+            None => self.orphans.extend(subscribed),
+            Some(Caller::Once(_)) => unreachable!("the core answers a client's call as one"),
+        }
+    }
+
+    /// From now on this channel speaks for the application. An older one is told so, and ends.
+    fn bind(&mut self, job: JobId, outbox: &LauncherOutbox) {
+        if outbox.is_closed() {
+            // Its end was reported before it was bound, or will be and then finds nothing.
+            self.orphans.push(job);
+            return;
+        }
+        outbox.bind(job);
+        self.channels.insert(outbox.channel(), job);
+        if let Some(older) = self.launchers.insert(job, outbox.clone())
+            && older.channel() != outbox.channel()
+        {
+            self.channels.remove(&older.channel());
+            older.tell(Notice::Replaced);
+        }
+    }
+
+    fn notify(&mut self, job: JobId, notice: Notice) {
+        let is_last = match &notice {
+            Notice::Ended { .. } | Notice::Replaced => true,
+            Notice::Changed(_) | Notice::Started(_) => false,
+        };
+        // One that attaches later is told everything.
+        let Some(outbox) = self.launchers.get(&job) else { return };
+        outbox.tell(notice);
+        if is_last {
+            self.channels.remove(&outbox.channel());
+            self.launchers.remove(&job);
         }
     }
 

@@ -5,6 +5,7 @@ mod call;
 mod client;
 mod follow;
 mod join;
+mod launcher;
 mod pull;
 mod watch;
 
@@ -15,7 +16,7 @@ use rms_wire::{Link, LinkError};
 use thiserror::Error;
 use tracing::Instrument;
 
-pub use self::join::join;
+pub use self::join::{failing, join};
 use crate::inbox::Stopping;
 use crate::shared::Shared;
 

@@ -1,5 +1,6 @@
 //! What all sessions of a server share.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ pub struct Shared {
     pub joins: RateLimit,
     /// As many as joins, but apart: strangers must not keep peers from renewing.
     pub renewals: RateLimit,
+    pub launchers: LauncherTraffic,
     clock: Mutex<Clock>,
 }
 
@@ -35,13 +37,25 @@ impl Shared {
     ) -> Shared {
         let joins = RateLimit::new(limits.joins_per_second);
         let renewals = RateLimit::new(limits.joins_per_second);
-        Shared { inbox, history, registry, authority, limits, joins, renewals, clock: Mutex::new(Clock::start()) }
+        let launchers = LauncherTraffic::default();
+        let clock = Mutex::new(Clock::start());
+        Shared { inbox, history, registry, authority, limits, joins, renewals, launchers, clock }
     }
 
     /// For certificates only: what is decided gets its time from the driver.
     pub fn now(&self) -> Time {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner).now()
     }
+}
+
+/// What has gone over launchers' channels since the server was started (001, Fig. 12).
+#[derive(Debug, Default)]
+pub struct LauncherTraffic {
+    pub n_open: AtomicU64,
+    pub n_opened: AtomicU64,
+    /// Bytes of frames, from launchers and to them.
+    pub bytes_up: AtomicU64,
+    pub bytes_down: AtomicU64,
 }
 
 /// So many attempts in a second, over all peers: guessing tokens and making the server sign stay slow.

@@ -122,6 +122,10 @@ impl Crowd {
                     ("kill_grace", "2s"),
                     ("node_lost_after", "2s"),
                     ("node_lost_after", "30s"),
+                    ("policy", "views"),
+                    ("policy", "fcfs"),
+                    ("policy", "easy"),
+                    ("policy", "conservative"),
                 ];
                 let (key, value) = *self.dice.pick(&settings).expect("there are some");
                 Call::Set { key: key.to_owned(), value: value.to_owned() }

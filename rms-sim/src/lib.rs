@@ -2,9 +2,11 @@
 //!
 //! Nothing here schedules: [`World`] moves messages between [`rms_core::Rms`] and one
 //! [`rms_core::agent::Agent`] per node, lets model processes run, breaks things on order, and after each step asks
-//! the [`check`]ers. The same seed gives the same bytes. [`offline`] repeats an experiment that needs no time at all.
+//! the [`check`]ers. The same seed gives the same bytes. [`offline`] repeats an experiment that needs no time at all,
+//! and [`batch`] runs long workloads fast, with nothing around the core that the workload does not need.
 
 mod agenda;
+pub mod batch;
 pub mod check;
 pub mod crowd;
 pub mod dice;
@@ -19,6 +21,7 @@ mod server;
 pub mod story;
 pub mod supervisor;
 mod trace;
+pub mod views;
 pub mod work;
 pub mod workload;
 mod world;

@@ -66,6 +66,7 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::AgentGone { name } => format!("{name} is gone"),
         Event::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),
         Event::LauncherGone { job } => format!("the launcher of {job} is gone"),
+        Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
         Event::Tick => "a tick".to_owned(),
     }
 }

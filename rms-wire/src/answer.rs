@@ -117,6 +117,7 @@ pub enum Reason {
     BeyondDepth { depth: u32, position: u32 },
     TooFewHosts { cluster: String, wanted: u32, usable: u32, total: u32 },
     Blocked { cluster: String, wanted: u32, capacity: u32, busy: u32, from: i64, until: i64, by: Vec<Blocker> },
+    NoRequest { until: Option<i64> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

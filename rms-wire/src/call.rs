@@ -7,28 +7,71 @@ use crate::message::{Kind, Message, Size};
 use crate::vocabulary::{Constraint, Identity, Limits, Stdio, TokenIdentity, Variable, Work};
 
 /// One call a channel. `Follow` and `Watch` are answered by [`Followed`](crate::Followed) frames until the end,
-/// everything else by [`ClientAnswer`](crate::ClientAnswer) frames until the last part.
+/// `Launcher` begins a conversation of its own (see [`launcher`](crate::launcher)), and everything else is answered by
+/// [`ClientAnswer`](crate::ClientAnswer) frames until the last part.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ClientCall {
     Submit(Box<Submission>),
-    Cancel { select: Select },
-    Signal { select: Select, signal: i32 },
-    Hold { select: Select },
-    Release { select: Select },
-    SetPriority { select: Select, priority: i32 },
+    Cancel {
+        select: Select,
+    },
+    Signal {
+        select: Select,
+        signal: i32,
+    },
+    Hold {
+        select: Select,
+    },
+    Release {
+        select: Select,
+    },
+    SetPriority {
+        select: Select,
+        priority: i32,
+    },
     Query(Query),
-    Set { key: String, value: String },
-    Drain { nodes: Vec<String>, reason: String },
-    Down { nodes: Vec<String>, reason: String },
-    Resume { nodes: Vec<String> },
-    Remove { nodes: Vec<String> },
+    Set {
+        key: String,
+        value: String,
+    },
+    Drain {
+        nodes: Vec<String>,
+        reason: String,
+    },
+    Down {
+        nodes: Vec<String>,
+        reason: String,
+    },
+    Resume {
+        nodes: Vec<String>,
+    },
+    Remove {
+        nodes: Vec<String>,
+    },
     CreateToken(TokenOrder),
-    RevokeToken { id: String },
-    Renew { csr: Vec<u8> },
-    RevokeCertificate { which: CertificateSelect },
+    RevokeToken {
+        id: String,
+    },
+    Renew {
+        csr: Vec<u8>,
+    },
+    RevokeCertificate {
+        which: CertificateSelect,
+    },
     History(HistoryQuery),
     Follow(Follow),
-    Watch { jobs: Vec<u64> },
+    Watch {
+        jobs: Vec<u64>,
+    },
+    /// The channel is a launcher's from here on.
+    Launcher,
+    /// The same in both directions; a bandwidth of 0 is unknown.
+    SetLink {
+        a: String,
+        b: String,
+        latency_us: u32,
+        bandwidth_mbit: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -11,6 +11,7 @@ pub mod convert;
 pub mod follow;
 pub mod hello;
 pub mod join;
+pub mod launcher;
 pub mod link;
 pub mod message;
 pub mod peer;
@@ -29,8 +30,9 @@ pub use convert::Malformed;
 pub use follow::{Chunk, FollowOrder, Followed, Input, Offset, Spooled, Stream};
 pub use hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
 pub use join::{JoinError, Joined, join};
+pub use launcher::{LauncherSays, LauncherTold};
 pub use link::{
-    Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve, Tuning,
+    Accepted, Backoff, ByteCount, Channel, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve, Tuning,
 };
 pub use message::{Kind, Message};
 pub use peer::{PeerExec, PeerOpen, PmiDown, PmiUp};

@@ -32,11 +32,13 @@ pub enum Kind {
     PmiUp = 31,
     PmiDown = 32,
     PeerExec = 33,
+    LauncherSays = 40,
+    LauncherTold = 41,
 }
 
 impl Kind {
     /// Every kind, in the order of the numbers.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Hello,
         Kind::HelloAnswer,
         Kind::JoinRequest,
@@ -53,6 +55,8 @@ impl Kind {
         Kind::PmiUp,
         Kind::PmiDown,
         Kind::PeerExec,
+        Kind::LauncherSays,
+        Kind::LauncherTold,
     ];
 
     pub const fn number(self) -> u16 {

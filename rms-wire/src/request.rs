@@ -12,6 +12,8 @@ pub enum ClientRequest {
     History(HistoryQuery),
     Follow(Follow),
     Watch(Watch),
+    /// The channel becomes a launcher's.
+    Launcher,
 }
 
 /// Which finished jobs to list, newest first. What is absent or empty does not restrict.

@@ -114,7 +114,7 @@ macro_rules! kinds {
 }
 
 /// The kinds, and certificates, requests and tokens.
-const N_TARGETS: u64 = 19;
+const N_TARGETS: u64 = 21;
 
 kinds! {
     hello => Hello,
@@ -133,6 +133,8 @@ kinds! {
     pmi_up => PmiUp,
     pmi_down => PmiDown,
     peer_exec => PeerExec,
+    launcher_says => LauncherSays,
+    launcher_told => LauncherTold,
 }
 
 #[test]

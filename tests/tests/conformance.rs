@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use rms_tests::conformance::schema::{Schema, Vectors};
-use rms_tests::conformance::{fit, mapping, moldable, offline, rms_pass};
+use rms_tests::conformance::{fit, mapping, moldable, ndrms_sim, offline, rms_pass};
 
 fn directories() -> Vec<PathBuf> {
     if let Some(dir) = std::env::var_os("LIMBER_VECTORS") {
@@ -71,4 +71,9 @@ fn the_mapping_to_nodes_of_003() {
 #[test]
 fn the_launchers_of_001_appendix_a() {
     for_each_case(Schema::Moldable, moldable::check);
+}
+
+#[test]
+fn whole_runs_of_the_systems_of_001() {
+    for_each_case(Schema::NdrmsSim, ndrms_sim::check);
 }

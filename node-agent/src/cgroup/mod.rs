@@ -1,17 +1,18 @@
 //! One cgroup for each supervisor and the job under it: counts what the whole tree uses, finds all of it.
 
 mod claim;
+mod meter;
 mod probe;
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::unistd::Pid;
-use rms_model::{Span, Usage};
 use serde::{Deserialize, Serialize};
 
 pub use claim::Claim;
+pub use meter::{Baseline, Meter};
 pub use probe::{Parent, ProbeError, Wanted, WantedError, probe};
 
 /// How this node keeps track of process trees.
@@ -31,12 +32,6 @@ pub struct Cgroup {
     cpuacct: Option<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
-}
-
-/// The counters at the start of a job; what a supervisor served before is not the next job's.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Baseline {
-    cpu_micros: u64,
 }
 
 impl Cgroup {
@@ -91,37 +86,9 @@ impl Cgroup {
         self.kind != Kind::V2
     }
 
-    /// Starts to count.
-    pub fn baseline(&self) -> Baseline {
-        if let (Kind::V1, Some(dir)) = (self.kind, &self.memory) {
-            let _an_older_peak_remains = fs::write(dir.join("memory.max_usage_in_bytes"), "0");
-        }
-        Baseline { cpu_micros: self.cpu_micros().unwrap_or(0) }
-    }
-
-    /// What was used since; `None` where no cgroup counts.
-    pub fn usage(&self, since: Baseline) -> Option<Usage> {
-        let micros = self.cpu_micros()?.saturating_sub(since.cpu_micros);
-        let cpu = Span::from_millis(i64::try_from(micros.div_ceil(1000)).unwrap_or(i64::MAX));
-        let memory_file = match self.kind {
-            Kind::V1 => "memory.max_usage_in_bytes",
-            Kind::V2 => "memory.peak",
-            Kind::None => return None,
-        };
-        let peak = self.memory.as_ref().and_then(|dir| read_number(&dir.join(memory_file)));
-        Some(Usage { cpu, peak_memory_kib: peak.unwrap_or(0) / 1024 })
-    }
-
-    fn cpu_micros(&self) -> Option<u64> {
-        let dir = self.cpuacct.as_ref()?;
-        match self.kind {
-            Kind::V1 => Some(read_number(&dir.join("cpuacct.usage"))? / 1000),
-            Kind::V2 => {
-                let text = fs::read_to_string(dir.join("cpu.stat")).ok()?;
-                text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.trim().parse().ok()
-            }
-            Kind::None => None,
-        }
+    /// Opens its counters.
+    pub fn meter(&self) -> Meter {
+        Meter::open(self.kind, self.cpuacct.as_deref(), self.memory.as_deref())
     }
 
     /// Removes it; it must be empty.
@@ -138,8 +105,4 @@ impl Cgroup {
         }
         Ok(())
     }
-}
-
-fn read_number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
 }

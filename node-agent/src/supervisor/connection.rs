@@ -36,7 +36,13 @@ impl Connection {
         let end = loop {
             match self.stream.read(&mut piece) {
                 Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => self.decoder.push(&piece[..n]),
+                Ok(n) => {
+                    self.decoder.push(&piece[..n]);
+                    // Less than there was room for: that was all.
+                    if n < piece.len() {
+                        break Ok(());
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => break Err(error),

@@ -1,11 +1,8 @@
 //! Writes a job's host files: the forms that Open MPI and MPICH read.
 
 use std::fmt::Write as _;
-use std::io;
-use std::path::Path;
 
 use super::order::Order;
-use crate::spool;
 
 /// `name slots=n` as Open MPI reads it.
 pub fn openmpi(order: &Order) -> String {
@@ -23,12 +20,6 @@ pub fn mpich(order: &Order) -> String {
         let _infallible = writeln!(text, "{}:{slots}", host.name);
     }
     text
-}
-
-/// # Errors
-/// No space, no permission.
-pub fn write(path: &Path, contents: &str) -> io::Result<()> {
-    spool::write_whole(path, contents.as_bytes(), 0o644)
 }
 
 fn heading(order: &Order) -> String {

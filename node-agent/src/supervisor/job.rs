@@ -1,6 +1,5 @@
 //! One share of a job under a supervisor: its tasks, how it is ended, what it used.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::getpid;
@@ -14,14 +13,13 @@ use super::order::Order;
 use super::start::{Started, Task};
 use super::tree;
 use super::user::Account;
-use crate::cgroup::{Baseline, Cgroup};
+use crate::cgroup::{Baseline, Cgroup, Meter};
 use crate::sys::{End, Reaped};
 
 /// A share that was started, or failed to.
 #[derive(Debug)]
 pub struct Job {
     pub order: Order,
-    pub entry_dir: PathBuf,
     pub phase: Phase,
     pub since: Time,
     pub account: Option<Account>,
@@ -33,6 +31,8 @@ pub struct Job {
     wall_at: Instant,
     /// Set once its own tasks have ended while ranks elsewhere still meet here.
     stays_until: Option<Instant>,
+    /// When that it runs is told; none once it was.
+    tell_at: Option<Instant>,
     baseline: Baseline,
     /// Added up from the children reaped, for where no cgroup counts.
     reaped: Usage,
@@ -63,15 +63,17 @@ pub struct Ending {
 /// power failure within this time can lose it.
 const SYNC_AFTER: Duration = Duration::from_millis(200);
 
+/// Most jobs that end sooner are told of once, by their end. Whoever waits for a job's streams is told at once.
+const TELL_AFTER: Duration = Duration::from_millis(5);
+
 /// Ranks on other hosts finalize with those here; a host whose last word was lost is not waited for much longer.
 const STAY: Duration = Duration::from_secs(30);
 
 impl Job {
-    pub fn new(order: Order, entry_dir: PathBuf, cgroup: &Cgroup) -> Job {
+    pub fn new(order: Order, baseline: Baseline) -> Job {
         // A wall time that no clock can hold never comes.
         let wall_at = Instant::now().checked_add(order.wall.to_std()).unwrap_or_else(far_away);
         Job {
-            entry_dir,
             phase: Phase::Running,
             since: now(),
             account: None,
@@ -82,7 +84,8 @@ impl Job {
             execs: Vec::new(),
             wall_at,
             stays_until: None,
-            baseline: cgroup.baseline(),
+            tell_at: None,
+            baseline,
             reaped: Usage::default(),
             order,
         }
@@ -106,9 +109,23 @@ impl Job {
         self.tasks = started.tasks;
         self.input = started.input.map(Feeder::new).unwrap_or_default();
         self.since = now();
+        let delay = if self.order.is_streamed() { Duration::ZERO } else { TELL_AFTER };
+        self.tell_at = Some(Instant::now() + delay);
     }
 
-    pub fn report(&self) -> JobReport {
+    /// What is to be told of it now, which is then told.
+    pub fn tell(&mut self) -> JobReport {
+        self.tell_at = None;
+        self.report()
+    }
+
+    /// That it runs, if that is due to be told.
+    pub fn running_report(&mut self, now: Instant) -> Option<JobReport> {
+        let is_due = self.tell_at.is_some_and(|at| at <= now);
+        is_due.then(|| self.tell())
+    }
+
+    fn report(&self) -> JobReport {
         match &self.phase {
             Phase::Running | Phase::Ending(_) => {
                 JobReport { job: self.job(), run: self.run(), status: JobStatus::Running { since: self.since } }
@@ -143,6 +160,16 @@ impl Job {
         }
     }
 
+    /// Has it tasks here that run?
+    pub fn waits_for_tasks(&self) -> bool {
+        self.tasks.iter().any(|task| task.end.is_none())
+    }
+
+    /// When its supervisor is to wake up though nothing happens.
+    pub fn wakes_at(&self) -> Instant {
+        self.tell_at.map_or(self.deadline(), |at| at.min(self.deadline()))
+    }
+
     /// Does what is due by now; the result is not made durable here.
     pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
         match &mut self.phase {
@@ -174,7 +201,7 @@ impl Job {
     }
 
     /// The job ends with its last task, whatever else still runs. Hosts without tasks wait for the order.
-    pub fn settle(&mut self, cgroup: &Cgroup) {
+    pub fn settle(&mut self, tree_is_gone: bool, cgroup: &Cgroup) {
         let is_over = !self.tasks.is_empty() && self.tasks.iter().all(|task| task.end.is_some());
         let is_needed = self.desk.as_ref().is_some_and(Desk::is_needed);
         if is_over && is_needed {
@@ -185,7 +212,11 @@ impl Job {
         }
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
-            self.end(exit, Span::ZERO, cgroup);
+            if tree_is_gone {
+                self.phase = Phase::Ending(Ending { exit, kill_at: Instant::now(), n_kills: 0 });
+            } else {
+                self.end(exit, Span::ZERO, cgroup);
+            }
         }
     }
 
@@ -203,15 +234,18 @@ impl Job {
     }
 
     /// No process is left. Returns the report if that is the end of it.
-    pub fn all_gone(&mut self, cgroup: &Cgroup) -> Option<JobReport> {
+    pub fn all_gone(&mut self, cgroup: &Cgroup, meter: &Meter) -> Option<JobReport> {
         let Phase::Ending(ending) = &self.phase else { return None };
-        cgroup.forbid_forks(false);
-        Some(self.ended(ending.exit.clone(), cgroup))
+        if ending.n_kills > 0 {
+            cgroup.forbid_forks(false);
+        }
+        Some(self.ended(ending.exit.clone(), meter))
     }
 
     /// It ended, or never started.
-    pub fn ended(&mut self, exit: NodeExit, cgroup: &Cgroup) -> JobReport {
-        let usage = cgroup.usage(self.baseline).unwrap_or(self.reaped);
+    pub fn ended(&mut self, exit: NodeExit, meter: &Meter) -> JobReport {
+        self.tell_at = None;
+        let usage = meter.usage(self.baseline).unwrap_or(self.reaped);
         let status = JobStatus::Ended { at: now(), exit, usage };
         let report = JobReport { job: self.job(), run: self.run(), status };
         self.phase = Phase::Ended { report: report.clone(), sync_at: Instant::now() + SYNC_AFTER };

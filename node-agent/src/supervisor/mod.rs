@@ -7,6 +7,7 @@ mod child;
 mod connection;
 mod environment;
 mod exec;
+mod folder;
 mod hostfile;
 mod job;
 mod mpi;
@@ -17,11 +18,10 @@ mod streams;
 pub mod tree;
 mod user;
 
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -34,12 +34,13 @@ use nix::unistd::setsid;
 use rms_core::desired::NodeExit;
 use rms_model::Span;
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, Meter};
 use crate::frame::Frame;
-use crate::spool::{self, Entry};
+use crate::spool::{self, EntryRef};
 use crate::sys::{End, Harvest, SingleThreaded, reap};
 use connection::Connection;
 use exec::Exec;
+pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
 use mpi::{Desk, Errand};
@@ -57,7 +58,7 @@ pub struct Seat {
 
 /// The socket of a seat that has no job.
 pub fn seat_socket(seats_dir: &std::path::Path, name: &str) -> PathBuf {
-    seats_dir.join(format!("{name}.sock"))
+    spool::socket_path(&seats_dir.join(name))
 }
 
 /// Serves jobs, one after the other, until nobody needs this process any more.
@@ -80,13 +81,19 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
     seat.listener.set_nonblocking(true)?;
     seat.cgroup.enter()?;
-    Supervisor { seat, single, signals, agent: None, job: None }.serve()
+    let folder = Folder::open(&seat.seats_dir, &seat.name)?;
+    let meter = seat.cgroup.meter();
+    let boot = spool::boot_id();
+    Supervisor { seat, single, signals, folder, meter, boot, agent: None, job: None }.serve()
 }
 
 struct Supervisor {
     seat: Seat,
     single: SingleThreaded,
     signals: SignalFd,
+    folder: Folder,
+    meter: Meter,
+    boot: String,
     agent: Option<Connection>,
     job: Option<Job>,
 }
@@ -156,7 +163,7 @@ impl Supervisor {
 
     fn timeout(&self) -> PollTimeout {
         let Some(job) = &self.job else { return PollTimeout::NONE };
-        let left = job.deadline().saturating_duration_since(Instant::now());
+        let left = job.wakes_at().saturating_duration_since(Instant::now());
         // Rounded up, or it would spin through the last millisecond; a longer sleep than 24 days is cut.
         let millis = left.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
@@ -165,7 +172,8 @@ impl Supervisor {
     fn ready(&mut self, source: Source) -> io::Result<Next> {
         match source {
             Source::Signals => {
-                while let Ok(Some(_)) = self.signals.read_signal() {}
+                // One at a time: another one wakes us again.
+                let _only_that_there_is_one = self.signals.read_signal();
                 Ok(self.reap())
             }
             Source::Listener => {
@@ -208,7 +216,7 @@ impl Supervisor {
         while let Ok((stream, _)) = self.seat.listener.accept() {
             let Ok(connection) = Connection::new(stream) else { continue };
             self.agent = Some(connection);
-            let situation = self.job.as_ref().map_or(FromSupervisor::Idle, |job| FromSupervisor::Job(job.report()));
+            let situation = self.job.as_mut().map_or(FromSupervisor::Idle, |job| FromSupervisor::Job(job.tell()));
             self.tell(&situation);
         }
     }
@@ -234,7 +242,7 @@ impl Supervisor {
 
     fn agent_lost(&mut self) -> Next {
         self.agent = None;
-        let Some(job) = &mut self.job else { return Next::Leave };
+        let Some(job) = &mut self.job else { return self.leave_empty() };
         for exec in &mut job.execs {
             exec.abandon();
         }
@@ -246,9 +254,13 @@ impl Supervisor {
 
     /// The result stays on disk for the next agent; this process is not needed for that.
     fn leave_result(&mut self) -> Next {
-        if let Some(job) = &self.job {
-            let _without_power_loss_it_holds = spool::sync(&spool::result_path(&job.entry_dir));
-        }
+        let _without_power_loss_it_holds = spool::sync(&spool::result_path(self.folder.dir()));
+        Next::Leave
+    }
+
+    /// Nothing here is worth keeping.
+    fn leave_empty(&self) -> Next {
+        self.folder.remove();
         Next::Leave
     }
 
@@ -297,59 +309,54 @@ impl Supervisor {
 
     fn start(&mut self, order: Order) -> Next {
         let (job, run) = (order.job, order.run);
+        let entry_dir = self.seat.jobs_dir.join(spool::entry_name(job, run));
+        let mut new = Job::new(order, self.meter.baseline());
+        if self.job.is_some() {
+            let reason = "its supervisor has a job already".to_owned();
+            let report = new.ended(NodeExit::NotStarted { reason }, &self.meter);
+            self.tell(&FromSupervisor::Job(report));
+            return Next::Stay;
+        }
         // From here on this process must not end with the agent.
         let cleared = prctl::set_pdeathsig(None);
-        let entry_dir = self.seat.jobs_dir.join(spool::entry_name(job, run));
-        let claimed =
-            if self.job.is_some() { Err(io::ErrorKind::ResourceBusy.into()) } else { spool::claim(&entry_dir) };
-        match claimed {
-            Ok(()) => {}
+        let claimed = cleared.map_err(io::Error::from).and_then(|()| self.claim(&new.order, &entry_dir));
+        let started = match claimed {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.tell(&FromSupervisor::AlreadyThere { job, run });
-                return Next::Stay;
+                let is_bound_again = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
+                return if is_bound_again { Next::Stay } else { self.leave_empty() };
             }
-            Err(error) => {
-                let mut failed = Job::new(order, entry_dir, &self.seat.cgroup);
-                let reason = format!("cannot make {}: {error}", failed.entry_dir.display());
-                let report = failed.ended(NodeExit::NotStarted { reason }, &self.seat.cgroup);
-                self.job = Some(failed);
-                self.tell(&FromSupervisor::Job(report));
-                return Next::Stay;
-            }
-        }
-        let job = Job::new(order, entry_dir, &self.seat.cgroup);
-        let prepared = cleared.map_err(io::Error::from).and_then(|()| self.prepare(&job));
-        let job = self.job.insert(job);
-        let started = match prepared {
-            Ok(()) => start::start(&job.order, &job.entry_dir, &self.single).map_err(|error| error.to_string()),
-            Err(error) => Err(format!("cannot write to {}: {error}", job.entry_dir.display())),
+            Ok(()) => start::start(&new.order, &self.folder, &self.single).map_err(|error| error.to_string()),
+            Err(error) => Err(format!("cannot make {}: {error}", entry_dir.display())),
         };
         match started {
-            Ok(started) => {
-                job.started(started);
-                let report = job.report();
-                self.tell(&FromSupervisor::Job(report));
-                // A task may have ended before it was listed.
-                return self.reap();
-            }
-            Err(reason) => {
-                job.end(NodeExit::NotStarted { reason }, Span::ZERO, &self.seat.cgroup);
-            }
+            Ok(started) => new.started(started),
+            Err(reason) => new.end(NodeExit::NotStarted { reason }, Span::ZERO, &self.seat.cgroup),
         }
+        self.job = Some(new);
+        self.tell_running(Instant::now());
+        // A task may have ended before it was listed.
         self.reap()
     }
 
+    /// Says that the job runs, as soon as that is news.
+    fn tell_running(&mut self, now: Instant) {
+        let report = self.job.as_mut().and_then(|job| job.running_report(now));
+        if let Some(report) = report {
+            self.tell(&FromSupervisor::Job(report));
+        }
+    }
+
     /// From here on the execution is known to every later agent.
-    fn prepare(&self, job: &Job) -> io::Result<()> {
-        let entry = Entry {
-            order: job.order.clone(),
-            boot: spool::boot_id(),
-            cgroup: self.seat.cgroup.clone(),
-            seat: self.seat.name.clone(),
+    fn claim(&mut self, order: &Order, entry_dir: &Path) -> io::Result<()> {
+        let entry = EntryRef {
+            order,
+            boot: &self.boot,
+            cgroup: &self.seat.cgroup,
+            seat: &self.seat.name,
             supervisor: nix::unistd::getpid().as_raw(),
         };
-        spool::write_entry(&job.entry_dir, &entry)?;
-        fs::rename(seat_socket(&self.seat.seats_dir, &self.seat.name), spool::socket_path(&job.entry_dir))
+        self.folder.claim(entry_dir, &entry)
     }
 
     fn end(&mut self, exit: NodeExit, grace: Span) {
@@ -358,20 +365,23 @@ impl Supervisor {
         }
     }
 
-    /// The server has the result: away with the entry, and on to the next job if this process can.
+    /// The server has the result: away with the entry, and on to the next job if this process can. The agent takes
+    /// that for granted; where it is not so, the end of this process tells it.
     fn forget(&mut self, keep: bool) -> Next {
         let is_ended = self.job.as_ref().is_some_and(|job| matches!(job.phase, Phase::Ended { .. }));
         let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Stay };
-        let socket = seat_socket(&self.seat.seats_dir, &self.seat.name);
-        let moved = fs::rename(spool::socket_path(&job.entry_dir), socket);
-        let cleared = if keep { Ok(()) } else { fs::remove_dir_all(&job.entry_dir) };
-        let can_go_on = moved.is_ok() && cleared.is_ok() && self.seat.cgroup.can_start_over();
-        let stays_bound = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
-        if !(can_go_on && stays_bound) {
-            return Next::Leave;
+        let can_start_over = self.seat.cgroup.can_start_over() && self.agent.is_some();
+        let is_bound = can_start_over && prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
+        let can_go_on = is_bound
+            && match keep {
+                true => self.folder.leave_behind().is_ok(),
+                false => self.folder.give_back(&job.order).is_ok(),
+            };
+        match (can_go_on, keep) {
+            (true, _) => Next::Stay,
+            (false, true) => Next::Leave,
+            (false, false) => self.leave_empty(),
         }
-        self.tell(&FromSupervisor::Idle);
-        if self.agent.is_some() { Next::Stay } else { Next::Leave }
     }
 
     fn exec(&mut self, stream: u64, command: String) {
@@ -428,10 +438,10 @@ impl Supervisor {
         self.run_errands(errands);
         self.finish_execs();
         let Some(job) = &mut self.job else { return Next::Stay };
-        job.settle(&self.seat.cgroup);
-        let report = if tree_is_gone { job.all_gone(&self.seat.cgroup) } else { None };
+        job.settle(tree_is_gone, &self.seat.cgroup);
+        let report = if tree_is_gone { job.all_gone(&self.seat.cgroup, &self.meter) } else { None };
         if let Some(report) = report {
-            let _told_all_the_same = spool::write_result(&job.entry_dir, &report);
+            let _told_all_the_same = self.folder.write_result(&report);
             self.tell(&FromSupervisor::Job(report));
             if self.agent.is_none() {
                 return self.leave_result();
@@ -477,8 +487,11 @@ impl Supervisor {
 
     fn on_time(&mut self) -> Next {
         let now = Instant::now();
+        self.tell_running(now);
         let Some(job) = &mut self.job else { return Next::Stay };
         match &job.phase {
+            // The end of a task wakes us by itself.
+            Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Stay,
             Phase::Running | Phase::Ending(_) => {
                 job.on_time(now, &self.seat.cgroup);
                 // A share without tasks has no child whose end would wake us; nor has one that stays for others.

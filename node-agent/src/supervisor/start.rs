@@ -1,4 +1,4 @@
-//! Starts the tasks of a job's share: account, files, host files, streams, then one process each.
+//! Starts the tasks of a job's share: account, script, streams, then one process each.
 
 use std::ffi::CString;
 use std::io;
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::child::{ChildError, Program};
 use super::environment::{self, HostFiles, Variables};
-use super::hostfile;
+use super::folder::Folder;
 use super::order::{Order, Place};
 use super::streams::{self, StreamsError};
 use super::user::{Account, AccountError};
@@ -60,16 +60,13 @@ pub enum StartError {
 
 /// # Errors
 /// Nothing of the share was left running; the caller kills what was forked before the failure.
-pub fn start(order: &Order, entry_dir: &Path, single: &SingleThreaded) -> Result<Started, StartError> {
+pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<Started, StartError> {
     let account = Account::resolve(&order.owner.0)?;
     let place = order.place().ok_or(StartError::NoPlace)?;
-    let (openmpi, mpich) = (entry_dir.join("hosts.openmpi"), entry_dir.join("hosts.mpich"));
-    for (path, contents) in [(&openmpi, hostfile::openmpi(order)), (&mpich, hostfile::mpich(order))] {
-        hostfile::write(path, &contents).map_err(|source| StartError::Write { path: path.clone(), source })?;
-    }
+    let (openmpi, mpich) = folder.host_files();
     let files = HostFiles { openmpi: &openmpi, mpich: &mpich };
     let variables = environment::of_job(order, &account, &files);
-    let starter = Starter { order, place, account: &account, variables: &variables, entry_dir, single };
+    let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
     let (tasks, input, rank_sockets) = match &order.work {
         Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
         // The other hosts of a script, and hosts alone, wait for what is started on them.
@@ -100,7 +97,7 @@ impl Starter<'_> {
     }
 
     fn script(&self, script: &str, args: &[String]) -> Result<Tasks, StartError> {
-        let path = self.entry_dir.join("script");
+        let path = spool::script_path(self.entry_dir);
         let owned = spool::write_whole(&path, script.as_bytes(), 0o500)
             .and_then(|()| chown(&path, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())));
         owned.map_err(|source| StartError::Write { path: path.clone(), source })?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use launcher_sdk::{NodeList, Queue, Refused};
 use rms_core::effect::{
-    Blocker, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status, ViewAnswer,
+    Blocker, ClusterView, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Status, ViewAnswer,
 };
 use rms_core::fact::SettingChange;
 use rms_model::job::Constraint;
@@ -176,6 +176,7 @@ fn the_server() {
         n_passes: 150,
         last_pass: Some(NOW),
         ghost_host_time: Span::from_secs(75),
+        launchers: LauncherStatus::default(),
     };
     check("status", &admin::StatusAnswer(status));
     let change =

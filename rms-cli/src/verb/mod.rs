@@ -19,11 +19,13 @@ mod jobs_done;
 mod join;
 mod logs;
 mod nodes;
+mod plan;
 mod priority;
 mod queue;
 mod release;
 mod run;
 mod show;
+mod sim;
 mod submit;
 mod token;
 mod up;
@@ -62,6 +64,8 @@ pub enum Verb {
     Explain(explain::Args),
     /// Draw the occupation of the clusters over time
     View(view::Args),
+    /// Say what each size of a job would give now
+    Plan(plan::Args),
     /// Wait until jobs have ended
     Wait(wait::Args),
     /// Show the output of a job
@@ -72,6 +76,8 @@ pub enum Verb {
     Join(join::Args),
     /// Settings, nodes and the state of the server
     Admin(admin::Args),
+    /// Experiments in virtual time: traces, policies, what-ifs
+    Sim(sim::Args),
     /// Become a program in a session of its own; for 'rms up'
     #[command(hide = true)]
     Detach {
@@ -99,11 +105,13 @@ impl Verb {
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,
             Verb::View(args) => view::run(args, context).await,
+            Verb::Plan(args) => plan::run(args, context).await,
             Verb::Wait(args) => wait::run(args, context).await,
             Verb::Logs(args) => logs::run(args, context).await,
             Verb::Token(args) => token::run(args, context).await,
             Verb::Join(args) => join::run(args, context).await,
             Verb::Admin(args) => admin::run(args, context).await,
+            Verb::Sim(args) => sim::run(args, context),
             Verb::Detach { command } => Err(crate::embedded::spawn::detach(&command)),
         }
     }

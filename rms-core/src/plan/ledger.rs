@@ -7,6 +7,7 @@ use rms_model::profile::{Block, Hole};
 use rms_model::{ClusterId, Inventory, NodeId, Profile, Request, Span, Time, View};
 
 use super::Blocked;
+use super::digest::Digest;
 use super::frontier::Frontier;
 use crate::effect::JobState;
 use crate::job::{Job, Phase};
@@ -22,6 +23,10 @@ pub(super) struct Ledger {
     pub(super) view: View,
     /// What the searches of this pass have shown, for clusters whose profile is long.
     frontiers: BTreeMap<ClusterId, Frontier>,
+    /// Of the view, as of the time given; only while launchers look at it.
+    digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,
+    /// Were hosts given back? What searches have shown before holds no more then.
+    has_shrunk: bool,
 }
 
 /// Shorter profiles are searched as fast without a frontier.
@@ -31,9 +36,7 @@ impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &State, now: Time) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        let mut ledger = Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new() };
-        ledger.view = ledger.base(state, now);
-        ledger
+        Ledger::over(None, capacity, state, now)
     }
 
     /// These hosts, all of them usable.
@@ -42,9 +45,41 @@ impl Ledger {
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        let mut ledger = Ledger { eligible: Some(eligible), capacity, view: View::new(), frontiers: BTreeMap::new() };
+        Ledger::over(Some(eligible), capacity, state, now)
+    }
+
+    fn over(
+        eligible: Option<BTreeSet<NodeId>>,
+        capacity: BTreeMap<ClusterId, u32>,
+        state: &State,
+        now: Time,
+    ) -> Ledger {
+        let mut ledger = Ledger {
+            eligible,
+            capacity,
+            view: View::new(),
+            frontiers: BTreeMap::new(),
+            digests: None,
+            has_shrunk: false,
+        };
         ledger.view = ledger.base(state, now);
         ledger
+    }
+
+    /// From now on it says of each cluster whether what it shows has changed.
+    pub(super) fn keep_digests(&mut self, now: Time) {
+        let digests = self.view.iter().map(|(cluster, profile)| (*cluster, Digest::of(profile, now)));
+        self.digests = Some((now, digests.collect()));
+    }
+
+    pub(super) fn keeps_digests(&self) -> bool {
+        self.digests.is_some()
+    }
+
+    /// What a cluster's profile says from now on, in short; all are equal while none are kept.
+    pub(super) fn digest(&self, cluster: ClusterId) -> Digest {
+        let digests = self.digests.as_ref().map(|(_, digests)| digests);
+        digests.and_then(|digests| digests.get(&cluster)).copied().unwrap_or_default()
     }
 
     /// Is it about these hosts, and no others?
@@ -98,17 +133,23 @@ impl Ledger {
         state.n_usable(cluster)
     }
 
-    /// Takes hosts away. Nothing is ever given back within a pass, or the frontiers would be wrong.
+    /// Takes hosts away, or gives them back. What was found before holds no more once hosts are given back.
     pub(super) fn add(&mut self, cluster: ClusterId, block: Block) {
-        if block.hosts > 0 {
+        if block.hosts < 0 {
+            self.has_shrunk = true;
+        }
+        if block.hosts != 0 {
             self.view.entry(cluster).or_default().add(block);
+            if let Some((now, digests)) = &mut self.digests {
+                digests.entry(cluster).or_default().add(block, *now);
+            }
         }
     }
 
     /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
     fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
-        if !is_long {
+        if !is_long || self.has_shrunk {
             return self.hole_from(cluster, wanted, wall, now);
         }
         let capacity = self.capacity_of(cluster);
@@ -250,6 +291,8 @@ pub(super) fn joint_hole(
 
 #[cfg(test)]
 mod tests {
+    use rms_model::Settings;
+
     use super::*;
 
     /// A long queue: what the frontier leaves out of a search must not have mattered.
@@ -257,7 +300,7 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger = Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new() };
+        let mut ledger = Ledger::over(None, capacity, &State::new(Settings::default()), now);
         let mut state = 7_u64;
         let mut roll = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -5,6 +5,7 @@
 //! hole, and added to the view for the next one.
 
 pub mod compact;
+mod digest;
 mod explain;
 pub mod fit;
 mod frontier;
@@ -12,6 +13,8 @@ mod ledger;
 pub mod notify;
 mod pass;
 pub mod place;
+mod policy;
+pub mod views;
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
 
@@ -58,7 +61,8 @@ pub enum Placed {
     /// It starts now, on these hosts; host 0 first.
     Now { request: Request, nodes: Vec<NodeId> },
     /// It would start then, if nothing changed; the last step that kept it from starting earlier is given.
-    Later { request: Request, at: Time, blocked: Option<Blocked> },
+    /// `option_idx` says which of its sizes that is.
+    Later { request: Request, option_idx: u32, at: Time, blocked: Option<Blocked> },
     /// No size of it fits the hosts that are usable today.
     Never { shortage: Shortage },
 }
@@ -106,16 +110,16 @@ impl Placed {
 
 /// Steps 3 and 4 of 001, Fig. 5.
 pub fn plan(state: &State, now: Time, scope: Scope) -> Plan {
-    pass::run(state, now, scope, None)
+    policy::run(state, now, scope, None, None)
 }
 
 /// The plan as one queued application sees it: its last view is what that one gets. `None` if no pass considers it.
 pub(crate) fn plan_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
-    pass::run_before(state, now, seer)
+    policy::run_before(state, now, seer)
 }
 
 /// As [`plan`], for one more application at the end of the queue that was not submitted.
 pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> Placed {
-    let mut plan = pass::run(state, now, Scope::Estimates, Some(applicant));
+    let mut plan = policy::run(state, now, Scope::Estimates, Some(applicant), None);
     plan.placements.pop().expect("the applicant is placed last").outcome
 }

@@ -16,8 +16,13 @@ pub fn dirty_clusters(sent: &View, current: &View, now: Time) -> Vec<ClusterId> 
 
 /// 001, B.1: a changeNotify with n dirty clusters of m_i steps each takes n + 8·Σ m_i bytes (R8).
 pub fn change_notify_bytes(view: &View, dirty: &[ClusterId], now: Time) -> u64 {
-    let n_steps: usize = dirty.iter().filter_map(|cluster| view.get(cluster)).map(|p| p.pairs_from(now).len()).sum();
-    dirty.len() as u64 + 8 * n_steps as u64
+    let empty = Profile::new();
+    dirty.iter().map(|cluster| cluster_bytes(view.get(cluster).unwrap_or(&empty), now)).sum()
+}
+
+/// What one dirty cluster adds to that.
+pub fn cluster_bytes(occupied: &Profile, now: Time) -> u64 {
+    1 + 8 * occupied.pairs_from(now).len() as u64
 }
 
 /// 001, B.1: a request that names n clusters takes 4 + 5·n bytes (R8).

@@ -1,4 +1,4 @@
-//! One pass over the queue (001, Fig. 5, step 4).
+//! Places applications one after the other in views that fill up (001, Fig. 5, step 4); the policy says in which order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,68 +7,31 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
 
 use super::ledger::{self, Ledger};
-use super::{Blocked, Placed, Placement, Plan, Scope, Shortage};
-use crate::job::Job;
-use crate::launcher::{self, TooSmall};
+use super::{Blocked, Placed, Shortage};
+use crate::job::Promise;
+use crate::launcher::{self, Choice, SizedHole, TooSmall};
 use crate::state::State;
 
-pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
-    let n_free = n_free(state);
-    if scope == Scope::Starts && n_free == 0 {
-        return Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() };
-    }
-    let mut pass = Pass::new(state, now, n_free);
-    let base = pass.all.view.clone();
-    let mut placements = Vec::new();
-    for job in considered(state) {
-        if scope == Scope::Starts && pass.n_free == 0 {
-            break;
-        }
-        let view = (scope == Scope::Views).then(|| pass.view(state, now));
-        let outcome = pass.place(&state.jobs()[&job].spec);
-        placements.push(Placement { job, outcome, view });
-    }
-    if let Some(spec) = applicant {
-        let outcome = pass.place(spec);
-        placements.push(Placement { job: JobId(0), outcome, view: None });
-    }
-    Plan { now, placements, base, last_view: pass.all.view }
-}
+/// Looks at the views as they fill up.
+pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
 
-/// The plan up to one application, whose view is the last one; `None` if it is not considered.
-///
-/// The views of all applications would be as many as their number squared.
-pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
-    let is_queued = state.jobs().get(&seer).is_some_and(Job::is_queued);
-    let n_before = if is_queued { considered(state).position(|job| job == seer)? } else { return None };
-    let mut pass = Pass::new(state, now, n_free(state));
-    let base = pass.all.view.clone();
-    let before = state.queue().take(n_before);
-    let placements = before.map(|job| Placement { job, outcome: pass.place(&state.jobs()[&job].spec), view: None });
-    let placements = placements.collect();
-    let last_view = pass.view(state, now);
-    Some(Plan { now, placements, base, last_view })
-}
-
-/// The applications of the queue that a pass looks at, in order.
-fn considered(state: &State) -> impl Iterator<Item = JobId> + '_ {
-    let depth = match state.settings().queue_depth {
-        0 => usize::MAX,
-        depth => depth as usize,
-    };
-    state.queue().take(depth)
-}
-
-fn n_free(state: &State) -> usize {
-    state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
+/// When somebody looks at a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Nobody has been placed.
+    Begins,
+    /// The view is the one of this application.
+    Before(JobId),
+    /// Everybody has been placed.
+    Ends,
 }
 
 /// The views as they fill up, application by application.
-struct Pass<'a> {
+pub(super) struct Pass<'a> {
     state: &'a State,
     now: Time,
     /// Every usable host.
-    all: Ledger,
+    pub(super) all: Ledger,
     /// Hosts that meet a constraint, for the constraints met so far that exclude any; of those that the same hosts
     /// meet, the first one stands for all.
     special: BTreeMap<Constraint, Ledger>,
@@ -79,17 +42,26 @@ struct Pass<'a> {
     /// Hosts given away in this pass.
     taken: BTreeSet<NodeId>,
     /// Free hosts left, over all clusters.
-    n_free: usize,
+    pub(super) n_free: usize,
 }
 
 /// Hosts that a placed application takes from the view.
-struct Taken {
+pub(super) struct Taken {
     /// The ledger its hosts come from; `None` is every usable host.
     constraint: Option<Constraint>,
     request: Request,
-    at: Time,
+    pub(super) at: Time,
     /// Known only if it starts now.
     nodes: Option<Vec<NodeId>>,
+}
+
+/// Where an application fits; nothing is taken for it yet.
+pub(super) struct Found {
+    pub(super) request: Request,
+    pub(super) option_idx: u32,
+    constraint: Option<Constraint>,
+    pub(super) start: Time,
+    pub(super) blocked: Option<Blocked>,
 }
 
 /// What came of taking hosts for an application that its profiles let start now.
@@ -102,7 +74,7 @@ enum Take {
 }
 
 impl<'a> Pass<'a> {
-    fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
+    pub(super) fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
         Pass {
             state,
             now,
@@ -116,45 +88,130 @@ impl<'a> Pass<'a> {
     }
 
     /// The last view as an application may see it: from now on, over all clusters (R5).
-    fn view(&self, state: &State, now: Time) -> View {
+    pub(super) fn view(&self, state: &State, now: Time) -> View {
         let profile = |cluster: &ClusterId| self.all.view.get(cluster).map(|p| p.cut_before(now)).unwrap_or_default();
         state.clusters().keys().map(|cluster| (*cluster, profile(cluster))).collect()
     }
 
-    /// Steps 4b and 4c: the launcher's request in its first hole.
-    fn place(&mut self, spec: &JobSpec) -> Placed {
-        let constraint = |request: &Request| launcher::constraint_of(spec, request);
+    /// Makes sure that every size of an application can be searched.
+    pub(super) fn open_ledgers(&mut self, spec: &JobSpec) {
         for request in &spec.options {
-            self.open_ledger(&constraint(request));
+            self.open_ledger(&launcher::constraint_of(spec, request));
         }
-        let holes = spec.options.iter().map(|request| {
+    }
+
+    /// Step 4b: the size that its launcher asks for and the first hole for it, from `from` on.
+    pub(super) fn find(&mut self, spec: &JobSpec, from: Time) -> Result<Found, Shortage> {
+        self.find_until(spec, from, None)
+    }
+
+    /// The same among the sizes that start by `latest`, one of which does.
+    pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
+        self.open_ledgers(spec);
+        let constraint = |request: &Request| launcher::constraint_of(spec, request);
+        let holes = spec.options.iter().enumerate().map(|(option_idx, request)| {
             let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
             let special = special.and_then(|constraint| self.special.get_mut(constraint));
             let mut ledgers: Vec<&mut Ledger> = std::iter::once(&mut self.all).chain(special).collect();
-            (request, ledger::first_hole(&mut ledgers, request, self.now))
+            (option_idx, request, ledger::first_hole(&mut ledgers, request, from))
         });
-        let choice = match launcher::choose(holes) {
-            Ok(choice) => choice,
+        let is_in_time = |hole: &SizedHole<'_>| match (&hole.2, latest) {
+            (Ok((start, _)), Some(latest)) => *start <= latest,
+            (Ok(_) | Err(_), _) => true,
+        };
+        match launcher::choose(holes.filter(is_in_time)) {
+            Ok(choice) => {
+                let request = choice.request.clone();
+                let constraint = self.stands_for.get(&constraint(&request)).cloned().flatten();
+                let Choice { option_idx, start, blocked, request: _ } = choice;
+                Ok(Found { request, option_idx, constraint, start, blocked })
+            }
             Err(TooSmall { request, cluster, wanted }) => {
                 let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
                 let ledger = special.map_or(&self.all, |constraint| &self.special[constraint]);
-                return Placed::Never { shortage: Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) } };
+                Err(Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) })
+            }
+        }
+    }
+
+    /// Steps 4b and 4c: the launcher's request in its first hole from `from` on.
+    pub(super) fn place(&mut self, spec: &JobSpec, from: Time) -> Placed {
+        match self.find(spec, from) {
+            Ok(found) => self.settle(found),
+            Err(shortage) => Placed::Never { shortage },
+        }
+    }
+
+    /// Step 4c: what was found is taken from the view, with hosts if it starts now.
+    pub(super) fn settle(&mut self, found: Found) -> Placed {
+        let (outcome, taken) = self.settle_until(found, None);
+        self.placed.push(taken);
+        outcome
+    }
+
+    /// As [`Pass::settle`], and what was taken comes back; where the hosts are not free, the hole at `latest` will do.
+    pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
+        let Found { request, option_idx, constraint, start, blocked } = found;
+        let take = if start == self.now { self.take_nodes(&request, constraint.as_ref()) } else { Take::NotFree };
+        let later = latest.filter(|latest| *latest > self.now && start == self.now);
+        let (at, blocked, nodes) = match take {
+            Take::Hosts(nodes) => (start, None, Some(nodes)),
+            Take::NotFree => (later.unwrap_or(start), blocked, None),
+            Take::Kept(blocked) => {
+                let next = self.next_start(&request, constraint.as_ref());
+                (later.unwrap_or(next), blocked, None)
             }
         };
-        let request = choice.request.clone();
-        let special = self.stands_for.get(&constraint(&request)).cloned().flatten();
-        let starts_now = choice.start == self.now;
-        let take = if starts_now { self.take_nodes(&request, special.as_ref()) } else { Take::NotFree };
-        let (at, blocked, nodes) = match take {
-            Take::Hosts(nodes) => (choice.start, None, Some(nodes)),
-            Take::NotFree => (choice.start, choice.blocked, None),
-            Take::Kept(blocked) => (self.next_start(&request, special.as_ref()), blocked, None),
-        };
-        self.add(Taken { constraint: special, request: request.clone(), at, nodes: nodes.clone() });
-        match nodes {
+        let taken = Taken { constraint, request: request.clone(), at, nodes: nodes.clone() };
+        self.add_shares(&taken, 1);
+        let outcome = match nodes {
             Some(nodes) => Placed::Now { request, nodes },
-            None => Placed::Later { request, at, blocked },
+            None => Placed::Later { request, option_idx, at, blocked },
+        };
+        (outcome, taken)
+    }
+
+    /// As [`Pass::settle`], but nothing is taken unless it starts now.
+    pub(super) fn start(&mut self, found: Found) -> Option<Placed> {
+        if found.start > self.now {
+            return None;
         }
+        match self.take_nodes(&found.request, found.constraint.as_ref()) {
+            Take::Hosts(nodes) => {
+                let Found { request, constraint, start, .. } = found;
+                self.add(Taken { constraint, request: request.clone(), at: start, nodes: Some(nodes.clone()) });
+                Some(Placed::Now { request, nodes })
+            }
+            Take::NotFree | Take::Kept(_) => None,
+        }
+    }
+
+    /// Takes from the view what was promised, if the hosts are still there; the ledgers of `spec` are open.
+    pub(super) fn keep(&mut self, spec: &JobSpec, promise: Promise) -> Option<Taken> {
+        let request = spec.options.get(promise.option_idx as usize)?;
+        let constraint = launcher::constraint_of(spec, request);
+        let constraint = self.stands_for.get(&constraint).cloned().flatten();
+        let special = constraint.as_ref().and_then(|constraint| self.special.get(constraint));
+        let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
+        // A promise that could not be kept in time is kept as soon as possible.
+        let at = promise.at.max(self.now);
+        let fits = ledger::joint_hole(&ledgers, request, (at, None)).is_ok_and(|(start, _)| start == at);
+        if !fits {
+            return None;
+        }
+        let taken = Taken { constraint, request: request.clone(), at, nodes: None };
+        self.add_shares(&taken, 1);
+        Some(taken)
+    }
+
+    /// Gives back what was taken without hosts.
+    pub(super) fn give_back(&mut self, taken: &Taken) {
+        self.add_shares(taken, -1);
+    }
+
+    /// Takes what was given back.
+    pub(super) fn take_again(&mut self, taken: &Taken) {
+        self.add_shares(taken, 1);
     }
 
     /// Free hosts of each cluster of the request: plain ones first, then by id. A host is left out while an
@@ -209,24 +266,32 @@ impl<'a> Pass<'a> {
     }
 
     fn add(&mut self, taken: Taken) {
+        self.add_shares(&taken, 1);
+        self.placed.push(taken);
+    }
+
+    /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
+    fn add_shares(&mut self, taken: &Taken, sign: i64) {
         let until = taken.at + taken.request.wall;
         for (cluster, wanted) in &taken.request.hosts {
-            self.all.add(*cluster, Block { from: taken.at, until, hosts: i64::from(*wanted) });
+            self.all.add(*cluster, Block { from: taken.at, until, hosts: sign * i64::from(*wanted) });
+        }
+        if self.special.is_empty() {
+            return;
         }
         // The ledgers are moved out for a moment: the shares of one are counted against another.
         let mut special = std::mem::take(&mut self.special);
         let shares: Vec<_> = special
             .iter()
-            .map(|(constraint, ledger)| (constraint.clone(), self.shares(&taken, ledger, &special)))
+            .map(|(constraint, ledger)| (constraint.clone(), self.shares(taken, ledger, &special)))
             .collect();
         for (constraint, shares) in shares {
             let ledger = special.get_mut(&constraint).expect("it was listed just now");
             for (cluster, hosts) in shares {
-                ledger.add(cluster, Block { from: taken.at, until, hosts });
+                ledger.add(cluster, Block { from: taken.at, until, hosts: sign * hosts });
             }
         }
         self.special = special;
-        self.placed.push(taken);
     }
 
     /// What `taken` takes from the hosts of `ledger`.
@@ -246,6 +311,16 @@ impl<'a> Pass<'a> {
         taken.request.hosts.iter().map(share).collect()
     }
 
+    /// What the clusters look like to those that can use only hosts which meet a constraint; with the constraint that
+    /// stands for it, if it excludes any.
+    pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger, Option<&Constraint>) {
+        self.open_ledger(constraint);
+        match self.stands_for.get(constraint).and_then(Option::as_ref) {
+            Some(known) => (&self.special[known], Some(known)),
+            None => (&self.all, None),
+        }
+    }
+
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
     fn open_ledger(&mut self, constraint: &Constraint) {
         if self.stands_for.contains_key(constraint) {
@@ -260,6 +335,9 @@ impl<'a> Pass<'a> {
             Some(known)
         } else {
             let mut ledger = Ledger::of(self.state, self.now, eligible);
+            if self.all.keeps_digests() {
+                ledger.keep_digests(self.now);
+            }
             for taken in &self.placed {
                 let until = taken.at + taken.request.wall;
                 for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
@@ -298,7 +376,7 @@ mod tests {
         let state = world.rms.state();
         let mut pass = Pass::new(state, world.now, 0);
         for job in state.queue() {
-            pass.place(&state.jobs()[&job].spec);
+            pass.place(&state.jobs()[&job].spec, world.now);
         }
         assert_eq!(pass.special.len(), 2, "those of 1001 MiB and more, and those of 4001 MiB and more");
     }

@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::{AUDIT_KEPT, State};
 use crate::desired::NodeExit;
-use crate::fact::Fact;
-use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, Started};
+use crate::fact::{Fact, SettingChange};
+use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
 use crate::node::Node;
 
 /// A fact that cannot have come from the state it is applied to.
@@ -79,27 +79,31 @@ impl State {
             }
             Fact::SettingChanged { change } => {
                 self.settings.set(&change.key, &change.new)?;
-                if self.audit.len() == AUDIT_KEPT {
-                    self.audit.remove(0);
+                if change.key == "policy" {
+                    self.forget_promises()?;
                 }
-                self.audit.push(change.clone());
+                self.keep_audit(change.clone());
             }
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
                 spec.environment = self.index.share(&spec.environment);
-                let entry =
-                    Job { spec, submitted: *at, requested: None, run: Run(0), phase: Phase::Submitted { hold } };
-                self.last_job = self.last_job.max(*job);
-                self.index.insert_job(*job, &entry);
-                self.jobs.insert(*job, entry);
+                let phase = Phase::Submitted { hold };
+                self.insert_job(
+                    *job,
+                    Job { spec, submitted: *at, requested: None, run: Run(0), phase, promised: None, launcher: None },
+                );
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
+                entry.promised = None;
             })?,
-            Fact::JobReleased { job, by: _, at: _ } => {
-                self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None })?;
-            }
+            Fact::JobReleased { job, by: _, at } => self.edit_job(*job, |entry| {
+                entry.phase = Phase::Submitted { hold: None };
+                if let Some(launcher) = &mut entry.launcher {
+                    launcher.expected_since = *at;
+                }
+            })?,
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
                 self.edit_job(*job, |entry| entry.spec.priority = *priority)?;
             }
@@ -117,13 +121,21 @@ impl State {
                 }
             }
             Fact::JobStarted { job, run, at, request, nodes } => {
+                let mut has_launcher = false;
                 self.edit_job(*job, |entry| {
                     entry.run = *run;
+                    entry.promised = None;
+                    if let Some(launcher) = &mut entry.launcher {
+                        launcher.answer = None;
+                        has_launcher = true;
+                    }
+                    // Agents are told nothing until a launcher outside says what to start.
+                    let told: &[NodeId] = if has_launcher { &[] } else { nodes };
                     entry.phase = Phase::Started(Started {
                         at: *at,
                         request: request.clone(),
                         nodes: nodes.clone(),
-                        shares: nodes.iter().map(|node| (*node, Share::Ordered)).collect(),
+                        shares: told.iter().map(|node| (*node, Share::Ordered)).collect(),
                         ending: None,
                         worst_code: 0,
                         usage: Default::default(),
@@ -133,7 +145,9 @@ impl State {
                     self.edit_node(*node, |entry| {
                         entry.holders.insert(*job);
                     })?;
-                    self.bump(*node, bumped);
+                    if !has_launcher {
+                        self.bump(*node, bumped);
+                    }
                 }
             }
             Fact::ShareRunning { job, node, since } => {
@@ -149,9 +163,13 @@ impl State {
                 self.bump(*node, bumped);
             }
             Fact::JobEnding { job, at, outcome, requeue } => {
-                let started = self.started_mut(*job)?;
-                started.ending = Some(Ending { at: *at, outcome: outcome.clone(), requeue: *requeue });
-                let alive: Vec<NodeId> = started.alive().collect();
+                let alive: Vec<NodeId> = self.started_mut(*job)?.alive().collect();
+                let ending = Ending { at: *at, outcome: outcome.clone(), requeue: *requeue };
+                self.edit_job(*job, |entry| {
+                    if let Phase::Started(started) = &mut entry.phase {
+                        started.ending = Some(ending);
+                    }
+                })?;
                 for node in alive {
                     self.bump(node, bumped);
                 }
@@ -216,11 +234,44 @@ impl State {
             Fact::CertificateForgotten { serial } => {
                 self.certificates.remove(serial);
             }
+            Fact::StartsPromised { starts } => {
+                for (job, promise) in starts {
+                    let entry = self.jobs.get(job).ok_or(Misfit::Job(*job))?;
+                    let fits = promise.is_none_or(|promise| (promise.option_idx as usize) < entry.spec.options.len());
+                    if !entry.is_queued() || !fits {
+                        return Err(Misfit::Phase { job: *job, needed: "queued, with the size that is promised" });
+                    }
+                    self.edit_job(*job, |entry| entry.promised = *promise)?;
+                }
+            }
+            Fact::LauncherSubscribed { job, at, spec, filter } => self.subscribed(*job, *at, spec, filter),
+            Fact::LauncherLinkChanged { job, link } => self.edit_launcher(*job, |launcher| launcher.link = *link)?,
+            Fact::LauncherRequested { job, at, tag, request } => self.requested(*job, *at, *tag, request)?,
+            Fact::LauncherLaunched { job, at, launch } => self.launched(*job, *at, launch, bumped)?,
+            Fact::LauncherAccepted { job, at } => {
+                let answer = StartAnswer::Accepted { at: *at };
+                self.edit_launcher(*job, |launcher| launcher.answer = Some(answer))?;
+            }
+            Fact::ClusterLinkSet { link, at, by } => self.link_set(*link, *at, by),
         }
         Ok(())
     }
 
-    fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
+    pub(super) fn insert_job(&mut self, job: JobId, entry: Job) {
+        self.last_job = self.last_job.max(job);
+        self.index.insert_job(job, &entry);
+        self.jobs.insert(job, entry);
+    }
+
+    /// Remembers who changed what.
+    pub(super) fn keep_audit(&mut self, change: SettingChange) {
+        if self.audit.len() == AUDIT_KEPT {
+            self.audit.remove(0);
+        }
+        self.audit.push(change);
+    }
+
+    pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
         let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
         self.index.remove_job(job, entry);
         edit(entry);
@@ -236,8 +287,14 @@ impl State {
         Ok(())
     }
 
+    /// Another policy plans by its own rules.
+    fn forget_promises(&mut self) -> Result<(), Misfit> {
+        let promised: Vec<JobId> = self.index.promises.iter().map(|(_, job)| *job).collect();
+        promised.into_iter().try_for_each(|job| self.edit_job(job, |entry| entry.promised = None))
+    }
+
     /// The node's desired state has changed.
-    fn bump(&mut self, node: NodeId, bumped: &mut BTreeSet<NodeId>) {
+    pub(super) fn bump(&mut self, node: NodeId, bumped: &mut BTreeSet<NodeId>) {
         // The index does not hold generations, so it needs no care here.
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.generation = entry.generation.next();
@@ -245,7 +302,7 @@ impl State {
         }
     }
 
-    fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
+    pub(super) fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
         match self.jobs.get_mut(&job).map(|entry| &mut entry.phase) {
             Some(Phase::Started(started)) => Ok(started),
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) => {

@@ -4,7 +4,7 @@ use rms_model::{JobId, NodeId};
 use thiserror::Error;
 
 use super::State;
-use crate::job::Phase;
+use crate::job::{Phase, Started};
 
 /// A rule of the state that is broken: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -17,6 +17,8 @@ pub enum Violation {
     WrongSize { job: JobId, held: usize, requested: u32 },
     #[error("job {job} is queued without a first request")]
     NoPlace { job: JobId },
+    #[error("job {job} has the promise of a start, but does not wait for one")]
+    StalePromise { job: JobId },
     #[error("the index differs from what the state says")]
     IndexStale,
     #[error("job {job} started and all its shares ended, but it was not settled")]
@@ -45,6 +47,9 @@ impl State {
             if entry.is_queued() && entry.requested.is_none() {
                 return Err(Violation::NoPlace { job: *job });
             }
+            if entry.promised.is_some() && !entry.is_queued() {
+                return Err(Violation::StalePromise { job: *job });
+            }
             for node in entry.nodes() {
                 let agrees = self.nodes.get(node).is_some_and(|entry| entry.holders.contains(job));
                 if !agrees {
@@ -62,7 +67,9 @@ impl State {
                     return Err(Violation::WrongSize { job: *job, held, requested: *n_hosts });
                 }
             }
-            if entry.started().is_some_and(|started| started.is_clear()) {
+            // Without shares a launcher uses the hosts by its own means, or has not said how yet.
+            let settles = |started: &Started| !started.shares.is_empty() || started.ending.is_some();
+            if entry.started().is_some_and(|started| settles(started) && started.is_clear()) {
                 return Err(Violation::Unsettled { job: *job });
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Time};
 
 use super::State;
-use crate::job::{Job, Phase};
+use crate::job::{AwaitedIndex, Job, Phase};
 use crate::node::Node;
 
 /// Derived from the rest of the state, so it is compared but not stored.
@@ -17,7 +17,11 @@ pub(crate) struct Index {
     pub(crate) unseen: BTreeSet<JobId>,
     pub(crate) holding: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
+    /// Jobs that wait for their begin time; a launcher outside sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
+    pub(crate) awaited: AwaitedIndex,
+    /// When queued jobs were promised to start.
+    pub(crate) promises: BTreeSet<(Time, JobId)>,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
@@ -46,8 +50,13 @@ impl QueueKey {
 
 impl Index {
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job) {
+        self.awaited.insert(job, entry);
+        if let Some(promise) = entry.promised {
+            self.promises.insert((promise.at, job));
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
+            Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
             Phase::Submitted { hold: None } => {
                 self.begins.insert((entry.spec.begin.unwrap_or(entry.submitted), job));
             }
@@ -69,8 +78,13 @@ impl Index {
     }
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
+        self.awaited.remove(job, entry);
+        if let Some(promise) = entry.promised {
+            self.promises.remove(&(promise.at, job));
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
+            Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
             Phase::Submitted { hold: None } => {
                 self.begins.remove(&(entry.spec.begin.unwrap_or(entry.submitted), job));
             }

@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod index;
+mod launcher;
 mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ pub use index::QueueKey;
 use crate::fact::SettingChange;
 use crate::job::Job;
 use crate::node::Node;
+use crate::subscription::ClusterLink;
 
 /// Everything that survives a restart. Two servers that applied the same facts have equal states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,9 @@ pub struct State {
     pub(crate) last_job: JobId,
     pub(crate) last_node: NodeId,
     pub(crate) ghost_host_time: Span,
+    /// What admins have said of the network between clusters; the smaller id first.
+    #[serde(default, with = "launcher::links")]
+    pub(crate) links: BTreeMap<(ClusterId, ClusterId), ClusterLink>,
     #[serde(skip)]
     pub(crate) index: index::Index,
 }
@@ -56,6 +61,7 @@ impl State {
             last_job: JobId(0),
             last_node: NodeId(0),
             ghost_host_time: Span::ZERO,
+            links: BTreeMap::new(),
             index: index::Index::default(),
         }
     }
@@ -74,6 +80,11 @@ impl State {
 
     pub fn clusters(&self) -> &BTreeMap<ClusterId, String> {
         &self.clusters
+    }
+
+    /// Host-time that expired ghosts have kept idle.
+    pub fn ghost_host_time(&self) -> Span {
+        self.ghost_host_time
     }
 
     /// Certificates that may not be used, though they have not expired.
@@ -136,6 +147,11 @@ impl State {
     /// When the next job that waits for its begin time becomes eligible.
     pub(crate) fn next_begin(&self) -> Option<(Time, JobId)> {
         self.index.begins.first().copied()
+    }
+
+    /// When the next queued job was promised to start.
+    pub(crate) fn next_promise(&self) -> Option<Time> {
+        self.index.promises.first().map(|(at, _)| *at)
     }
 
     /// The agent that has been away for the longest time and is not lost yet.

@@ -5,7 +5,7 @@
 //! to all steps of a chunk is one addition to its `lift`. A profile of up to [`MOST_STEPS`] steps is one chunk, so a
 //! plain vector. Figures are printed by the bench.
 
-use super::Step;
+use super::{Step, walked};
 use crate::time::Time;
 
 /// Steps in ascending order of time, never two at one time.
@@ -62,9 +62,11 @@ impl Chunk {
     /// Adds to some steps. The extremes are read anew only if one of those steps may have been the one that is left.
     fn add(&mut self, steps: std::ops::Range<usize>, hosts: i64) {
         if steps.len() == self.steps.len() {
+            walked::note(1);
             self.lift += hosts;
             return;
         }
+        walked::note(steps.len());
         let (mut least, mut most) = (i64::MAX, i64::MIN);
         for step in &mut self.steps[steps] {
             least = least.min(step.hosts);
@@ -141,6 +143,7 @@ impl Chunks {
     /// The last step that begins at `time` or before.
     pub(super) fn at(&self, time: Time) -> Option<Place> {
         let chunk_idx = self.chunk_at(time)?;
+        walked::note(1);
         let steps = &self.chunks[chunk_idx].steps;
         let step_idx = steps.partition_point(|step| step.from <= time) - 1;
         Some(Place { chunk_idx, step_idx })
@@ -186,6 +189,7 @@ impl Chunks {
         let first_idx = if chunk_idx == place.chunk_idx { place.step_idx } else { 0 };
         // A request rarely spans many steps of a chunk, so looking at them in turn is faster than halving.
         let n_steps = self.chunks[chunk_idx].steps[first_idx..].iter().take_while(|step| step.from < until).count();
+        walked::note(n_steps + chunk_idx - place.chunk_idx);
         Place { chunk_idx, step_idx: first_idx + n_steps - 1 }
     }
 
@@ -194,10 +198,14 @@ impl Chunks {
         let mut first_idx = place.step_idx;
         for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
             let limit = limit - chunk.lift;
-            if chunk.least <= limit
-                && let Some(idx) = chunk.steps[first_idx..].iter().position(|step| step.hosts <= limit)
-            {
-                return Some(Place { chunk_idx, step_idx: first_idx + idx });
+            if chunk.least <= limit {
+                let found = chunk.steps[first_idx..].iter().position(|step| step.hosts <= limit);
+                walked::note(found.map_or(chunk.steps.len() - first_idx, |idx| idx + 1));
+                if let Some(idx) = found {
+                    return Some(Place { chunk_idx, step_idx: first_idx + idx });
+                }
+            } else {
+                walked::note(1);
             }
             first_idx = 0;
         }
@@ -213,9 +221,13 @@ impl Chunks {
             if chunk.most > limit {
                 let begin_idx = if chunk_idx == first.chunk_idx { first.step_idx } else { 0 };
                 let steps = &chunk.steps[begin_idx..end_idx.min(chunk.steps.len())];
-                if let Some(idx) = steps.iter().rposition(|step| step.hosts > limit) {
+                let found = steps.iter().rposition(|step| step.hosts > limit);
+                walked::note(steps.len() - found.unwrap_or(0));
+                if let Some(idx) = found {
                     return Some(Place { chunk_idx, step_idx: begin_idx + idx });
                 }
+            } else {
+                walked::note(1);
             }
             end_idx = usize::MAX;
         }
@@ -229,10 +241,14 @@ impl Chunks {
         for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
             let is_whole = first_idx == 0 && self.chunks.get(chunk_idx + 1).is_some_and(|next| next.first < until);
             if is_whole {
+                walked::note(1);
                 most = most.max(chunk.most + chunk.lift);
             } else {
                 let inside = chunk.steps[first_idx..].iter().take_while(|step| step.from < until);
-                most = inside.fold(most, |most, step| most.max(step.hosts + chunk.lift));
+                let fold = |(most, n_steps), step: &Step| (i64::max(most, step.hosts + chunk.lift), n_steps + 1);
+                let n_inside;
+                (most, n_inside) = inside.fold((most, 0), fold);
+                walked::note(n_inside);
                 if chunk.steps.last().is_some_and(|step| step.from >= until) {
                     break;
                 }

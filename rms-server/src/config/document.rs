@@ -37,6 +37,22 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # The most jobs in the system at once; a submit beyond it is refused.
 # max_jobs = 1000000
 
+# Who may start before whom: "views" (FCFS, each pass places the queue anew), "fcfs" (nothing passes a waiting job),
+# "easy" (nothing delays the first job that waits) or "conservative" (every job keeps the start it was promised).
+# policy = "views"
+
+# How long an application may be subscribed by a launcher without a request; "0s" is for ever.
+# request_timeout = "1h"
+
+# How long a launcher may take to launch or accept once its application was started; "0s" is the whole wall time.
+# start_timeout = "1m"
+
+# How long the launcher of an application may be away before it is lost; "0s" is not at all.
+# launcher_grace = "1m"
+
+# What becomes of running processes whose launcher is lost: "end", as 001 does, or "run", to let them finish.
+# launcher_policy = "end"
+
 [certificates]
 
 # How long the certificates of agents, users and the server are valid; they are renewed before.

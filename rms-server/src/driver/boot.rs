@@ -3,7 +3,7 @@
 use rms_core::effect::{Answer, Effect};
 use rms_core::{Call, Config, Event, Misfit, Query, Rms, Ticket};
 use rms_model::settings::KEYS;
-use rms_model::{Identity, Role, Settings};
+use rms_model::{Identity, Role};
 use thiserror::Error;
 
 use super::storage::Storage;
@@ -33,7 +33,7 @@ const FROM_FILE: &str = "the configuration file";
 /// The core starts with the built-in settings; the file's are changes to them, as facts, so that a replay gives
 /// the same settings whatever the file says by then.
 pub fn core_config(config: &ServerConfig) -> Config {
-    Config { settings: Settings::default(), certificate_life: config.certificate_life }
+    Config { certificate_life: config.certificate_life, ..Config::default() }
 }
 
 /// Replays the journal and makes durable what became true by the restart itself.

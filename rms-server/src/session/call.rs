@@ -10,7 +10,7 @@ use rms_wire::tls::draw_serial;
 use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, Refused};
 
 use super::join::{failing, renew, stopping};
-use super::{SessionError, follow, watch};
+use super::{SessionError, follow, launcher, watch};
 use crate::error::chain;
 use crate::history::Page;
 use crate::inbox::Answered;
@@ -35,6 +35,7 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
         ClientRequest::History(query) => history(&mut sender, query, shared).await,
         ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
         ClientRequest::Watch(order) => watch::serve(&mut sender, order, shared).await,
+        ClientRequest::Launcher => launcher::serve(sender, receiver, who, shared).await,
     }
 }
 
@@ -50,7 +51,7 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
         Ok(Answered::Failing(error)) => failing(&error),
         // The core orders a signature for a renewal only.
-        Ok(Answered::Sign(_) | Answered::Launcher(_)) => Refused::new("internal", "this was not asked for"),
+        Ok(Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
     };
     last(sender, &ClientAnswer::Refused(refused)).await

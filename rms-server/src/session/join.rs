@@ -69,7 +69,7 @@ fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
         },
         Answered::Refused(refusal) => Err(Refused::from(&refusal)),
         Answered::Failing(error) => Err(failing(&error)),
-        Answered::Done(_) | Answered::Launcher(_) => Err(Refused::new("internal", "no certificate was ordered")),
+        Answered::Done(_) => Err(Refused::new("internal", "no certificate was ordered")),
     }
 }
 

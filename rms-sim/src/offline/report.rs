@@ -63,7 +63,7 @@ impl Default for Spread {
 }
 
 impl Spread {
-    fn add(&mut self, value: f64) {
+    pub(crate) fn add(&mut self, value: f64) {
         self.least = self.least.min(value);
         self.greatest = self.greatest.max(value);
         self.sum += value;

@@ -5,13 +5,16 @@ mod answered;
 mod call;
 mod desired;
 mod follow;
+mod launcher;
 mod report;
+mod told;
 mod vocabulary;
 
 pub use answer::{answer_parts, history_parts};
 pub use call::client_call;
 pub use desired::{DesiredParts, desire_parts};
 pub use report::{ReportParts, report_parts};
+pub use told::{ViewParts, launcher_answer, notice_parts, parse_launcher_answer};
 
 use rms_model::identity::NameError;
 use rms_model::{Span, Time};

@@ -144,7 +144,7 @@ impl From<wire::Limits> for model::Limits {
     }
 }
 
-fn features(features: Vec<String>) -> Result<BTreeSet<String>, Malformed> {
+pub(crate) fn features(features: Vec<String>) -> Result<BTreeSet<String>, Malformed> {
     let feature = |feature: String| check_name(&feature).map(|()| feature).map_err(named("a feature"));
     features.into_iter().map(feature).collect()
 }

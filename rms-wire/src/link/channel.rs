@@ -1,5 +1,8 @@
 //! Frames over one bidirectional stream of a link.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use quinn::{RecvStream, SendStream};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -21,6 +24,22 @@ pub struct Channel {
 pub struct Sender {
     pub(super) wire: Wire,
     stream: SendStream,
+    n_bytes: ByteCount,
+}
+
+/// How many bytes of frames, headers and all, have gone over one half of a channel; what QUIC adds is not counted.
+/// Clones count the same half.
+#[derive(Clone, Debug, Default)]
+pub struct ByteCount(Arc<AtomicU64>);
+
+impl ByteCount {
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, n_bytes: usize) {
+        self.0.fetch_add(n_bytes as u64, Ordering::Relaxed);
+    }
 }
 
 /// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call. While one
@@ -29,6 +48,7 @@ pub struct Sender {
 pub struct Receiver {
     wire: Wire,
     stream: RecvStream,
+    n_bytes: ByteCount,
     header: [u8; HEADER_BYTES],
     n_header: usize,
     payload: Vec<u8>,
@@ -38,7 +58,8 @@ pub struct Receiver {
 
 impl Channel {
     pub(super) fn new(wire: Wire, send: SendStream, receive: RecvStream) -> Channel {
-        Channel { sender: Sender { wire: wire.clone(), stream: send }, receiver: Receiver::new(wire, receive) }
+        let sender = Sender { wire: wire.clone(), stream: send, n_bytes: ByteCount::default() };
+        Channel { sender, receiver: Receiver::new(wire, receive) }
     }
 
     /// Sends one frame. See [`Sender::send`].
@@ -80,10 +101,18 @@ impl Sender {
 
     pub(super) async fn send_encoded(&mut self, frame: &[u8]) -> Result<(), LinkError> {
         match self.stream.write_all(frame).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.n_bytes.add(frame.len());
+                Ok(())
+            }
             Err(quinn::WriteError::ConnectionLost(error)) => Err(self.wire.ended(&error)),
             Err(error) => Err(LinkError::write(error)),
         }
+    }
+
+    /// What was sent so far.
+    pub fn n_bytes(&self) -> ByteCount {
+        self.n_bytes.clone()
     }
 
     /// Says that nothing more will be sent.
@@ -100,7 +129,13 @@ impl Sender {
 
 impl Receiver {
     fn new(wire: Wire, stream: RecvStream) -> Receiver {
-        Receiver { wire, stream, header: [0; HEADER_BYTES], n_header: 0, payload: Vec::new(), permit: None }
+        let n_bytes = ByteCount::default();
+        Receiver { wire, stream, n_bytes, header: [0; HEADER_BYTES], n_header: 0, payload: Vec::new(), permit: None }
+    }
+
+    /// What was received so far, in whole frames.
+    pub fn n_bytes(&self) -> ByteCount {
+        self.n_bytes.clone()
     }
 
     /// The next frame, or `None` when the peer has finished. May be cancelled. A peer that sends anything but a
@@ -161,6 +196,7 @@ impl Receiver {
             }
         }
         let decoded = codec::decode(&self.payload);
+        self.n_bytes.add(HEADER_BYTES + length);
         self.n_header = 0;
         self.permit = None;
         // A large frame is rare: its memory is not kept for the next one.

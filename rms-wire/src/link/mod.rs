@@ -13,7 +13,7 @@ mod tuning;
 
 pub use accept::{Accepted, Joining};
 pub use backoff::Backoff;
-pub use channel::{Channel, Receiver, Sender};
+pub use channel::{ByteCount, Channel, Receiver, Sender};
 pub use endpoint::{Endpoint, EndpointError, Serve, resolve};
 pub use error::LinkError;
 pub(crate) use error::chain;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod domain;
+pub mod launching;
 pub mod raw;
 pub mod samples;
 pub mod simnet;

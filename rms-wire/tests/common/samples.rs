@@ -4,22 +4,24 @@ use rms_core::Answer;
 use rms_core::desired::Desired;
 use rms_core::effect::{JobChange, ViewAnswer};
 use rms_core::event::AgentHello;
+use rms_core::subscription::{Grant, LauncherCall};
 use rms_model::{JobId, Run, Time};
 use rms_wire::call;
 use rms_wire::codec::{DecodeError, decode_frame, encode};
 use rms_wire::convert::{
-    DesiredParts, ReportParts, answer_parts, client_call, desire_parts, history_parts, report_parts,
+    DesiredParts, ReportParts, ViewParts, answer_parts, client_call, desire_parts, history_parts, launcher_answer,
+    notice_parts, parse_launcher_answer, report_parts,
 };
 use rms_wire::peer::{Exec, Pair};
 use rms_wire::reply::ReplyParts;
 use rms_wire::vocabulary::Variable;
 use rms_wire::{
     Chunk, ClientAnswer, ClientCall, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, HistoryQuery,
-    Input, JoinAnswer, JoinRequest, Kind, Message, Offset, PeerExec, PeerOpen, PmiDown, PmiUp, Refused, Spooled,
-    Stream, ToAgent, ToServer,
+    Input, JoinAnswer, JoinRequest, Kind, LauncherSays, LauncherTold, Message, Offset, PeerExec, PeerOpen, PmiDown,
+    PmiUp, Refused, Spooled, Stream, ToAgent, ToServer,
 };
 
-use super::domain;
+use super::{domain, launching};
 
 /// One frame with what can be done to its bytes.
 pub struct Sample {
@@ -62,6 +64,7 @@ pub fn samples() -> Vec<Sample> {
     samples.extend(of_clients());
     samples.extend(of_streams());
     samples.extend(of_peers());
+    samples.extend(of_launchers());
     samples
 }
 
@@ -127,6 +130,7 @@ fn of_clients() -> Vec<Sample> {
     calls.push(ClientCall::History((&history).into()));
     calls.push(ClientCall::Follow(call::Follow::from(&follow)));
     calls.push(ClientCall::Watch { jobs: vec![5, 6] });
+    calls.push(ClientCall::Launcher);
     let mut samples = parsed("call", calls, |frame| {
         let message = decode_frame::<ClientCall>(frame)?;
         drop(ClientRequest::parse(message.clone(), || "5e".to_owned()));
@@ -173,6 +177,29 @@ fn of_streams() -> Vec<Sample> {
         Ok(again(&message))
     }));
     samples.extend(plain([("input", Input { bytes: b"yes\n".to_vec(), eof: true })]));
+    samples
+}
+
+fn of_launchers() -> Vec<Sample> {
+    let says = (1..).zip(launching::calls()).map(|(seq, call)| LauncherSays { seq, call: (&call).into() });
+    let mut samples = parsed("says", says, |frame| {
+        let message = decode_frame::<LauncherSays>(frame)?;
+        drop(LauncherCall::try_from(message.call.clone()));
+        Ok(again(&message))
+    });
+    let mut told: Vec<LauncherTold> =
+        (1..).zip(launching::answers()).map(|(seq, answer)| launcher_answer(seq, &answer)).collect();
+    told.extend(launching::notices().iter().flat_map(notice_parts));
+    samples.extend(parsed("told", told, |frame| {
+        let message = decode_frame::<LauncherTold>(frame)?;
+        match message.clone() {
+            LauncherTold::Answer { seq: _, answer } => drop(parse_launcher_answer(answer)),
+            LauncherTold::Changed(part) => drop(ViewParts::new().push(part)),
+            LauncherTold::Started(grant) => drop(Grant::try_from(*grant)),
+            LauncherTold::Ended { .. } | LauncherTold::Replaced => {}
+        }
+        Ok(again(&message))
+    }));
     samples
 }
 

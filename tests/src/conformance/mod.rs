@@ -4,6 +4,7 @@ mod evolution;
 pub mod fit;
 pub mod mapping;
 pub mod moldable;
+pub mod ndrms_sim;
 pub mod offline;
 pub mod rms_pass;
 pub mod schema;

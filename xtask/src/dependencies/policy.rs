@@ -64,6 +64,7 @@ impl Default for Policy {
                 ("rms-model", &["serde", "thiserror"]),
                 ("negotiation", &["rms-model", "serde", "thiserror"]),
                 ("rms-core", &["rms-model", "negotiation", "serde", "thiserror"]),
+                ("launcher-schedule", &["rms-model", "thiserror"]),
             ],
             confined: &[("bincode", "rms-wire")],
         }

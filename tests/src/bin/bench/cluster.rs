@@ -22,7 +22,9 @@ pub struct Spent {
     pub server: Duration,
     /// Agents and their spawners.
     pub agents: Duration,
-    /// Whatever they have waited for: supervisors and tasks.
+    /// Supervisors that live; they serve one job after the other.
+    pub supervisors: Duration,
+    /// Whatever any of them has waited for: tasks.
     pub ended: Duration,
 }
 
@@ -54,12 +56,13 @@ impl Cluster {
     pub fn spent(&self) -> Spent {
         let mut spent = Spent::default();
         for process in self.processes() {
-            if process.name.starts_with("rms-server") {
-                spent.server += process.cpu();
-            } else {
-                spent.agents += process.cpu();
-                spent.ended += process.cpu_with_children() - process.cpu();
-            }
+            let part = match process.name.as_str() {
+                "rms-server" => &mut spent.server,
+                "rms-supervisor" => &mut spent.supervisors,
+                _agent_or_spawner => &mut spent.agents,
+            };
+            *part += process.cpu();
+            spent.ended += process.cpu_with_children() - process.cpu();
         }
         spent
     }

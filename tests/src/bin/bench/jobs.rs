@@ -30,6 +30,7 @@ pub fn rate() -> Result<Table> {
         let (took, after) = (begun.elapsed(), cluster.spent());
         let each = |spent: Duration| spent.as_secs_f64() * 1000.0 / f64::from(N_JOBS);
         let (server, agents) = (each(after.server - before.server), each(after.agents - before.agents));
+        let supervisors = each(after.supervisors.saturating_sub(before.supervisors));
         let ended = each(after.ended.saturating_sub(before.ended));
         let rate = f64::from(N_JOBS) / took.as_secs_f64();
         let share = match n_agents {
@@ -46,8 +47,11 @@ pub fn rate() -> Result<Table> {
         );
         table.note(format!("{n_agents} agents: CPU of the server for a job"), server, "ms");
         table.note(format!("{n_agents} agents: CPU of agents and spawners for a job"), agents, "ms");
-        // The spawner ignores the ends of its children, and the kernel then forgets what they used: a lower bound.
-        table.note(format!("{n_agents} agents: CPU of supervisor and task for a job, at least"), ended, "ms");
+        // The spawner ignores the ends of its children, and the kernel then forgets what they used: lower bounds.
+        table.note(format!("{n_agents} agents: CPU of supervisors for a job, at least"), supervisors, "ms");
+        table.note(format!("{n_agents} agents: CPU of a task with its fork and exec, at least"), ended, "ms");
+        let whole = (server + agents + supervisors + ended) / floor.cpu_ms;
+        table.note(format!("{n_agents} agents: CPU of everything, in floors"), whole, "×");
         let apart = (server + agents + floor.cpu_ms) / floor.cpu_ms;
         let what = format!("{n_agents} agents: CPU without the supervisor, in floors");
         table.measure(what, apart, "×", Target::AtMost(1.3), "messages, journal and the spool of each job");

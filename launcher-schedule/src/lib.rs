@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::collections::BTreeMap;
-//! use launcher_sdk::schedule::{Sight, moldable::{self, Amdahl, Sizes}};
+//! use launcher_schedule::{Sight, moldable::{self, Amdahl, Sizes}};
 //! use rms_model::{ClusterId, Profile, Span, Time};
 //!
 //! // 001, Fig. 3: one cluster of 5 hosts, of which 1, then 4 are busy for a second each.
@@ -21,7 +21,7 @@
 //! assert_eq!(proposal.request.hosts[&cluster], 5);
 //! assert_eq!(proposal.start, Time::from_secs(2));
 //! assert_eq!(proposal.completion(), Time::from_secs(3));
-//! # Ok::<(), launcher_sdk::schedule::moldable::NoFraction>(())
+//! # Ok::<(), launcher_schedule::moldable::NoFraction>(())
 //! ```
 
 #![warn(missing_docs)]
@@ -66,6 +66,12 @@ impl<'a> Sight<'a> {
             (*cluster, Cluster { n_hosts: i64::from(*n_hosts), occupied })
         };
         Sight { clusters: hosts.iter().map(cluster).collect() }
+    }
+
+    /// The clusters that are seen, each with how many hosts it has and when they are busy.
+    pub fn of(clusters: impl IntoIterator<Item = (ClusterId, u32, &'a Profile)>) -> Sight<'a> {
+        let cluster = |(cluster, n_hosts, occupied)| (cluster, Cluster { n_hosts: i64::from(n_hosts), occupied });
+        Sight { clusters: clusters.into_iter().map(cluster).collect() }
     }
 
     /// Hosts of `cluster` that stay free from `from` for `span`; 0 if the cluster is not seen.

@@ -1,0 +1,199 @@
+//! The directory of one supervisor: made once, moved to each job's name and back, its files written in place.
+//!
+//! Making and deleting files is what a short job costs most on a disk, so a folder keeps its own. A rename onto a
+//! folder that is there fails, for none is ever empty: that makes the move the claim of an execution.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rms_core::desired::JobReport;
+use rms_model::Work;
+use serde::Serialize;
+
+use super::hostfile;
+use super::order::Order;
+use crate::spool::{self, EntryRef};
+
+/// Where a supervisor keeps its socket and what must outlive an agent.
+#[derive(Debug)]
+pub struct Folder {
+    /// Where it is between jobs.
+    seat: PathBuf,
+    /// Where it is now.
+    dir: PathBuf,
+    entry: Slot,
+    openmpi: Slot,
+    mpich: Slot,
+    /// Made at the first end of a job, so that what is there is a result.
+    result: Option<Slot>,
+}
+
+/// A file that is written over and over, with the length it has.
+#[derive(Debug)]
+struct Slot {
+    file: File,
+    len: usize,
+}
+
+/// Longer files give their blocks back when something shorter follows.
+const PADDED_TO: usize = 16 << 10;
+
+impl Folder {
+    /// The directory of a new seat, to bind its socket in.
+    ///
+    /// # Errors
+    /// No space, no permission.
+    pub fn make_dir(seats_dir: &Path, name: &str) -> io::Result<()> {
+        let dir = seats_dir.join(name);
+        fs::create_dir(&dir)?;
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))
+    }
+
+    /// Makes the files in a directory that was made for this seat.
+    ///
+    /// # Errors
+    /// No space, no permission.
+    pub fn open(seats_dir: &Path, name: &str) -> io::Result<Folder> {
+        let seat = seats_dir.join(name);
+        Ok(Folder {
+            entry: Slot::make(&spool::entry_path(&seat), 0o600)?,
+            openmpi: Slot::make(&seat.join("hosts.openmpi"), 0o644)?,
+            mpich: Slot::make(&seat.join("hosts.mpich"), 0o644)?,
+            result: None,
+            dir: seat.clone(),
+            seat,
+        })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where Open MPI's and MPICH's host files are.
+    pub fn host_files(&self) -> (PathBuf, PathBuf) {
+        (self.dir.join("hosts.openmpi"), self.dir.join("hosts.mpich"))
+    }
+
+    /// Writes down what a later agent needs to know, and takes the execution's name. From then on it is known.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if another supervisor was faster; no space.
+    pub fn claim(&mut self, entry_dir: &Path, entry: &EntryRef<'_>) -> io::Result<()> {
+        self.entry.write_json(entry)?;
+        self.openmpi.write(hostfile::openmpi(entry.order).as_bytes())?;
+        self.mpich.write(hostfile::mpich(entry.order).as_bytes())?;
+        fs::rename(&self.dir, entry_dir).map_err(|error| match error.kind() {
+            io::ErrorKind::DirectoryNotEmpty => io::ErrorKind::AlreadyExists.into(),
+            _other => error,
+        })?;
+        self.dir = entry_dir.to_owned();
+        Ok(())
+    }
+
+    /// # Errors
+    /// No space.
+    pub fn write_result(&mut self, report: &JobReport) -> io::Result<()> {
+        let result = match &mut self.result {
+            Some(result) => result,
+            None => self.result.insert(Slot::make(&spool::result_path(&self.dir), 0o600)?),
+        };
+        result.write_json(report)
+    }
+
+    /// Back to the seat, without what belonged to the job alone.
+    ///
+    /// # Errors
+    /// The folder cannot be used again.
+    pub fn give_back(&mut self, order: &Order) -> io::Result<()> {
+        match order.work {
+            Work::Script { .. } => {
+                fs::remove_file(spool::script_path(&self.dir)).or_else(|error| match error.kind() {
+                    io::ErrorKind::NotFound => Ok(()),
+                    _other => Err(error),
+                })?
+            }
+            Work::Tasks { .. } | Work::Hosts => {}
+        }
+        fs::rename(&self.dir, &self.seat)?;
+        self.dir.clone_from(&self.seat);
+        Ok(())
+    }
+
+    /// Leaves everything to those who still read it, but for the socket, and begins anew.
+    ///
+    /// # Errors
+    /// No space, no permission.
+    pub fn leave_behind(&mut self) -> io::Result<()> {
+        let (Some(seats_dir), Some(name)) = (self.seat.parent(), self.seat.file_name().and_then(|name| name.to_str()))
+        else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        Folder::make_dir(seats_dir, name)?;
+        fs::rename(spool::socket_path(&self.dir), spool::socket_path(&self.seat))?;
+        *self = Folder::open(seats_dir, name)?;
+        Ok(())
+    }
+
+    /// Takes it away for good.
+    pub fn remove(&self) {
+        let _gone_already = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Slot {
+    fn make(path: &Path, mode: u32) -> io::Result<Slot> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        // Whatever the caller's umask is.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        Ok(Slot { file, len: 0 })
+    }
+
+    fn write(&mut self, contents: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(contents, 0)?;
+        if contents.len() < self.len {
+            self.file.set_len(contents.len() as u64)?;
+        }
+        self.len = contents.len();
+        Ok(())
+    }
+
+    /// In one piece: what is longer is covered by blanks, which JSON passes over.
+    fn write_json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let mut contents = serde_json::to_vec(value).map_err(io::Error::other)?;
+        if contents.len() < self.len && self.len <= PADDED_TO {
+            contents.resize(self.len, b' ');
+        }
+        self.write(&contents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_core::desired::{JobStatus, NodeExit};
+    use rms_model::{JobId, Run, Time, Usage};
+
+    use super::*;
+    use crate::spool::Spool;
+
+    fn result(job: u64, reason: &str) -> JobReport {
+        let exit = NodeExit::NotStarted { reason: reason.to_owned() };
+        let status = JobStatus::Ended { at: Time::EPOCH, exit, usage: Usage::default() };
+        JobReport { job: JobId(job), run: Run(1), status }
+    }
+
+    #[test]
+    fn a_result_is_read_whole_and_never_as_that_of_another_job() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::create(dir.path()).expect("a spool");
+        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
+        let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        for (job, reason) in [(1, "a long reason, which is longer than the next one"), (2, "short"), (3, "longer")] {
+            folder.write_result(&result(job, reason)).expect("written");
+            let read = |job| spool::read_result(folder.dir(), JobId(job), Run(1));
+            assert_eq!(read(job).expect("there"), result(job, reason));
+            assert!(read(job + 1).is_err(), "the next job has not ended yet");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `rms sim offline`: the experiment of papers 000 and 003 in one command.
+
+use std::time::Instant;
+
+use rms_sim::offline::{self, Algorithm, Experiment, Report};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::output::Show;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Each test draws 15 to 20 applications of 1 to 10 stages (500 to 3600 s, 1 to 75 nodes) and places them in their order
+by each algorithm: cbf (rigid), nos (no stage waits), mic (a stage may last twice as long), inf (as long as it takes),
++c with compacting. Ratios are relative to cbf in the same test. The tables show least, mean and greatest values.
+
+Examples:
+  rms sim offline --tests 1000 --seed 1
+  rms sim offline --tests 1000 --seed 1 --nodes 120 --json")]
+pub struct Args {
+    /// How many tests
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+    tests: u32,
+    /// Where chance begins; the same seed gives the same tests
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Nodes of the cluster
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    nodes: u32,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    let experiment = Experiment { n_tests: args.tests, seed: args.seed, capacity: args.nodes };
+    let begun = Instant::now();
+    let report = offline::run(experiment, || begun.elapsed()).map_err(Failure::usage)?;
+    context.output.show(&OfflineAnswer { experiment, report })?;
+    Ok(Exit::OK)
+}
+
+struct OfflineAnswer {
+    experiment: Experiment,
+    report: Report,
+}
+
+impl Show for OfflineAnswer {
+    fn text(&self) -> String {
+        let Experiment { n_tests, seed, capacity } = self.experiment;
+        format!(
+            "{n_tests} tests from seed {seed} on {capacity} nodes\n\n{}\n{}",
+            self.report.table_1(),
+            self.report.table_2()
+        )
+    }
+
+    fn json(&self) -> Value {
+        // A report is a map of plain numbers, which JSON takes as they are.
+        json!(self.report)
+    }
+
+    fn ids(&self) -> Vec<String> {
+        Algorithm::ALL.map(|algorithm| algorithm.to_string()).to_vec()
+    }
+
+    fn table(&self) -> Option<Table> {
+        let mut table = Table::new(&[
+            "algorithm",
+            "waste_pct",
+            "reservation",
+            "utilisation_pct",
+            "makespan",
+            "jct",
+            "jwt",
+            "stretches_pct",
+            "job_stretch_pct",
+            "job_waste_pct",
+            "us_per_test",
+        ]);
+        for algorithm in Algorithm::ALL {
+            let row = self.report.averages(algorithm);
+            let values = [
+                row.waste_pct,
+                row.reservation,
+                row.utilisation_pct,
+                row.makespan,
+                row.jct,
+                row.jwt,
+                row.stretches_pct,
+                row.job_stretch_pct,
+                row.job_waste_pct,
+                row.us_per_test,
+            ];
+            let cells = values.map(|value| format!("{value:.3}"));
+            table.row([algorithm.to_string()].into_iter().chain(cells).collect());
+        }
+        Some(table)
+    }
+}

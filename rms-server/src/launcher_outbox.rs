@@ -1,0 +1,337 @@
+//! What leaves the driver for one launcher: bounded, and never a wait, however slowly the launcher reads.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rms_core::subscription::{ClusterChange, Grant, LauncherAnswer, Notice, ViewChange};
+use rms_model::{ClusterId, JobId, Outcome, Profile, Time};
+use rms_wire::Refused;
+use tokio::sync::Notify;
+
+/// Tells one channel of a launcher from its next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChannelId(u64);
+
+impl ChannelId {
+    /// One that no channel had before in this process.
+    pub fn draw() -> ChannelId {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        ChannelId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Where the driver leaves what a launcher is to be told. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct LauncherOutbox(Arc<Slot>);
+
+/// What the launcher's session sends on. Dropped, it tells the driver that nobody will.
+#[derive(Debug)]
+pub struct LauncherOrders(Arc<Slot>);
+
+/// Not a queue. What waits is at most: the answers to as many calls as the session lets be under way, one change of the
+/// view (a newer one is laid over it), one start (a newer one makes the older void) and one end. So it is never full,
+/// and nothing that still holds is ever dropped.
+#[derive(Debug)]
+struct Slot {
+    channel: ChannelId,
+    /// Set once, when the core has said which application the channel speaks for.
+    job: OnceLock<JobId>,
+    waiting: Mutex<Waiting>,
+    news: Notify,
+    is_closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    answers: VecDeque<Told>,
+    started: Option<Grant>,
+    changed: Option<Changes>,
+    last: Option<Last>,
+}
+
+/// After this nothing is told.
+#[derive(Debug)]
+enum Last {
+    Ended {
+        outcome: Outcome,
+    },
+    Replaced,
+    /// It was told.
+    Said,
+}
+
+/// One thing to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Answer { seq: u64, answer: Result<LauncherAnswer, Refused> },
+    Notice(Notice),
+}
+
+impl LauncherOutbox {
+    pub fn new(channel: ChannelId) -> (LauncherOutbox, LauncherOrders) {
+        let slot = Arc::new(Slot {
+            channel,
+            job: OnceLock::new(),
+            waiting: Mutex::default(),
+            news: Notify::new(),
+            is_closed: AtomicBool::new(false),
+        });
+        (LauncherOutbox(Arc::clone(&slot)), LauncherOrders(slot))
+    }
+
+    pub fn channel(&self) -> ChannelId {
+        self.0.channel
+    }
+
+    /// The channel speaks for this application from now on.
+    pub fn bind(&self, job: JobId) {
+        // The session lets nobody subscribe twice over one channel.
+        let _ = self.0.job.set(job);
+    }
+
+    /// The application that the channel speaks for.
+    pub fn job(&self) -> Option<JobId> {
+        self.0.job.get().copied()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed.load(Ordering::Acquire)
+    }
+
+    pub fn answer(&self, seq: u64, answer: Result<LauncherAnswer, Refused>) {
+        self.0.change(|waiting| waiting.answers.push_back(Told::Answer { seq, answer }));
+    }
+
+    pub fn tell(&self, notice: Notice) {
+        self.0.change(|waiting| match notice {
+            Notice::Changed(change) => waiting.changed.get_or_insert_default().lay(change),
+            Notice::Started(grant) => waiting.started = Some(grant),
+            Notice::Ended { outcome } => {
+                waiting.last.get_or_insert(Last::Ended { outcome });
+            }
+            Notice::Replaced => {
+                waiting.last.get_or_insert(Last::Replaced);
+            }
+        });
+    }
+}
+
+impl LauncherOrders {
+    /// The next thing to tell; `None` after the last one. Answers come in their order, and before what followed from
+    /// their calls. May be cancelled.
+    pub async fn next(&self) -> Option<Told> {
+        loop {
+            // Asked for first, so that what comes between the look and the wait is not slept through.
+            let news = self.0.news.notified();
+            let taken = self.0.lock().take();
+            match taken {
+                Taken::Told(told) => return Some(told),
+                Taken::Nothing => news.await,
+                Taken::End => return None,
+            }
+        }
+    }
+}
+
+impl Drop for LauncherOrders {
+    fn drop(&mut self) {
+        self.0.is_closed.store(true, Ordering::Release);
+        // What nobody will send takes no memory.
+        *self.0.lock() = Waiting::default();
+    }
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+        if !self.is_closed.load(Ordering::Acquire) {
+            change(&mut self.lock());
+            self.news.notify_one();
+        }
+    }
+}
+
+enum Taken {
+    Told(Told),
+    Nothing,
+    End,
+}
+
+impl Waiting {
+    fn take(&mut self) -> Taken {
+        if let Some(answer) = self.answers.pop_front() {
+            return Taken::Told(answer);
+        }
+        // A start before a view: it must be answered in time, and makes planning needless.
+        if let Some(grant) = self.started.take() {
+            return Taken::Told(Told::Notice(Notice::Started(grant)));
+        }
+        if let Some(changes) = self.changed.take() {
+            return Taken::Told(Told::Notice(Notice::Changed(changes.into())));
+        }
+        let notice = match self.last.take() {
+            None => return Taken::Nothing,
+            Some(Last::Ended { outcome }) => Some(Notice::Ended { outcome }),
+            Some(Last::Replaced) => Some(Notice::Replaced),
+            Some(Last::Said) => None,
+        };
+        self.last = Some(Last::Said);
+        notice.map_or(Taken::End, |notice| Taken::Told(Told::Notice(notice)))
+    }
+}
+
+/// Changes of the view that were not sent yet, laid over each other: of each cluster the newest, under the version of
+/// the newest.
+#[derive(Debug, Default)]
+struct Changes {
+    version: u64,
+    at: Time,
+    clusters: BTreeMap<ClusterId, ClusterChange>,
+}
+
+impl Changes {
+    fn lay(&mut self, change: ViewChange) {
+        self.version = change.version;
+        self.at = change.at;
+        for newer in change.clusters {
+            match self.clusters.get_mut(&newer.cluster) {
+                None => {
+                    self.clusters.insert(newer.cluster, newer);
+                }
+                Some(older) if is_gone(&newer) => *older = newer,
+                Some(older) => {
+                    // A cluster that was to vanish and comes back begins empty, unless it says otherwise.
+                    let before = if is_gone(older) { Some(Arc::new(Profile::new())) } else { older.occupied.take() };
+                    older.info |= newer.info;
+                    older.capacity = newer.capacity;
+                    older.occupied = newer.occupied.or(before);
+                }
+            }
+        }
+    }
+}
+
+impl From<Changes> for ViewChange {
+    fn from(changes: Changes) -> ViewChange {
+        let Changes { version, at, clusters } = changes;
+        ViewChange { version, at, clusters: clusters.into_values().collect() }
+    }
+}
+
+/// Does this change take the cluster out of the view?
+fn is_gone(change: &ClusterChange) -> bool {
+    change.capacity == 0 && change.occupied.is_none() && change.info
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_core::subscription::{LauncherView, Tag};
+    use rms_model::{Request, Run, Span};
+
+    use super::*;
+
+    fn occupied(hosts: i64) -> Option<Arc<Profile>> {
+        Some(Arc::new(Profile::from_pairs(Time::EPOCH, [(Span::from_secs(10), hosts)])))
+    }
+
+    fn cluster(cluster: u16, capacity: u32, occupied: Option<Arc<Profile>>) -> ClusterChange {
+        ClusterChange { cluster: ClusterId(cluster), info: false, capacity, occupied }
+    }
+
+    fn gone(cluster: u16) -> ClusterChange {
+        ClusterChange { cluster: ClusterId(cluster), info: true, capacity: 0, occupied: None }
+    }
+
+    fn change(version: u64, clusters: Vec<ClusterChange>) -> ViewChange {
+        ViewChange { version, at: Time::from_secs(version as i64), clusters }
+    }
+
+    fn grant(tag: u64) -> Grant {
+        let request = Request::on_one(ClusterId(0), 1, Span::from_secs(1));
+        let at = Time::EPOCH;
+        Grant { tag: Tag(tag), run: Run(1), at, request, until: at, answer_until: at, hosts: Vec::new() }
+    }
+
+    fn drained(outbox: &LauncherOutbox, orders: &LauncherOrders) -> Vec<Told> {
+        let mut told = Vec::new();
+        while let Taken::Told(next) = orders.0.lock().take() {
+            told.push(next);
+        }
+        assert_eq!(outbox.channel(), orders.0.channel);
+        told
+    }
+
+    #[test]
+    fn a_slow_launcher_gets_the_newest_view_and_misses_no_start_and_no_end() {
+        let (outbox, orders) = LauncherOutbox::new(ChannelId::draw());
+        outbox.answer(1, Ok(LauncherAnswer::Done));
+        for version in 1..=1000 {
+            outbox.tell(Notice::Changed(change(version, vec![cluster((version % 3) as u16, 8, occupied(1))])));
+        }
+        outbox.tell(Notice::Started(grant(7)));
+        outbox.tell(Notice::Ended { outcome: Outcome::WallTime });
+        outbox.tell(Notice::Replaced);
+        let told = drained(&outbox, &orders);
+        let [
+            Told::Answer { seq: 1, .. },
+            Told::Notice(Notice::Started(grant)),
+            Told::Notice(Notice::Changed(view)),
+            last,
+        ] = told.as_slice()
+        else {
+            panic!("{told:?}")
+        };
+        assert_eq!(grant.tag, Tag(7));
+        assert_eq!((view.version, view.clusters.len()), (1000, 3));
+        assert_eq!(*last, Told::Notice(Notice::Ended { outcome: Outcome::WallTime }));
+        assert!(matches!(orders.0.lock().take(), Taken::End));
+    }
+
+    #[test]
+    fn what_was_laid_together_shows_what_each_one_after_the_other_would_have_shown() {
+        let check = |changes: Vec<ViewChange>| {
+            let mut one_by_one = LauncherView::default();
+            let mut together = Changes::default();
+            for change in changes {
+                one_by_one.apply(change.clone());
+                together.lay(change);
+            }
+            let mut at_once = LauncherView::default();
+            at_once.apply(together.into());
+            assert_eq!(at_once, one_by_one);
+        };
+        let (full, half) = (|| occupied(8), || occupied(4));
+        check(vec![change(1, vec![cluster(1, 8, full())]), change(2, vec![cluster(1, 8, half())])]);
+        check(vec![change(1, vec![cluster(1, 8, full())]), change(2, vec![cluster(1, 6, None)])]);
+        check(vec![change(1, vec![cluster(1, 8, full()), cluster(2, 4, half())]), change(2, vec![gone(1)])]);
+        let empty = || Some(Arc::new(Profile::new()));
+        check(vec![change(1, vec![gone(1)]), change(2, vec![cluster(1, 8, empty())])]);
+        check(vec![
+            change(1, vec![cluster(1, 8, full())]),
+            change(2, vec![gone(1)]),
+            change(3, vec![cluster(1, 8, half())]),
+        ]);
+    }
+
+    #[test]
+    fn a_session_that_is_gone_is_left_nothing() {
+        let (outbox, orders) = LauncherOutbox::new(ChannelId::draw());
+        assert!(!outbox.is_closed());
+        drop(orders);
+        outbox.tell(Notice::Replaced);
+        assert!(outbox.is_closed() && outbox.0.lock().last.is_none());
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_is_woken() {
+        let (outbox, orders) = LauncherOutbox::new(ChannelId::draw());
+        let waiting = tokio::spawn(async move { (orders.next().await, orders.next().await) });
+        tokio::task::yield_now().await;
+        outbox.tell(Notice::Replaced);
+        assert_eq!(waiting.await.expect("no panic"), (Some(Told::Notice(Notice::Replaced)), None));
+    }
+}

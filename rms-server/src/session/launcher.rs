@@ -1,0 +1,179 @@
+//! A launcher's channel: its calls go to the driver, what its application is told goes to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rms_core::subscription::LauncherCall;
+use rms_model::{Identity, JobId};
+use rms_wire::convert::{launcher_answer, notice_parts};
+use rms_wire::link::{ByteCount, Receiver, Sender};
+use rms_wire::{LauncherSays, LauncherTold, Refused};
+use tokio::sync::Semaphore;
+
+use super::SessionError;
+use crate::inbox::Inbound;
+use crate::launcher_outbox::{ChannelId, LauncherOrders, LauncherOutbox, Told};
+use crate::shared::Shared;
+
+/// Calls that are under way at most: the next frame is read once the answer to one of them was written. So a launcher
+/// that floods, or does not read its answers, is slowed down by the flow control of its own channel.
+const MAX_CALLS: u32 = 8;
+
+/// Until the application has left, another channel speaks for it, or the launcher goes.
+pub async fn serve(
+    sender: Sender,
+    receiver: Receiver,
+    who: &Identity,
+    shared: &Arc<Shared>,
+) -> Result<(), SessionError> {
+    let channel = ChannelId::draw();
+    let (outbox, orders) = LauncherOutbox::new(channel);
+    let places = Semaphore::new(MAX_CALLS as usize);
+    let mut traffic = Traffic::begin(shared, &sender, &receiver);
+    let mut reading = Reading { receiver, who, outbox, places: &places, shared };
+    let mut writing = Writing { sender, orders, places: &places };
+    // Neither is taken up again after the other has ended, so no frame is cut while the channel is in use.
+    let served = tokio::select! {
+        served = reading.run() => served,
+        served = writing.run(&mut traffic) => served,
+    };
+    let job = reading.outbox.job();
+    drop(traffic);
+    // Before the driver hears of it: whatever it still binds to this channel finds it closed.
+    drop(writing);
+    tracing::debug!(job = job.map(|job| job.0), "a launcher's channel ends");
+    shared.inbox.put(Inbound::LauncherGone { channel }).await?;
+    served
+}
+
+/// The incoming half.
+struct Reading<'a> {
+    receiver: Receiver,
+    who: &'a Identity,
+    outbox: LauncherOutbox,
+    places: &'a Semaphore,
+    shared: &'a Shared,
+}
+
+impl Reading<'_> {
+    async fn run(&mut self) -> Result<(), SessionError> {
+        loop {
+            let place = self.places.acquire().await.expect("the semaphore is never closed");
+            // The writer gives it back with the answer.
+            place.forget();
+            let Some(LauncherSays { seq, call }) = self.receiver.recv::<LauncherSays>().await? else { return Ok(()) };
+            let call = match LauncherCall::try_from(call) {
+                Ok(call) => call,
+                // Well-formed nonsense is more often a slip than an attack.
+                Err(malformed) => {
+                    self.outbox.answer(seq, Err(Refused::from(&malformed)));
+                    continue;
+                }
+            };
+            if let Err(refused) = check(self.outbox.job(), &call) {
+                self.outbox.answer(seq, Err(refused));
+                continue;
+            }
+            let opens = subject(&call).is_none();
+            let (who, outbox) = (self.who.clone(), self.outbox.clone());
+            self.shared.inbox.put(Inbound::LauncherCalled { who, call, seq, outbox }).await?;
+            if opens {
+                // Until this is answered, nobody knows for which application the next call is.
+                drop(self.places.acquire_many(MAX_CALLS).await);
+            }
+        }
+    }
+}
+
+/// The application that a call is for; the first call brings it, or names it to begin with it.
+fn subject(call: &LauncherCall) -> Option<JobId> {
+    match call {
+        LauncherCall::Subscribe(_) | LauncherCall::Attach { job: _ } => None,
+        LauncherCall::Clusters { job }
+        | LauncherCall::Request { job, .. }
+        | LauncherCall::Launch { job, .. }
+        | LauncherCall::Accept { job, .. }
+        | LauncherCall::Finish { job, .. } => Some(*job),
+    }
+}
+
+/// A channel speaks for one application, and begins with it.
+fn check(own: Option<JobId>, call: &LauncherCall) -> Result<(), Refused> {
+    match (own, subject(call)) {
+        (None, None) => Ok(()),
+        (Some(own), Some(job)) if own == job => Ok(()),
+        (Some(own), Some(job)) => {
+            let message = format_args!("this channel speaks for application {own}, not for {job}");
+            Err(Refused::new("not_subscribed", message))
+        }
+        (None, Some(_)) => {
+            let message = "subscribe an application first, or attach one, and wait for the answer";
+            Err(Refused::new("not_subscribed", message))
+        }
+        (Some(own), None) => {
+            let message = format_args!("this channel speaks for application {own} already: open another one");
+            Err(Refused::new("already_subscribed", message))
+        }
+    }
+}
+
+/// The outgoing half.
+struct Writing<'a> {
+    sender: Sender,
+    orders: LauncherOrders,
+    places: &'a Semaphore,
+}
+
+impl Writing<'_> {
+    async fn run(&mut self, traffic: &mut Traffic<'_>) -> Result<(), SessionError> {
+        while let Some(told) = self.orders.next().await {
+            match told {
+                Told::Answer { seq, answer } => {
+                    self.sender.send(&launcher_answer(seq, &answer)).await?;
+                    self.places.add_permits(1);
+                }
+                Told::Notice(notice) => {
+                    let parts: Vec<LauncherTold> = notice_parts(&notice);
+                    for part in parts {
+                        self.sender.send(&part).await?;
+                    }
+                }
+            }
+            traffic.count();
+        }
+        self.sender.finish();
+        Ok(())
+    }
+}
+
+/// Adds a channel's bytes to those of all.
+struct Traffic<'a> {
+    shared: &'a Shared,
+    up: ByteCount,
+    down: ByteCount,
+    counted: (u64, u64),
+}
+
+impl Traffic<'_> {
+    fn begin<'a>(shared: &'a Shared, sender: &Sender, receiver: &Receiver) -> Traffic<'a> {
+        shared.launchers.n_open.fetch_add(1, Ordering::Relaxed);
+        shared.launchers.n_opened.fetch_add(1, Ordering::Relaxed);
+        let (up, down) = (receiver.n_bytes(), sender.n_bytes());
+        // The call that made the channel a launcher's belongs to it.
+        Traffic { shared, up, down, counted: (0, 0) }
+    }
+
+    fn count(&mut self) {
+        let now = (self.up.bytes(), self.down.bytes());
+        self.shared.launchers.bytes_up.fetch_add(now.0 - self.counted.0, Ordering::Relaxed);
+        self.shared.launchers.bytes_down.fetch_add(now.1 - self.counted.1, Ordering::Relaxed);
+        self.counted = now;
+    }
+}
+
+impl Drop for Traffic<'_> {
+    fn drop(&mut self) {
+        self.count();
+        self.shared.launchers.n_open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,232 @@
+//! Runs a whole workload through the real core as fast as it goes: jobs come and end, the core does everything else.
+//!
+//! There are no agents here, no messages and no faults (for those there is [`World`](crate::World)): model launchers
+//! say when their jobs are done, as in 001. The core's facts tell when jobs start.
+
+pub mod heat;
+mod result;
+mod trace;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::convert::Infallible;
+
+use rms_core::desired::NodeReport;
+use rms_core::effect::Effect;
+use rms_core::event::{AgentHello, Submission};
+use rms_core::{Call, Config, Event, Fact, Journal, Refusal, Rms, State, Step, Ticket};
+use rms_model::{Identity, Inventory, JobId, Outcome, Run, Settings, Span, Time};
+use thiserror::Error;
+
+pub use result::{Finished, Summary};
+pub use trace::TraceJobs;
+
+/// The jobs to be run, by their place in the order of their submits.
+pub trait Workload {
+    /// How many jobs there are.
+    fn n_jobs(&self) -> usize;
+    /// When a job is submitted; never before the one in front of it.
+    fn submit(&self, job_idx: usize) -> Time;
+    /// What is submitted, and by whom.
+    fn submission(&self, job_idx: usize) -> (Identity, Submission);
+    /// How long it runs once it has started; its wall time at most.
+    fn run(&self, job_idx: usize) -> Span;
+}
+
+/// The nodes of one cluster, all alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    pub cluster: String,
+    pub names: Vec<String>,
+    pub inventory: Inventory,
+}
+
+/// Why a workload can not be run.
+#[derive(Debug, Error)]
+pub enum BatchError {
+    #[error("node {node} can not join")]
+    Node { node: String, source: Refusal },
+    #[error("{n_left} jobs wait for ever: nothing happens any more")]
+    Stuck { n_left: usize },
+}
+
+/// A cluster in virtual time.
+#[derive(Debug)]
+pub struct Batch<'a, W> {
+    rms: Rms,
+    workload: &'a W,
+    watch: Watch,
+    /// The jobs that run, by when they end.
+    ends: BinaryHeap<Reverse<(Time, JobId, Run)>>,
+    now: Time,
+    /// The next job to be submitted.
+    next_idx: usize,
+    n_refused: usize,
+    n_done: usize,
+}
+
+/// Reads the facts as they become durable.
+#[derive(Debug, Default)]
+struct Watch {
+    /// Which job of the workload has which id: ids are given in the order of submits, to those that are accepted.
+    job_idxs: Vec<u32>,
+    started: Vec<(JobId, Run, Time, u32)>,
+    /// By place in the workload.
+    finished: Vec<Option<Finished>>,
+}
+
+impl<'a, W: Workload> Batch<'a, W> {
+    /// # Errors
+    /// Nodes that can not join.
+    pub fn new(settings: Settings, hosts: &[Hosts], workload: &'a W) -> Result<Batch<'a, W>, BatchError> {
+        let config = Config { settings, tells_agents: false, ..Config::default() };
+        let watch = Watch { finished: vec![None; workload.n_jobs()], ..Watch::default() };
+        let rms = Rms::new(config);
+        let now = if workload.n_jobs() > 0 { workload.submit(0) } else { Time::EPOCH };
+        let ends = BinaryHeap::new();
+        let mut batch = Batch { rms, workload, watch, ends, now, next_idx: 0, n_refused: 0, n_done: 0 };
+        for cluster in hosts {
+            for name in &cluster.names {
+                let hello = AgentHello {
+                    cluster: cluster.cluster.clone(),
+                    address: String::new(),
+                    inventory: cluster.inventory.clone(),
+                };
+                let event = Event::AgentConnected { name: name.clone(), hello, report: NodeReport::default() };
+                let step = batch.rms.handle(now, event);
+                if let Some(source) = batch.commit(step) {
+                    return Err(BatchError::Node { node: name.clone(), source });
+                }
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Runs all jobs. `progress` is told from time to time how many have ended.
+    ///
+    /// # Errors
+    /// Jobs that never start, which settings can bring about.
+    pub fn run(mut self, mut progress: impl FnMut(usize)) -> Result<Summary, BatchError> {
+        let mut n_told = 0;
+        while self.turn()? {
+            if self.n_done >= n_told + PROGRESS_EVERY {
+                n_told = self.n_done;
+                progress(n_told);
+            }
+        }
+        progress(self.n_done);
+        let n_hosts = self.rms.state().nodes().len() as u32;
+        let ghosts = self.rms.state().ghost_host_time();
+        Ok(Summary::new(self.watch.finished, n_hosts, self.n_refused, ghosts))
+    }
+
+    /// Everything of the next instant at which something happens; false if all jobs have ended.
+    ///
+    /// # Errors
+    /// Nothing will ever happen again, and jobs wait.
+    pub fn turn(&mut self) -> Result<bool, BatchError> {
+        let n_jobs = self.workload.n_jobs();
+        let n_left = n_jobs - self.n_done - self.n_refused;
+        if n_left == 0 {
+            return Ok(false);
+        }
+        let submit = (self.next_idx < n_jobs).then(|| self.workload.submit(self.next_idx));
+        let end = self.ends.peek().map(|Reverse((end, ..))| *end);
+        let next = [submit, end, self.rms.next_timer()].into_iter().flatten().min();
+        // A timer that is past is due at once.
+        let now = next.ok_or(BatchError::Stuck { n_left })?.max(self.now);
+        self.now = now;
+        // At one instant hosts are freed first, then jobs come, and one pass serves them all.
+        while let Some(Reverse((end, job, run))) = self.ends.peek().copied()
+            && end <= now
+        {
+            self.ends.pop();
+            self.handle(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
+            self.n_done += 1;
+        }
+        while self.next_idx < n_jobs && self.workload.submit(self.next_idx) <= now {
+            self.submit(self.next_idx);
+            self.next_idx += 1;
+        }
+        while self.rms.next_timer().is_some_and(|due| due <= now) {
+            self.handle(Event::Tick);
+        }
+        Ok(true)
+    }
+
+    /// The instant of the last turn.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What the core holds true, for tests.
+    pub fn state(&self) -> &State {
+        self.rms.state()
+    }
+
+    fn submit(&mut self, job_idx: usize) {
+        let (who, submission) = self.workload.submission(job_idx);
+        let call = Call::Submit(Box::new(submission));
+        let step = self.rms.handle(self.now, Event::Called { ticket: Ticket(0), who, call });
+        match self.commit(step) {
+            None => self.watch.job_idxs.push(job_idx as u32),
+            Some(_) => self.n_refused += 1,
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let step = self.rms.handle(self.now, event);
+        let refusal = self.commit(step);
+        assert!(refusal.is_none(), "only submits and nodes can be refused");
+    }
+
+    /// Lets the step become true; jobs that have started get their end. The refusal among the effects, if one is.
+    fn commit(&mut self, step: Step) -> Option<Refusal> {
+        let Ok(effects) = step.commit(&mut self.watch);
+        for (job, run, at, n_hosts) in self.watch.started.drain(..) {
+            let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
+            let runs = self.workload.run(job_idx);
+            self.ends.push(Reverse((at + runs, job, run)));
+            let submitted = self.workload.submit(job_idx);
+            self.watch.finished[job_idx] = Some(Finished { submitted, started: at, ended: at + runs, n_hosts });
+        }
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Answer { answer: Err(refusal), ticket: _ } | Effect::RefuseAgent { node: _, refusal } => {
+                Some(refusal)
+            }
+            Effect::Answer { answer: Ok(_), ticket: _ }
+            | Effect::Desire { .. }
+            | Effect::Signal { .. }
+            | Effect::Announce(_)
+            | Effect::Sign { .. }
+            | Effect::CloseLinks { .. }
+            | Effect::LauncherAnswer { .. }
+            | Effect::Notify { .. } => None,
+        })
+    }
+}
+
+impl Journal for Watch {
+    type Error = Infallible;
+
+    fn append(&mut self, facts: &[Fact]) -> Result<(), Infallible> {
+        for fact in facts {
+            if let Fact::JobStarted { job, run, at, nodes, request: _ } = fact {
+                self.started.push((*job, *run, *at, nodes.len() as u32));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Hosts that are called `n1`, `n2`, …
+pub fn uniform_hosts(n_nodes: u32, cores_per_node: u32) -> Hosts {
+    let names = (1..=n_nodes).map(|number| format!("n{number}")).collect();
+    let inventory = Inventory { cores: cores_per_node, cpus: cores_per_node, ..Inventory::default() };
+    Hosts { cluster: "c".to_owned(), names, inventory }
+}
+
+const PROGRESS_EVERY: usize = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! What became of a workload: the figures that papers and peers give.
+
+use rms_model::{Span, Time};
+use serde::Serialize;
+
+/// One job that ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    pub submitted: Time,
+    pub started: Time,
+    pub ended: Time,
+    pub n_hosts: u32,
+}
+
+impl Finished {
+    pub fn wait(&self) -> Span {
+        self.started.since(self.submitted)
+    }
+
+    pub fn run(&self) -> Span {
+        self.ended.since(self.started)
+    }
+
+    pub fn response(&self) -> Span {
+        self.ended.since(self.submitted)
+    }
+
+    /// Response over run time.
+    pub fn slowdown(&self) -> f64 {
+        self.response().as_secs_f64() / self.run().as_secs_f64().max(0.001)
+    }
+
+    /// The same for jobs of at least ten seconds; shorter ones count as if they ran for ten, and nothing is below 1.
+    pub fn bounded_slowdown(&self) -> f64 {
+        (self.response().as_secs_f64() / self.run().as_secs_f64().max(10.0)).max(1.0)
+    }
+}
+
+/// All jobs of a workload together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// In the order of their submits; `None` was refused.
+    pub finished: Vec<Option<Finished>>,
+    pub figures: Figures,
+}
+
+/// Means over the jobs that ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    pub jobs: usize,
+    /// Larger than the cluster, so refused.
+    pub refused: usize,
+    /// From the first submit to the last end.
+    pub makespan_s: f64,
+    pub mean_wait_s: f64,
+    pub mean_response_s: f64,
+    pub mean_slowdown: f64,
+    pub mean_bounded_slowdown: f64,
+    /// Host-seconds that jobs ran, over those that there were until the last end.
+    pub utilisation: f64,
+    /// Host-seconds that ghosts kept idle.
+    pub ghost_host_s: f64,
+}
+
+impl Summary {
+    pub(super) fn new(finished: Vec<Option<Finished>>, n_hosts: u32, refused: usize, ghosts: Span) -> Summary {
+        let ran = || finished.iter().flatten();
+        let jobs = ran().count();
+        let begin = ran().map(|job| job.submitted).min().unwrap_or(Time::EPOCH);
+        let end = ran().map(|job| job.ended).max().unwrap_or(begin);
+        let makespan_s = end.since(begin).as_secs_f64();
+        let mean =
+            |of: &dyn Fn(&Finished) -> f64| if jobs == 0 { 0.0 } else { ran().map(of).sum::<f64>() / jobs as f64 };
+        let busy: f64 = ran().map(|job| f64::from(job.n_hosts) * job.run().as_secs_f64()).sum();
+        let figures = Figures {
+            jobs,
+            refused,
+            makespan_s,
+            mean_wait_s: mean(&|job| job.wait().as_secs_f64()),
+            mean_response_s: mean(&|job| job.response().as_secs_f64()),
+            mean_slowdown: mean(&Finished::slowdown),
+            mean_bounded_slowdown: mean(&Finished::bounded_slowdown),
+            utilisation: if makespan_s > 0.0 { busy / (f64::from(n_hosts) * makespan_s) } else { 0.0 },
+            ghost_host_s: ghosts.as_secs_f64(),
+        };
+        Summary { finished, figures }
+    }
+}

@@ -1,0 +1,287 @@
+//! Holds the core's policies against bare ones that know nothing of it, on small random workloads.
+//!
+//! `LIMBER_SEED=n cargo nextest run -p rms-sim batch` replays one seed.
+
+use std::collections::BTreeMap;
+
+use rms_core::plan;
+use rms_core::plan::Scope;
+use rms_model::{Policy, Settings};
+
+use super::*;
+use crate::Dice;
+use crate::workload::swf::TraceJob;
+
+/// Seconds and hosts of one job.
+#[derive(Clone, Copy, Debug)]
+struct Small {
+    submit: i64,
+    n_hosts: u32,
+    wall: i64,
+    run: i64,
+}
+
+/// A machine and its jobs.
+#[derive(Clone, Debug)]
+struct Load {
+    n_hosts: u32,
+    jobs: Vec<Small>,
+}
+
+fn load(seed: u64, is_exact: bool) -> Load {
+    let mut dice = Dice::new(seed, 7);
+    let n_hosts = dice.number(1, 9);
+    let n_jobs = dice.number(1, 30);
+    let gap = dice.number(0, 12);
+    let mut submit = 0;
+    let jobs = (0..n_jobs).map(|_| {
+        submit += i64::from(dice.number(0, gap));
+        let wall = i64::from(dice.number(1, 20));
+        let run = if is_exact || dice.chance(30) { wall } else { i64::from(dice.number(1, wall as u32)) };
+        Small { submit, n_hosts: dice.number(1, n_hosts), wall, run }
+    });
+    Load { n_hosts, jobs: jobs.collect() }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    match option_env!("LIMBER_SEED").and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None => 0..200,
+    }
+}
+
+fn trace_jobs(load: &Load) -> TraceJobs {
+    let job = |(number, job): (usize, &Small)| TraceJob {
+        number: number as i64,
+        submit: Time::from_secs(job.submit),
+        n_nodes: job.n_hosts,
+        wall: Span::from_secs(job.wall),
+        run: Span::from_secs(job.run),
+        user: 1,
+    };
+    TraceJobs::new(load.jobs.iter().enumerate().map(job).collect())
+}
+
+fn batch<'a>(policy: Policy, load: &Load, jobs: &'a TraceJobs) -> Batch<'a, TraceJobs> {
+    let settings = Settings { policy, queue_depth: 0, ..Settings::default() };
+    Batch::new(settings, &[uniform_hosts(load.n_hosts, 1)], jobs).expect("the nodes join")
+}
+
+/// When each job starts, by the core.
+fn core(policy: Policy, load: &Load) -> Vec<i64> {
+    let jobs = trace_jobs(load);
+    let summary = batch(policy, load, &jobs).run(|_| {}).expect("every job ends");
+    summary.finished.iter().map(|job| job.expect("it ran").started.as_secs()).collect()
+}
+
+/// A bare scheduler: at each second, what runs, who waits, and who starts.
+struct Bare {
+    load: Load,
+    now: i64,
+    /// Job and start.
+    running: Vec<(usize, i64)>,
+    waiting: Vec<usize>,
+    starts: Vec<Option<i64>>,
+    /// Under conservative backfilling.
+    reserved: Vec<Option<i64>>,
+}
+
+impl Bare {
+    fn run(load: Load, step: fn(&mut Bare)) -> Vec<i64> {
+        let n_jobs = load.jobs.len();
+        let (starts, reserved) = (vec![None; n_jobs], vec![None; n_jobs]);
+        let mut bare = Bare { load, now: 0, running: Vec::new(), waiting: Vec::new(), starts, reserved };
+        while bare.starts.contains(&None) {
+            let now = bare.now;
+            let jobs = &bare.load.jobs;
+            bare.running.retain(|(job, start)| start + jobs[*job].run > now);
+            bare.waiting.extend((0..n_jobs).filter(|job| jobs[*job].submit == now));
+            step(&mut bare);
+            let starts = &bare.starts;
+            bare.waiting.retain(|job| starts[*job].is_none());
+            bare.now += 1;
+        }
+        bare.starts.into_iter().flatten().collect()
+    }
+
+    fn start(&mut self, job: usize) {
+        self.starts[job] = Some(self.now);
+        self.reserved[job] = None;
+        self.running.push((job, self.now));
+    }
+
+    fn n_free(&self) -> u32 {
+        self.load.n_hosts - self.running.iter().map(|(job, _)| self.load.jobs[*job].n_hosts).sum::<u32>()
+    }
+
+    /// The second from which on so many hosts are free, and how many there are then; only what runs is looked at.
+    fn shadow(&self, n_hosts: u32) -> (i64, u32) {
+        let mut ends: Vec<(i64, u32)> = self
+            .running
+            .iter()
+            .map(|(job, start)| (start + self.load.jobs[*job].wall, self.load.jobs[*job].n_hosts))
+            .collect();
+        ends.sort_unstable();
+        let mut n_free = self.n_free();
+        let mut at = self.now;
+        let mut ends = ends.into_iter().peekable();
+        while let Some((end, hosts)) = ends.next() {
+            n_free += hosts;
+            at = end;
+            let is_last_of_instant = ends.peek().is_none_or(|(next, _)| *next > end);
+            if is_last_of_instant && n_free >= n_hosts {
+                break;
+            }
+        }
+        (at, n_free)
+    }
+
+    /// The first second at which a job fits into what runs and what others have reserved.
+    fn first_fit(&self, wanted: usize) -> i64 {
+        let Small { n_hosts, wall, .. } = self.load.jobs[wanted];
+        let reserved = self.reserved.iter().enumerate().filter(|(job, _)| *job != wanted);
+        let reserved = reserved.filter_map(|(job, start)| start.map(|start| (job, start)));
+        let holds: Vec<(i64, i64, u32)> = (self.running.iter().copied().chain(reserved))
+            .map(|(job, start)| (start, start + self.load.jobs[job].wall, self.load.jobs[job].n_hosts))
+            .collect();
+        let busy = |at: i64| -> u32 {
+            holds.iter().filter(|(from, until, _)| *from <= at && at < *until).map(|(.., hosts)| hosts).sum()
+        };
+        let mut n_fits = 0;
+        for at in self.now.. {
+            n_fits = if busy(at) + n_hosts <= self.load.n_hosts { n_fits + 1 } else { 0 };
+            if n_fits == wall {
+                return at + 1 - wall;
+            }
+        }
+        unreachable!("it is free in the end")
+    }
+
+    fn fcfs(&mut self) {
+        for job in self.waiting.clone() {
+            if self.load.jobs[job].n_hosts > self.n_free() {
+                break;
+            }
+            self.start(job);
+        }
+    }
+
+    /// By the book: the head's shadow time, and the hosts that it leaves over then.
+    fn easy(&mut self) {
+        self.fcfs();
+        let waiting: Vec<usize> = self.waiting.iter().copied().filter(|job| self.starts[*job].is_none()).collect();
+        let Some((head, others)) = waiting.split_first() else { return };
+        let (shadow, n_free_then) = self.shadow(self.load.jobs[*head].n_hosts);
+        let mut n_extra = n_free_then - self.load.jobs[*head].n_hosts;
+        for job in others {
+            let Small { n_hosts, wall, .. } = self.load.jobs[*job];
+            let ends_before = self.now + wall <= shadow;
+            if n_hosts <= self.n_free() && (ends_before || n_hosts <= n_extra) {
+                n_extra -= if ends_before { 0 } else { n_hosts };
+                self.start(*job);
+            }
+        }
+    }
+
+    /// In order, each gives up its reservation for an earlier one, until nobody can.
+    fn conservative(&mut self) {
+        loop {
+            let mut has_moved = false;
+            for job in self.waiting.clone() {
+                if self.starts[job].is_some() {
+                    continue;
+                }
+                let first = self.first_fit(job);
+                has_moved |= self.reserved[job].is_some_and(|reserved| first < reserved);
+                self.reserved[job] = Some(first);
+                if first == self.now {
+                    self.start(job);
+                }
+            }
+            if !has_moved {
+                break;
+            }
+        }
+    }
+}
+
+fn check(policy: Policy, is_exact: bool, step: fn(&mut Bare)) {
+    for seed in seeds() {
+        let load = load(seed, is_exact);
+        let expected = Bare::run(load.clone(), step);
+        assert_eq!(core(policy, &load), expected, "{policy}, LIMBER_SEED={seed}: {load:?}");
+    }
+}
+
+#[test]
+fn fcfs_is_a_bare_fcfs() {
+    check(Policy::Fcfs, false, Bare::fcfs);
+}
+
+#[test]
+fn easy_is_a_bare_easy() {
+    check(Policy::Easy, false, Bare::easy);
+    check(Policy::Easy, true, Bare::easy);
+}
+
+#[test]
+fn conservative_is_a_bare_conservative() {
+    check(Policy::Conservative, false, Bare::conservative);
+    check(Policy::Conservative, true, Bare::conservative);
+}
+
+#[test]
+fn fcfs_never_overtakes() {
+    for seed in seeds() {
+        let load = load(seed, false);
+        let starts = core(Policy::Fcfs, &load);
+        assert!(starts.is_sorted(), "LIMBER_SEED={seed}: {starts:?}");
+    }
+}
+
+/// The head of the queue is promised the start that its estimate says; what starts behind it must not delay that.
+#[test]
+fn easy_never_delays_the_promised_start_of_the_head() {
+    for seed in seeds() {
+        let load = load(seed, true);
+        let jobs = trace_jobs(&load);
+        let mut batch = batch(Policy::Easy, &load, &jobs);
+        let mut promised: BTreeMap<JobId, Time> = BTreeMap::new();
+        while batch.turn().expect("every job ends") {
+            batch.state().check().expect("the state is sound");
+            for (job, entry) in batch.state().jobs() {
+                let (Some(started), Some(promise)) = (entry.started(), promised.get(job)) else { continue };
+                assert!(started.at <= *promise, "LIMBER_SEED={seed}: job {job} was promised {promise:?}: {load:?}");
+            }
+            let plan = plan(batch.state(), batch.now(), Scope::Estimates);
+            if let Some(head) = plan.placements.first() {
+                let estimate = head.outcome.estimate(plan.now).expect("it is small enough");
+                let promise = *promised.entry(head.job).or_insert(estimate);
+                assert!(estimate <= promise, "LIMBER_SEED={seed}: {promise:?} becomes {estimate:?}: {load:?}");
+            }
+        }
+    }
+}
+
+/// Not even where jobs end early: promises only ever move forward.
+#[test]
+fn conservative_never_delays_anyone() {
+    for (seed, is_exact) in seeds().flat_map(|seed| [(seed, true), (seed, false)]) {
+        let load = load(seed, is_exact);
+        let jobs = trace_jobs(&load);
+        let mut batch = batch(Policy::Conservative, &load, &jobs);
+        let mut promised: BTreeMap<JobId, Time> = BTreeMap::new();
+        while batch.turn().expect("every job ends") {
+            batch.state().check().expect("the state is sound");
+            for (job, entry) in batch.state().jobs() {
+                let start = entry.started().map(|started| started.at).or(entry.promised.map(|promise| promise.at));
+                let start = start.expect("everyone who waits has a promise");
+                let promise = promised.insert(*job, start).unwrap_or(start);
+                assert!(start <= promise, "LIMBER_SEED={seed}: job {job}: {promise:?} becomes {start:?}: {load:?}");
+                if is_exact && entry.started().is_none() {
+                    assert_eq!(start, promise, "LIMBER_SEED={seed}: nothing frees hosts early: {load:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Applications that list all their sizes at once: the core's built-in launcher chooses, as OAR does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use launcher_schedule::moldable::WallTime;
+use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_core::effect::{Answer, JobChange, JobState};
+use rms_core::event::{Call, Nodes, Shape, Ticket};
+use rms_core::{Effect, Event};
+use rms_model::{ClusterId, Generation, JobId, Span, Time, Usage};
+
+use super::outcome::{Outcome, Ran};
+use super::server::{self, Server};
+use super::{Experiment, Happening, ViewsError};
+use crate::work;
+use crate::workload::delegated::{Application, Model};
+
+pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
+    let mut queue = Queue {
+        experiment,
+        // Without launchers nobody needs time to adapt: done frees at once (RULES S8).
+        server: Server::new(experiment, Span::ZERO, clock),
+        numbers: BTreeMap::new(),
+        ran: vec![None; experiment.applications.len()],
+        agenda: BTreeSet::new(),
+        outcome: Outcome::default(),
+    };
+    queue.agenda.extend(experiment.arrivals());
+    let mut now = experiment.begin();
+    while let Some((at, happening)) = queue.next(now) {
+        now = at;
+        queue.agenda.remove(&(at, happening));
+        queue.take(now, happening)?;
+    }
+    let ended = |(application, ran): (usize, Option<Ran>)| ran.ok_or(application);
+    let waiting: Vec<usize> = queue.ran.iter().cloned().enumerate().filter_map(|ran| ended(ran).err()).collect();
+    if !waiting.is_empty() {
+        return Err(ViewsError::Starved { at: now, applications: waiting });
+    }
+    let Queue { server, ran, outcome, .. } = queue;
+    let outcome = Outcome { ran: ran.into_iter().flatten().collect(), server: server.cost, ..outcome };
+    Ok(outcome.counted_from(experiment.begin()))
+}
+
+#[derive(Debug)]
+struct Queue<'a, 'c> {
+    experiment: &'a Experiment<'a>,
+    server: Server<'c>,
+    /// Which application a job is.
+    numbers: BTreeMap<JobId, usize>,
+    /// With the end it will have, once it has started.
+    ran: Vec<Option<Ran>>,
+    agenda: BTreeSet<(Time, Happening)>,
+    outcome: Outcome,
+}
+
+impl Queue<'_, '_> {
+    fn next(&self, now: Time) -> Option<(Time, Happening)> {
+        let first = self.agenda.first().copied();
+        let tick = self.server.next_timer().map(|at| (at.max(now), Happening::Tick));
+        first.into_iter().chain(tick).min()
+    }
+
+    fn take(&mut self, now: Time, happening: Happening) -> Result<(), ViewsError> {
+        match happening {
+            Happening::Arrived { application } => self.arrive(now, application),
+            Happening::Done { application } => {
+                self.done(now, application);
+                Ok(())
+            }
+            Happening::Tick => {
+                self.outcome.n_passes += 1;
+                for effect in self.server.tick_in_full(now) {
+                    if let Effect::Announce(JobChange { job, state: JobState::Started, .. }) = effect {
+                        self.started(now, job);
+                    }
+                }
+                Ok(())
+            }
+            // Nobody adapts.
+            Happening::Adapted { application: _ } => Ok(()),
+        }
+    }
+
+    fn arrive(&mut self, now: Time, application: usize) -> Result<(), ViewsError> {
+        let sizes = all_sizes(&self.experiment.applications[application], self.experiment.clusters);
+        let sizes = sizes.ok_or(ViewsError::NotListable { application })?;
+        self.outcome.n_configurations += sizes.len() as u64;
+        // 001, B.1: 8 bytes for each size.
+        self.outcome.list.add(8 * sizes.len() as u64);
+        let mut submission = work::moldable(&[]).submission;
+        submission.shapes = sizes.into_iter().map(Size::shape).collect();
+        let call = Call::Submit(Box::new(submission));
+        let event = Event::Called { ticket: Ticket(application as u64), who: server::owner(), call };
+        for effect in self.server.handle(now, event) {
+            let Effect::Answer { ticket: _, answer } = effect else { continue };
+            match answer {
+                Ok(Answer::Submitted { job }) => {
+                    self.numbers.insert(job, application);
+                }
+                Ok(_) => {}
+                Err(source) => return Err(ViewsError::Refused { application, source }),
+            }
+        }
+        Ok(())
+    }
+
+    fn started(&mut self, now: Time, job: JobId) {
+        let application = self.numbers[&job];
+        let entry = self.server.rms().state().jobs()[&job].started();
+        let request = entry.expect("it was announced as started").request.clone();
+        let end = now + self.experiment.applications[application].execution.of(request.wall);
+        self.agenda.insert((end, Happening::Done { application }));
+        self.ran[application] = Some(Ran { start: now, end, request });
+    }
+
+    /// The agents report that its processes are gone.
+    fn done(&mut self, now: Time, application: usize) {
+        let is_its = |(_, number): &(&JobId, &usize)| **number == application;
+        let Some(job) = self.numbers.iter().find(is_its).map(|(job, _)| *job) else { return };
+        let state = self.server.rms().state();
+        let (run, nodes) = (state.jobs()[&job].run, state.jobs()[&job].nodes().to_vec());
+        let names: Vec<String> = nodes.iter().map(|node| state.nodes()[node].name.clone()).collect();
+        for name in names {
+            let exit = NodeExit::Exited { code: 0 };
+            let status = JobStatus::Ended { at: now, exit, usage: Usage::default() };
+            let report = NodeReport { seen: Generation(1), jobs: vec![JobReport { job, run, status }] };
+            self.server.handle(now, Event::AgentReported { name, report });
+        }
+    }
+}
+
+/// Hosts of one cluster, and how long it takes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    cluster: ClusterId,
+    n_hosts: u32,
+    wall: Span,
+}
+
+impl Size {
+    fn shape(self) -> Shape {
+        let hosts = BTreeMap::from([(server::cluster_name(self.cluster), self.n_hosts)]);
+        Shape { nodes: Nodes::PerCluster(hosts), wall: Some(self.wall) }
+    }
+}
+
+/// Every size, in the order in which the first of those that complete at the same time is the one that launchers would
+/// ask for (RULES A5): the longest starts first, then the smaller cluster id, then more hosts.
+fn all_sizes(application: &Application, clusters: &[(ClusterId, u32)]) -> Option<Vec<Size>> {
+    let Model::OnOne { sizes, amdahl } = &application.model else { return None };
+    let mut all = Vec::new();
+    for (cluster, n_hosts) in clusters {
+        for n_hosts in sizes.least.max(1)..=sizes.most.min(*n_hosts) {
+            all.extend(amdahl.wall(*cluster, n_hosts).map(|wall| Size { cluster: *cluster, n_hosts, wall }));
+        }
+    }
+    all.sort_by_key(|size| (std::cmp::Reverse(size.wall), size.cluster, std::cmp::Reverse(size.n_hosts)));
+    Some(all)
+}

@@ -1,0 +1,77 @@
+//! What an experiment gave: when each application ran, and what the metrics of 001 (Fig. 6) say.
+
+use std::time::Duration;
+
+use rms_model::{Request, Span, Time};
+
+/// What an experiment gave.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// In the order of the applications.
+    pub ran: Vec<Ran>,
+    /// Distinct configurations that applications had to compute, summed over them (001: unique configurations).
+    pub n_configurations: u64,
+    pub change_notify: Messages,
+    pub request: Messages,
+    /// Lists of sizes; with views there are none.
+    pub list: Messages,
+    pub n_passes: u64,
+    /// Host-time that ghosts have kept idle (001, §6.2.2: resource waste).
+    pub ghost_host_time: Span,
+    /// Of the server.
+    pub server: Cost,
+    /// Of all launchers together.
+    pub launchers: Cost,
+}
+
+/// How an application ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    pub start: Time,
+    pub end: Time,
+    pub request: Request,
+}
+
+/// How many messages of a kind there were, and their bytes by 001, B.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Messages {
+    pub count: u64,
+    pub bytes: u64,
+}
+
+/// What it took to compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Steps of profiles that were walked over (001: basic operations).
+    pub steps: u64,
+    /// By the clock of the experiment, so not the same twice.
+    pub cpu: Duration,
+}
+
+impl Outcome {
+    /// With `begin` as time 0.
+    pub(super) fn counted_from(mut self, begin: Time) -> Outcome {
+        for ran in &mut self.ran {
+            ran.start = Time::EPOCH + ran.start.since(begin);
+            ran.end = Time::EPOCH + ran.end.since(begin);
+        }
+        self
+    }
+
+    /// Of all kinds of messages that 001 counts.
+    pub fn bytes(&self) -> u64 {
+        self.change_notify.bytes + self.request.bytes + self.list.bytes
+    }
+
+    /// When the last application ended.
+    pub fn makespan(&self) -> Span {
+        self.ran.iter().map(|ran| ran.end.since(Time::EPOCH)).max().unwrap_or(Span::ZERO)
+    }
+}
+
+impl Messages {
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+}

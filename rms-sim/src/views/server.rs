@@ -1,0 +1,124 @@
+//! The production core on clusters whose nodes are all there, and what it takes to run it.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use rms_core::fact::SettingChange;
+use rms_core::plan::{self, Scope};
+use rms_core::{Config, Effect, Event, Fact, Journal, Rms};
+use rms_model::{ClusterId, Identity, Inventory, NodeId, NodeLink, Role, Span, Time, profile};
+
+use super::Experiment;
+use super::outcome::Cost;
+
+pub(super) struct Server<'c> {
+    rms: Rms,
+    clock: &'c mut dyn FnMut() -> Duration,
+    /// Of the server alone.
+    pub(super) cost: Cost,
+}
+
+/// The experiments crash nothing, so what they journal is not kept.
+struct Nowhere;
+
+impl Journal for Nowhere {
+    type Error = Infallible;
+
+    fn append(&mut self, _: &[Fact]) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+impl<'c> Server<'c> {
+    pub(super) fn new(experiment: &Experiment<'_>, fair_start: Span, clock: &'c mut dyn FnMut() -> Duration) -> Self {
+        let facts = facts(experiment, fair_start);
+        let rms = Rms::restore(Config::default(), None, facts).expect("the facts follow from each other");
+        let mut server = Server { rms, clock, cost: Cost::default() };
+        // A server that has just started wants a pass, which is no part of the experiment.
+        server.handle(Time::EPOCH, Event::Tick);
+        server.cost = Cost::default();
+        server
+    }
+
+    /// Lets the core take in an event, and gives what it orders.
+    pub(super) fn handle(&mut self, now: Time, event: Event) -> Vec<Effect> {
+        let step = measured(&mut self.cost, self.clock, || self.rms.handle(now, event));
+        match step.commit(&mut Nowhere) {
+            Ok(effects) => effects,
+            Err(uncommitted) => match uncommitted.error {},
+        }
+    }
+
+    /// A tick whose pass looks at every application, as a server must that tells everybody an estimate. The core's own
+    /// pass for listed sizes ends with the last free host, so it is not what is measured.
+    pub(super) fn tick_in_full(&mut self, now: Time) -> Vec<Effect> {
+        measured(&mut self.cost, self.clock, || plan::plan(self.rms.state(), now, Scope::Estimates));
+        let own = self.cost;
+        let effects = self.handle(now, Event::Tick);
+        self.cost = own;
+        effects
+    }
+
+    /// What a launcher does is measured with the same clock, on its own account.
+    pub(super) fn aside<T>(&mut self, cost: &mut Cost, act: impl FnOnce() -> T) -> T {
+        measured(cost, self.clock, act)
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Time> {
+        self.rms.next_timer()
+    }
+
+    pub(super) fn rms(&self) -> &Rms {
+        &self.rms
+    }
+}
+
+impl std::fmt::Debug for Server<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("cost", &self.cost).finish_non_exhaustive()
+    }
+}
+
+fn measured<T>(cost: &mut Cost, clock: &mut dyn FnMut() -> Duration, act: impl FnOnce() -> T) -> T {
+    let (n_before, begun) = (profile::steps_walked(), clock());
+    let result = act();
+    cost.cpu += clock().saturating_sub(begun);
+    cost.steps += profile::steps_walked() - n_before;
+    result
+}
+
+/// Every application has the same owner.
+pub(super) fn owner() -> Identity {
+    Identity { role: Role::User, name: "ann".to_owned() }
+}
+
+/// What the cluster is called; its id is its number.
+pub(super) fn cluster_name(cluster: ClusterId) -> String {
+    format!("c{}", cluster.0)
+}
+
+fn facts(experiment: &Experiment<'_>, fair_start: Span) -> Vec<Fact> {
+    let settings = [
+        ("queue_depth", "0".to_owned()),
+        ("fair_start", fair_start.to_string()),
+        ("resched_timer", experiment.resched_timer.to_string()),
+    ];
+    let mut facts: Vec<Fact> = settings.map(|(key, new)| setting(key, new)).into();
+    let mut node = NodeId(0);
+    let (at, link) = (Time::EPOCH, NodeLink::Connected { since: Time::EPOCH });
+    for (cluster, n_hosts) in experiment.clusters {
+        facts.push(Fact::ClusterAdded { cluster: *cluster, name: cluster_name(*cluster) });
+        for _ in 0..*n_hosts {
+            node = node.next();
+            let (name, inventory, address) = (format!("n{node}"), Inventory::default(), String::new());
+            facts.push(Fact::NodeJoined { node, cluster: *cluster, name, inventory, address, at });
+            facts.push(Fact::NodeLinkChanged { node, link });
+        }
+    }
+    facts
+}
+
+fn setting(key: &str, new: String) -> Fact {
+    let (by, key, old) = ("experiment".to_owned(), key.to_owned(), String::new());
+    Fact::SettingChanged { change: SettingChange { at: Time::EPOCH, by, key, old, new } }
+}

@@ -1,0 +1,181 @@
+//! Launchers that are told their views: subscribe, changeNotify, request, startNotify and done through the core.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rms_core::effect::Answer;
+use rms_core::event::{Call, Query, Ticket};
+use rms_core::plan::notify;
+use rms_core::refusal::Refusal;
+use rms_core::subscription::{Filter, Grant, LauncherAnswer, LauncherCall, Notice, Subscription, ViewChange};
+use rms_core::{Effect, Event};
+use rms_model::{JobId, Time};
+
+use super::launcher::{Launcher, Phase};
+use super::outcome::{Outcome, Ran};
+use super::server::{self, Server};
+use super::{Experiment, Happening, ViewsError};
+
+pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
+    let mut crowd = Crowd {
+        server: Server::new(experiment, experiment.fair_start, clock),
+        launchers: experiment.applications.iter().map(Launcher::new).collect(),
+        speaks_for: BTreeMap::new(),
+        agenda: BTreeSet::new(),
+        outcome: Outcome::default(),
+    };
+    crowd.agenda.extend(experiment.arrivals());
+    let mut now = experiment.begin();
+    while let Some((at, happening)) = crowd.next(now) {
+        now = at;
+        crowd.agenda.remove(&(at, happening));
+        crowd.take(now, happening)?;
+    }
+    Ok(crowd.finish(now)?.counted_from(experiment.begin()))
+}
+
+/// The server, its launchers and what will happen.
+#[derive(Debug)]
+struct Crowd<'a, 'c> {
+    server: Server<'c>,
+    launchers: Vec<Launcher<'a>>,
+    speaks_for: BTreeMap<JobId, usize>,
+    agenda: BTreeSet<(Time, Happening)>,
+    outcome: Outcome,
+}
+
+impl Crowd<'_, '_> {
+    /// Nothing, once every application and every ghost has left and the last pass has found so.
+    fn next(&self, now: Time) -> Option<(Time, Happening)> {
+        let first = self.agenda.first().copied();
+        let tick = self.server.next_timer().map(|at| (at.max(now), Happening::Tick));
+        first.into_iter().chain(tick).min()
+    }
+
+    fn take(&mut self, now: Time, happening: Happening) -> Result<(), ViewsError> {
+        match happening {
+            Happening::Arrived { application } => {
+                let name = format!("application {application}");
+                let filter = Filter::default();
+                let subscription = Subscription { name, filter, priority: 0, comment: String::new() };
+                self.call(now, application, LauncherCall::Subscribe(Box::new(subscription)))
+            }
+            Happening::Adapted { application } => {
+                let launcher = &mut self.launchers[application];
+                let Phase::Waits { job } = launcher.phase else { return Ok(()) };
+                let wish = self.server.aside(&mut self.outcome.launchers, || launcher.chosen(now));
+                let Some(wish) = wish else { return Ok(()) };
+                self.outcome.request.add(notify::request_bytes(&wish.request));
+                self.call(now, application, LauncherCall::Request { job, wish })
+            }
+            Happening::Done { application } => {
+                let launcher = &mut self.launchers[application];
+                let Phase::Runs { job, tag, start, request } = launcher.phase.clone() else { return Ok(()) };
+                launcher.phase = Phase::Ended(Ran { start, end: now, request });
+                self.call(now, application, LauncherCall::Finish { job, tag, code: 0 })
+            }
+            Happening::Tick => {
+                let effects = self.server.handle(now, Event::Tick);
+                self.perform(now, effects)
+            }
+        }
+    }
+
+    fn call(&mut self, now: Time, application: usize, call: LauncherCall) -> Result<(), ViewsError> {
+        let event = Event::LauncherCalled { ticket: Ticket(application as u64), who: server::owner(), call };
+        let effects = self.server.handle(now, event);
+        self.perform(now, effects)
+    }
+
+    fn perform(&mut self, now: Time, effects: Vec<Effect>) -> Result<(), ViewsError> {
+        for effect in effects {
+            match effect {
+                Effect::LauncherAnswer { ticket, answer } => self.answered(ticket.0 as usize, answer)?,
+                Effect::Notify { job, notice } => self.notified(now, self.speaks_for[&job], notice)?,
+                // For others: the agents, whoever follows the job, and callers that are not launchers.
+                Effect::Desire { .. }
+                | Effect::Announce(_)
+                | Effect::Answer { .. }
+                | Effect::Signal { .. }
+                | Effect::Sign { .. }
+                | Effect::CloseLinks { .. }
+                | Effect::RefuseAgent { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, application: usize, answer: Result<LauncherAnswer, Refusal>) -> Result<(), ViewsError> {
+        match answer {
+            Ok(LauncherAnswer::Subscribed { job, request_until: _ }) => {
+                self.speaks_for.insert(job, application);
+                self.launchers[application].phase = Phase::Waits { job };
+                Ok(())
+            }
+            Ok(LauncherAnswer::Clusters(_) | LauncherAnswer::Done) => Ok(()),
+            Err(source) => Err(ViewsError::Refused { application, source }),
+        }
+    }
+
+    fn notified(&mut self, now: Time, application: usize, notice: Notice) -> Result<(), ViewsError> {
+        match notice {
+            Notice::Changed(change) => {
+                self.count(&change);
+                if let Some(at) = self.launchers[application].notified(now, change) {
+                    self.agenda.insert((at, Happening::Adapted { application }));
+                }
+                Ok(())
+            }
+            Notice::Started(grant) => self.started(now, application, grant),
+            Notice::Ended { outcome } => match self.launchers[application].phase {
+                Phase::Ended(_) => Ok(()),
+                Phase::ToCome | Phase::Waits { .. } | Phase::Runs { .. } => {
+                    Err(ViewsError::Ended { application, reason: outcome.to_string() })
+                }
+            },
+            Notice::Replaced => Ok(()),
+        }
+    }
+
+    /// 001, B.1; the first one, with every cluster, included (RULES S3).
+    fn count(&mut self, change: &ViewChange) {
+        let occupied = change.clusters.iter().filter_map(|cluster| cluster.occupied.as_deref());
+        let bytes = occupied.map(|occupied| notify::cluster_bytes(occupied, change.at)).sum();
+        self.outcome.change_notify.add(bytes);
+    }
+
+    /// 001: startNotify. The launcher has hosts of its own means, and says so.
+    fn started(&mut self, now: Time, application: usize, grant: Grant) -> Result<(), ViewsError> {
+        let launcher = &mut self.launchers[application];
+        let Phase::Waits { job } = launcher.phase else { return Ok(()) };
+        let end = now + launcher.application.execution.of(grant.request.wall);
+        launcher.phase = Phase::Runs { job, tag: grant.tag, start: now, request: grant.request };
+        self.agenda.insert((end, Happening::Done { application }));
+        self.call(now, application, LauncherCall::Accept { job, tag: grant.tag })
+    }
+
+    fn finish(mut self, now: Time) -> Result<Outcome, ViewsError> {
+        let mut waiting = Vec::new();
+        for (application, launcher) in self.launchers.iter().enumerate() {
+            self.outcome.n_configurations += launcher.n_configurations();
+            match &launcher.phase {
+                Phase::Ended(ran) => self.outcome.ran.push(ran.clone()),
+                Phase::ToCome | Phase::Waits { .. } | Phase::Runs { .. } => waiting.push(application),
+            }
+        }
+        if !waiting.is_empty() {
+            return Err(ViewsError::Starved { at: now, applications: waiting });
+        }
+        self.outcome.server = self.server.cost;
+        let call = Call::Query(Query::Status);
+        let event = Event::Called { ticket: Ticket(u64::MAX), who: server::owner(), call };
+        for effect in self.server.handle(now, event) {
+            if let Effect::Answer { ticket: _, answer: Ok(Answer::Status(status)) } = effect {
+                // One ran when the server started.
+                self.outcome.n_passes = status.n_passes - 1;
+                self.outcome.ghost_host_time = status.ghost_host_time;
+            }
+        }
+        Ok(self.outcome)
+    }
+}

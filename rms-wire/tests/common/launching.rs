@@ -1,0 +1,122 @@
+//! One value of everything that launchers say and are told, in the domain's terms.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rms_core::subscription::{
+    ClusterChange, ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable, LauncherAnswer,
+    LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
+};
+use rms_model::job::Constraint;
+use rms_model::{
+    ClusterId, Environment, JobId, Limits, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio, Time, Work,
+};
+use rms_wire::Refused;
+
+const JOB: JobId = JobId(300);
+
+/// A usual time of day.
+pub fn now() -> Time {
+    Time::from_secs(1_790_000_000)
+}
+
+fn request() -> Request {
+    Request { hosts: BTreeMap::from([(ClusterId(0), 2), (ClusterId(3), 300)]), wall: Span::from_hours(2) }
+}
+
+pub fn calls() -> Vec<LauncherCall> {
+    let constraint = Constraint { features: BTreeSet::from(["gpu".to_owned()]), memory: Mebibytes(4096), cpus: 8 };
+    let filter = Filter { clusters: BTreeSet::from(["a".to_owned(), "b".to_owned()]), least_hosts: 3, constraint };
+    let named = Subscription { name: "nbody".to_owned(), filter, priority: -3, comment: "of ann".to_owned() };
+    let any = Subscription { name: "any".to_owned(), filter: Filter::default(), priority: 0, comment: String::new() };
+    let launch = Launchable {
+        work: Work::Tasks { argv: vec!["./nbody".to_owned(), "1000".to_owned()] },
+        n_tasks: Some(64),
+        cpus_per_task: 2,
+        cwd: "/home/ann".to_owned(),
+        environment: Environment(vec![("PATH".to_owned(), "/bin".to_owned())]),
+        umask: 0o027,
+        stdio: Stdio { output: Some("out-%j".to_owned()), append: true, ..Stdio::default() },
+        limits: Limits { open_files: Some(1024), ..Limits::default() },
+    };
+    let hosts = Launchable { work: Work::Hosts, n_tasks: None, ..launch.clone() };
+    let tag = Tag(7);
+    vec![
+        LauncherCall::Subscribe(Box::new(named)),
+        LauncherCall::Subscribe(Box::new(any)),
+        LauncherCall::Attach { job: JOB },
+        LauncherCall::Clusters { job: JOB },
+        LauncherCall::Request { job: JOB, wish: Wish { tag, seen: 12, request: request() } },
+        LauncherCall::Launch { job: JOB, tag, launch: Box::new(launch) },
+        LauncherCall::Launch { job: JOB, tag, launch: Box::new(hosts) },
+        LauncherCall::Accept { job: JOB, tag },
+        LauncherCall::Finish { job: JOB, tag, code: -1 },
+    ]
+}
+
+pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
+    let cluster = |id, name: &str, features: &[&str]| ClusterInfo {
+        cluster: ClusterId(id),
+        name: name.to_owned(),
+        hosts: 128,
+        cpus: 24,
+        memory: Mebibytes(65_536),
+        features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+    };
+    let link = ClusterLink { between: (ClusterId(0), ClusterId(3)), latency_us: 5000, bandwidth_mbit: 10_000 };
+    let infos =
+        ClusterInfos { clusters: vec![cluster(0, "a", &[]), cluster(3, "d", &["gpu", "ib"])], links: vec![link] };
+    vec![
+        Ok(LauncherAnswer::Subscribed { job: JOB, request_until: Some(now()) }),
+        Ok(LauncherAnswer::Subscribed { job: JOB, request_until: None }),
+        Ok(LauncherAnswer::Clusters(infos)),
+        Ok(LauncherAnswer::Clusters(ClusterInfos::default())),
+        Ok(LauncherAnswer::Done),
+        Err(Refused::new("wrong_state", "no")),
+    ]
+}
+
+/// A profile of so many steps that all differ from their neighbours.
+pub fn profile(n_pairs: i64) -> Profile {
+    let pair = |idx: i64| (Span::from_millis(1000 + idx), 1 + idx % 3);
+    Profile::from_pairs(now() + Span::from_secs(2), (0..n_pairs).map(pair))
+}
+
+pub fn changed(clusters: Vec<(u16, Option<Profile>)>) -> ViewChange {
+    let change = |(cluster, occupied): (u16, Option<Profile>)| ClusterChange {
+        cluster: ClusterId(cluster),
+        info: cluster == 0,
+        capacity: 128,
+        occupied: occupied.map(Arc::new),
+    };
+    ViewChange { version: 9, at: now(), clusters: clusters.into_iter().map(change).collect() }
+}
+
+pub fn notices() -> Vec<Notice> {
+    let earlier = Profile::from_pairs(now() - Span::from_hours(1), [(Span::from_hours(2), 5)]);
+    let gone = ClusterChange { cluster: ClusterId(5), info: true, capacity: 0, occupied: None };
+    let host = |name: &str, cluster| GrantedHost {
+        name: name.to_owned(),
+        cluster: ClusterId(cluster),
+        address: "10.0.0.1:6819".to_owned(),
+        cpus: 24,
+    };
+    let grant = Grant {
+        tag: Tag(7),
+        run: Run(2),
+        at: now(),
+        request: request(),
+        until: now() + Span::from_hours(2),
+        answer_until: now() + Span::from_secs(30),
+        hosts: vec![host("n1", 0), host("n2", 3)],
+    };
+    vec![
+        Notice::Changed(changed(vec![(0, Some(profile(5))), (1, None), (2, Some(Profile::new()))])),
+        Notice::Changed(changed(vec![(3, Some(earlier))])),
+        Notice::Changed(ViewChange { version: 1, at: now(), clusters: vec![gone] }),
+        Notice::Changed(changed(Vec::new())),
+        Notice::Started(grant),
+        Notice::Ended { outcome: Outcome::LauncherLost },
+        Notice::Replaced,
+    ]
+}
