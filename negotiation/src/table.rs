@@ -377,6 +377,15 @@ mod tests {
     }
 
     #[test]
+    fn a_proposal_that_is_heard_can_be_rejected() {
+        every(|end, direction, _, input, then| {
+            if let (Hear(Propose), To(heard)) = (input, then) {
+                assert!(matches!(next(end, direction, heard, Say(End(Ending::Rejected))), To(_)), "{heard}");
+            }
+        });
+    }
+
+    #[test]
     fn every_phase_can_be_reached_and_left() {
         for end in [Side::Rms, Side::Application] {
             for direction in [Direction::Grow, Direction::Shrink] {
