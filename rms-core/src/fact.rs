@@ -1,5 +1,7 @@
 //! What became true here: the journal's contents. Facts are applied, never judged again.
 
+use std::sync::Arc;
+
 use rms_model::token::{Issued, Token};
 use rms_model::{
     ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Request, Run,
@@ -50,7 +52,7 @@ pub enum Fact {
     JobSubmitted {
         job: JobId,
         at: Time,
-        spec: Box<JobSpec>,
+        spec: Arc<JobSpec>,
         held: bool,
     },
     JobHeld {

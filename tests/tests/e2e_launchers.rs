@@ -191,8 +191,9 @@ fn an_mpi_launcher_starts_as_many_ranks_as_its_hosts_have_cpus() {
     launcher.says("started 4 ranks on a1,a2");
     launcher.says("completed");
     launcher.ends();
-    let output: String =
-        (0..4).map(|rank| fs::read_to_string(deployment.path().join(format!("mpi-1-{rank}.out"))).unwrap_or_default()).collect();
+    let output: String = (0..4)
+        .map(|rank| fs::read_to_string(deployment.path().join(format!("mpi-1-{rank}.out"))).unwrap_or_default())
+        .collect();
     assert_eq!(output.matches("ranks=4").count(), 4, "{output}");
 }
 

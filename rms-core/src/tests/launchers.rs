@@ -1,6 +1,5 @@
 //! Stories of launchers outside: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
 
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::{

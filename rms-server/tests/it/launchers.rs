@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use rms_core::Call;
 use rms_core::event::{Nodes, Query, Shape};
-use rms_core::subscription::{
-    Filter, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish,
-};
+use rms_core::subscription::{Filter, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish};
 use rms_model::{ClusterId, JobId, Outcome, Request, Span};
 use rms_wire::convert::{ViewParts, parse_launcher_answer};
 use rms_wire::launcher;
@@ -354,8 +352,7 @@ fn frames_that_are_none_cost_the_link_and_nobody_else_notices() {
             least_hosts: 0,
             constraint: rms_wire::vocabulary::Constraint { features: Vec::new(), memory_mib: 0, cpus: 0 },
         };
-        let subscription =
-            launcher::Subscription { name: "x".to_owned(), filter, priority: 0, comment: String::new() };
+        let subscription = launcher::Subscription { name: "x".to_owned(), filter, priority: 0, comment: String::new() };
         let says = LauncherSays { seq: 9, call: launcher::LauncherCall::Subscribe(Box::new(subscription)) };
         peer.sender.send(&says).await.expect("a link");
         let (seq, answer) = peer.hear().await.expect("an answer");
