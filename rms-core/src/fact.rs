@@ -1,5 +1,8 @@
 //! What became true here: the journal's contents. Facts are applied, never judged again.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use rms_model::token::{Issued, Token};
 use rms_model::{
     ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
@@ -51,7 +54,7 @@ pub enum Fact {
     JobSubmitted {
         job: JobId,
         at: Time,
-        spec: Box<JobSpec>,
+        spec: Arc<JobSpec>,
         held: bool,
     },
     JobHeld {
@@ -197,6 +200,16 @@ pub enum Fact {
         link: ClusterLink,
         at: Time,
         by: String,
+    },
+    /// The ghost keeps its hosts of these clusters for a shorter time than those of the others.
+    GhostParted {
+        job: JobId,
+        until: BTreeMap<ClusterId, Time>,
+    },
+    /// Its hosts of this cluster are free; it keeps others.
+    GhostPartExpired {
+        job: JobId,
+        cluster: ClusterId,
     },
     /// The stages of a running evolving application were placed, or placed anew.
     CourseSet {

@@ -73,6 +73,8 @@ pub enum ClientCall {
         latency_us: u32,
         bandwidth_mbit: u32,
     },
+    /// What launchers have cost.
+    Launchers,
     Evolve {
         job: u64,
         stages: Vec<Stage>,

@@ -11,7 +11,7 @@ use super::digest::Digest;
 use super::evolve::{self, Hosts, Part};
 use super::frontier::Frontier;
 use crate::effect::JobState;
-use crate::job::Job;
+use crate::job::{Job, Phase};
 use crate::launcher;
 use crate::node::Node;
 use crate::state::State;
@@ -38,7 +38,12 @@ impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &State, now: Time, without: Option<JobId>) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        Ledger::bare(None, capacity).over(state, now, without)
+        let mut ledger = Ledger::over(None, capacity);
+        // An evolving application holds more or less in time, which the occupation that is kept up does not know.
+        let evolves = state.holding().any(|(_, entry)| entry.started().is_some_and(|job| job.evolved.is_some()));
+        let is_regular = !evolves && without.is_none() && state.occupation().is_regular(now);
+        ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now, without) };
+        ledger
     }
 
     /// These hosts, all of them usable.
@@ -47,16 +52,14 @@ impl Ledger {
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        Ledger::bare(Some(eligible), capacity).over(state, now, without)
+        let mut ledger = Ledger::over(Some(eligible), capacity);
+        ledger.view = ledger.base(state, now, without);
+        ledger
     }
 
-    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
-        Ledger { eligible, capacity, view: View::new(), frontiers: BTreeMap::new(), digests: None, has_shrunk: false }
-    }
-
-    fn over(mut self, state: &State, now: Time, without: Option<JobId>) -> Ledger {
-        self.view = self.base(state, now, without);
-        self
+    fn over(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
+        let (view, frontiers) = (View::new(), BTreeMap::new());
+        Ledger { eligible, capacity, view, frontiers, digests: None, has_shrunk: false }
     }
 
     /// From now on it says of each cluster whether what it shows has changed.
@@ -93,6 +96,7 @@ impl Ledger {
         for (_, entry) in state.holding().filter(|(job, _)| Some(*job) != without) {
             for Part { from, until, hosts } in evolve::parts(entry, now, state.settings().kill_grace) {
                 for (cluster, hosts) in self.share_of(state, entry, hosts) {
+                    let until = until_in(entry, cluster, until);
                     blocks.entry(cluster).or_default().push(Block { from, until, hosts });
                 }
             }
@@ -162,6 +166,11 @@ impl Ledger {
         }
     }
 
+    /// From now on hosts will be given back.
+    pub(super) fn will_shrink(&mut self) {
+        self.has_shrunk = true;
+    }
+
     /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
     fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
@@ -196,6 +205,30 @@ impl Ledger {
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
     }
 
+    /// Is there no start during `[from, until)` from which on so many hosts are free for `wall`, or until `until`?
+    pub(super) fn is_full_until(
+        &self,
+        cluster: ClusterId,
+        wanted: u32,
+        wall: Span,
+        (from, until): (Time, Time),
+    ) -> bool {
+        let limit = i64::from(self.capacity_of(cluster)) - i64::from(wanted);
+        let Some(profile) = self.view.get(&cluster) else { return limit < 0 };
+        let mut start = from;
+        while start < until {
+            let Some(free) = profile.free_from(limit, Span::ZERO, start) else { return true };
+            if free >= until {
+                return true;
+            }
+            match profile.last_above(limit, free, (free + wall).min(until)) {
+                Some(full_until) => start = full_until,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// The step that leaves fewer than `wanted` hosts of a cluster free for `wall`.
     pub(super) fn full_step(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Blocked> {
         self.blocked(cluster, wanted, self.hole_from(cluster, wanted, wall, from)?)
@@ -221,6 +254,14 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
         && constraint.features.is_subset(&inventory.features)
 }
 
+/// A ghost may leave one of its clusters before the others.
+fn until_in(entry: &Job, cluster: ClusterId, until: Time) -> Time {
+    match &entry.phase {
+        Phase::Ghost(ghost) => ghost.until_in(cluster),
+        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => until,
+    }
+}
+
 /// What each started job and ghost holds of one cluster, with its state.
 pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, Block)> {
     holds(state, now, cluster).map(|(_, state, block)| (state, block)).collect()
@@ -232,11 +273,12 @@ pub(super) fn holds(
     now: Time,
     cluster: ClusterId,
 ) -> impl Iterator<Item = (JobId, JobState, Block)> + '_ {
-    let all = Ledger::bare(None, BTreeMap::new());
+    let all = Ledger::over(None, BTreeMap::new());
     state.holding().flat_map(move |(job, entry)| {
         let parts = evolve::parts(entry, now, state.settings().kill_grace).into_iter();
         let blocks = parts.filter_map(|Part { from, until, hosts }| {
             let hosts = all.share_of(state, entry, hosts).get(&cluster).copied()?;
+            let until = until_in(entry, cluster, until);
             Some((job, entry.state(), Block { from, until, hosts }))
         });
         blocks.collect::<Vec<_>>()
@@ -301,8 +343,6 @@ pub(super) fn joint_hole(
 
 #[cfg(test)]
 mod tests {
-    use rms_model::Settings;
-
     use super::*;
 
     /// A long queue: what the frontier leaves out of a search must not have mattered.
@@ -310,7 +350,7 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger = Ledger::bare(None, capacity).over(&State::new(Settings::default()), now, None);
+        let mut ledger = Ledger::over(None, capacity);
         let mut state = 7_u64;
         let mut roll = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

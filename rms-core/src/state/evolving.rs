@@ -1,11 +1,10 @@
 //! How the state changes as evolving applications go on from stage to stage.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rms_model::{JobId, NodeId, Time};
 
-use super::State;
-use super::apply::Misfit;
+use super::{Bumped, Misfit, State};
 use crate::course::{Course, Evolved};
 use crate::job::{Phase, Share};
 use crate::plan::evolve::cluster_of;
@@ -16,7 +15,7 @@ impl State {
         job: JobId,
         at: Time,
         course: &Course,
-        bumped: &mut BTreeSet<NodeId>,
+        bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
         let nodes = self.started_mut(job)?.nodes.clone();
         let first: Vec<_> = nodes.into_iter().map(|node| (node, self.nodes[&node].generation)).collect();
@@ -54,7 +53,7 @@ impl State {
         gained: &[NodeId],
         freed: &[NodeId],
         course: &Course,
-        bumped: &mut BTreeSet<NodeId>,
+        bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
         for node in gained {
             self.edit_node(*node, |entry| {
@@ -98,12 +97,7 @@ impl State {
         self.free_hosts(job, &empty, bumped)
     }
 
-    pub(super) fn free_hosts(
-        &mut self,
-        job: JobId,
-        nodes: &[NodeId],
-        bumped: &mut BTreeSet<NodeId>,
-    ) -> Result<(), Misfit> {
+    pub(super) fn free_hosts(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         self.edit_evolved(job, |shares, evolved| {
             for node in nodes {
                 evolved.leaving.remove(node);
@@ -113,7 +107,7 @@ impl State {
         for node in nodes {
             if self.nodes.contains_key(node) {
                 self.edit_node(*node, |entry| {
-                    entry.holders.remove(&job);
+                    entry.holders.remove(job);
                 })?;
                 self.bump(*node, bumped);
             }

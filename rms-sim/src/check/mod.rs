@@ -8,6 +8,7 @@ mod oversubscription;
 mod runs;
 mod stages;
 mod truth;
+mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,6 +21,7 @@ use thiserror::Error;
 pub(crate) use durable::{acknowledged_jobs_are_kept, restored_is_equal, results_are_kept};
 pub(crate) use ends::everything_ended;
 pub(crate) use fcfs::later_requests_change_nothing;
+pub(crate) use views::held_as_planned;
 
 use crate::node::ModelNode;
 use crate::supervisor::Supervisor;
@@ -42,6 +44,7 @@ pub enum Rule {
     Runs,
     Truth,
     Durable,
+    Views,
     Stages,
     /// [`State::check`].
     State,
@@ -59,6 +62,7 @@ impl fmt::Display for Rule {
             Rule::Runs => "nothing runs twice",
             Rule::Truth => "a job's outcome is how it really ended",
             Rule::Durable => "what was told is durable, and a restart changes nothing",
+            Rule::Views => "views converge (001, §4.1)",
             Rule::Stages => "an evolving application gets each stage, in time",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
@@ -147,6 +151,16 @@ impl Checks {
 
     pub(crate) fn cancel_ordered(&mut self, job: JobId) {
         self.truth.cancel_ordered(job);
+    }
+
+    /// A launcher has said that it is done; whether it was heard is another question.
+    pub(crate) fn finish_said(&mut self, job: JobId, code: i32) {
+        self.truth.finish_said(job, code);
+    }
+
+    /// The launcher of this application does not keep to the rules.
+    pub(crate) fn breaks_rules(&mut self, job: JobId) {
+        self.truth.breaks_rules(job);
     }
 
     /// A fact has become durable; `state` is what holds with it.

@@ -7,6 +7,7 @@ mod desired;
 mod evolving;
 mod follow;
 mod launcher;
+mod launcher_report;
 mod report;
 mod told;
 mod vocabulary;
