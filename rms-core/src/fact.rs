@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Request, Run,
-    Time, Usage,
+    ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
+    Request, Run, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::course::Course;
 use crate::desired::NodeExit;
 use crate::job::{LauncherLink, Promise};
 use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
@@ -209,6 +210,37 @@ pub enum Fact {
     GhostPartExpired {
         job: JobId,
         cluster: ClusterId,
+    },
+    /// The stages of a running evolving application were placed, or placed anew.
+    CourseSet {
+        job: JobId,
+        at: Time,
+        course: Box<Course>,
+    },
+    /// An evolving application is in its next stage. Hosts that it frees stay with it until their processes are gone.
+    StageEntered {
+        job: JobId,
+        at: Time,
+        gained: Vec<NodeId>,
+        freed: Vec<NodeId>,
+        course: Box<Course>,
+    },
+    /// No process is left on hosts that an evolving application has freed.
+    HostsFreed {
+        job: JobId,
+        nodes: Vec<NodeId>,
+    },
+    /// An evolving application has named what it frees at its next smaller stage.
+    HostsChosen {
+        job: JobId,
+        nodes: Vec<NodeId>,
+        by: String,
+    },
+    /// A waiting evolving application announces another profile.
+    ProfileChanged {
+        job: JobId,
+        evolving: Evolving,
+        options: Vec<Request>,
     },
 }
 

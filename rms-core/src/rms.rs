@@ -48,6 +48,10 @@ pub struct Rms {
     bumped: BTreeSet<NodeId>,
     /// Launches are the same for all nodes of a job and for as long as it runs.
     pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
+    /// When to look again at applications whose next stage is late.
+    pub(crate) alarms: BTreeMap<JobId, Time>,
+    /// When this server was started again.
+    pub(crate) booted: Option<Time>,
     /// The last full plan, for as long as no fact has passed since.
     estimates: Option<Arc<Plan>>,
     /// What launchers outside were told of their views.
@@ -102,6 +106,8 @@ impl Rms {
             sent: BTreeMap::new(),
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            booted: None,
             estimates: None,
             streams: Streams::default(),
             floods: BTreeMap::new(),
@@ -113,6 +119,7 @@ impl Rms {
     /// lost for the time in which it could not connect. The clock may have been set back meanwhile.
     pub fn boot(&mut self, now: Time) -> Step {
         let mut step = Step::default();
+        self.booted = Some(now);
         for node in self.state.nodes().keys().copied().collect::<Vec<_>>() {
             let is_lost = matches!(self.state.nodes()[&node].link, NodeLink::Lost { .. });
             if !is_lost {
@@ -159,7 +166,7 @@ impl Rms {
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
         let launcher = self.state.next_launcher_deadline();
-        [self.next_pass(), lost, ghost, begin, launcher].into_iter().flatten().min()
+        [self.next_pass(), lost, ghost, begin, launcher, self.next_stage()].into_iter().flatten().min()
     }
 
     pub fn state(&self) -> &State {
@@ -213,6 +220,7 @@ impl Rms {
             self.node_lost(now, step, node);
         }
         self.end_late_launchers(now, step);
+        self.enter_stages(now, step);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.pass(now, step);
@@ -233,8 +241,9 @@ impl Rms {
         for placement in plan.placements {
             let job = placement.job;
             let promise = match placement.outcome {
-                Placed::Now { request, nodes } => {
+                Placed::Now { request, nodes, fit } => {
                     self.start(now, step, job, request, nodes);
+                    fit.iter().for_each(|fit| self.begin_course(now, step, job, fit));
                     continue;
                 }
                 // A promise for now that could not be kept for want of hosts is not worth another pass at once.

@@ -6,6 +6,7 @@
 
 pub mod compact;
 mod digest;
+pub(crate) mod evolve;
 mod explain;
 pub mod fit;
 mod frontier;
@@ -59,10 +60,15 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
     /// It starts now, on these hosts; host 0 first.
-    Now { request: Request, nodes: Vec<NodeId> },
+    Now {
+        request: Request,
+        nodes: Vec<NodeId>,
+        /// The stages of an evolving application; the request has those hosts that it starts with.
+        fit: Option<Box<fit::Fit>>,
+    },
     /// It would start then, if nothing changed; the last step that kept it from starting earlier is given.
     /// `option_idx` says which of its sizes that is.
-    Later { request: Request, option_idx: u32, at: Time, blocked: Option<Blocked> },
+    Later { request: Request, option_idx: u32, at: Time, blocked: Option<Blocked>, fit: Option<Box<fit::Fit>> },
     /// No size of it fits the hosts that are usable today.
     Never { shortage: Shortage },
 }
@@ -96,6 +102,14 @@ impl Placed {
         match self {
             Placed::Now { .. } => Some(now),
             Placed::Later { at, .. } => Some(*at),
+            Placed::Never { .. } => None,
+        }
+    }
+
+    /// The stages of an evolving application, placed.
+    pub fn fit(&self) -> Option<&fit::Fit> {
+        match self {
+            Placed::Now { fit, .. } | Placed::Later { fit, .. } => fit.as_deref(),
             Placed::Never { .. } => None,
         }
     }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod evolving;
 mod ghost;
 mod holders;
 mod index;
@@ -187,6 +188,16 @@ impl State {
     /// When the next queued job was promised to start.
     pub(crate) fn next_promise(&self) -> Option<Time> {
         self.index.promises.first().map(|(at, _)| *at)
+    }
+
+    /// When running evolving applications reach their next stage or their end, the earliest first.
+    pub(crate) fn next_stages(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
+        self.index.stages.iter().copied()
+    }
+
+    /// Is an agent of this cluster away, whose node is not lost yet?
+    pub(crate) fn is_any_away(&self, cluster: ClusterId) -> bool {
+        self.index.away.iter().any(|(_, node)| self.nodes[node].cluster == cluster)
     }
 
     /// The agent that has been away for the longest time and is not lost yet.

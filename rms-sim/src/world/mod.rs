@@ -255,6 +255,7 @@ impl World {
                 Ok(true)
             }
             Turn::NotDurable => {
+                self.checks.hindered(self.now);
                 if !was_stuck {
                     self.agenda.push(self.now + JOURNAL_RETRY, Item::JournalRetry);
                 }
