@@ -86,7 +86,7 @@ pub struct Checks {
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
     /// Results that nodes have let go since somebody last looked.
-    pub(crate) forgotten: Vec<(String, JobId, Run)>,
+    pub(crate) forgotten: Vec<(String, JobId, Run, u32)>,
 }
 
 impl Checks {
@@ -125,7 +125,8 @@ impl Checks {
         if removed.is_some_and(Supervisor::is_alive) {
             return Err(Rule::Runs.broken(format!("{node} forgot job {job}, run {run}, while it has processes")));
         }
-        self.forgotten.push((node.to_owned(), job, run));
+        let joined = removed.map_or(1, |supervisor| supervisor.found().joined);
+        self.forgotten.push((node.to_owned(), job, run, joined));
         Ok(())
     }
 

@@ -144,6 +144,7 @@ pub fn calls() -> Vec<Call> {
         Call::RevokeCertificate { which: CertificateSelect::Serial("0a".to_owned()) },
         Call::RevokeCertificate { which: CertificateSelect::Identity(identity(Role::Agent, "n1")) },
     ];
+    calls.push(Call::SetLink { a: "a".to_owned(), b: "b".to_owned(), latency_us: 5000, bandwidth_mbit: 10_000 });
     calls.push(Call::Evolve { job: JobId(5), stages: evolving().stages, open: false });
     calls.push(Call::FreeNodes { job: JobId(5), nodes: texts(["n2"]) });
     calls.extend(queries.map(Call::Query));
