@@ -11,6 +11,7 @@ mod process;
 mod profile;
 mod scale;
 mod server;
+mod swf;
 mod table;
 mod wide;
 
@@ -31,6 +32,7 @@ const PARTS: &[Part] = &[
     ("wide", wide::table),
     ("profile", profile::table),
     ("offline", offline::table),
+    ("swf", swf::table),
     ("commit", commit::table),
     ("dispatch", scale::dispatch),
     ("queue", scale::queue),
