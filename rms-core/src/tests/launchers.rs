@@ -1,10 +1,13 @@
 //! Stories of launchers outside: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
 
+mod notices;
+mod rules;
+mod silence;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::{
-    ClusterId, Environment, Identity, Inventory, JobId, Limits, Outcome, Profile, Request, Role, Span, Stdio, Time,
-    Work,
+    ClusterId, Environment, Identity, Inventory, JobId, Limits, Outcome, Profile, Request, Role, Span, Stdio, Work,
 };
 
 use super::World;
@@ -13,8 +16,7 @@ use crate::effect::{Effect, JobState};
 use crate::event::{AgentHello, Ticket};
 use crate::refusal::Refusal;
 use crate::subscription::{
-    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag,
-    ViewChange, Wish,
+    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
 };
 use crate::{Call, Event};
 
