@@ -256,6 +256,8 @@ impl Fact {
             | Fact::LauncherRequested { .. }
             | Fact::LauncherLaunched { .. }
             | Fact::LauncherAccepted { .. }
+            | Fact::GhostParted { .. }
+            | Fact::GhostPartExpired { .. }
             | Fact::ClusterLinkSet { .. } => true,
         }
     }
