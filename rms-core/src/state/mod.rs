@@ -116,7 +116,7 @@ impl State {
     }
 
     /// The same with what each wants.
-    pub(crate) fn wishes(&self) -> impl Iterator<Item = (JobId, &Wish)> + '_ {
+    pub(crate) fn wishes(&self) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '_ {
         self.index.queue.iter().map(|(key, wish)| (key.job, wish))
     }
 
