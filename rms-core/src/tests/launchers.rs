@@ -31,6 +31,9 @@ struct Launchers {
     desires: Vec<(String, Desired)>,
 }
 
+/// A cluster's capacity, and its steps of seconds and hosts if they have changed.
+type Shape = (u32, Option<Vec<(i64, i64)>>);
+
 impl Launchers {
     fn new() -> Launchers {
         let mut launchers = Launchers { world: World::new(), told: Vec::new(), desires: Vec::new() };
@@ -184,8 +187,8 @@ impl Launchers {
         pairs.into_iter().map(|(span, hosts)| (span.as_millis() / 1000, hosts)).collect()
     }
 
-    /// What changed, as capacity and steps of seconds and hosts.
-    fn shape(&self, change: &ViewChange) -> BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)> {
+    /// What changed.
+    fn shape(&self, change: &ViewChange) -> BTreeMap<ClusterId, Shape> {
         let shape = |cluster: &crate::subscription::ClusterChange| {
             (cluster.cluster, (cluster.capacity, cluster.occupied.as_ref().map(|profile| self.secs(profile))))
         };
