@@ -21,6 +21,9 @@ use crate::subscription::{
 };
 use crate::{Call, Event};
 
+/// For each cluster its capacity, and its new occupation in seconds and hosts.
+type Shape = BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)>;
+
 /// The clusters of the stories, in the order in which they join.
 const A: ClusterId = ClusterId(0);
 const B: ClusterId = ClusterId(1);
@@ -31,9 +34,6 @@ struct Launchers {
     told: Vec<(JobId, Notice)>,
     desires: Vec<(String, Desired)>,
 }
-
-/// A cluster's capacity, and its steps of seconds and hosts if they have changed.
-type Shape = (u32, Option<Vec<(i64, i64)>>);
 
 impl Launchers {
     fn new() -> Launchers {
@@ -188,8 +188,8 @@ impl Launchers {
         pairs.into_iter().map(|(span, hosts)| (span.as_millis() / 1000, hosts)).collect()
     }
 
-    /// What changed.
-    fn shape(&self, change: &ViewChange) -> BTreeMap<ClusterId, Shape> {
+    /// What changed, as capacity and steps of seconds and hosts.
+    fn shape(&self, change: &ViewChange) -> Shape {
         let shape = |cluster: &crate::subscription::ClusterChange| {
             (cluster.cluster, (cluster.capacity, cluster.occupied.as_ref().map(|profile| self.secs(profile))))
         };
