@@ -180,22 +180,29 @@ fn a_killed_server_loses_no_application_of_a_launcher() {
 
 #[test]
 fn an_mpi_launcher_starts_as_many_ranks_as_its_hosts_have_cpus() {
-    let Some(mpi) = Mpi::ALL.into_iter().find(|mpi| mpi.compiler().is_some()) else {
-        println!("skipped: no MPI is installed");
-        return;
-    };
-    let program = apps::build(mpi, "hello").expect("it compiles").expect("it is installed");
     let node = |name: &str| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
     let deployment = Deployment::builder().node(node("a1")).node(node("a2")).start();
-    let program = program.to_string_lossy().into_owned();
-    let launcher = Running::start(deployment.example("mpi", &["1=120,2=60", &program]));
-    launcher.says("started 4 ranks on a1,a2");
-    launcher.says("completed");
-    launcher.ends();
-    let output: String = (0..4)
-        .map(|rank| fs::read_to_string(deployment.path().join(format!("mpi-1-{rank}.out"))).unwrap_or_default())
-        .collect();
-    assert_eq!(output.matches("ranks=4").count(), 4, "{output}");
+    for (idx, mpi) in Mpi::ALL.into_iter().filter(|mpi| mpi.compiler().is_some()).enumerate() {
+        let program = apps::build(mpi, "hello").expect("it compiles").expect("it is installed");
+        let (program, mpirun) = (text(&program), mpi.mpirun().map(|path| text(&path)));
+        let by_mpirun = match (mpi, &mpirun) {
+            // Its ranks need nobody between them and the agents.
+            (Mpi::Mpich, _) | (Mpi::OpenMpi, None) => Vec::new(),
+            (Mpi::OpenMpi, Some(mpirun)) => vec!["--mpirun", mpirun],
+        };
+        let launcher = Running::start(deployment.example("mpi", &[&by_mpirun[..], &["1=120,2=60", &program]].concat()));
+        launcher.says("started 4 ranks on a1,a2");
+        launcher.says("completed");
+        launcher.ends();
+        let file = |task: u32| deployment.path().join(format!("mpi-{}-{task}.out", idx + 1));
+        // All of it is that of the script's only task where mpirun collects it.
+        let output: String = (0..4).map(|task| fs::read_to_string(file(task)).unwrap_or_default()).collect();
+        assert_eq!(output.matches("ranks=4").count(), 4, "{}: {output}", mpi.name());
+    }
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 #[test]
