@@ -124,7 +124,7 @@ impl Panel {
             );
         }
         let inside = |mark: &f64| (x_range.0 - 1e-9..=x_range.1 + 1e-9).contains(mark);
-        for mark in round_marks(x_range.0, x_range.1, 8).into_iter().filter(inside) {
+        for mark in self.x_marks(x_range).into_iter().filter(inside) {
             let x = scale.x(mark);
             put(w, format_args!(r#"<line class="axis" x1="{x}" y1="{bottom}" x2="{x}" y2="{}"/>"#, bottom + 5.0));
             put(w, format_args!(r#"<text class="label middle" x="{x}" y="{}">{}</text>"#, bottom + 19.0, short(mark)));
@@ -153,6 +153,13 @@ impl Panel {
         for (idx, curve) in self.curves.iter().enumerate() {
             self.curve(w, &scale, idx, curve);
         }
+    }
+
+    /// There is no half cluster.
+    fn x_marks(&self, (least, most): (f64, f64)) -> Vec<f64> {
+        let are_whole = self.xs.iter().all(|x| x.fract() == 0.0);
+        let n_wanted = if are_whole { ((most - least) as u32).clamp(1, 8) } else { 8 };
+        round_marks(least, most, n_wanted)
     }
 
     /// From the lowest to the highest run.

@@ -1,6 +1,7 @@
 //! What clients ask and order: who may, and what it does.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time};
 
@@ -82,13 +83,17 @@ impl Rms {
             return Err(Refusal::SystemFull { max });
         }
         let (test_only, held) = (submission.test_only, submission.hold);
-        let spec = admit::admit(&self.state, who, submission)?;
+        let mut spec = admit::admit(&self.state, who, submission)?;
+        // Before others share the spec, so that taking it in needs no copy of it.
+        if let Some(known) = self.state.known_environment(&spec.environment) {
+            spec.environment = known;
+        }
         if test_only {
             return Ok(self.would_start(now, &spec));
         }
         let job = self.state.last_job.next();
         let not_yet = spec.begin.is_some_and(|begin| begin > now);
-        self.record(step, Fact::JobSubmitted { job, at: now, spec: Box::new(spec), held });
+        self.record(step, Fact::JobSubmitted { job, at: now, spec: Arc::new(spec), held });
         if !held && !not_yet {
             self.record(step, Fact::RequestSent { job, at: now });
             self.passes.wanted = true;

@@ -1,6 +1,7 @@
 //! What became true here: the journal's contents. Facts are applied, never judged again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
@@ -52,7 +53,7 @@ pub enum Fact {
     JobSubmitted {
         job: JobId,
         at: Time,
-        spec: Box<JobSpec>,
+        spec: Arc<JobSpec>,
         held: bool,
     },
     JobHeld {

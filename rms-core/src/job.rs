@@ -3,6 +3,7 @@
 mod launcher;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ pub use launcher::{Launcher, LauncherLink, StartAnswer};
 /// One application that is in the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    pub spec: Box<JobSpec>,
+    pub spec: Arc<JobSpec>,
     pub submitted: Time,
     /// When its launcher first sent a request: its place in the queue, kept over a hold and a requeue.
     pub requested: Option<Time>,

@@ -113,10 +113,11 @@ impl Rms {
     /// 001: done. With a fair-start delay the hosts stay with the ghost, else they are free at once.
     pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         let entry = &self.state.jobs()[&job];
-        let names = self.state.node_names(entry.nodes());
+        let mut names = self.state.node_names(entry.nodes());
         let has_launcher = entry.launcher.is_some();
         let run = entry.run;
-        let record = entry.record(job, now, outcome.clone(), names.clone());
+        let for_record = if self.config.tells_anyone { names.clone() } else { std::mem::take(&mut names) };
+        let record = entry.record(job, now, outcome.clone(), for_record);
         let untils = self.ghost_untils(now, job);
         let ghost_until = untils.values().copied().max().unwrap_or(now);
         self.record(step, Fact::JobDone { record: Box::new(record), ghost_until });
@@ -126,7 +127,9 @@ impl Rms {
         // A job that leaves the queue lets others move up, as much as one that frees hosts.
         self.passes.wanted = true;
         let state = if self.state.jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
-        step.order(Effect::Announce(JobChange { job, run, state, nodes: names, outcome: Some(outcome) }));
+        if self.config.tells_anyone {
+            step.order(Effect::Announce(JobChange { job, run, state, nodes: names, outcome: Some(outcome) }));
+        }
     }
 
     pub(crate) fn expire_ghost(&mut self, step: &mut Step, job: JobId) {
@@ -176,6 +179,9 @@ impl Rms {
     }
 
     pub(crate) fn announce(&self, step: &mut Step, job: JobId) {
+        if !self.config.tells_anyone {
+            return;
+        }
         let entry = &self.state.jobs()[&job];
         let ending = entry.started().and_then(|started| started.ending.as_ref());
         step.order(Effect::Announce(JobChange {

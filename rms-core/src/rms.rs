@@ -13,7 +13,7 @@ use crate::job::{Job, Phase, Promise};
 use crate::launchers::{Flood, LauncherCounts};
 use crate::plan::views::Streams;
 use crate::plan::{self, Placed, Plan, Scope};
-use crate::state::{Misfit, State};
+use crate::state::{Bumped, Misfit, State};
 use crate::step::Step;
 use crate::subscription::Notice;
 
@@ -24,14 +24,15 @@ pub struct Config {
     pub settings: Settings,
     /// How long a certificate is valid.
     pub certificate_life: Span,
-    /// Are agents told what to run on their nodes? If not, it is as in 001: launchers start and end the processes
-    /// themselves on the hosts they were granted, and say when they are done.
-    pub tells_agents: bool,
+    /// Are agents told what to run on their nodes, and others what became of jobs? If not, nobody is there but
+    /// launchers that start and end processes themselves on the hosts they were granted, as in 001, and say when they
+    /// are done. What is decided, and what becomes true, is the same.
+    pub tells_anyone: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_agents: true }
+        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_anyone: true }
     }
 }
 
@@ -188,7 +189,8 @@ impl Rms {
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
         self.streams.note(&self.state, &fact);
-        self.state.apply_noting(&fact, &mut self.bumped).expect("the core records only what fits its own state");
+        let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
+        self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         step.record(fact);
     }
@@ -259,7 +261,7 @@ impl Rms {
 
     /// Every connected node whose desired state changed is sent the whole of it.
     fn send_desires(&mut self, step: &mut Step) {
-        if !self.config.tells_agents {
+        if !self.config.tells_anyone {
             self.bumped.clear();
             return;
         }

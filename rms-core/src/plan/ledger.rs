@@ -36,7 +36,10 @@ impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &State, now: Time) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        Ledger::over(None, capacity, state, now)
+        let mut ledger = Ledger::over(None, capacity);
+        let is_regular = state.occupation().is_regular(now);
+        ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now) };
+        ledger
     }
 
     /// These hosts, all of them usable.
@@ -45,25 +48,14 @@ impl Ledger {
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        Ledger::over(Some(eligible), capacity, state, now)
-    }
-
-    fn over(
-        eligible: Option<BTreeSet<NodeId>>,
-        capacity: BTreeMap<ClusterId, u32>,
-        state: &State,
-        now: Time,
-    ) -> Ledger {
-        let mut ledger = Ledger {
-            eligible,
-            capacity,
-            view: View::new(),
-            frontiers: BTreeMap::new(),
-            digests: None,
-            has_shrunk: false,
-        };
+        let mut ledger = Ledger::over(Some(eligible), capacity);
         ledger.view = ledger.base(state, now);
         ledger
+    }
+
+    fn over(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
+        let (view, frontiers) = (View::new(), BTreeMap::new());
+        Ledger { eligible, capacity, view, frontiers, digests: None, has_shrunk: false }
     }
 
     /// From now on it says of each cluster whether what it shows has changed.
@@ -147,6 +139,11 @@ impl Ledger {
         }
     }
 
+    /// From now on hosts will be given back.
+    pub(super) fn will_shrink(&mut self) {
+        self.has_shrunk = true;
+    }
+
     /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
     fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
@@ -179,6 +176,30 @@ impl Ledger {
     pub(super) fn least_free(&self, cluster: ClusterId, wall: Span, from: Time) -> i64 {
         let capacity = i64::from(self.capacity_of(cluster));
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
+    }
+
+    /// Is there no start during `[from, until)` from which on so many hosts are free for `wall`, or until `until`?
+    pub(super) fn is_full_until(
+        &self,
+        cluster: ClusterId,
+        wanted: u32,
+        wall: Span,
+        (from, until): (Time, Time),
+    ) -> bool {
+        let limit = i64::from(self.capacity_of(cluster)) - i64::from(wanted);
+        let Some(profile) = self.view.get(&cluster) else { return limit < 0 };
+        let mut start = from;
+        while start < until {
+            let Some(free) = profile.free_from(limit, Span::ZERO, start) else { return true };
+            if free >= until {
+                return true;
+            }
+            match profile.last_above(limit, free, (free + wall).min(until)) {
+                Some(full_until) => start = full_until,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// The step that leaves fewer than `wanted` hosts of a cluster free for `wall`.
@@ -292,8 +313,6 @@ pub(super) fn joint_hole(
 
 #[cfg(test)]
 mod tests {
-    use rms_model::Settings;
-
     use super::*;
 
     /// A long queue: what the frontier leaves out of a search must not have mattered.
@@ -301,7 +320,7 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger = Ledger::over(None, capacity, &State::new(Settings::default()), now);
+        let mut ledger = Ledger::over(None, capacity);
         let mut state = 7_u64;
         let mut roll = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

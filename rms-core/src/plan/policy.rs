@@ -14,7 +14,7 @@ use rms_model::{JobId, JobSpec, Policy, Time, View};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
 use crate::job::Job;
-use crate::state::State;
+use crate::state::{PlainWish, State, Wish};
 
 pub(super) fn run(
     state: &State,
@@ -52,13 +52,13 @@ pub(super) fn run(
 /// The views of all applications would be as many as their number squared.
 pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
     let is_queued = state.jobs().get(&seer).is_some_and(Job::is_queued);
-    let n_before = if is_queued { considered(state).position(|job| job == seer)? } else { return None };
+    let n_before = if is_queued { considered(state).position(|(job, _)| job == seer)? } else { return None };
     let shows = |job: JobId| job == seer;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let base = walk.pass.all.view.clone();
     match state.settings().policy {
         // What is behind it does not matter to it.
-        Policy::Views | Policy::Fcfs => walk.queue(state.queue().take(n_before + 1), Scope::Estimates),
+        Policy::Views | Policy::Fcfs => walk.queue(considered(state).take(n_before + 1), Scope::Estimates),
         Policy::Easy | Policy::Conservative => walk.queue(considered(state), Scope::Estimates),
     }
     let mut placements = walk.placements;
@@ -67,24 +67,40 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     Some(Plan { now, placements, base, last_view })
 }
 
-/// The applications of the queue that a pass looks at, in order.
-fn considered(state: &State) -> impl Iterator<Item = JobId> + '_ {
+/// The applications of the queue that a pass looks at, in order. Who was promised a start is looked at even if others
+/// have since come before it, beyond the depth.
+fn considered(state: &State) -> impl Iterator<Item = (JobId, &Wish)> + '_ {
     let depth = match state.settings().queue_depth {
         0 => usize::MAX,
         depth => depth as usize,
     };
-    state.queue().take(depth)
+    let mut n_promised = state.n_promised();
+    let within = move |(queue_idx, (_, wish)): &(usize, (JobId, &Wish))| {
+        let is_within = *queue_idx < depth || n_promised > 0;
+        n_promised -= usize::from(wish.promised.is_some());
+        is_within
+    };
+    state.wishes().enumerate().take_while(within).map(|(_, considered)| considered)
 }
 
 fn n_free(state: &State) -> usize {
     state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
 }
 
-/// One application under the conservative policy: what it holds in the view, and as what.
-struct Slot {
+/// One application under the conservative policy.
+struct Slot<'a> {
     job: JobId,
-    held: Option<Taken>,
+    wish: &'a Wish,
+    held: Held,
     outcome: Option<Placed>,
+}
+
+/// What an application holds in the view.
+enum Held {
+    Nothing,
+    /// What it was promised, which was taken together with everybody's.
+    AsPromised,
+    Taken(Taken),
 }
 
 /// One pass on its way through the queue.
@@ -113,12 +129,12 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn queue(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
+    fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
         match self.state.settings().policy {
-            Policy::Views => self.views(jobs, scope),
-            Policy::Fcfs => self.fcfs(jobs, scope),
+            Policy::Views => self.views(jobs.map(|(job, _)| job), scope),
+            Policy::Fcfs => self.fcfs(jobs.map(|(job, _)| job), scope),
             Policy::Easy => self.easy(jobs, scope),
-            Policy::Conservative => self.conservative(jobs.collect()),
+            Policy::Conservative => self.conservative(jobs, scope),
         }
     }
 
@@ -153,12 +169,17 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn easy(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
+    fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
         let mut head_waits = false;
         let mut waiting = Vec::new();
-        for job in jobs {
-            if scope == Scope::Starts && head_waits && self.pass.n_free == 0 {
-                break;
+        for (job, wish) in jobs {
+            if scope == Scope::Starts && head_waits && self.look.is_none() {
+                if self.pass.n_free == 0 {
+                    break;
+                }
+                if !self.may_start(wish) {
+                    continue;
+                }
             }
             let view = self.view_for(job);
             let found = self.pass.find(self.spec(job), self.now);
@@ -200,19 +221,40 @@ impl<'a, 'l> Walk<'a, 'l> {
         self.placements = in_order;
     }
 
-    fn conservative(&mut self, jobs: Vec<JobId>) {
-        for job in &jobs {
-            self.pass.open_ledgers(self.spec(*job));
+    /// Is it worth a look whether this one starts now, without a reservation?
+    fn may_start(&self, wish: &Wish) -> bool {
+        if wish.least_hosts as usize > self.pass.n_free {
+            return false;
         }
-        let mut slots: Vec<Slot> =
-            jobs.into_iter().map(|job| Slot { job, held: self.keep(job), outcome: None }).collect();
+        wish.plain.is_none_or(|PlainWish { cluster, wall }| {
+            self.pass.all.least_free(cluster, wall, self.now) >= i64::from(wish.least_hosts)
+        })
+    }
+
+    fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
+        let mut slots: Vec<Slot<'a>> =
+            jobs.map(|(job, wish)| Slot { job, wish, held: Held::Nothing, outcome: None }).collect();
+        let may_pass_by = scope == Scope::Starts && self.state.wants_are_plain() && self.pass.take_promises();
+        if may_pass_by {
+            slots
+                .iter_mut()
+                .for_each(|slot| slot.held = slot.wish.promised.map_or(Held::Nothing, |_| Held::AsPromised));
+        } else {
+            for slot in &slots {
+                self.pass.open_ledgers(self.spec(slot.job));
+            }
+            for slot in &mut slots {
+                slot.held = self.keep(slot.job).map_or(Held::Nothing, Held::Taken);
+            }
+        }
         // What one lets go of may let another, even one before it, move forward: until nobody moves.
-        while self.sweep(&mut slots) {}
-        for Slot { job, held, outcome } in slots {
-            self.look_without(job, held.as_ref());
-            let view = (self.shows)(job).then(|| self.view_without(held.as_ref()));
-            let outcome = outcome.expect("each was placed by the first sweep");
-            self.placements.push(Placement { job, outcome, view });
+        while self.sweep(&mut slots, may_pass_by) {}
+        for slot in slots {
+            self.look_without(&slot);
+            let view = (self.shows)(slot.job).then(|| self.view_without(&slot));
+            // Without an outcome it was passed by: it keeps what it was promised.
+            let Slot { job, wish: _, held: _, outcome } = slot;
+            self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
         }
     }
 
@@ -222,17 +264,22 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     /// Each in order lets go of what it holds and takes the first hole. Did that move anyone forward?
-    fn sweep(&mut self, slots: &mut [Slot]) -> bool {
+    fn sweep(&mut self, slots: &mut [Slot<'a>], may_pass_by: bool) -> bool {
         let mut has_moved = false;
         for slot in slots {
             let has_started = matches!(slot.outcome, Some(Placed::Now { .. }));
-            if has_started {
+            if has_started || (may_pass_by && self.must_stay(slot)) {
                 continue;
             }
-            if let Some(held) = &slot.held {
+            let held = match std::mem::replace(&mut slot.held, Held::Nothing) {
+                Held::Nothing => None,
+                Held::AsPromised => self.pass.promised(self.spec(slot.job), self.state.jobs()[&slot.job].promised),
+                Held::Taken(taken) => Some(taken),
+            };
+            if let Some(held) = &held {
                 self.pass.give_back(held);
             }
-            let latest = slot.held.as_ref().map(|held| held.at);
+            let latest = held.map(|held| held.at);
             let found = match self.pass.find_until(self.spec(slot.job), self.now, latest) {
                 Ok(found) => found,
                 Err(shortage) => {
@@ -243,35 +290,57 @@ impl<'a, 'l> Walk<'a, 'l> {
             let (outcome, held) = self.pass.settle_until(found, latest);
             has_moved |= latest.is_some_and(|latest| held.at < latest);
             slot.outcome = Some(outcome);
-            slot.held = Some(held);
+            slot.held = Held::Taken(held);
         }
         has_moved
     }
 
-    /// What an application sees is what it does not hold itself.
-    fn view_without(&mut self, held: Option<&Taken>) -> View {
-        match held {
-            Some(held) => {
-                self.pass.give_back(held);
-                let view = self.pass.view(self.state, self.now);
-                self.pass.take_again(held);
-                view
-            }
-            None => self.pass.view(self.state, self.now),
-        }
+    /// Before its promised start it holds nothing itself, so it can move forward only if hosts enough are free from some
+    /// instant on until then, or for its wall time.
+    fn must_stay(&self, slot: &Slot<'_>) -> bool {
+        let held = match &slot.held {
+            Held::Nothing => return false,
+            Held::AsPromised => slot.wish.promised,
+            Held::Taken(taken) => Some(taken.at),
+        };
+        let (Some(at), Some(PlainWish { cluster, wall })) = (held, slot.wish.plain) else { return false };
+        let is_due = at <= self.now;
+        !is_due && self.pass.all.is_full_until(cluster, slot.wish.least_hosts, wall, (self.now, at))
     }
 
-    /// The same for the launcher that speaks for it.
-    fn look_without(&mut self, job: JobId, held: Option<&Taken>) {
+    /// What an application sees is what it does not hold itself.
+    fn view_without(&mut self, slot: &Slot<'a>) -> View {
+        let held = self.lay_down(slot);
+        let view = self.pass.view(self.state, self.now);
+        self.take_up(held);
+        view
+    }
+
+    fn look_without(&mut self, slot: &Slot<'a>) {
         if self.look.is_none() {
             return;
         }
-        if let Some(held) = held {
+        let held = self.lay_down(slot);
+        self.look(Moment::Before(slot.job));
+        self.take_up(held);
+    }
+
+    /// Gives back what an application holds, for a moment.
+    fn lay_down(&mut self, slot: &Slot<'a>) -> Option<Taken> {
+        let held = match &slot.held {
+            Held::Nothing => None,
+            Held::AsPromised => self.pass.promised(self.spec(slot.job), self.state.jobs()[&slot.job].promised),
+            Held::Taken(taken) => Some(taken.clone()),
+        };
+        if let Some(held) = &held {
             self.pass.give_back(held);
         }
-        self.look(Moment::Before(job));
+        held
+    }
+
+    fn take_up(&mut self, held: Option<Taken>) {
         if let Some(held) = held {
-            self.pass.take_again(held);
+            self.pass.take_again(&held);
         }
     }
 

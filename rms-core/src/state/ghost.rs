@@ -1,10 +1,10 @@
 //! Ghosts that leave their clusters one after the other, and what they have kept idle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
-use super::{Misfit, State};
+use super::{Bumped, Misfit, State};
 use crate::job::Phase;
 
 impl State {
@@ -23,7 +23,7 @@ impl State {
         &mut self,
         job: JobId,
         cluster: ClusterId,
-        bumped: &mut BTreeSet<NodeId>,
+        bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
         self.count_ghost(job, Some(cluster));
         let nodes = self.jobs.get(&job).ok_or(Misfit::Job(job))?.nodes();

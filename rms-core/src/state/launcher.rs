@@ -1,20 +1,20 @@
 //! What the facts of launchers outside change, and when the next of them is due.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rms_model::job::TaskCount;
-use rms_model::{JobId, JobSpec, NodeId, Request, Run, Time};
+use rms_model::{JobId, JobSpec, Request, Run, Time};
 
-use super::{Misfit, State};
+use super::{Bumped, Misfit, State};
 use crate::fact::SettingChange;
 use crate::job::{Job, Launcher, Phase, Share, StartAnswer};
 use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 
 impl State {
     pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {
-        let mut spec = Box::new(spec.clone());
+        let mut spec = spec.clone();
         spec.environment = self.index.share(&spec.environment);
+        let spec = Arc::new(spec);
         let phase = Phase::Submitted { hold: None };
         let launcher = Some(Launcher::new(filter.clone(), at));
         self.insert_job(
@@ -38,7 +38,9 @@ impl State {
         self.edit_launcher(job, |launcher| launcher.tag = Some(tag))?;
         let mut may_request = true;
         self.edit_job(job, |entry| {
-            entry.spec.options = vec![request.clone()];
+            // What was promised was another request.
+            entry.promised = None;
+            Arc::make_mut(&mut entry.spec).options = vec![request.clone()];
             match &entry.phase {
                 // It has its place, and takes it up when the hold is lifted.
                 Phase::Submitted { hold: Some(_) } => {}
@@ -58,7 +60,7 @@ impl State {
         job: JobId,
         at: Time,
         launch: &Launchable,
-        bumped: &mut BTreeSet<NodeId>,
+        bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
         let nodes = self.started_mut(job)?.nodes.clone();
         self.edit_launcher(job, |launcher| launcher.answer = Some(StartAnswer::Launched { at }))?;
@@ -66,7 +68,7 @@ impl State {
         let mut before = Arc::clone(&environment);
         self.edit_job(job, |entry| {
             let Launchable { work, n_tasks, cpus_per_task, cwd, environment: _, umask, stdio, limits } = launch;
-            let spec = &mut entry.spec;
+            let spec = Arc::make_mut(&mut entry.spec);
             spec.work = work.clone();
             spec.tasks = n_tasks.map_or(TaskCount::PerHost(1), TaskCount::Total);
             spec.cpus_per_task = *cpus_per_task;

@@ -98,7 +98,7 @@ fn examples() -> Vec<Fact> {
                 new: "10s".to_owned(),
             },
         },
-        Fact::JobSubmitted { job, at, spec: Box::new(spec(request())), held: true },
+        Fact::JobSubmitted { job, at, spec: Arc::new(spec(request())), held: true },
         Fact::JobHeld { job, by: by(), at },
         Fact::JobReleased { job, by: by(), at },
         Fact::JobPriorityChanged { job, priority: -5, by: by(), at },

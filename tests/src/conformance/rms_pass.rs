@@ -163,7 +163,7 @@ fn app_facts(vector: &Vector, place: usize, app: &App, free: &mut BTreeMap<u16, 
         hosts: app.hosts.iter().map(|(cid, hosts)| (ClusterId(*cid), *hosts)).collect(),
         wall: Span::from_secs(app.wall),
     };
-    let spec = Box::new(spec(request.clone()));
+    let spec = Arc::new(spec(request.clone()));
     let mut facts = vec![Fact::JobSubmitted { job, at, spec, held: false }, Fact::RequestSent { job, at }];
     if app.state == "waiting" {
         facts.push(Fact::JobsQueued { jobs: vec![job] });
