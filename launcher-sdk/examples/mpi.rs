@@ -44,13 +44,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         let n_ranks = ranks_each * start.grant.request.n_hosts();
         println!("started {n_ranks} ranks on {}", start.host_list());
         let program = match &mpirun {
-            None => Program::new(argv.clone()).tasks(n_ranks),
+            None => Program::new(argv.clone()),
             // What runs on the first host reaches the others through Limber.
             Some(mpirun) => Program::script("#!/bin/sh\nexec \"$@\"\n")
                 .args([mpirun.clone(), "-n".to_owned(), n_ranks.to_string()])
                 .args(argv.clone()),
         };
-        Action::launch(program.output("mpi-%j-%t.out"))
+        // For mpirun the number of tasks is that of the slots in its host file.
+        Action::launch(program.tasks(n_ranks).output("mpi-%j-%t.out"))
     };
     let mut launcher = moldable(Sizes::at_least(1), model, start);
     let outcome = client.launch(subscription, &mut launcher)?;
