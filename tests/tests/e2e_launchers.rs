@@ -95,13 +95,14 @@ fn a_rigid_launcher_runs_its_program_on_its_hosts() {
 }
 
 #[test]
-fn a_request_moves_when_another_job_ends_and_its_ghost_gives_the_time_for_it() {
+fn a_request_moves_when_anothers_application_ends_and_its_ghost_gives_the_time_for_it() {
     let deployment = Deployment::of_nodes(2);
     deployment.rms(&["admin", "set", "fair_start", "3s"]).ok();
     let short = deployment.submit(&["-t", "100s", "--wrap", &until("short.ends")]);
-    let long = deployment.submit(&["-t", "600s", "--wrap", &until("long.ends")]);
     deployment.wait_for_state(short, "started");
-    deployment.wait_for_state(long, "started");
+    let other = Running::start(deployment.example("rigid", &["1", "600", "sh", "-c", &until("long.ends")]));
+    other.says("started on");
+    let long = job_of(&deployment, "rigid");
 
     // 400 s on one host: best on the one that is free in 100 s, for two are free in 600 s only.
     let launcher = Running::start(deployment.example("moldable", &["1", "400", "2", "sh", "-c", "exit 0"]));
@@ -113,6 +114,7 @@ fn a_request_moves_when_another_job_ends_and_its_ghost_gives_the_time_for_it() {
     fs::write(deployment.path().join("long.ends"), "").expect("the directory is ours");
     launcher.says("asks for 2 hosts for 3m20s");
     deployment.wait_for_end(long);
+    other.ends();
     fs::write(deployment.path().join("short.ends"), "").expect("the directory is ours");
     let started = launcher.says("started on");
     assert_eq!(started.split(',').count(), 2, "{started}");
