@@ -186,8 +186,7 @@ impl Figure {
                 Axes { xs: counts(), series: ["W0", "W1"].map(str::to_owned).into_iter().chain(w2).collect() }
             }
             Figure::Ten => {
-                let delays: &[i64] =
-                    if effort.quick { &[0, 4, 24] } else { &[0, 2, 4, 7, 9, 12, 18, 22, 30] };
+                let delays: &[i64] = if effort.quick { &[0, 4, 24] } else { &[0, 2, 4, 7, 9, 12, 18, 22, 30] };
                 let series = FIGURE_10_FAIR_STARTS.map(|secs| format!("fair-start {secs} s")).into();
                 Axes { xs: delays.iter().map(|secs| *secs as f64).collect(), series }
             }
