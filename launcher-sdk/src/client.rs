@@ -11,8 +11,8 @@ use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Identity, JobId, JobRecord, Request, Time};
 use rms_wire::convert::client_call;
 use rms_wire::{
-    Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, Link, LinkError, NewKey, Refused, Reply,
-    TokenText,
+    Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, LauncherReport, Link, LinkError, NewKey, Refused,
+    Reply, TokenText,
 };
 use tokio::sync::Mutex;
 
@@ -396,6 +396,18 @@ impl Client {
             return Err(CallError::Unexpected);
         };
         Ok(status)
+    }
+
+    /// What launchers have cost: their views and requests, their adaptation delays (001, §5.3), the host time that ghosts
+    /// have kept idle for them, and the bytes on their channels.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn launchers(&self) -> Result<LauncherReport, CallError> {
+        let Reply::Launchers(report) = self.ask(&ClientCall::Launchers).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(report)
     }
 
     /// A new token for the CA and the address of our server, not yet known to it: hand its id and digest to

@@ -46,5 +46,10 @@ pub use join::{JoinFailure, join};
 /// that the simulator runs the same functions without a network.
 pub use launcher_schedule as schedule;
 pub use rms_core::event::{Call, Query, Select, Submission};
-pub use rms_wire::{HistoryQuery, Refused, TokenText};
+pub use rms_wire::{HistoryQuery, LauncherReport, LauncherTraffic, Refused, TokenText};
 pub use watch::Watch;
+
+/// The examples of the guide compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/sdk-guide.md")]
+struct Guide;

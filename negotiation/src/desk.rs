@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use rms_model::{JobId, Run, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::dialogue::{Action, Dialogue, Output, Rules};
+use crate::dialogue::Dialogue;
 use crate::error::{ActError, Refusal, TemplateError};
 use crate::message::{Message, NegotiationId, Reason, Statement};
+use crate::owner::{Action, Output, Rules};
 use crate::table::Ending;
 use crate::template::{Direction, Item, Parties, SetRule, Side, Template};
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::concession;
 use crate::error::{ActError, Breach, Refusal};
 use crate::message::{Message, NegotiationId, Reason, Statement};
+use crate::owner::{Action, Change, Output, Rules};
 use crate::table::{self, Deed, Ending, Input, Next, Phase};
 use crate::template::{Direction, ItemStatus, Parties, Side, Template};
 use crate::voice::{Patience, Voice};
@@ -37,89 +38,6 @@ struct Proposal {
     round: u16,
     template: Template,
     lapses: Time,
-}
-
-/// Bounds of a dialogue; it keeps those under which it began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Rules {
-    /// Proposals of both ends together.
-    pub max_rounds: u16,
-    /// A proposal is not valid for longer, whatever it says.
-    pub longest_valid: Span,
-    /// The RMS fails what is not ready so long after it was agreed; an agreed deadline may come before.
-    pub apply_within: Span,
-    /// How long to wait for the first confirmation; doubled after each repetition.
-    pub repeat_first: Span,
-    /// The longest time between repetitions, and how often the application asks what is new.
-    pub repeat_most: Span,
-}
-
-/// What the owner of an end wants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Offers, or counters the other end's proposal.
-    Propose {
-        /// What is proposed.
-        template: Template,
-        /// For how long an answer is awaited.
-        valid_for: Span,
-    },
-    /// Agrees to the other end's proposal.
-    Accept,
-    /// Says no to the other end's proposal.
-    Reject(Reason),
-    /// Takes the own proposal back, or leaves the talk.
-    Withdraw(Reason),
-    /// Who gives: begins to hand over, or lets go of, these hosts. None if no hosts were agreed.
-    Commit(BTreeSet<NodeId>),
-    /// The RMS: it is done.
-    Ready,
-    /// What was agreed cannot be done.
-    Fail(Reason),
-}
-
-/// The phase of an end has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// In which negotiation.
-    pub id: NegotiationId,
-    /// The phase before.
-    pub from: Phase,
-    /// The phase now.
-    pub to: Phase,
-}
-
-/// What comes of something that happened.
-#[must_use = "messages that are dropped are repeated only later"]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Output {
-    /// To be sent to the other end, in any order; any of them may be lost.
-    pub messages: Vec<Message>,
-    /// What became of the negotiation.
-    pub changes: Vec<Change>,
-    /// Why what was heard was not taken. Being late or heard twice is no offence; a breach is.
-    pub refused: Option<Refusal>,
-}
-
-impl Default for Rules {
-    fn default() -> Rules {
-        Rules {
-            max_rounds: 32,
-            longest_valid: Span::from_hours(1),
-            apply_within: Span::from_mins(10),
-            repeat_first: Span::from_millis(500),
-            repeat_most: Span::from_secs(30),
-        }
-    }
-}
-
-impl Output {
-    /// Adds what came of something later.
-    pub fn merge(&mut self, later: Output) {
-        self.messages.extend(later.messages);
-        self.changes.extend(later.changes);
-        self.refused = later.refused.or(self.refused.take());
-    }
 }
 
 impl Dialogue {
@@ -215,6 +133,17 @@ impl Dialogue {
             Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => None,
             Phase::Failing | Phase::Applied | Phase::Ended(_) => None,
         }
+    }
+
+    /// What this end, if it gives, must keep ready until the dialogue moves on: its own last proposal while there is
+    /// talk, which it cannot take back but by ending the negotiation; then what was agreed. So an accept never fails.
+    pub fn promised(&self) -> Option<&Template> {
+        let promised = match self.phase {
+            Phase::Offered(_) | Phase::Countered(_) | Phase::Leaving => self.mine(),
+            Phase::Pledged | Phase::Accepted | Phase::Committing | Phase::Failing => self.proposal(),
+            Phase::Idle | Phase::Applied | Phase::Ended(_) => None,
+        };
+        promised.filter(|template| template.direction().giver() == self.end)
     }
 
     /// Whether it is over and the other end knows.
@@ -556,20 +485,6 @@ impl Dialogue {
             return Ok(());
         }
         Err(Breach::Hosts { n_hosts: hosts.len(), agreed: self.proposal().map_or(0, Template::n_hosts) })
-    }
-}
-
-impl Action {
-    fn deed(&self) -> Deed {
-        match self {
-            Action::Propose { .. } => Deed::Propose,
-            Action::Accept => Deed::Accept,
-            Action::Reject(_) => Deed::End(Ending::Rejected),
-            Action::Withdraw(_) => Deed::End(Ending::Withdrawn),
-            Action::Commit(_) => Deed::Commit,
-            Action::Ready => Deed::Ready,
-            Action::Fail(_) => Deed::End(Ending::Failed),
-        }
     }
 }
 

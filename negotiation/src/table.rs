@@ -306,12 +306,10 @@ pub fn inputs() -> Vec<Input> {
 pub fn render() -> String {
     let mut text = String::new();
     for end in [Side::Rms, Side::Application] {
-        text.push_str(&format!(
-            "#### The end of the {end}\n\n| phase | what happens | then | where |\n|---|---|---|---|\n"
-        ));
+        text.push_str(&format!("#### The end of the {end}\n\n| phase | what happens | phase after |\n|---|---|---|\n"));
         for phase in phases(end).into_iter().filter(|phase| !phase.is_over()) {
-            for input in inputs() {
-                render_rows(&mut text, end, phase, input);
+            for (happens, then) in rows(end, phase) {
+                text.push_str(&format!("| {phase} | {happens} | {then} |\n"));
             }
         }
         text.push('\n');
@@ -319,20 +317,29 @@ pub fn render() -> String {
     text
 }
 
-fn render_rows(text: &mut String, end: Side, phase: Phase, input: Input) {
-    let [grow, shrink] = [Direction::Grow, Direction::Shrink].map(|direction| next(end, direction, phase, input));
-    let rows = match (grow, shrink) {
-        (grow, shrink) if grow == shrink => vec![(grow, "")],
-        (grow, shrink) => vec![(grow, "grow only"), (shrink, "shrink only")],
-    };
-    for (next, only) in rows {
-        let then = match next {
-            To(phase) => phase.to_string(),
-            Late => "too late, noted".to_owned(),
-            Never => continue,
-        };
-        text.push_str(&format!("| {phase} | {input} | {then} | {only} |\n"));
+/// What can happen in a phase and what follows; inputs with the same consequence share a row.
+fn rows(end: Side, phase: Phase) -> Vec<(String, String)> {
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for input in inputs() {
+        let [grow, shrink] = [Direction::Grow, Direction::Shrink].map(|direction| next(end, direction, phase, input));
+        for (next, only) in match grow == shrink {
+            true => vec![(grow, "")],
+            false => vec![(grow, " (grow)"), (shrink, " (shrink)")],
+        } {
+            let then = match (next, input) {
+                (To(Phase::Ended(to)), Hear(End(heard))) if to == heard => "that ending".to_owned(),
+                (To(phase), _) => phase.to_string(),
+                (Late, _) => "the same; it is too late".to_owned(),
+                (Never, _) => continue,
+            };
+            match rows.iter_mut().find(|(_, known)| *known == then) {
+                Some((inputs, _)) => inputs.push_str(&format!("; {input}{only}")),
+                None => rows.push((format!("{input}{only}"), then)),
+            }
+        }
     }
+    let any = format!("hears {}", ENDINGS.map(|ending| End(ending).to_string()).join("; hears "));
+    rows.into_iter().map(|(inputs, then)| (inputs.replace(&any, "hears End"), then)).collect()
 }
 
 #[cfg(test)]
@@ -365,6 +372,15 @@ mod tests {
             }
             if let (Side::Rms, To(to)) = (end, next) {
                 assert!(phases(Side::Rms).contains(&to), "{phase}, {input}: {to}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_proposal_that_is_heard_can_be_rejected() {
+        every(|end, direction, _, input, then| {
+            if let (Hear(Propose), To(heard)) = (input, then) {
+                assert!(matches!(next(end, direction, heard, Say(End(Ending::Rejected))), To(_)), "{heard}");
             }
         });
     }

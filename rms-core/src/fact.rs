@@ -1,5 +1,6 @@
 //! What became true here: the journal's contents. Facts are applied, never judged again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
@@ -198,6 +199,16 @@ pub enum Fact {
         link: ClusterLink,
         at: Time,
         by: String,
+    },
+    /// The ghost keeps its hosts of these clusters for a shorter time than those of the others.
+    GhostParted {
+        job: JobId,
+        until: BTreeMap<ClusterId, Time>,
+    },
+    /// Its hosts of this cluster are free; it keeps others.
+    GhostPartExpired {
+        job: JobId,
+        cluster: ClusterId,
     },
 }
 

@@ -5,7 +5,7 @@ mod launcher;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_model::{JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
+use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::effect::JobState;
@@ -106,6 +106,26 @@ pub struct Ghost {
     pub request: Request,
     pub nodes: Vec<NodeId>,
     pub outcome: Outcome,
+    /// Clusters whose own delay is shorter, and when their hosts are free.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<ClusterId, Time>,
+}
+
+impl Ghost {
+    /// How long it keeps its hosts of one cluster.
+    pub fn until_in(&self, cluster: ClusterId) -> Time {
+        self.parts.get(&cluster).copied().unwrap_or(self.until)
+    }
+
+    /// The part that leaves before the others.
+    pub fn next_part(&self) -> Option<(Time, ClusterId)> {
+        self.parts.iter().map(|(cluster, until)| (*until, *cluster)).min()
+    }
+
+    /// When hosts of it are next free.
+    pub fn next_until(&self) -> Time {
+        self.next_part().map_or(self.until, |(until, _)| until.min(self.until))
+    }
 }
 
 impl Job {

@@ -13,6 +13,8 @@ use rms_model::job::TaskCount;
 use rms_model::{Environment, Identity, JobId, JobSpec, Limits, Outcome, Owner, Role, Stdio, Time, Work};
 
 pub(crate) use flood::Flood;
+#[cfg(test)]
+pub(crate) use flood::{MOST_CALLS, MOST_FLOODED};
 pub(crate) use status::LauncherCounts;
 
 use crate::admit;

@@ -199,7 +199,7 @@ impl Rms {
         while let Some((until, job)) = self.state.next_ghost()
             && until <= now
         {
-            self.expire_ghost(step, job);
+            self.expire_next(now, step, job);
         }
         while let Some((at, job)) = self.state.next_begin()
             && at <= now

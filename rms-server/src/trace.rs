@@ -52,7 +52,9 @@ pub fn fact(fact: &Fact) {
         Fact::LauncherLinkChanged { job, .. }
         | Fact::LauncherRequested { job, .. }
         | Fact::LauncherLaunched { job, .. }
-        | Fact::LauncherAccepted { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
+        | Fact::LauncherAccepted { job, .. }
+        | Fact::GhostParted { job, .. }
+        | Fact::GhostPartExpired { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::ClusterAdded { .. }
         | Fact::NodeDescribed { .. }
         | Fact::NodeFenced { .. }

@@ -72,6 +72,8 @@ pub enum ClientCall {
         latency_us: u32,
         bandwidth_mbit: u32,
     },
+    /// What launchers have cost.
+    Launchers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use launcher_sdk::launcher::{Subscription, Tag};
 use rms_tests::apps::{self, Mpi};
 use rms_tests::harness::{Deployment, NodeOptions, Reaper, binaries, example, wait_until};
 
@@ -249,4 +250,34 @@ fn a_model_gives_every_size_its_time_and_the_best_is_planned_and_started() {
     // By measured times, more nodes need not be better.
     fs::write(deployment.path().join("times"), "# measured\n1 10m\n2 5m\n4 6m\n").expect("the directory is ours");
     assert_eq!(deployment.rms(&["plan", "--table", "times", "-q"]).ok().stdout.trim(), "2");
+}
+
+#[test]
+fn what_an_admin_says_of_clusters_reaches_launchers_and_what_they_cost_is_counted() {
+    let deployment = Deployment::builder().cluster("a", 1).cluster("b", 1).start();
+    deployment.rms(&["admin", "set", "fair_start@a", "7s"]).ok();
+    assert_eq!(deployment.rms(&["admin", "show", "fair_start@a", "-q"]).ok().stdout.trim(), "7s");
+    assert_eq!(deployment.rms(&["admin", "show", "fair_start@b", "-q"]).ok().stdout.trim(), "default");
+    let refused = deployment.rms(&["admin", "set", "fair_start@nowhere", "7s"]).fails(1);
+    assert!(refused.stderr.contains("nowhere"), "{refused:?}");
+    deployment.rms(&["admin", "link", "b", "a", "--latency", "5ms", "--bandwidth", "1000"]).ok();
+    let refused = deployment.rms(&["admin", "link", "a", "nowhere", "--latency", "5ms"]).fails(1);
+    assert!(refused.stderr.contains("nowhere"), "{refused:?}");
+
+    let client = launcher_sdk::blocking::Client::connect(deployment.client_dir()).expect("the admin's directory");
+    let mut session = client.subscribe(Subscription::named("looks")).expect("a subscription");
+    let infos = session.clusters().expect("an answer");
+    let names: Vec<&str> = infos.clusters.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!((infos.links[0].latency_us, infos.links[0].bandwidth_mbit), (5000, 1000));
+
+    let status = deployment.rms(&["admin", "status", "--json"]).ok().json();
+    let launchers = &status["launchers"];
+    assert_eq!((&launchers["connected"], &launchers["channels"]["open"]), (&1.into(), &1.into()), "{status}");
+    let traffic = session.traffic();
+    assert_eq!(launchers["bytes"]["sent"].as_u64(), Some(traffic.received), "{status}");
+    assert!(traffic.sent > 0);
+    session.finish(Tag(0), 0).expect("it withdraws");
+    let line = deployment.rms(&["admin", "status"]).ok().stdout;
+    assert!(line.contains("launchers  0 of 0 connected; 1 channels were opened"), "{line}");
 }

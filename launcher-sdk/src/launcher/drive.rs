@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rms_core::subscription::{ClusterInfos, Grant, Launchable, Tag};
 use rms_model::{JobId, Outcome, Request, Run};
@@ -70,8 +70,8 @@ pub trait Launcher {
 pub struct Start {
     /// Which, and until when.
     pub grant: Grant,
-    /// The application had started before this launcher was [resumed](resume): what was to be launched may run already.
-    /// [`Action::Launch`] is right then, too: what runs is not started twice. Of hosts that the launcher uses by its own
+    /// The application may have started before this launcher was [resumed](resume), so that what was to be launched runs
+    /// already. [`Action::Launch`] is right then, too: what runs is not started twice. Of hosts that the launcher uses by its own
     /// means, it alone knows what runs there.
     pub is_resumed: bool,
 }
@@ -200,6 +200,11 @@ pub async fn resume(client: &Client, job: JobId, launcher: &mut impl Launcher) -
 /// The word for a call that comes too late: to request after the start, to answer a start twice, to speak for a ghost.
 const WRONG_STATE: &str = "wrong_state";
 
+/// The word for too many calls in a second.
+const FLOOD: &str = "flood";
+/// After it there is a new second.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Is there nothing left to speak for, or only a ghost?
 fn is_over(refused: &Refused) -> bool {
     refused.kind == "no_such_job" || refused.kind == WRONG_STATE
@@ -274,6 +279,11 @@ impl<'a, L: Launcher> Drive<'a, L> {
                         Err(error) => Err(error),
                     }
                 }
+                Err(LauncherError::Refused(refused)) if refused.kind == FLOOD => {
+                    // Views can change faster than a launcher may answer them.
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
                 Err(LauncherError::Refused(refused)) => {
                     self.withdraw().await;
                     Err(LauncherError::Refused(refused))
@@ -289,8 +299,12 @@ impl<'a, L: Launcher> Drive<'a, L> {
 
     /// Until the end, or until the connection breaks.
     async fn talk(&mut self) -> Result<Outcome, LauncherError> {
-        // What a broken connection has left unsaid.
+        // What a broken connection, or too many calls, have left unsaid.
         self.say_finish().await?;
+        self.answer_start().await?;
+        if self.session.view().version > 0 {
+            self.view_changed(false).await?;
+        }
         loop {
             let next = match &mut self.using {
                 None => Next::News(self.session.next().await?),
@@ -337,6 +351,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
             Ok(()) => self.requested = Some(request),
             // It has started meanwhile, with what was asked for before: the news of it are on their way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => {}
+            Err(CallError::Refused(refused)) if refused.kind == FLOOD => return Err(refused.into()),
             Err(CallError::Refused(refused)) => self.launcher.on_refused(&request, refused)?,
             Err(error) => {
                 // Whether it was heard is not known.
@@ -355,7 +370,8 @@ impl<'a, L: Launcher> Drive<'a, L> {
         }
         if known.is_none() {
             let (tag, run) = (grant.tag, grant.run);
-            let is_resumed = self.is_resumed;
+            // Whoever attaches to an application that has started is told so, and no view.
+            let is_resumed = self.is_resumed && self.session.view().version == 0;
             let reply = match self.launcher.on_start(&Start { grant, is_resumed }) {
                 Action::Launch(launch) => StartReply::Launch(launch),
                 Action::Use(using) => {
@@ -369,7 +385,13 @@ impl<'a, L: Launcher> Drive<'a, L> {
             };
             self.started = Some(Granted { tag, run, reply, is_answered: false });
         }
-        let Some(granted) = &mut self.started else { return Ok(()) };
+        self.answer_start().await
+    }
+
+    /// Says what is done with the hosts, unless the server has heard it.
+    async fn answer_start(&mut self) -> Result<(), LauncherError> {
+        let is_open = |granted: &&mut Granted| !granted.is_answered;
+        let Some(granted) = self.started.as_mut().filter(is_open) else { return Ok(()) };
         let answered = match &granted.reply {
             StartReply::Launch(launch) => self.session.launch(granted.tag, launch.as_ref().clone()).await,
             StartReply::Accept => self.session.accept(granted.tag).await,

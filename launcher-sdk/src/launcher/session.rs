@@ -263,6 +263,10 @@ impl Session {
     async fn receive(&mut self) -> Result<LauncherTold, CallError> {
         match self.receiver.recv::<LauncherTold>().await {
             Ok(Some(told)) => Ok(told),
+            Ok(None) if self.unread.last.is_some() || self.unread.is_over => {
+                let message = "the application has left, or another launcher speaks for it";
+                Err(CallError::Refused(Refused::new("wrong_state", message)))
+            }
             Ok(None) => Err(CallError::Interrupted(LinkError::ChannelReset)),
             Err(error) => Err(CallError::Interrupted(error)),
         }

@@ -1,44 +1,36 @@
 //! Forks one process of a job and executes it: session, directory, limits, mask, streams, identity.
 
-use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::io::{Read, Write};
+use std::convert::Infallible;
+use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, pipe2, setsid};
+use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 use rms_model::Limits;
 use thiserror::Error;
 
 use super::order::Order;
 use super::user::Account;
-use crate::sys::{self, SingleThreaded};
+use crate::sys::{self, Image, SingleThreaded};
 
 /// Everything about a process that is decided before the fork.
 #[derive(Debug)]
 pub struct Program<'a> {
     pub order: &'a Order,
     pub account: &'a Account,
-    pub argv: Vec<CString>,
+    pub argv: &'a [CString],
     /// Tried one after the other, as a shell searches `PATH`.
-    pub candidates: Vec<CString>,
+    pub candidates: &'a [CString],
     pub environment: Vec<CString>,
     pub stdin: &'a OwnedFd,
     pub stdout: &'a OwnedFd,
     pub stderr: &'a OwnedFd,
     /// Stays open under its number.
     pub inherited: Option<&'a OwnedFd>,
-}
-
-/// A process that was forked; whether it could be executed is known after [`Forked::executed`].
-#[derive(Debug)]
-pub struct Forked {
-    pub pid: Pid,
-    complaint: File,
 }
 
 /// Why a process of a job did not start.
@@ -51,25 +43,27 @@ pub enum ChildError {
 }
 
 impl Program<'_> {
+    /// Makes the process and waits until it is executed.
+    ///
     /// # Errors
-    /// No more processes or files.
-    pub fn fork(&self, single: &SingleThreaded) -> Result<Forked, ChildError> {
-        let (complaint, voice) = pipe2(OFlag::O_CLOEXEC).map_err(ChildError::Fork)?;
-        match single.fork().map_err(ChildError::Fork)? {
-            ForkResult::Parent { child } => Ok(Forked { pid: child, complaint: File::from(complaint) }),
-            ForkResult::Child => {
-                let complaint = match self.execute() {
-                    Ok(never) => match never {},
-                    Err(complaint) => complaint,
-                };
-                let _nobody_listens = File::from(voice).write_all(complaint.as_bytes());
-                sys::exit_now(127)
+    /// No more processes, or what the process said that could not be executed; that one has ended.
+    pub fn start(&self, single: &SingleThreaded) -> Result<Pid, ChildError> {
+        let mut image = Image::new(self.argv, &self.environment);
+        let mut complaint = None;
+        let pid = single.fork_to_execute(|| match self.execute(&mut image) {
+            Ok(never) => match never {},
+            Err(reason) => {
+                complaint = Some(reason);
+                127
             }
-        }
+        });
+        let pid = pid.map_err(ChildError::Fork)?;
+        complaint.map_or(Ok(pid), |complaint| Err(ChildError::Complaint(complaint)))
     }
 
-    /// In the child: does not return but with the reason.
-    fn execute(&self) -> Result<std::convert::Infallible, String> {
+    /// In the child, which has the parent's memory: does not return but with the reason, and leaves no allocation
+    /// behind if it succeeds.
+    fn execute(&self, image: &mut Image<'_>) -> Result<Infallible, String> {
         let order = self.order;
         setsid().map_err(|error| format!("cannot start a session: {}", error.desc()))?;
         set_limits(&order.limits)?;
@@ -94,7 +88,7 @@ impl Program<'_> {
         chdir(order.cwd.as_str())
             .map_err(|error| format!("cannot enter the working directory {}: {}", order.cwd, error.desc()))?;
         sys::reset_signals();
-        let error = self.try_candidates();
+        let error = self.try_candidates(image);
         let name = self.argv.first().map(|name| name.to_string_lossy()).unwrap_or_default();
         Err(match error {
             Errno::ENOENT if !name.contains('/') => format!("cannot execute '{name}': it is not found in PATH"),
@@ -103,38 +97,22 @@ impl Program<'_> {
     }
 
     /// As execvp(3): the first candidate that is there; a file without an interpreter is given to `/bin/sh`.
-    fn try_candidates(&self) -> Errno {
+    fn try_candidates(&self, image: &mut Image<'_>) -> Errno {
         let mut worst = Errno::ENOENT;
-        for candidate in &self.candidates {
-            match execve(candidate, &self.argv, &self.environment) {
+        for candidate in self.candidates {
+            match image.execute(candidate) {
                 Ok(never) => match never {},
-                Err(Errno::ENOEXEC) => return self.try_shell(candidate),
+                Err(Errno::ENOEXEC) => {
+                    return match image.execute_by_shell(candidate) {
+                        Ok(never) => match never {},
+                        Err(error) => error,
+                    };
+                }
                 Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(error) => worst = error,
             }
         }
         worst
-    }
-
-    fn try_shell(&self, candidate: &CStr) -> Errno {
-        let mut argv: Vec<&CStr> = vec![c"/bin/sh", candidate];
-        argv.extend(self.argv.iter().skip(1).map(CString::as_c_str));
-        match execve(c"/bin/sh", &argv, &self.environment) {
-            Ok(never) => match never {},
-            Err(error) => error,
-        }
-    }
-}
-
-impl Forked {
-    /// Waits until the process is executed or has said why not.
-    ///
-    /// # Errors
-    /// What it said.
-    pub fn executed(mut self) -> Result<(), ChildError> {
-        let mut complaint = String::new();
-        let _cut_short = self.complaint.read_to_string(&mut complaint);
-        if complaint.is_empty() { Ok(()) } else { Err(ChildError::Complaint(complaint)) }
     }
 }
 

@@ -59,20 +59,19 @@ impl Exec {
         let (output, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
         let argv = ["sh".to_owned(), "-c".to_owned(), command].map(super::start::c_string);
+        let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
         let program = Program {
             order,
             account,
-            argv: argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?,
-            candidates: vec![CString::from(c"/bin/sh")],
+            argv: &argv,
+            candidates: &[CString::from(c"/bin/sh")],
             environment: environment::to_c(variables),
             stdin: &stdin,
             stdout: &stdout,
             stderr: &stderr,
             inherited: None,
         };
-        let forked = program.fork(single)?;
-        let pid = forked.pid;
-        forked.executed()?;
+        let pid = program.start(single)?;
         let outputs = [output, errors].map(|pipe| Some(Output { pipe: unblocked(pipe), n_unconfirmed: 0 }));
         Ok(Exec { stream, pid, end: None, input: Feeder::new(input), outputs })
     }

@@ -114,17 +114,15 @@ impl Starter<'_> {
             let program = Program {
                 order: self.order,
                 account: self.account,
-                argv: argv.clone(),
-                candidates: vec![name.clone()],
+                argv: &argv,
+                candidates: std::slice::from_ref(&name),
                 environment: environment::to_c(&variables),
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,
                 inherited: None,
             };
-            let forked = program.fork(self.single)?;
-            tasks.push(Task { pid: forked.pid, end: None });
-            forked.executed()?;
+            tasks.push(Task { pid: program.start(self.single)?, end: None });
         }
         Ok((tasks, all.input, Vec::new()))
     }
@@ -137,7 +135,6 @@ impl Starter<'_> {
         let mut variables = self.variables.clone();
         let mut tasks = Vec::with_capacity(all.tasks.len());
         let mut rank_sockets = Vec::with_capacity(all.tasks.len());
-        let mut forked = Vec::with_capacity(all.tasks.len());
         for (local, streams) in (0_u32..).zip(&all.tasks) {
             let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
                 .map_err(StartError::Socket)?;
@@ -148,22 +145,16 @@ impl Starter<'_> {
             let program = Program {
                 order: self.order,
                 account: self.account,
-                argv: argv.clone(),
-                candidates: candidates.clone(),
+                argv: &argv,
+                candidates: &candidates,
                 environment: environment::to_c(&variables),
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,
                 inherited: Some(&theirs),
             };
-            let child = program.fork(self.single)?;
-            tasks.push(Task { pid: child.pid, end: None });
+            tasks.push(Task { pid: program.start(self.single)?, end: None });
             rank_sockets.push(ours);
-            forked.push(child);
-        }
-        // Only now, so that the processes start side by side.
-        for child in forked {
-            child.executed()?;
         }
         Ok((tasks, all.input, rank_sockets))
     }

@@ -1,19 +1,31 @@
-//! The only unsafe code: forking, reaping with usage, signal dispositions.
+//! The only unsafe code: forking, executing, reaping with usage, signal dispositions.
 #![allow(unsafe_code)]
 
+mod image;
+
+use std::cell::RefCell;
 use std::fs;
 use std::io;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sched::CloneFlags;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, Pid};
 use rms_model::{Span, Usage};
 
+pub use image::Image;
+
 /// Proof that this process had one thread when it was checked; whoever holds it starts none.
 #[derive(Debug)]
-pub struct SingleThreaded(());
+pub struct SingleThreaded {
+    /// For children that borrow this process' memory; made for the first one.
+    stack: RefCell<Vec<u8>>,
+}
+
+/// Many times what a child needs before it executes; pages that it does not touch cost nothing.
+const STACK_BYTES: usize = 256 << 10;
 
 impl SingleThreaded {
     /// # Errors
@@ -23,7 +35,7 @@ impl SingleThreaded {
         if n_threads != 1 {
             return Err(io::Error::other(format!("the process has {n_threads} threads and cannot fork safely")));
         }
-        Ok(SingleThreaded(()))
+        Ok(SingleThreaded { stack: RefCell::default() })
     }
 
     /// # Errors
@@ -32,6 +44,23 @@ impl SingleThreaded {
         // SAFETY: with one thread no lock can be held by a thread that the child lacks, so the child may run
         // ordinary code (allocate, panic, take locks). `self` proves that there is one thread.
         unsafe { nix::unistd::fork() }
+    }
+
+    /// Runs `child` in a new process, which should execute a program. Until it has, or has ended, this process stands
+    /// still and lends it its memory: nothing is copied that the program would throw away. What `child` leaves in
+    /// memory is seen here afterwards; when it returns, the new process ends with what it returns.
+    ///
+    /// # Errors
+    /// As clone(2).
+    pub fn fork_to_execute(&self, mut child: impl FnMut() -> u8) -> nix::Result<Pid> {
+        let mut stack = self.stack.borrow_mut();
+        stack.resize(STACK_BYTES, 0);
+        let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+        let run = Box::new(|| isize::from(child()));
+        // SAFETY: the one thread of this process waits in the kernel until the child has executed or ended, so memory
+        // has one user at a time, and allocator and locks are found as they were left. The child has a stack of its
+        // own. A panic in it aborts at the callback's C boundary, which ends the child alone.
+        unsafe { nix::sched::clone(run, &mut stack, flags, Some(libc::SIGCHLD)) }
     }
 }
 

@@ -26,6 +26,7 @@ mod release;
 mod run;
 mod show;
 mod sim;
+mod status;
 mod submit;
 mod token;
 mod up;

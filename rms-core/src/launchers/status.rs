@@ -45,6 +45,11 @@ impl AdaptationDelays {
 }
 
 impl Rms {
+    fn ghost_host_times(&self) -> Vec<(String, Span)> {
+        let name = |cluster| self.state.clusters().get(cluster).cloned().unwrap_or_default();
+        self.state.ghost_host_time_at.iter().map(|(cluster, span)| (name(cluster), *span)).collect()
+    }
+
     pub(crate) fn launcher_status(&self) -> LauncherStatus {
         let launchers = || self.state.jobs().values().filter_map(|entry: &Job| entry.launcher.as_ref());
         let sent = self.streams.sent();
@@ -57,7 +62,7 @@ impl Rms {
             request_bytes: self.launcher_counts.request_bytes,
             n_refused: self.launcher_counts.n_refused,
             adaptations: self.launcher_counts.adaptations.clone(),
-            ghost_host_time: Vec::new(),
+            ghost_host_time: self.ghost_host_times(),
         }
     }
 }

@@ -98,7 +98,7 @@ fn blockers(state: &State, plan: &Plan, job: JobId, blocked: &Blocked) -> Vec<Bl
             Phase::Started(started) => {
                 (started.at + started.request.wall).max(plan.now + rms_model::Span::from_millis(1))
             }
-            Phase::Ghost(ghost) => ghost.until,
+            Phase::Ghost(ghost) => ghost.until_in(blocked.cluster),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => continue,
         };
         if hosts > 0 && until > instant {

@@ -90,8 +90,9 @@ impl Ledger {
     fn base(&self, state: &State, now: Time) -> View {
         let mut blocks: BTreeMap<ClusterId, Vec<Block>> = BTreeMap::new();
         for (_, job) in state.holding() {
-            let Some((from, until)) = hold_time(job, now, state.settings().kill_grace) else { continue };
             for (cluster, hosts) in self.count(state, job.nodes()) {
+                let hold_time = hold_time(job, cluster, now, state.settings().kill_grace);
+                let Some((from, until)) = hold_time else { continue };
                 blocks.entry(cluster).or_default().push(Block { from, until, hosts });
             }
         }
@@ -228,7 +229,7 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
 
 /// R3: a started job is seen until its wall time is over, a ghost until it expires. A job that is still there
 /// after its wall time is being ended: it is seen a little longer than now, or others would be planned into it.
-fn hold_time(job: &Job, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
+fn hold_time(job: &Job, cluster: ClusterId, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
     match &job.phase {
         Phase::Started(started) => {
             let planned = started.at + started.request.wall;
@@ -236,7 +237,7 @@ fn hold_time(job: &Job, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
             // The clock may have been set back since: what holds a host holds it now.
             Some((started.at.min(now), if planned > now { planned } else { overdue }))
         }
-        Phase::Ghost(ghost) => Some((ghost.done_at.min(now), ghost.until)),
+        Phase::Ghost(ghost) => Some((ghost.done_at.min(now), ghost.until_in(cluster))),
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,
     }
 }
@@ -247,7 +248,7 @@ pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(
     let mut blocks = Vec::new();
     for (_, job) in state.holding() {
         let hosts = job.nodes().iter().filter(is_here).count() as i64;
-        if let Some((from, until)) = hold_time(job, now, state.settings().kill_grace) {
+        if let Some((from, until)) = hold_time(job, cluster, now, state.settings().kill_grace) {
             blocks.push((job.state(), Block { from, until, hosts }));
         }
     }

@@ -338,7 +338,8 @@ impl Looker<'_> {
                 bytes += 1;
             }
         }
-        let is_first = stream.versions.is_empty();
+        // Whoever begins to listen is told even that there is nothing to see.
+        let is_first = stream.versions.is_empty() && stream.told.is_empty();
         if !clusters.is_empty() || is_first {
             self.news.push((job, clusters, bytes));
         }

@@ -206,6 +206,7 @@ impl State {
                         request: started.request.clone(),
                         nodes: started.nodes.clone(),
                         outcome: outcome.clone(),
+                        parts: Default::default(),
                     };
                     self.edit_job(job, |entry| {
                         if let Phase::Started(started) = &entry.phase {
@@ -217,10 +218,7 @@ impl State {
                 }
             }
             Fact::GhostExpired { job } => {
-                if let Some(Job { phase: Phase::Ghost(ghost), .. }) = self.jobs.get(job) {
-                    let kept = ghost.until.since(ghost.done_at).as_millis().saturating_mul(ghost.nodes.len() as i64);
-                    self.ghost_host_time = self.ghost_host_time + rms_model::Span::from_millis(kept);
-                }
+                self.count_ghost(*job, None);
                 self.drop_job(*job, bumped)?;
             }
             Fact::JobRequeued { job, at: _ } => {
@@ -277,6 +275,8 @@ impl State {
                 let answer = StartAnswer::Accepted { at: *at };
                 self.edit_launcher(*job, |launcher| launcher.answer = Some(answer))?;
             }
+            Fact::GhostParted { job, until } => self.ghost_parted(*job, until)?,
+            Fact::GhostPartExpired { job, cluster } => self.ghost_part_expired(*job, *cluster, bumped)?,
             Fact::ClusterLinkSet { link, at, by } => self.link_set(*link, *at, by),
         }
         Ok(())
@@ -367,8 +367,12 @@ impl State {
 
     fn release_nodes(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
+        self.release(job, &nodes, bumped)
+    }
+
+    pub(super) fn release(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         for node in nodes {
-            match self.change_holders(node, bumped, true, |holders| holders.remove(job)) {
+            match self.change_holders(*node, bumped, true, |holders| holders.remove(job)) {
                 // A node that was removed meanwhile has nothing to give back.
                 Ok(()) | Err(Misfit::Node(_)) => {}
                 Err(misfit) => return Err(misfit),

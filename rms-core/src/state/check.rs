@@ -63,7 +63,8 @@ impl State {
             };
             for (cluster, n_hosts) in &request.hosts {
                 let held = entry.nodes().iter().filter(|node| self.nodes[node].cluster == *cluster).count();
-                if held != *n_hosts as usize {
+                let is_freed = held == 0 && matches!(entry.phase, Phase::Ghost(_));
+                if held != *n_hosts as usize && !is_freed {
                     return Err(Violation::WrongSize { job: *job, held, requested: *n_hosts });
                 }
             }

@@ -147,7 +147,7 @@ impl Index {
             Phase::Ghost(ghost) => {
                 self.holding.insert(job);
                 self.hold(job, entry, nodes);
-                self.ghosts.insert((ghost.until, job));
+                self.ghosts.insert((ghost.next_until(), job));
             }
         }
     }
@@ -174,7 +174,7 @@ impl Index {
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);
                 self.occupation.let_go(job);
-                self.ghosts.remove(&(ghost.until, job));
+                self.ghosts.remove(&(ghost.next_until(), job));
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod ghost;
 mod holders;
 mod index;
 mod launcher;
@@ -45,6 +46,9 @@ pub struct State {
     pub(crate) last_job: JobId,
     pub(crate) last_node: NodeId,
     pub(crate) ghost_host_time: Span,
+    /// The same by cluster. Absent in journals that are older than it.
+    #[serde(default)]
+    pub(crate) ghost_host_time_at: BTreeMap<ClusterId, Span>,
     /// What admins have said of the network between clusters; the smaller id first.
     #[serde(default, with = "launcher::links")]
     pub(crate) links: BTreeMap<(ClusterId, ClusterId), ClusterLink>,
@@ -68,6 +72,7 @@ impl State {
             last_job: JobId(0),
             last_node: NodeId(0),
             ghost_host_time: Span::ZERO,
+            ghost_host_time_at: BTreeMap::new(),
             links: BTreeMap::new(),
             index: index::Index::default(),
         }

@@ -23,8 +23,9 @@ pub(crate) struct Occupation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     from: Time,
+    /// When it first lets go of some of them.
     until: Time,
-    hosts: Vec<(ClusterId, i64)>,
+    hosts: Vec<(ClusterId, Time, i64)>,
 }
 
 impl Occupation {
@@ -35,11 +36,19 @@ impl Occupation {
             Phase::Ghost(ghost) => (&ghost.request, ghost.done_at, ghost.until),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
         };
-        let hosts = if all_usable {
+        let is_whole = entry.nodes().len() == request.n_hosts() as usize;
+        let counts = if all_usable && is_whole {
             request.hosts.iter().map(|(cluster, hosts)| (*cluster, i64::from(*hosts))).collect()
         } else {
             usable(entry.nodes(), nodes)
         };
+        // The ghost of an application over several clusters may leave one before the others.
+        let until_in = |cluster: ClusterId| match &entry.phase {
+            Phase::Ghost(ghost) => ghost.until_in(cluster),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => until,
+        };
+        let hosts: Vec<_> = counts.into_iter().map(|(cluster, hosts)| (cluster, until_in(cluster), hosts)).collect();
+        let until = hosts.iter().map(|(_, until, _)| *until).min().unwrap_or(until);
         let held = Held { from, until, hosts };
         held.add(&mut self.busy, 1);
         self.untils.insert((until, job));
@@ -56,8 +65,9 @@ impl Occupation {
 
     /// A queued job was promised its request at this time; or, with a `sign` of -1, it no longer is.
     pub(super) fn promise(&mut self, request: &Request, at: Time, sign: i64) {
-        let hosts = request.hosts.iter().map(|(cluster, hosts)| (*cluster, i64::from(*hosts))).collect();
-        Held { from: at, until: at + request.wall, hosts }.add(&mut self.promised, sign);
+        let until = at + request.wall;
+        let hosts = request.hosts.iter().map(|(cluster, hosts)| (*cluster, until, i64::from(*hosts))).collect();
+        Held { from: at, until, hosts }.add(&mut self.promised, sign);
     }
 
     pub(crate) fn busy(&self) -> &View {
@@ -78,9 +88,9 @@ impl Occupation {
 
 impl Held {
     fn add(&self, view: &mut View, sign: i64) {
-        for (cluster, hosts) in &self.hosts {
+        for (cluster, until, hosts) in &self.hosts {
             let profile = view.entry(*cluster).or_default();
-            profile.add(Block { from: self.from, until: self.until, hosts: sign * hosts });
+            profile.add(Block { from: self.from, until: *until, hosts: sign * hosts });
             if profile.is_empty() {
                 view.remove(cluster);
             }

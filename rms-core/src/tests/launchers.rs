@@ -1,10 +1,13 @@
 //! Stories of launchers outside: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
 
+mod notices;
+mod rules;
+mod silence;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::{
-    ClusterId, Environment, Identity, Inventory, JobId, Limits, Outcome, Profile, Request, Role, Span, Stdio, Time,
-    Work,
+    ClusterId, Environment, Identity, Inventory, JobId, Limits, Outcome, Profile, Request, Role, Span, Stdio, Work,
 };
 
 use super::World;
@@ -13,10 +16,12 @@ use crate::effect::{Effect, JobState};
 use crate::event::{AgentHello, Ticket};
 use crate::refusal::Refusal;
 use crate::subscription::{
-    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag,
-    ViewChange, Wish,
+    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
 };
 use crate::{Call, Event};
+
+/// For each cluster its capacity, and its new occupation in seconds and hosts.
+type Shape = BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)>;
 
 /// The clusters of the stories, in the order in which they join.
 const A: ClusterId = ClusterId(0);
@@ -183,7 +188,7 @@ impl Launchers {
     }
 
     /// What changed, as capacity and steps of seconds and hosts.
-    fn shape(&self, change: &ViewChange) -> BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)> {
+    fn shape(&self, change: &ViewChange) -> Shape {
         let shape = |cluster: &crate::subscription::ClusterChange| {
             (cluster.cluster, (cluster.capacity, cluster.occupied.as_ref().map(|profile| self.secs(profile))))
         };

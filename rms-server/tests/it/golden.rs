@@ -143,6 +143,8 @@ fn examples() -> Vec<Fact> {
         Fact::LauncherRequested { job, at, tag: Tag(41), request: request() },
         Fact::LauncherLaunched { job, at, launch: Box::new(launchable()) },
         Fact::LauncherAccepted { job, at },
+        Fact::GhostParted { job, until: std::collections::BTreeMap::from([(cluster, at)]) },
+        Fact::GhostPartExpired { job, cluster },
         Fact::ClusterLinkSet { link: link(), at, by: by() },
         Fact::NodeGenerationRaised { node, generation: Generation(77) },
         Fact::StartsPromised { starts: vec![(job, Some(Promise { at, option_idx: 1 })), (JobId(300), None)] },

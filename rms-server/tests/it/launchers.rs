@@ -382,7 +382,8 @@ fn a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
             let mut refused = 0_u64;
             while let Ok(Some(told)) = receiver.recv::<LauncherTold>().await {
                 if let LauncherTold::Answer { answer: launcher::LauncherAnswer::Refused(why), .. } = told {
-                    assert_eq!(why.kind, "flood");
+                    // Once it has ended there is no such application, until the channel hears of it.
+                    assert!(why.kind == "flood" || why.kind == "no_such_job", "{why}");
                     refused += 1;
                 }
             }

@@ -43,6 +43,7 @@ impl ClientRequest {
                 Call::SetLink { a, b, latency_us, bandwidth_mbit }
             }
             wire::ClientCall::Launcher => return Ok(ClientRequest::Launcher),
+            wire::ClientCall::Launchers => return Ok(ClientRequest::Launchers),
         };
         Ok(ClientRequest::Call(call))
     }

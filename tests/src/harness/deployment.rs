@@ -206,6 +206,11 @@ impl Deployment {
         self.dir.path()
     }
 
+    /// The first admin's client directory.
+    pub fn client_dir(&self) -> &Path {
+        &self.client
+    }
+
     pub fn server_dir(&self) -> &Path {
         &self.server_dir
     }

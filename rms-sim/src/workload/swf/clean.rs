@@ -101,10 +101,10 @@ impl Cleaned {
     /// Leaves out the first so many jobs; time begins with the first one that is left.
     pub fn skip(&mut self, n_jobs: usize) {
         self.jobs.drain(..n_jobs.min(self.jobs.len()));
-        self.from_the_first();
+        self.count_from_first();
     }
 
-    fn from_the_first(&mut self) {
+    fn count_from_first(&mut self) {
         let first = self.jobs.first().map_or(Time::EPOCH, |job| job.submit);
         for job in &mut self.jobs {
             job.submit = Time::EPOCH + job.submit.since(first);
@@ -140,7 +140,7 @@ impl<'a> Cleaner<'a> {
         // Submits can go backwards. Jobs of one instant keep their order.
         self.cleaned.jobs.sort_by_key(|job| job.submit);
         self.cleaned.jobs.truncate(self.cleaning.most_jobs.unwrap_or(usize::MAX));
-        self.cleaned.from_the_first();
+        self.cleaned.count_from_first();
         self.cleaned
     }
 }

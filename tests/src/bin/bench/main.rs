@@ -14,6 +14,7 @@ mod profile;
 mod scale;
 mod server;
 mod table;
+mod views;
 mod wide;
 
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ const PARTS: &[Part] = &[
     ("latency", jobs::latency),
     ("pass", pass::table),
     ("wide", wide::table),
+    ("views", views::table),
     ("profile", profile::table),
     ("offline", offline::table),
     ("commit", commit::table),
@@ -40,10 +42,13 @@ const PARTS: &[Part] = &[
     ("launchers", delegated::table),
 ];
 
+/// What this program does as a process that another part of it has started.
+type Life = fn(&[String]) -> Result<()>;
+
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     if let Some((word, args)) = wanted.split_first() {
-        let life: Option<fn(&[String]) -> Result<()>> = match word.as_str() {
+        let life: Option<Life> = match word.as_str() {
             fleet::WORD => Some(fleet::live),
             model_launcher::WORD => Some(model_launcher::live),
             _ => None,

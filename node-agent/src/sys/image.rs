@@ -1,0 +1,58 @@
+//! What a process is to execute, laid out before it exists: between its birth and its program it allocates nothing.
+
+use std::convert::Infallible;
+use std::ffi::{CStr, CString};
+use std::marker::PhantomData;
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::libc::{self, c_char};
+
+/// The arguments and the environment of a program.
+#[derive(Debug)]
+pub struct Image<'a> {
+    /// Ends with a null pointer, as the others do.
+    argv: Vec<*const c_char>,
+    /// The same arguments for a shell, which finds the file's name in the second place.
+    shell_argv: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    of: PhantomData<&'a CStr>,
+}
+
+impl<'a> Image<'a> {
+    pub fn new(argv: &'a [CString], environment: &'a [CString]) -> Image<'a> {
+        let list = |words: &'a [CString]| words.iter().map(|word| word.as_ptr());
+        let end = || std::iter::once(ptr::null());
+        let shell = [SHELL.as_ptr(), ptr::null()].into_iter();
+        Image {
+            argv: list(argv).chain(end()).collect(),
+            shell_argv: shell.chain(list(argv).skip(1)).chain(end()).collect(),
+            environment: list(environment).chain(end()).collect(),
+            of: PhantomData,
+        }
+    }
+
+    /// Becomes the program in the file; returns only with the reason why not.
+    ///
+    /// # Errors
+    /// As execve(2).
+    pub fn execute(&self, file: &CStr) -> Result<Infallible, Errno> {
+        // SAFETY: the lists end with null, and their strings live as long as `'a`.
+        unsafe { libc::execve(file.as_ptr(), self.argv.as_ptr(), self.environment.as_ptr()) };
+        Err(Errno::last())
+    }
+
+    /// Becomes a shell that reads the file.
+    ///
+    /// # Errors
+    /// As execve(2).
+    pub fn execute_by_shell(&mut self, file: &CStr) -> Result<Infallible, Errno> {
+        self.shell_argv[1] = file.as_ptr();
+        // SAFETY: as above; `file` is borrowed until the call returns, if it does.
+        unsafe { libc::execve(SHELL.as_ptr(), self.shell_argv.as_ptr(), self.environment.as_ptr()) };
+        self.shell_argv[1] = ptr::null();
+        Err(Errno::last())
+    }
+}
+
+const SHELL: &CStr = c"/bin/sh";
