@@ -11,12 +11,12 @@ use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Identity, JobId, JobRecord, Request, Time};
 use rms_wire::convert::client_call;
 use rms_wire::{
-    Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, Link, LinkError, NewKey, Refused, Reply,
-    TokenText,
+    Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, LauncherReport, Link, LinkError, NewKey, Refused,
+    Reply, TokenText,
 };
 use tokio::sync::Mutex;
 
-use crate::dir::{ClientConfig, DirError, load_credentials};
+use crate::dir::{ClientConfig, DirError, find_client_dir, load_credentials};
 use crate::error::{CallError, ConnectError};
 use crate::follow::Follow;
 use crate::watch::Watch;
@@ -102,6 +102,14 @@ impl Client {
         let client = Client(Arc::new(parts));
         client.link(PATIENCE).await?;
         Ok(client)
+    }
+
+    /// Links to the server that `rms` would speak with: see [`find_client_dir`](crate::find_client_dir).
+    ///
+    /// # Errors
+    /// As [`Client::connect`], and [`DirError::None`].
+    pub async fn connect_here() -> Result<Client, ConnectError> {
+        Client::connect(&find_client_dir()?).await
     }
 
     /// Who we are to the server.
@@ -218,7 +226,8 @@ impl Client {
             | Call::RevokeToken { .. }
             | Call::Join { .. }
             | Call::Renew { .. }
-            | Call::RevokeCertificate { .. } => self.tell(&message).await,
+            | Call::RevokeCertificate { .. }
+            | Call::SetLink { .. } => self.tell(&message).await,
         }
     }
 
@@ -387,6 +396,18 @@ impl Client {
             return Err(CallError::Unexpected);
         };
         Ok(status)
+    }
+
+    /// What launchers have cost: their views and requests, their adaptation delays (001, §5.3), the host time that ghosts
+    /// have kept idle for them, and the bytes on their channels.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn launchers(&self) -> Result<LauncherReport, CallError> {
+        let Reply::Launchers(report) = self.ask(&ClientCall::Launchers).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(report)
     }
 
     /// A new token for the CA and the address of our server, not yet known to it: hand its id and digest to

@@ -21,6 +21,9 @@ pub struct ClientConfig {
 /// Why a directory is no client directory.
 #[derive(Debug, Error)]
 pub enum DirError {
+    /// This account belongs to no cluster.
+    #[error("no client directory was found: name one in RMS_DIR, or make one with 'rms up' or 'rms join TOKEN'")]
+    None,
     /// A file cannot be read.
     #[error("{} cannot be read", path.display())]
     Read {
@@ -80,6 +83,28 @@ impl ClientConfig {
 /// Reads the key and certificates in `dir`.
 pub(crate) fn load_credentials(dir: &Path) -> Result<Credentials, DirError> {
     Credentials::load(dir).map_err(|source| DirError::Credentials { dir: dir.to_owned(), source })
+}
+
+/// The client directory that `rms` would use without a flag: what `$RMS_DIR` names (a client directory, or a cluster of
+/// `rms up --dir`), else the cluster of `rms up`, else the one that was joined, else the system's.
+///
+/// # Errors
+/// There is none.
+pub fn find_client_dir() -> Result<PathBuf, DirError> {
+    let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = path("HOME");
+    let under = |variable: &str, dir: &str| path(variable).or_else(|| home.as_ref().map(|home| home.join(dir)));
+    let places = match path("RMS_DIR") {
+        // What is named is never passed over.
+        Some(named) => vec![named],
+        None => {
+            let up = under("XDG_STATE_HOME", ".local/state").map(|state| state.join("limber/up"));
+            let joined = under("XDG_CONFIG_HOME", ".config").map(|config| config.join("limber"));
+            [up, joined, Some(PathBuf::from("/etc/limber/client"))].into_iter().flatten().collect()
+        }
+    };
+    let clients = places.iter().flat_map(|dir| [dir.clone(), dir.join("server/admin")]);
+    clients.into_iter().find(|dir| dir.join(CONFIG_FILE).is_file()).ok_or(DirError::None)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! byte where it stood and [`Watch`] with the jobs that are still open. An *order* (submit, cancel, …) whose answer
 //! was lost is not repeated, because it may have been done: it fails with [`CallError::Interrupted`].
 //!
+//! [`launcher`] is for people who write launchers: programs that decide themselves what their application asks for.
 //! [`schedule`] has the application-side schedulers, as pure functions.
 //!
 //! [`blocking`] offers the same to programs without an async runtime.
@@ -33,10 +34,11 @@ mod dir;
 mod error;
 mod follow;
 mod join;
+pub mod launcher;
 mod watch;
 
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
-pub use dir::{CONFIG_FILE, ClientConfig, DirError};
+pub use dir::{CONFIG_FILE, ClientConfig, DirError, find_client_dir};
 pub use error::{CallError, ConnectError};
 pub use follow::{Follow, FollowEvent, InputSender, Stream};
 pub use join::{JoinFailure, join};
@@ -44,5 +46,10 @@ pub use join::{JoinFailure, join};
 /// that the simulator runs the same functions without a network.
 pub use launcher_schedule as schedule;
 pub use rms_core::event::{Call, Query, Select, Submission};
-pub use rms_wire::{HistoryQuery, Refused, TokenText};
+pub use rms_wire::{HistoryQuery, LauncherReport, LauncherTraffic, Refused, TokenText};
 pub use watch::Watch;
+
+/// The examples of the guide compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/sdk-guide.md")]
+struct Guide;

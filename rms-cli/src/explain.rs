@@ -16,6 +16,10 @@ pub fn reason(reason: &Reason, now: Time) -> String {
         Reason::NotPlanned { next_pass } => {
             format!("the scheduler has not looked at it yet; its next pass is due {}", ahead(*next_pass, now))
         }
+        Reason::NoRequest { until } => {
+            let until = until.map_or(String::new(), |until| format!("; it is expected {}", ahead(until, now)));
+            format!("its launcher has not requested hosts yet{until}")
+        }
         Reason::BeyondDepth { depth, position } => format!(
             "it stands at place {position} of the queue, and only the first {depth} are planned; its turn comes as \
              those before it start"

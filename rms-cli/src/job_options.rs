@@ -6,6 +6,7 @@ use clap::Args;
 use rms_model::{Mebibytes, Span};
 use thiserror::Error;
 
+use crate::model_options::ModelOptions;
 use crate::size::{NodeCount, Shapes};
 
 /// How a job is to be; every flag may be absent, so that sources can be laid over each other.
@@ -31,6 +32,8 @@ pub struct JobOptions {
     /// Sizes with a wall time each, best first: 2x1h,4x35m; instead of -N and -t
     #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time", "tasks_per_node"])]
     pub shapes: Option<Shapes>,
+    #[command(flatten)]
+    pub model: ModelOptions,
 
     /// Clusters that may be used: a,b; any if absent
     #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',', help_heading = "Where and when")]
@@ -92,6 +95,7 @@ impl JobOptions {
             tasks_per_node,
             time,
             shapes,
+            model: if self.shapes.is_some() { ModelOptions::default() } else { self.model.or(lower.model) },
             clusters: self.clusters.or(lower.clusters),
             constraint: self.constraint.or(lower.constraint),
             mem: self.mem.or(lower.mem),
@@ -116,7 +120,8 @@ impl JobOptions {
         if self.shapes.is_some() {
             return (None, None, None, self.shapes.clone());
         }
-        let names_a_size = self.nodes.is_some() || self.time.is_some() || self.tasks_per_node.is_some();
+        let names_a_size =
+            self.nodes.is_some() || self.time.is_some() || self.tasks_per_node.is_some() || self.model.is_some();
         let shapes = if names_a_size { None } else { lower.shapes.clone() };
         let per_node = if self.tasks.is_some() { None } else { self.tasks_per_node.or(lower.tasks_per_node) };
         (self.nodes.clone().or(lower.nodes.clone()), per_node, self.time.or(lower.time), shapes)

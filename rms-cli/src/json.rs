@@ -103,6 +103,7 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::Held { by } => json!({"kind": "held", "by": by}),
         Reason::NotBefore { at } => json!({"kind": "not_before", "at": time(Some(*at))}),
         Reason::NotPlanned { next_pass } => json!({"kind": "not_planned", "next_pass": time(Some(*next_pass))}),
+        Reason::NoRequest { until } => json!({"kind": "no_request", "until": time(*until)}),
         Reason::BeyondDepth { depth, position } => {
             json!({"kind": "beyond_depth", "depth": depth, "position": position})
         }

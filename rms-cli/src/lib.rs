@@ -4,6 +4,7 @@
 //! writes it as text, as one JSON value, as bare ids or as fields. What goes wrong becomes one
 //! `Failure` and is printed once, at the edge.
 
+mod chart;
 mod cli;
 mod context;
 mod directive;
@@ -19,6 +20,7 @@ mod json;
 mod lines;
 mod log_file;
 mod look_up;
+mod model_options;
 mod names;
 mod output;
 mod place;
@@ -31,6 +33,7 @@ mod size;
 mod stamp;
 mod stdin;
 mod submission;
+mod svg;
 mod table;
 mod verb;
 mod view;

@@ -7,6 +7,7 @@ use rms_model::hostlist::HostlistError;
 
 use crate::directive::DirectiveError;
 use crate::failure::{Exit, Failure};
+use crate::model_options::ModelError;
 use crate::select::SelectError;
 use crate::submission::SubmissionError;
 
@@ -85,6 +86,12 @@ impl From<DirectiveError> for Failure {
     fn from(error: DirectiveError) -> Failure {
         Failure::usage(error)
             .hint("the lines before the script's first command that begin with #RMS or #SBATCH hold its flags")
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Failure {
+        Failure::usage(error)
     }
 }
 

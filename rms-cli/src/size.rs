@@ -134,6 +134,18 @@ impl NodeCount {
         }
     }
 
+    /// May it be so many nodes of one cluster?
+    pub fn allows(&self, n_nodes: u32) -> bool {
+        match self {
+            NodeCount::Exactly(exactly) => n_nodes == *exactly,
+            NodeCount::Range { min, max, step } => {
+                (*min..=*max).contains(&n_nodes) && (n_nodes - min).is_multiple_of(*step)
+            }
+            NodeCount::AtLeast(min) => n_nodes >= *min,
+            NodeCount::PerCluster(_) => false,
+        }
+    }
+
     /// The number of nodes, where there is only one.
     pub fn fixed(&self) -> Option<u32> {
         match self {

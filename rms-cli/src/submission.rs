@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::export::{self, ExportError};
 use crate::here::Here;
 use crate::job_options::{JobOptions, OpenMode};
+use crate::model_options::ModelError;
 use crate::stamp::{self, ParseTimeError};
 
 /// What runs and what becomes of its output.
@@ -42,6 +43,8 @@ pub enum SubmissionError {
     #[error("--begin: {0}")]
     Begin(#[from] ParseTimeError),
     #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
     Export(#[from] ExportError),
     #[error("--tasks-per-node needs one fixed number of nodes: write -N 4, or say the tasks by -n")]
     PerNodeOfRange,
@@ -56,13 +59,16 @@ pub enum SubmissionError {
 /// # Errors
 /// See [`SubmissionError`].
 pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Result<Submission, SubmissionError> {
-    let shapes = match (&options.shapes, &options.nodes) {
-        (Some(shapes), _) => shapes.0.clone(),
+    let is_wanted = |n_nodes| options.nodes.as_ref().is_none_or(|nodes| nodes.allows(n_nodes));
+    let listed = options.model.listed(is_wanted)?;
+    let shapes = match (listed.as_ref().or(options.shapes.as_ref().map(|shapes| &shapes.0)), &options.nodes) {
+        (Some(shapes), _) => shapes.clone(),
         (None, Some(nodes)) => nodes.shapes(options.time, || largest),
         (None, None) if options.tasks_per_node.is_some() => vec![Shape { nodes: Nodes::Count(1), wall: options.time }],
         (None, None) if options.time.is_some() => vec![Shape { nodes: Nodes::FromTasks, wall: options.time }],
         (None, None) => Vec::new(),
     };
+    let shapes = options.model.timed(shapes, options.time)?;
     let begin = options.begin.as_deref().map(|text| stamp::parse(text, here.now)).transpose()?;
     let environment = export::select(options.export.as_deref(), &here.environment)?;
     let n_tasks = n_tasks(&options)?;

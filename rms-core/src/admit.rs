@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
-use rms_model::{ClusterId, Identity, Inventory, JobSpec, Owner, Request, Span, Work};
+use rms_model::{ClusterId, Identity, Inventory, JobSpec, Owner, Request, Span};
 
 use crate::event::{Nodes, Shape, Submission};
+use crate::executable::{self, too_large};
 use crate::plan::meets;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -135,17 +136,7 @@ impl Sizes<'_> {
     fn check(&self, request: &Request) -> Result<(), Refusal> {
         let n_hosts = request.hosts.values().try_fold(0_u32, |sum, hosts| sum.checked_add(*hosts));
         let Some(n_hosts) = n_hosts else { return Err(Refusal::NothingAsked) };
-        let is_spread = matches!(self.submission.work, Work::Tasks { .. });
-        if let TaskCount::Total(n_tasks) = self.tasks
-            && is_spread
-            && n_tasks < n_hosts
-        {
-            return Err(Refusal::FewerTasksThanNodes { n_tasks, n_nodes: n_hosts });
-        }
-        // Without CPUs to count, only this keeps a typing error from forking a node to death.
-        if is_spread && self.tasks.most_on_a_host(n_hosts) > MAX_TASKS_ON_A_HOST {
-            return Err(Refusal::Malformed("at most 4096 tasks are started on one node"));
-        }
+        executable::check_spread(&self.submission.work, self.tasks, n_hosts)?;
         for (cluster, wanted) in &request.hosts {
             self.check_cluster(*cluster, *wanted, n_hosts)?;
         }
@@ -197,7 +188,7 @@ impl Sizes<'_> {
     }
 }
 
-fn describe(constraint: &Constraint) -> String {
+pub(crate) fn describe(constraint: &Constraint) -> String {
     let mut parts = Vec::new();
     if !constraint.features.is_empty() {
         let features: Vec<&str> = constraint.features.iter().map(String::as_str).collect();
@@ -212,19 +203,21 @@ fn describe(constraint: &Constraint) -> String {
     parts.concat()
 }
 
+/// The cluster of this name; the error tells the names that there are.
+pub(crate) fn cluster(state: &State, name: &str) -> Result<ClusterId, Refusal> {
+    state.cluster_named(name).ok_or_else(|| {
+        let known: Vec<&str> = state.clusters().values().map(String::as_str).collect();
+        Refusal::NoSuchCluster { name: name.chars().take(80).collect(), known: known.join(", ") }
+    })
+}
+
 fn clusters(state: &State, names: &[String]) -> Result<Vec<ClusterId>, Refusal> {
     if names.is_empty() {
         return Ok(state.clusters().keys().copied().collect());
     }
-    let find = |name: &String| {
-        state.cluster_named(name).ok_or_else(|| {
-            let known: Vec<&str> = state.clusters().values().map(String::as_str).collect();
-            Refusal::NoSuchCluster { name: name.chars().take(80).collect(), known: known.join(", ") }
-        })
-    };
     let mut found: Vec<ClusterId> = Vec::new();
     for name in names {
-        let cluster = find(name)?;
+        let cluster = cluster(state, name)?;
         if !found.contains(&cluster) {
             found.push(cluster);
         }
@@ -232,7 +225,7 @@ fn clusters(state: &State, names: &[String]) -> Result<Vec<ClusterId>, Refusal> 
     Ok(found)
 }
 
-fn check_features(state: &State, constraint: &Constraint) -> Result<(), Refusal> {
+pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(), Refusal> {
     for feature in &constraint.features {
         let has_it = |cluster: &ClusterId| state.kinds(*cluster).any(|(kind, _)| kind.features.contains(feature));
         let exists = state.clusters().keys().any(has_it);
@@ -249,68 +242,31 @@ fn check_features(state: &State, constraint: &Constraint) -> Result<(), Refusal>
 }
 
 fn check_texts(submission: &Submission) -> Result<(), Refusal> {
-    check_lists(submission)?;
+    check_lists(submission.clusters.len(), &submission.constraint)?;
+    check_label(&submission.name, &submission.comment)?;
+    executable::check(&submission.work, &submission.cwd, &submission.environment, &submission.stdio)?;
+    submission.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
+    Ok(())
+}
+
+/// What a job is called.
+pub(crate) fn check_label(name: &str, comment: &str) -> Result<(), Refusal> {
     let is_plain = |text: &str| !text.chars().any(char::is_control);
-    let no_nul = |text: &str| !text.contains('\0');
-    let too_large = |what, size, max| if size > max { Err(Refusal::TooLarge { what, size, max }) } else { Ok(()) };
-    too_large("the name", submission.name.len(), MAX_NAME)?;
-    too_large("the comment", submission.comment.len(), MAX_COMMENT)?;
-    too_large("the working directory", submission.cwd.len(), MAX_PATH)?;
-    if submission.name.is_empty() || !is_plain(&submission.name) || !is_plain(&submission.comment) {
+    too_large("the name", name.len(), MAX_NAME)?;
+    too_large("the comment", comment.len(), MAX_COMMENT)?;
+    if name.is_empty() || !is_plain(name) || !is_plain(comment) {
         return Err(Refusal::Malformed("a job's name is not empty, and names and comments have no control characters"));
-    }
-    if !submission.cwd.starts_with('/') || !no_nul(&submission.cwd) {
-        return Err(Refusal::Malformed("the working directory is an absolute path"));
-    }
-    match &submission.work {
-        Work::Script { script, args } => {
-            too_large("the script", script.len(), MAX_SCRIPT)?;
-            too_large("the arguments", args.iter().map(|arg| arg.len() + 1).sum(), MAX_ARGUMENTS)?;
-            if script.trim().is_empty() || !no_nul(script) || !args.iter().all(|arg| no_nul(arg)) {
-                return Err(Refusal::Malformed("the script is empty, or it or an argument holds a NUL byte"));
-            }
-        }
-        Work::Tasks { argv } => {
-            too_large("the arguments", argv.iter().map(|arg| arg.len() + 1).sum(), MAX_ARGUMENTS)?;
-            let has_program = argv.first().is_some_and(|program| !program.is_empty());
-            if !has_program || !argv.iter().all(|arg| no_nul(arg)) {
-                return Err(Refusal::Malformed("the program is missing, or an argument holds a NUL byte"));
-            }
-        }
-        Work::Hosts => return Err(Refusal::Malformed("a job that is submitted has a script or a program to run")),
-    }
-    let size = submission.environment.0.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
-    too_large("the environment", size, MAX_ENVIRONMENT)?;
-    let is_variable =
-        |(key, value): &(String, String)| !key.is_empty() && !key.contains('=') && no_nul(key) && no_nul(value);
-    if !submission.environment.0.iter().all(is_variable) {
-        return Err(Refusal::Malformed("an environment variable has no name, or holds '=' in it or a NUL byte"));
-    }
-    let stdio = &submission.stdio;
-    for pattern in [&stdio.input, &stdio.output, &stdio.error].into_iter().flatten() {
-        too_large("a file name", pattern.len(), MAX_PATH)?;
-        if pattern.is_empty() || !no_nul(pattern) {
-            return Err(Refusal::Malformed("a file name for a stream is empty or holds a NUL byte"));
-        }
-    }
-    for feature in &submission.constraint.features {
-        check_name(feature)?;
     }
     Ok(())
 }
 
 /// A pass looks at every size on every cluster, for every job: the lists must be short.
-fn check_lists(submission: &Submission) -> Result<(), Refusal> {
-    let is_short = submission.clusters.len() <= MAX_NAMES && submission.constraint.features.len() <= MAX_NAMES;
+pub(crate) fn check_lists(n_clusters: usize, constraint: &Constraint) -> Result<(), Refusal> {
+    let is_short = n_clusters <= MAX_NAMES && constraint.features.len() <= MAX_NAMES;
     if is_short { Ok(()) } else { Err(Refusal::Malformed("at most 256 clusters and 256 features can be named")) }
 }
 
-const MAX_TASKS_ON_A_HOST: u32 = 4096;
 const MAX_NAMES: usize = 256;
 const MAX_SHAPES: usize = 1024;
 const MAX_NAME: usize = 128;
 const MAX_COMMENT: usize = 1024;
-const MAX_PATH: usize = 4096;
-const MAX_SCRIPT: usize = 4 << 20;
-const MAX_ARGUMENTS: usize = 1 << 20;
-const MAX_ENVIRONMENT: usize = 2 << 20;

@@ -169,9 +169,12 @@ impl Rms {
         for job in holders {
             let run = self.state.jobs()[&job].run;
             let is_alive = self.share(job, run, node).is_some_and(|share| share != Share::Ended);
+            let is_bare = self.state.jobs()[&job].started().is_some_and(|started| started.shares.is_empty());
             if is_alive {
                 let exit = NodeExit::Vanished { reason: "the node is lost".to_owned() };
                 self.share_ended(now, step, job, node, exit, Usage::default());
+            } else if is_bare {
+                self.end_lost(now, step, job, node);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeLink, Profile, Time, settings};
+use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeLink, Profile, Time};
 
 use crate::calls::admins_only;
 use crate::effect::{Answer, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Status, ViewAnswer};
@@ -24,7 +24,7 @@ impl Rms {
             Query::Settings => {
                 let settings = self.state.settings();
                 let value = |key: &str| settings.get(key).expect("every listed key has a value");
-                Ok(Answer::Settings(settings::KEYS.iter().map(|key| ((*key).to_owned(), value(key))).collect()))
+                Ok(Answer::Settings(settings.keys().map(|key| (key.clone(), value(&key))).collect()))
             }
             Query::Audit => {
                 admins_only(who, "read the audit")?;
@@ -97,7 +97,7 @@ impl Rms {
             (Some(started), _, _) => &started.request,
             (None, Some(ghost), _) => &ghost.request,
             (None, None, Some(request)) => request,
-            (None, None, None) => &entry.spec.options[0],
+            (None, None, None) => &entry.first_request(),
         };
         let outcome = match (started.and_then(|started| started.ending.as_ref()), ghost) {
             (Some(ending), _) => Some(ending.outcome.clone()),
@@ -199,12 +199,20 @@ impl Rms {
                 if !self.state.jobs().contains_key(&job) {
                     return Err(Refusal::NoSuchJob(job));
                 }
-                let Some(plan) = plan::plan_before(&self.state, now, job) else {
-                    let state = self.state.jobs()[&job].state().word();
-                    let hint = "only a waiting job within the queue depth has a view";
-                    return Err(Refusal::WrongState { job, state, hint });
-                };
-                self.layers(&plan)
+                let plan = plan::plan_before(&self.state, now, job);
+                match plan {
+                    Some(plan) => self.layers(&plan),
+                    // A launcher outside sees what is left, until it has a place in the queue.
+                    None if self.sees_what_is_left(job) => {
+                        let plan = self.estimates(now);
+                        self.layers(&plan)
+                    }
+                    None => {
+                        let state = self.state.jobs()[&job].state().word();
+                        let hint = "only a waiting job within the queue depth has a view";
+                        return Err(Refusal::WrongState { job, state, hint });
+                    }
+                }
             }
         };
         Ok(Answer::View(ViewAnswer { now, job, clusters }))
@@ -249,6 +257,7 @@ impl Rms {
             n_passes: self.passes.count,
             last_pass: self.passes.last,
             ghost_host_time: self.state.ghost_host_time,
+            launchers: self.launcher_status(),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What clients ask and order: who may, and what it does.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Time};
+use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time};
 
 use crate::admit;
 use crate::effect::{Answer, Effect};
@@ -39,6 +40,9 @@ impl Rms {
             Call::Resume { nodes } => self.set_admin(now, step, who, &nodes, NodeAdmin::Enabled),
             Call::Remove { nodes } => self.remove_nodes(step, who, &nodes),
             Call::CreateToken(order) => self.create_token(now, step, who, order),
+            Call::SetLink { a, b, latency_us, bandwidth_mbit } => {
+                self.set_link(now, step, who, [&a, &b], latency_us, bandwidth_mbit)
+            }
             Call::RevokeToken { id } => self.revoke_token(now, step, who, &id),
             Call::RevokeCertificate { which } => self.revoke_certificate(now, step, who, &which),
             // These two are answered with a certificate, unless they are refused.
@@ -79,13 +83,17 @@ impl Rms {
             return Err(Refusal::SystemFull { max });
         }
         let (test_only, held) = (submission.test_only, submission.hold);
-        let spec = admit::admit(&self.state, who, submission)?;
+        let mut spec = admit::admit(&self.state, who, submission)?;
+        // Before others share the spec, so that taking it in needs no copy of it.
+        if let Some(known) = self.state.known_environment(&spec.environment) {
+            spec.environment = known;
+        }
         if test_only {
             return Ok(self.would_start(now, &spec));
         }
         let job = self.state.last_job.next();
         let not_yet = spec.begin.is_some_and(|begin| begin > now);
-        self.record(step, Fact::JobSubmitted { job, at: now, spec: Box::new(spec), held });
+        self.record(step, Fact::JobSubmitted { job, at: now, spec: Arc::new(spec), held });
         if !held && !not_yet {
             self.record(step, Fact::RequestSent { job, at: now });
             self.passes.wanted = true;
@@ -219,7 +227,10 @@ impl Rms {
                 if by_another {
                     return Err(not_allowed(who, "release a job that an admin holds", "an admin may"));
                 }
-                let not_yet = entry.spec.begin.is_some_and(|begin| begin > now);
+                let not_yet = match &entry.launcher {
+                    Some(_) => entry.requested.is_none(),
+                    None => entry.spec.begin.is_some_and(|begin| begin > now),
+                };
                 self.record(step, Fact::JobReleased { job, by: who.name.clone(), at: now });
                 if !not_yet {
                     self.record(step, Fact::RequestSent { job, at: now });
@@ -258,6 +269,9 @@ impl Rms {
 
     fn set(&mut self, now: Time, step: &mut Step, who: &Identity, key: &str, value: &str) -> Result<Answer, Refusal> {
         admins_only(who, "change settings")?;
+        if let Some(cluster) = Settings::cluster_of(key) {
+            admit::cluster(&self.state, cluster)?;
+        }
         let old = self.state.settings().get(key)?;
         let mut after = self.state.settings().clone();
         after.set(key, value)?;
@@ -325,7 +339,7 @@ impl Rms {
 }
 
 /// Users may step back in the queue; only an admin may let a job go first.
-fn check_priority(who: &Identity, priority: i32) -> Result<(), Refusal> {
+pub(crate) fn check_priority(who: &Identity, priority: i32) -> Result<(), Refusal> {
     if priority > 0 && who.role != Role::Admin {
         return Err(not_allowed(who, "raise a priority above 0", "an admin may; users may lower theirs"));
     }
@@ -343,6 +357,6 @@ pub(crate) fn not_allowed(who: &Identity, action: &'static str, needed: &'static
     Refusal::NotAllowed { who: who.clone(), action, needed }
 }
 
-fn wrong_state(job: JobId, state: &'static str, hint: &'static str) -> Refusal {
+pub(crate) fn wrong_state(job: JobId, state: &'static str, hint: &'static str) -> Refusal {
     Refusal::WrongState { job, state, hint }
 }

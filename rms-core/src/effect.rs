@@ -9,7 +9,7 @@ use crate::desired::Desired;
 use crate::event::Ticket;
 use crate::fact::SettingChange;
 use crate::refusal::Refusal;
-use crate::subscription::{LauncherAnswer, Notice};
+use crate::subscription::{AdaptationDelays, LauncherAnswer, Notice};
 
 /// An order to the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,6 +212,10 @@ pub enum Reason {
         until: Time,
         by: Vec<Blocker>,
     },
+    /// Its launcher has subscribed and sent no request; it is expected by then.
+    NoRequest {
+        until: Option<Time>,
+    },
 }
 
 /// A job that holds hosts in the blocking step.
@@ -304,4 +308,23 @@ pub struct Status {
     pub last_pass: Option<Time>,
     /// Host-milliseconds that expired ghosts have kept idle.
     pub ghost_host_time: Span,
+    pub launchers: LauncherStatus,
+}
+
+/// What launchers outside have cost, since the server started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LauncherStatus {
+    /// Applications that a launcher outside speaks for, and how many of those are connected.
+    pub n_launchers: u32,
+    pub n_connected: u32,
+    /// Views sent, requests taken, and their bytes by the count of 001, B.1.
+    pub n_notices: u64,
+    pub notice_bytes: u64,
+    pub n_requests: u64,
+    pub request_bytes: u64,
+    /// Calls that were refused.
+    pub n_refused: u64,
+    pub adaptations: AdaptationDelays,
+    /// Of [`Status::ghost_host_time`], by the name of the cluster. Not only since the server started.
+    pub ghost_host_time: Vec<(String, Span)>,
 }

@@ -41,7 +41,8 @@ pub enum Event {
         who: Identity,
         call: LauncherCall,
     },
-    /// The connection over which a launcher spoke for this application is gone.
+    /// The connection over which a launcher spoke for this application is gone. Not to be said of one that another has
+    /// replaced.
     LauncherGone {
         job: JobId,
     },
@@ -128,6 +129,14 @@ pub enum Call {
     /// By serial, or all certificates of an identity.
     RevokeCertificate {
         which: CertificateSelect,
+    },
+    /// What lies between two clusters, by name, in both directions (001: ICINFO).
+    SetLink {
+        a: String,
+        b: String,
+        latency_us: u32,
+        /// Megabits in a second; 0 is unknown.
+        bandwidth_mbit: u32,
     },
 }
 

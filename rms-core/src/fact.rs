@@ -1,5 +1,8 @@
 //! What became true here: the journal's contents. Facts are applied, never judged again.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use rms_model::token::{Issued, Token};
 use rms_model::{
     ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Request, Run,
@@ -8,7 +11,8 @@ use rms_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::desired::NodeExit;
-use crate::job::Promise;
+use crate::job::{LauncherLink, Promise};
+use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +53,7 @@ pub enum Fact {
     JobSubmitted {
         job: JobId,
         at: Time,
-        spec: Box<JobSpec>,
+        spec: Arc<JobSpec>,
         held: bool,
     },
     JobHeld {
@@ -161,13 +165,63 @@ pub enum Fact {
     StartsPromised {
         starts: Vec<(JobId, Option<Promise>)>,
     },
+    /// 001: a launcher outside subscribed for an application of its own.
+    LauncherSubscribed {
+        job: JobId,
+        at: Time,
+        spec: Box<JobSpec>,
+        filter: Filter,
+    },
+    LauncherLinkChanged {
+        job: JobId,
+        link: LauncherLink,
+    },
+    /// 001: request. The first one gives the application its place in the queue.
+    LauncherRequested {
+        job: JobId,
+        at: Time,
+        tag: Tag,
+        request: Request,
+    },
+    /// What it starts on the hosts that it was granted.
+    LauncherLaunched {
+        job: JobId,
+        at: Time,
+        launch: Box<Launchable>,
+    },
+    /// It uses the hosts that it was granted by its own means.
+    LauncherAccepted {
+        job: JobId,
+        at: Time,
+    },
+    /// 001: ICINFO, as an admin set it.
+    ClusterLinkSet {
+        link: ClusterLink,
+        at: Time,
+        by: String,
+    },
+    /// The ghost keeps its hosts of these clusters for a shorter time than those of the others.
+    GhostParted {
+        job: JobId,
+        until: BTreeMap<ClusterId, Time>,
+    },
+    /// Its hosts of this cluster are free; it keeps others.
+    GhostPartExpired {
+        job: JobId,
+        cluster: ClusterId,
+    },
 }
 
 impl Fact {
     /// Would the same fact come about again if it were lost? So it is with what an agent still reports as running,
-    /// and with applications that have been given a view.
+    /// with applications that have been given a view, and with launchers that are away: after a restart all are.
     pub(crate) fn comes_again(&self) -> bool {
-        matches!(self, Fact::ShareRunning { .. } | Fact::JobsQueued { .. })
+        matches!(
+            self,
+            Fact::ShareRunning { .. }
+                | Fact::JobsQueued { .. }
+                | Fact::LauncherLinkChanged { link: LauncherLink::Away { .. }, .. }
+        )
     }
 }
 

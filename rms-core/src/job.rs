@@ -1,16 +1,22 @@
 //! A job inside the core: which state of 001, Fig. 4 it is in, and what that state owns.
 
-use std::collections::BTreeMap;
+mod launcher;
 
-use rms_model::{JobRecord, JobSpec, NodeId, Outcome, Request, Run, Time, Usage};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::effect::JobState;
 
+pub(crate) use launcher::AwaitedIndex;
+pub use launcher::{Launcher, LauncherLink, StartAnswer};
+
 /// One application that is in the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    pub spec: Box<JobSpec>,
+    pub spec: Arc<JobSpec>,
     pub submitted: Time,
     /// When its launcher first sent a request: its place in the queue, kept over a hold and a requeue.
     pub requested: Option<Time>,
@@ -20,6 +26,9 @@ pub struct Job {
     /// While it waits under the conservative policy. Absent in journals that are older than it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<Promise>,
+    /// The launcher outside that speaks for it; absent for jobs that were submitted with their work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher: Option<Launcher>,
 }
 
 /// When a waiting job will start at the latest, and in which of its sizes.
@@ -33,7 +42,8 @@ pub struct Promise {
 /// The states of 001, Fig. 4. Finished is absent: a finished application leaves the system for the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Its launcher has subscribed and sent no request: it is held, or its begin time has not come.
+    /// Its launcher has subscribed and sent no request: it is held, or its begin time has not come, or it is a launcher
+    /// outside, which takes its time.
     Submitted {
         hold: Option<Hold>,
     },
@@ -58,6 +68,7 @@ pub struct Started {
     pub request: Request,
     /// Host 0 first.
     pub nodes: Vec<NodeId>,
+    /// None while a launcher outside has started no processes through the agents.
     pub shares: BTreeMap<NodeId, Share>,
     pub ending: Option<Ending>,
     /// The highest exit code of the shares that have ended.
@@ -95,6 +106,26 @@ pub struct Ghost {
     pub request: Request,
     pub nodes: Vec<NodeId>,
     pub outcome: Outcome,
+    /// Clusters whose own delay is shorter, and when their hosts are free.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<ClusterId, Time>,
+}
+
+impl Ghost {
+    /// How long it keeps its hosts of one cluster.
+    pub fn until_in(&self, cluster: ClusterId) -> Time {
+        self.parts.get(&cluster).copied().unwrap_or(self.until)
+    }
+
+    /// The part that leaves before the others.
+    pub fn next_part(&self) -> Option<(Time, ClusterId)> {
+        self.parts.iter().map(|(cluster, until)| (*until, *cluster)).min()
+    }
+
+    /// When hosts of it are next free.
+    pub fn next_until(&self) -> Time {
+        self.next_part().map_or(self.until, |(until, _)| until.min(self.until))
+    }
 }
 
 impl Job {
@@ -118,6 +149,14 @@ impl Job {
         }
     }
 
+    /// Has it yet to start?
+    pub fn is_before_its_start(&self) -> bool {
+        match &self.phase {
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => true,
+            Phase::Started(_) | Phase::Ghost(_) => false,
+        }
+    }
+
     pub fn started(&self) -> Option<&Started> {
         match &self.phase {
             Phase::Started(started) => Some(started),
@@ -134,12 +173,18 @@ impl Job {
         }
     }
 
+    /// The size that stands first in its list, or that its launcher requested last; nothing if it has not requested.
+    pub fn first_request(&self) -> Request {
+        let nothing = || Request { hosts: BTreeMap::new(), wall: Span::ZERO };
+        self.spec.options.first().cloned().unwrap_or_else(nothing)
+    }
+
     /// The history's line for a job that ends now with `outcome`. `nodes` are the names of its hosts.
     pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
         let started = self.started();
         let request = match started {
             Some(started) => started.request.clone(),
-            None => self.spec.options.first().cloned().expect("a job that was accepted has an option"),
+            None => self.first_request(),
         };
         JobRecord {
             job,

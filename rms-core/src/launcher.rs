@@ -51,6 +51,11 @@ pub(crate) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<C
     best.ok_or_else(|| too_small.expect("an accepted job has at least one size"))
 }
 
+/// Will any hosts do, whatever size the job starts with?
+pub(crate) fn takes_any_hosts(spec: &JobSpec) -> bool {
+    spec.cpus_per_task == 0 && spec.constraint == Constraint::default()
+}
+
 /// What every host must have if the job starts with this size: CPUs for its share of the tasks, if it asked.
 pub(crate) fn constraint_of(spec: &JobSpec, request: &Request) -> Constraint {
     let tasks_here = spec.tasks.most_on_a_host(request.n_hosts());

@@ -1,13 +1,14 @@
 //! How a job starts, how its end is settled from its shares, and how it leaves.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_model::{JobId, NodeId, Outcome, Request, Run, Time, Usage, Work};
+use rms_model::{ClusterId, JobId, NodeId, Outcome, Request, Run, Time, Usage, Work};
 
 use crate::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
 use crate::effect::{Effect, JobChange, JobState};
 use crate::fact::Fact;
-use crate::job::{Job, Share, Started};
+use crate::job::{Job, Phase, Share, Started};
 use crate::rms::Rms;
 use crate::step::Step;
 
@@ -17,6 +18,7 @@ impl Rms {
         let run = self.state.jobs()[&job].run.next();
         self.record(step, Fact::JobStarted { job, run, at: now, request, nodes });
         self.announce(step, job);
+        self.tell_start(step, job);
     }
 
     /// The processes of one share are gone.
@@ -69,6 +71,11 @@ impl Rms {
     pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
         self.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
         self.announce(step, job);
+        let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
+        if is_clear {
+            // Its launcher had started nothing through the agents: there is nothing to wait for.
+            self.settle(now, step, job);
+        }
     }
 
     /// The last share has ended.
@@ -106,17 +113,23 @@ impl Rms {
     /// 001: done. With a fair-start delay the hosts stay with the ghost, else they are free at once.
     pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         let entry = &self.state.jobs()[&job];
-        let names = self.state.node_names(entry.nodes());
-        let held_hosts = entry.started().is_some();
+        let mut names = self.state.node_names(entry.nodes());
+        let has_launcher = entry.launcher.is_some();
         let run = entry.run;
-        let record = entry.record(job, now, outcome.clone(), names.clone());
-        let ghost_until = if held_hosts { now + self.state.settings().fair_start } else { now };
+        let for_record = if self.config.tells_anyone { names.clone() } else { std::mem::take(&mut names) };
+        let record = entry.record(job, now, outcome.clone(), for_record);
+        let untils = self.ghost_untils(now, job);
+        let ghost_until = untils.values().copied().max().unwrap_or(now);
         self.record(step, Fact::JobDone { record: Box::new(record), ghost_until });
+        self.part_ghost(now, step, job, ghost_until, untils);
         self.launches.remove(&job);
+        self.tell_end(step, job, has_launcher, &outcome);
         // A job that leaves the queue lets others move up, as much as one that frees hosts.
         self.passes.wanted = true;
         let state = if self.state.jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
-        step.order(Effect::Announce(JobChange { job, run, state, nodes: names, outcome: Some(outcome) }));
+        if self.config.tells_anyone {
+            step.order(Effect::Announce(JobChange { job, run, state, nodes: names, outcome: Some(outcome) }));
+        }
     }
 
     pub(crate) fn expire_ghost(&mut self, step: &mut Step, job: JobId) {
@@ -124,7 +137,51 @@ impl Rms {
         self.passes.wanted = true;
     }
 
+    /// When the ghost of a started job leaves each of its clusters (001, §5.3.1: the fair-start delay).
+    fn ghost_untils(&self, now: Time, job: JobId) -> BTreeMap<ClusterId, Time> {
+        let Some(started) = self.state.jobs()[&job].started() else { return BTreeMap::new() };
+        let clusters = started.nodes.iter().map(|node| self.state.nodes()[node].cluster);
+        let delay = |cluster| self.state.settings().fair_start_of(&self.state.clusters()[&cluster]);
+        clusters.map(|cluster| (cluster, now + delay(cluster))).collect()
+    }
+
+    /// Where clusters have delays of their own, each is left when its own is over.
+    fn part_ghost(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        ghost_until: Time,
+        mut untils: BTreeMap<ClusterId, Time>,
+    ) {
+        untils.retain(|_, until| *until < ghost_until);
+        if untils.is_empty() {
+            return;
+        }
+        let at_once = untils.values().filter(|until| **until <= now).count();
+        self.record(step, Fact::GhostParted { job, until: untils });
+        (0..at_once).for_each(|_| self.expire_next(now, step, job));
+    }
+
+    /// The ghost leaves the cluster whose delay is over, or what is left of it.
+    pub(crate) fn expire_next(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let part = match &self.state.jobs()[&job].phase {
+            Phase::Ghost(ghost) => ghost.next_part().filter(|(until, _)| *until <= now),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
+        };
+        match part {
+            Some((_, cluster)) => {
+                self.record(step, Fact::GhostPartExpired { job, cluster });
+                self.passes.wanted = true;
+            }
+            None => self.expire_ghost(step, job),
+        }
+    }
+
     pub(crate) fn announce(&self, step: &mut Step, job: JobId) {
+        if !self.config.tells_anyone {
+            return;
+        }
         let entry = &self.state.jobs()[&job];
         let ending = entry.started().and_then(|started| started.ending.as_ref());
         step.order(Effect::Announce(JobChange {
@@ -177,7 +234,7 @@ impl Rms {
             umask: spec.umask,
             stdio: spec.stdio.clone(),
             limits: spec.limits.clone(),
-            wall: started.request.wall,
+            wall: entry.wall_of_work().expect("it has started"),
             grace: self.state.settings().kill_grace,
             hosts: self.hosts(entry, started),
         });

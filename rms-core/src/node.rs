@@ -1,9 +1,9 @@
 //! A node inside the core.
 
-use std::collections::BTreeSet;
-
 use rms_model::{ClusterId, Generation, Inventory, JobId, NodeAdmin, NodeId, NodeLink, Run};
 use serde::{Deserialize, Serialize};
+
+use crate::state::Holders;
 
 /// A host and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct Node {
     /// Counts the changes of its desired state; it never goes back, over restarts too.
     pub generation: Generation,
     /// Started jobs and ghosts that hold it.
-    pub holders: BTreeSet<JobId>,
+    pub holders: Holders,
     /// Executions that run here though nothing wants them any more.
     pub stale: Vec<(JobId, Run)>,
 }

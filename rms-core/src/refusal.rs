@@ -74,4 +74,14 @@ pub enum Refusal {
     NodeInUse { node: String },
     #[error("only {expected} speaks here, not {actual}")]
     WrongRole { expected: Role, actual: Role },
+    #[error("job {0} was submitted with its work: no launcher speaks for it")]
+    NoLauncher(JobId),
+    #[error("job {job}: request {tag} does not come after {last}; tags rise from request to request")]
+    StaleTag { job: JobId, tag: u64, last: u64 },
+    #[error("job {job} was granted request {granted}, not {tag}")]
+    WrongTag { job: JobId, tag: u64, granted: u64 },
+    #[error("job {job}: its filter does not show cluster {cluster}; it shows {shown}")]
+    NotInView { job: JobId, cluster: String, shown: String },
+    #[error("job {job}: more than {most} calls in a second; launchers that go on so are ended")]
+    Flood { job: JobId, most: u32 },
 }

@@ -10,10 +10,12 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::fact::Fact;
 use crate::job::{Job, Phase, Promise};
+use crate::launchers::{Flood, LauncherCounts};
+use crate::plan::views::Streams;
 use crate::plan::{self, Placed, Plan, Scope};
-use crate::refusal::Refusal;
-use crate::state::{Misfit, State};
+use crate::state::{Bumped, Misfit, State};
 use crate::step::Step;
+use crate::subscription::Notice;
 
 /// What the core is started with.
 #[derive(Clone, Debug)]
@@ -22,14 +24,15 @@ pub struct Config {
     pub settings: Settings,
     /// How long a certificate is valid.
     pub certificate_life: Span,
-    /// Are agents told what to run on their nodes? If not, it is as in 001: launchers start and end the processes
-    /// themselves on the hosts they were granted, and say when they are done.
-    pub tells_agents: bool,
+    /// Are agents told what to run on their nodes, and others what became of jobs? If not, nobody is there but
+    /// launchers that start and end processes themselves on the hosts they were granted, as in 001, and say when they
+    /// are done. What is decided, and what becomes true, is the same.
+    pub tells_anyone: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_agents: true }
+        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_anyone: true }
     }
 }
 
@@ -47,6 +50,12 @@ pub struct Rms {
     pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
     /// The last full plan, for as long as no fact has passed since.
     estimates: Option<Arc<Plan>>,
+    /// What launchers outside were told of their views.
+    pub(crate) streams: Streams,
+    /// How often they call.
+    pub(crate) floods: BTreeMap<JobId, Flood>,
+    /// What they have cost so far.
+    pub(crate) launcher_counts: LauncherCounts,
 }
 
 /// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
@@ -94,6 +103,9 @@ impl Rms {
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
             estimates: None,
+            streams: Streams::default(),
+            floods: BTreeMap::new(),
+            launcher_counts: LauncherCounts::default(),
         }
     }
 
@@ -113,6 +125,7 @@ impl Rms {
             // Nobody knows how much of its delay is left; it must not stay until that day.
             self.expire_ghost(&mut step, job);
         }
+        self.launchers_away(now, &mut step);
         step
     }
 
@@ -126,11 +139,10 @@ impl Rms {
             }
             Event::AgentReported { name, report } => self.agent_reported(now, &mut step, &name, report),
             Event::AgentGone { name } => self.agent_gone(now, &mut step, &name),
-            Event::LauncherCalled { ticket, who: _, call: _ } => {
-                let answer = Err(Refusal::Malformed("launchers outside are not served yet"));
-                step.order(Effect::LauncherAnswer { ticket, answer });
+            Event::LauncherCalled { ticket, who, call } => {
+                self.handle_launcher_call(now, &mut step, ticket, &who, call);
             }
-            Event::LauncherGone { job: _ } => {}
+            Event::LauncherGone { job } => self.launcher_gone(now, &mut step, job),
             Event::ApplicationDone { job, run, outcome } => self.application_done(now, &mut step, job, run, outcome),
             Event::Tick => self.tick(now, &mut step),
         }
@@ -146,7 +158,8 @@ impl Rms {
         let lost = self.state.longest_away().map(|(since, _)| since + self.state.settings().node_lost_after);
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
-        [self.next_pass(), lost, ghost, begin].into_iter().flatten().min()
+        let launcher = self.state.next_launcher_deadline();
+        [self.next_pass(), lost, ghost, begin, launcher].into_iter().flatten().min()
     }
 
     pub fn state(&self) -> &State {
@@ -175,7 +188,9 @@ impl Rms {
 
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
-        self.state.apply_noting(&fact, &mut self.bumped).expect("the core records only what fits its own state");
+        self.streams.note(&self.state, &fact);
+        let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
+        self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
         step.record(fact);
     }
@@ -184,7 +199,7 @@ impl Rms {
         while let Some((until, job)) = self.state.next_ghost()
             && until <= now
         {
-            self.expire_ghost(step, job);
+            self.expire_next(now, step, job);
         }
         while let Some((at, job)) = self.state.next_begin()
             && at <= now
@@ -197,6 +212,7 @@ impl Rms {
         {
             self.node_lost(now, step, node);
         }
+        self.end_late_launchers(now, step);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.pass(now, step);
@@ -206,7 +222,12 @@ impl Rms {
     /// 001, Fig. 5: plans and turns the plan into facts.
     fn pass(&mut self, now: Time, step: &mut Step) {
         self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1 };
-        let plan = plan::plan(&self.state, now, Scope::Starts);
+        let (plan, changes) = if self.streams.is_watched() {
+            self.streams.pass(&self.state, now)
+        } else {
+            self.streams.unseen_pass();
+            (plan::plan(&self.state, now, Scope::Starts), Vec::new())
+        };
         let is_promised = self.state.settings().policy == Policy::Conservative;
         let mut starts = Vec::new();
         for placement in plan.placements {
@@ -233,11 +254,14 @@ impl Rms {
         if !unseen.is_empty() {
             self.record(step, Fact::JobsQueued { jobs: unseen });
         }
+        for (job, change) in changes {
+            step.order(Effect::Notify { job, notice: Notice::Changed(change) });
+        }
     }
 
     /// Every connected node whose desired state changed is sent the whole of it.
     fn send_desires(&mut self, step: &mut Step) {
-        if !self.config.tells_agents {
+        if !self.config.tells_anyone {
             self.bumped.clear();
             return;
         }

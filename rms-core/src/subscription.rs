@@ -34,6 +34,21 @@ pub enum LauncherCall {
     Finish { job: JobId, tag: Tag, code: i32 },
 }
 
+impl LauncherCall {
+    /// The application that the caller says it speaks for.
+    pub fn application(&self) -> Option<JobId> {
+        match self {
+            LauncherCall::Subscribe(_) => None,
+            LauncherCall::Attach { job }
+            | LauncherCall::Clusters { job }
+            | LauncherCall::Request { job, .. }
+            | LauncherCall::Launch { job, .. }
+            | LauncherCall::Accept { job, .. }
+            | LauncherCall::Finish { job, .. } => Some(*job),
+        }
+    }
+}
+
 /// 001: RTag. Chosen by the launcher, rising from request to request of an application; the server says with it which
 /// request was granted, and a launcher proves with it that it speaks of that start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -70,7 +85,7 @@ pub struct Wish {
 }
 
 /// What to start on the granted hosts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Launchable {
     pub work: Work,
     /// Over all hosts; absent: one on each.

@@ -7,6 +7,7 @@ mod chain;
 mod compact;
 mod environments;
 mod error;
+mod past;
 mod replay;
 mod schema;
 mod snapshot;
@@ -20,6 +21,7 @@ use rusqlite::{Connection, params};
 pub use self::chain::Chain;
 pub use self::compact::{Compaction, SnapshotMade};
 pub use self::error::{AppendError, OpenError, SnapshotError};
+pub use self::past::Past;
 pub use self::schema::{FORMAT, open_reader};
 
 /// When it is worth to write a snapshot.

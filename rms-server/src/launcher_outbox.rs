@@ -100,7 +100,12 @@ impl LauncherOutbox {
     }
 
     pub fn answer(&self, seq: u64, answer: Result<LauncherAnswer, Refused>) {
-        self.0.change(|waiting| waiting.answers.push_back(Told::Answer { seq, answer }));
+        self.0.change(|waiting| {
+            // After the last word nothing is said, or a flood of calls could keep it from being said.
+            if waiting.last.is_none() {
+                waiting.answers.push_back(Told::Answer { seq, answer });
+            }
+        });
     }
 
     pub fn tell(&self, notice: Notice) {

@@ -82,7 +82,10 @@ impl Router {
 
     /// Applications that have got a launcher which was gone already: the core is to be told.
     pub fn take_orphans(&mut self) -> Vec<JobId> {
-        std::mem::take(&mut self.orphans)
+        let mut orphans = std::mem::take(&mut self.orphans);
+        // One that came later may be well.
+        orphans.retain(|job| !self.launchers.contains_key(job));
+        orphans
     }
 
     /// From now on this is the agent's link. An older one is closed; says whether there was one.

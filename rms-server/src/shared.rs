@@ -1,10 +1,11 @@
 //! What all sessions of a server share.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rms_model::Time;
+use rms_wire::LauncherTraffic;
 use rms_wire::tls::Authority;
 
 use crate::clock::Clock;
@@ -23,7 +24,7 @@ pub struct Shared {
     pub joins: RateLimit,
     /// As many as joins, but apart: strangers must not keep peers from renewing.
     pub renewals: RateLimit,
-    pub launchers: LauncherTraffic,
+    pub launchers: LauncherCounters,
     clock: Mutex<Clock>,
 }
 
@@ -37,7 +38,7 @@ impl Shared {
     ) -> Shared {
         let joins = RateLimit::new(limits.joins_per_second);
         let renewals = RateLimit::new(limits.joins_per_second);
-        let launchers = LauncherTraffic::default();
+        let launchers = LauncherCounters::default();
         let clock = Mutex::new(Clock::start());
         Shared { inbox, history, registry, authority, limits, joins, renewals, launchers, clock }
     }
@@ -50,12 +51,24 @@ impl Shared {
 
 /// What has gone over launchers' channels since the server was started (001, Fig. 12).
 #[derive(Debug, Default)]
-pub struct LauncherTraffic {
+pub struct LauncherCounters {
     pub n_open: AtomicU64,
     pub n_opened: AtomicU64,
     /// Bytes of frames, from launchers and to them.
     pub bytes_up: AtomicU64,
     pub bytes_down: AtomicU64,
+}
+
+impl LauncherCounters {
+    pub fn read(&self) -> LauncherTraffic {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LauncherTraffic {
+            n_open: count(&self.n_open),
+            n_opened: count(&self.n_opened),
+            bytes_up: count(&self.bytes_up),
+            bytes_down: count(&self.bytes_down),
+        }
+    }
 }
 
 /// So many attempts in a second, over all peers: guessing tokens and making the server sign stay slow.

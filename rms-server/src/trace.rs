@@ -43,6 +43,18 @@ pub fn fact(fact: &Fact) {
         | Fact::ShareEnded { job, .. }
         | Fact::JobEnding { job, .. }
         | Fact::GhostExpired { job } => tracing::debug!(target: "facts", %job, "{fact:?}"),
+        Fact::LauncherSubscribed { job, spec, .. } => {
+            tracing::info!(target: "facts", %job, owner = spec.owner.0, name = spec.name, "a launcher subscribed");
+        }
+        Fact::ClusterLinkSet { link, by, .. } => {
+            tracing::info!(target: "facts", ?link, by, "link between clusters set")
+        }
+        Fact::LauncherLinkChanged { job, .. }
+        | Fact::LauncherRequested { job, .. }
+        | Fact::LauncherLaunched { job, .. }
+        | Fact::LauncherAccepted { job, .. }
+        | Fact::GhostParted { job, .. }
+        | Fact::GhostPartExpired { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::ClusterAdded { .. }
         | Fact::NodeDescribed { .. }
         | Fact::NodeFenced { .. }

@@ -4,8 +4,10 @@
 //! say when their jobs are done, as in 001. The core's facts tell when jobs start.
 
 pub mod heat;
+mod journal;
 mod result;
 mod trace;
+pub mod tune;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +20,8 @@ use rms_core::{Call, Config, Event, Fact, Journal, Refusal, Rms, State, Step, Ti
 use rms_model::{Identity, Inventory, JobId, Outcome, Run, Settings, Span, Time};
 use thiserror::Error;
 
-pub use result::{Finished, Summary};
+pub use journal::{JournalJobs, known_hosts};
+pub use result::{Figures, Finished, Summary};
 pub use trace::TraceJobs;
 
 /// The jobs to be run, by their place in the order of their submits.
@@ -79,7 +82,7 @@ impl<'a, W: Workload> Batch<'a, W> {
     /// # Errors
     /// Nodes that can not join.
     pub fn new(settings: Settings, hosts: &[Hosts], workload: &'a W) -> Result<Batch<'a, W>, BatchError> {
-        let config = Config { settings, tells_agents: false, ..Config::default() };
+        let config = Config { settings, tells_anyone: false, ..Config::default() };
         let watch = Watch { finished: vec![None; workload.n_jobs()], ..Watch::default() };
         let rms = Rms::new(config);
         let now = if workload.n_jobs() > 0 { workload.submit(0) } else { Time::EPOCH };

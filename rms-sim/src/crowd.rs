@@ -1,11 +1,14 @@
 //! Users and admins from a seed: they submit, cancel, hold, drain and turn knobs at random times.
 
+use launcher_schedule::moldable::Sizes;
 use rms_core::Call;
 use rms_core::desired::NodeExit;
 use rms_core::event::Select;
 use rms_model::{JobId, Span, Time};
 
 use crate::dice::Dice;
+use crate::launcher::{Manner, Then};
+use crate::program::Program;
 use crate::story::{admin, user};
 use crate::work::{ModelJob, moldable, rigid, script, spanning};
 use crate::world::World;
@@ -37,6 +40,11 @@ impl Crowd {
         let may_submit = self.n_jobs_left > 0;
         if may_submit && self.dice.chance(65) {
             self.n_jobs_left -= 1;
+            if self.dice.chance(35) {
+                let (manner, program) = self.launcher();
+                world.launcher(manner, program);
+                return;
+            }
             let job = self.job(world.now());
             let who = user(&job.user);
             let call = world.submission(job);
@@ -45,6 +53,30 @@ impl Crowd {
         }
         let call = self.call(world);
         world.call(&admin(), call);
+    }
+
+    fn launcher(&mut self) -> (Manner, Program) {
+        let secs = |dice: &mut Dice, least: u32, most: u32| {
+            Span::from_millis(i64::from(dice.number(least * 1000, most * 1000)))
+        };
+        let code = *self.dice.pick(&[0, 0, 0, 4]).expect("there are four");
+        let then = match self.dice.number(0, 9) {
+            0..=3 => Then::Accepts { runs: secs(&mut self.dice, 0, 100), code },
+            4..=6 => Then::Launches,
+            7 => Then::FallsSilent,
+            8 => Then::Vanishes,
+            _ => Then::NeverRequests,
+        };
+        let users = ["ann", "bob", "cid"];
+        let manner = Manner {
+            user: (*self.dice.pick(&users).expect("there are three")).to_owned(),
+            sizes: Sizes { least: 1, most: self.dice.number(1, self.n_hosts) },
+            on_one: secs(&mut self.dice, 5, 120),
+            adapts_in: if self.dice.chance(50) { Span::ZERO } else { secs(&mut self.dice, 0, 8) },
+            then,
+        };
+        let runs = Some(secs(&mut self.dice, 0, 60));
+        (manner, Program { runs, exit: NodeExit::Exited { code }, ..Program::default() })
     }
 
     fn job(&mut self, now: Time) -> ModelJob {
@@ -117,6 +149,12 @@ impl Crowd {
                     ("resched_timer", "1s"),
                     ("queue_depth", "0"),
                     ("queue_depth", "3"),
+                    ("fair_start@a", "7s"),
+                    ("fair_start@b", "0s"),
+                    ("fair_start@b", "default"),
+                    ("launcher_policy", "run"),
+                    ("launcher_policy", "end"),
+                    ("launcher_grace", "15s"),
                     ("lost_policy", "fail"),
                     ("lost_policy", "requeue"),
                     ("kill_grace", "2s"),

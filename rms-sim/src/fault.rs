@@ -34,7 +34,7 @@ impl Storm {
     pub fn strike(&mut self, world: &mut World) -> Result<(), Violation> {
         let nodes: Vec<usize> = (0..world.nodes.len()).collect();
         let node = *self.dice.pick(&nodes).expect("a world has nodes");
-        match self.dice.number(0, 7) {
+        match self.dice.number(0, 8) {
             0 => {
                 self.repair(world, 20, Repair::Server);
                 world.server_dies()?;
@@ -63,6 +63,13 @@ impl Storm {
                     if self.dice.chance(40) {
                         world.cut_network(node);
                         self.repair(world, 90, Repair::Heal(node));
+                    }
+                }
+            }
+            7 => {
+                for launcher in 0..world.n_launchers() {
+                    if self.dice.chance(50) {
+                        world.break_launcher(launcher);
                     }
                 }
             }

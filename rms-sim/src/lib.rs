@@ -12,6 +12,7 @@ pub mod crowd;
 pub mod dice;
 pub mod fault;
 mod journal;
+pub mod launcher;
 mod link;
 pub mod node;
 pub mod offline;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rms_core::State;
+use rms_core::{Call, State};
 use rms_model::{Settings, Span, Time};
 
 use crate::check::Violation;
@@ -72,6 +72,9 @@ fn settings(dice: &mut Dice) -> Settings {
             rms_model::settings::LostPolicy::Requeue
         },
         kill_grace: dice.span(Span::from_secs(1), Span::from_secs(5)),
+        request_timeout: dice.span(Span::from_mins(1), Span::from_mins(5)),
+        start_timeout: Span::from_secs(30),
+        launcher_grace: dice.span(Span::from_secs(10), Span::from_secs(60)),
         ..Settings::default()
     }
 }
@@ -96,7 +99,20 @@ fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time)
     for call in crowd.last_calls(world) {
         world.call(&admin(), call);
     }
+    views_converge(world)?;
     wait_for_the_end(world)
+}
+
+/// Asks for a pass by a change that changes no plan, and looks before anything else happens.
+fn views_converge(world: &mut World) -> Result<(), Violation> {
+    for n_jobs in 1_000..1_005 {
+        world.run_until(world.now() + Span::from_secs(20))?;
+        let n_facts = world.facts().len();
+        world.call(&admin(), Call::Set { key: "max_jobs".to_owned(), value: n_jobs.to_string() });
+        world.run_until(world.now() + LATEST_PASS)?;
+        world.check_views_converged(n_facts)?;
+    }
+    Ok(())
 }
 
 /// Looks now and then, and for the last time when everything must have ended.
@@ -113,6 +129,8 @@ fn wait_for_the_end(world: &mut World) -> Result<(), Violation> {
 
 /// Until every agent has noticed that its old link is dead and has connected again.
 const CALM: Span = Span::from_secs(30);
+/// The longest re-scheduling timer, and the way of a message.
+const LATEST_PASS: Span = Span::from_millis(1003);
 /// More than all jobs one after the other.
 const PATIENCE: Span = Span::from_hours(4);
 /// The stream of chance that worlds are drawn from.

@@ -3,8 +3,11 @@
 use std::fmt;
 
 use rms_core::desired::{JobReport, JobStatus, NodeReport};
+use rms_core::subscription::{ClusterChange, Notice, ViewChange};
 use rms_core::{Call, Event, Fact};
 use rms_model::{JobRecord, Request, Time};
+
+use crate::launcher::Told;
 
 #[derive(Debug)]
 pub(crate) struct Trace {
@@ -68,6 +71,22 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::LauncherGone { job } => format!("the launcher of {job} is gone"),
         Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
         Event::Tick => "a tick".to_owned(),
+    }
+}
+
+/// What a launcher is told, on one line.
+pub(crate) fn short_told(told: &Told) -> String {
+    match told {
+        Told::Notice(Notice::Changed(ViewChange { version, at, clusters })) => {
+            let short = |change: &ClusterChange| {
+                let steps = change.occupied.as_ref().map(|occupied| occupied.pairs_from(*at));
+                format!("{}: {} {steps:?}", change.cluster, change.capacity)
+            };
+            format!("change {version}: {:?}", clusters.iter().map(short).collect::<Vec<_>>())
+        }
+        Told::Notice(Notice::Started(grant)) => format!("start of {:?} until {:?}", grant.tag, grant.until),
+        Told::Notice(notice @ (Notice::Ended { .. } | Notice::Replaced)) => format!("{notice:?}"),
+        Told::Answer(answer) => format!("{answer:?}"),
     }
 }
 

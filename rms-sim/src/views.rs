@@ -35,10 +35,20 @@ pub enum System {
     Listed,
 }
 
+/// Which launchers hear of changes. The paper leaves it open; with listed sizes there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// All that have not started, as the core tells them.
+    ByAll,
+    /// Those that have sent a request; the others do not listen after their first view (RULES R7).
+    ByQueued,
+}
+
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Experiment<'a> {
     pub system: System,
+    pub heard: Heard,
     /// Clusters by id, with their hosts.
     pub clusters: &'a [(ClusterId, u32)],
     /// In the order of their arrival at one instant.

@@ -74,6 +74,7 @@ pub enum ClientAnswer {
         chain: String,
         ca: String,
     },
+    Launchers(LauncherReport),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -117,6 +118,7 @@ pub enum Reason {
     BeyondDepth { depth: u32, position: u32 },
     TooFewHosts { cluster: String, wanted: u32, usable: u32, total: u32 },
     Blocked { cluster: String, wanted: u32, capacity: u32, busy: u32, from: i64, until: i64, by: Vec<Blocker> },
+    NoRequest { until: Option<i64> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -224,6 +226,37 @@ pub struct Status {
     pub n_passes: u64,
     pub last_pass: Option<i64>,
     pub ghost_host_time: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct LauncherReport {
+    pub n_launchers: u32,
+    pub n_connected: u32,
+    pub n_notices: u64,
+    pub notice_bytes: u64,
+    pub n_requests: u64,
+    pub request_bytes: u64,
+    pub n_refused: u64,
+    pub adaptations: Delays,
+    pub ghosts: Vec<GhostTime>,
+    pub n_open: u64,
+    pub n_opened: u64,
+    pub bytes_up: u64,
+    pub bytes_down: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Delays {
+    pub count: u64,
+    pub total: i64,
+    pub longest: i64,
+    pub buckets: Vec<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct GhostTime {
+    pub cluster: String,
+    pub host_time: i64,
 }
 
 impl Message for ClientAnswer {

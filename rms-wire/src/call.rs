@@ -65,6 +65,15 @@ pub enum ClientCall {
     },
     /// The channel is a launcher's from here on.
     Launcher,
+    /// The same in both directions; a bandwidth of 0 is unknown.
+    SetLink {
+        a: String,
+        b: String,
+        latency_us: u32,
+        bandwidth_mbit: u32,
+    },
+    /// What launchers have cost.
+    Launchers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -38,7 +38,7 @@ pub use message::{Kind, Message};
 pub use peer::{PeerExec, PeerOpen, PmiDown, PmiUp};
 pub use refused::Refused;
 pub use reply::{CallError, Reply};
-pub use request::{ClientRequest, Follow, HistoryQuery, Watch};
+pub use request::{ClientRequest, Follow, HistoryQuery, LauncherReport, LauncherTraffic, Watch};
 pub use tls::{Authority, Credentials, NewKey, Revoked};
 pub use to_agent::ToAgent;
 pub use to_server::ToServer;

@@ -74,5 +74,10 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NodeInAnotherCluster { .. } => "node_in_another_cluster",
         Refusal::NodeInUse { .. } => "node_in_use",
         Refusal::WrongRole { .. } => "wrong_role",
+        Refusal::NoLauncher(_) => "no_launcher",
+        Refusal::StaleTag { .. } => "stale_tag",
+        Refusal::WrongTag { .. } => "wrong_tag",
+        Refusal::NotInView { .. } => "not_in_view",
+        Refusal::Flood { .. } => "flood",
     }
 }

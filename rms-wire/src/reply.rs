@@ -11,6 +11,7 @@ use crate::call::ClientCall;
 use crate::convert::{Malformed, all, opt_time, time};
 use crate::link::{Link, LinkError};
 use crate::refused::Refused;
+use crate::request::LauncherReport;
 
 /// A whole answer. It mirrors [`Answer`](rms_core::Answer), with refusals as they travel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +49,7 @@ pub enum Reply {
     Certificates(Vec<Issued>),
     Status(Status),
     History(Vec<JobRecord>),
+    Launchers(LauncherReport),
     /// Certificates in PEM, for a renewal.
     Certificate {
         chain: String,
@@ -171,6 +173,7 @@ fn parse(part: ClientAnswer) -> Result<(Reply, bool), Malformed> {
         }
         ClientAnswer::Status(status) => (Reply::Status(status.try_into()?), true),
         ClientAnswer::History { jobs, last } => (Reply::History(all(jobs, JobRecord::try_from)?), last),
+        ClientAnswer::Launchers(report) => (Reply::Launchers(report.try_into()?), true),
         ClientAnswer::Certificate { chain, ca } => (Reply::Certificate { chain, ca }, true),
     })
 }
@@ -218,6 +221,7 @@ fn n_lines(part: &Reply) -> usize {
         | Reply::Submitted { .. }
         | Reply::WouldStart { .. }
         | Reply::Status(_)
+        | Reply::Launchers(_)
         | Reply::Certificate { .. } => 1,
         Reply::Jobs { done, refused } => done.len() + refused.len(),
         Reply::Queue { now: _, jobs } => jobs.len(),

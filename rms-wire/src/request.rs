@@ -1,6 +1,7 @@
 //! A client's call once it is parsed: for the core, or for the server around it.
 
 use rms_core::Call;
+use rms_core::effect::LauncherStatus;
 use rms_model::{JobId, Run, Time};
 
 use crate::follow::Offset;
@@ -14,6 +15,29 @@ pub enum ClientRequest {
     Watch(Watch),
     /// The channel becomes a launcher's.
     Launcher,
+    /// What launchers have cost: answered by the core and by the server around it.
+    Launchers,
+}
+
+/// What launchers have cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LauncherReport {
+    /// By the core's count.
+    pub status: LauncherStatus,
+    /// By the server's.
+    pub traffic: LauncherTraffic,
+}
+
+/// Launchers' channels since the server was started, with all bytes of their frames (001, Fig. 12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LauncherTraffic {
+    /// Open now.
+    pub n_open: u64,
+    pub n_opened: u64,
+    /// From launchers.
+    pub bytes_up: u64,
+    /// To launchers.
+    pub bytes_down: u64,
 }
 
 /// Which finished jobs to list, newest first. What is absent or empty does not restrict.

@@ -44,6 +44,15 @@ fn every_answer_and_notice_arrives_as_it_was_given() {
     }
 }
 
+#[test]
+fn what_launchers_have_cost_arrives_as_it_was_counted() {
+    let report = launching::launcher_report();
+    let sent = rms_wire::answer::LauncherReport::from(&report);
+    let answer = carried(&rms_wire::ClientAnswer::Launchers(sent));
+    let reply = rms_wire::reply::ReplyParts::new().push(answer).expect("it parses");
+    assert_eq!(reply, Some(rms_wire::Reply::Launchers(report)));
+}
+
 fn received(parts: &[LauncherTold]) -> Notice {
     let mut view = ViewParts::new();
     let mut whole = None;

@@ -1,12 +1,12 @@
 //! `rms admin`: settings, nodes and the state of the server.
 
 use rms_core::Call;
-use rms_core::effect::Status;
 use rms_core::fact::SettingChange;
-use rms_model::settings::Settings;
+use rms_model::settings::{AS_OTHERS, Settings};
 use rms_model::{Time, hostlist};
 use serde_json::{Map, Value, json};
 
+use super::status::StatusAnswer;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::json;
@@ -21,6 +21,8 @@ use crate::table::Table;
 Examples:
   rms admin show                         all settings
   rms admin set fair_start 10s           from now on, durably
+  rms admin set fair_start@a 30s         the same for cluster a alone; 'default' takes it back
+  rms admin link a b --latency 5ms --bandwidth 10000
   rms admin audit                        who changed what
   rms admin drain 'a[1-2]' --reason disk nothing new starts there
   rms admin resume 'a[1-2]'
@@ -80,6 +82,21 @@ enum AdminVerb {
         #[arg(value_name = "NODES")]
         nodes: String,
     },
+    /// Say what lies between two clusters, for launchers that use several at once; the same in both directions
+    Link {
+        /// One of them
+        #[arg(value_name = "CLUSTER")]
+        a: String,
+        /// The other
+        #[arg(value_name = "CLUSTER")]
+        b: String,
+        /// How long a message takes: 5ms, 250us
+        #[arg(long, value_name = "TIME", value_parser = latency)]
+        latency: u32,
+        /// Megabits in a second; unknown if absent
+        #[arg(long, value_name = "MBIT", default_value_t = 0)]
+        bandwidth: u32,
+    },
     /// Show counters and sizes of the server
     Status,
     /// Get a fresh certificate for ourselves
@@ -107,9 +124,15 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         }
         AdminVerb::Resume { nodes } => order("resumed", &nodes, context, |nodes| Call::Resume { nodes }).await?,
         AdminVerb::Remove { nodes } => order("removed", &nodes, context, |nodes| Call::Remove { nodes }).await?,
+        AdminVerb::Link { a, b, latency, bandwidth } => {
+            let call = Call::SetLink { a: a.clone(), b: b.clone(), latency_us: latency, bandwidth_mbit: bandwidth };
+            context.client().await?.change(call).await?;
+            context.output.show(&LinkDone { clusters: [a, b], latency_us: latency, bandwidth_mbit: bandwidth })?;
+        }
         AdminVerb::Status => {
-            let status = context.client().await?.status().await?;
-            context.output.show(&StatusAnswer(status))?;
+            let client = context.client().await?;
+            let (status, report) = (client.status().await?, client.launchers().await?);
+            context.output.show(&StatusAnswer { status, report })?;
         }
         AdminVerb::Renew => {
             let client = context.client().await?;
@@ -126,6 +149,10 @@ async fn show(key: Option<String>, context: &Context) -> Result<(), Failure> {
     }
     let mut settings = context.client().await?.settings().await?;
     settings.retain(|(name, _)| key.as_ref().is_none_or(|key| key == name));
+    if let Some(key) = key.filter(|_| settings.is_empty()) {
+        // A cluster's own setting that nobody has set.
+        settings.push((key, AS_OTHERS.to_owned()));
+    }
     context.output.show(&SettingList(settings))
 }
 
@@ -206,6 +233,49 @@ impl Show for Audit {
     }
 }
 
+/// Microseconds, from `5ms`, `250us` or `1.5ms`.
+fn latency(text: &str) -> Result<u32, &'static str> {
+    let (number, micros) = match text.strip_suffix("us") {
+        Some(number) => (number, 1.0),
+        None => match text.strip_suffix("ms") {
+            Some(number) => (number, 1e3),
+            None => (text.strip_suffix('s').unwrap_or_default(), 1e6),
+        },
+    };
+    let latency = number.trim().parse::<f64>().ok().map(|number| (number * micros).round());
+    let latency = latency.filter(|latency| (0.0..=f64::from(u32::MAX)).contains(latency));
+    latency.map(|latency| latency as u32).ok_or("write a time like 5ms, 250us or 0.2s")
+}
+
+struct LinkDone {
+    clusters: [String; 2],
+    latency_us: u32,
+    bandwidth_mbit: u32,
+}
+
+impl Show for LinkDone {
+    fn text(&self) -> String {
+        let [a, b] = &self.clusters;
+        let bandwidth = match self.bandwidth_mbit {
+            0 => "an unknown bandwidth".to_owned(),
+            mbit => format!("{mbit} Mbit/s"),
+        };
+        format!("between {a} and {b}: {} ms, {bandwidth}\n", f64::from(self.latency_us) / 1e3)
+    }
+
+    fn json(&self) -> Value {
+        json!({"clusters": self.clusters, "latency_us": self.latency_us, "bandwidth_mbit": self.bandwidth_mbit})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.clusters.to_vec()
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}
+
 struct NodesDone {
     word: &'static str,
     nodes: Vec<String>,
@@ -222,39 +292,6 @@ impl Show for NodesDone {
 
     fn ids(&self) -> Vec<String> {
         self.nodes.clone()
-    }
-
-    fn table(&self) -> Option<Table> {
-        None
-    }
-}
-
-pub(super) struct StatusAnswer(pub(super) Status);
-
-impl Show for StatusAnswer {
-    fn text(&self) -> String {
-        let status = &self.0;
-        format!(
-            "nodes      {} of {} connected\njobs       {} waiting, {} started, {} ghosts, {} ever submitted\n\
-             scheduler  {} passes, the last {}\nghosts     kept hosts idle for {} (host time)\n",
-            status.n_connected,
-            status.n_nodes,
-            status.n_waiting,
-            status.n_started,
-            status.n_ghosts,
-            status.n_submitted,
-            status.n_passes,
-            status.last_pass.map_or_else(|| "never".to_owned(), stamp::iso_secs),
-            stamp::brief(status.ghost_host_time),
-        )
-    }
-
-    fn json(&self) -> Value {
-        json::status(&self.0)
-    }
-
-    fn ids(&self) -> Vec<String> {
-        vec![self.0.n_submitted.to_string()]
     }
 
     fn table(&self) -> Option<Table> {
@@ -282,5 +319,20 @@ impl Show for Renewed {
 
     fn table(&self) -> Option<Table> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_read_with_their_units() {
+        for (text, expected) in [("5ms", 5000), ("250us", 250), ("1.5ms", 1500), ("0.2s", 200_000), ("0us", 0)] {
+            assert_eq!(latency(text), Ok(expected), "{text}");
+        }
+        for text in ["", "5", "ms", "-1ms", "1h", "9999999s", "NaNms"] {
+            assert!(latency(text).is_err(), "{text}");
+        }
     }
 }

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use launcher_sdk::{NodeList, Queue, Refused};
+use launcher_sdk::{LauncherReport, LauncherTraffic, NodeList, Queue, Refused};
 use rms_core::effect::{
-    Blocker, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status, ViewAnswer,
+    Blocker, ClusterView, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Status, ViewAnswer,
 };
 use rms_core::fact::SettingChange;
+use rms_core::subscription::AdaptationDelays;
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
@@ -19,7 +20,7 @@ use rms_model::{
     Owner, Profile, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
 };
 
-use super::{admin, explain, history, jobs_done, nodes, queue, show, token, view, wait};
+use super::{admin, explain, history, jobs_done, nodes, queue, show, status, token, view, wait};
 use crate::look_up::Found;
 use crate::names::ClusterNames;
 use crate::output::{Form, Show, render};
@@ -176,8 +177,27 @@ fn the_server() {
         n_passes: 150,
         last_pass: Some(NOW),
         ghost_host_time: Span::from_secs(75),
+        launchers: LauncherStatus::default(),
     };
-    check("status", &admin::StatusAnswer(status));
+    let adaptations = AdaptationDelays {
+        count: 5,
+        total: Span::from_secs(90),
+        longest: Span::from_secs(80),
+        buckets: vec![3, 0, 1, 0, 0, 0, 0, 0, 0, 1],
+    };
+    let launchers = LauncherStatus {
+        n_launchers: 3,
+        n_connected: 2,
+        n_notices: 500,
+        notice_bytes: 70_000,
+        n_requests: 40,
+        request_bytes: 360,
+        n_refused: 1,
+        adaptations,
+        ghost_host_time: vec![("a".into(), Span::from_secs(70)), ("b".into(), Span::from_secs(5))],
+    };
+    let traffic = LauncherTraffic { n_open: 2, n_opened: 9, bytes_up: 4000, bytes_down: 90_000 };
+    check("status", &status::StatusAnswer { status, report: LauncherReport { status: launchers, traffic } });
     let change =
         SettingChange { at: NOW, by: "root".into(), key: "fair_start".into(), old: "0s".into(), new: "10s".into() };
     check("audit", &admin::Audit(vec![change]));

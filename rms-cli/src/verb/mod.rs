@@ -19,12 +19,14 @@ mod jobs_done;
 mod join;
 mod logs;
 mod nodes;
+mod plan;
 mod priority;
 mod queue;
 mod release;
 mod run;
 mod show;
 mod sim;
+mod status;
 mod submit;
 mod token;
 mod up;
@@ -63,6 +65,8 @@ pub enum Verb {
     Explain(explain::Args),
     /// Draw the occupation of the clusters over time
     View(view::Args),
+    /// Say what each size of a job would give now
+    Plan(plan::Args),
     /// Wait until jobs have ended
     Wait(wait::Args),
     /// Show the output of a job
@@ -102,6 +106,7 @@ impl Verb {
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,
             Verb::View(args) => view::run(args, context).await,
+            Verb::Plan(args) => plan::run(args, context).await,
             Verb::Wait(args) => wait::run(args, context).await,
             Verb::Logs(args) => logs::run(args, context).await,
             Verb::Token(args) => token::run(args, context).await,

@@ -146,6 +146,7 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::Held { by } => format!("(held by {by})"),
         Reason::NotBefore { at } => format!("(not before {})", stamp::short(*at, now)),
         Reason::NotPlanned { .. } => "(not planned yet)".to_owned(),
+        Reason::NoRequest { .. } => "(no request yet)".to_owned(),
         Reason::BeyondDepth { position, .. } => format!("(place {position}, beyond the planned depth)"),
         Reason::TooFewHosts { cluster, wanted, usable, .. } => {
             format!("({wanted} of {cluster} wanted, {usable} usable)")

@@ -26,6 +26,8 @@ Examples:
   rms submit job.sh --input data.bin       what follows the script are its arguments
   rms submit --wrap 'sleep 10; hostname'   a command line instead of a script
   rms submit --shapes 2x1h,4x35m job.sh    two sizes; the one that ends first is started
+  rms submit -N 1-64 --amdahl 0.95 -t 20h job.sh
+                                           20 hours on one node; the size that ends first is started
   rms submit -N a:2,b:2 job.sh             nodes on two clusters at once
   rms submit --test-only -N 8 job.sh       when would it start?
   job=$(rms submit -q job.sh)              the bare id")]

@@ -8,6 +8,7 @@ use rms_model::{JobId, Time};
 use super::axis;
 use super::slabs::{Slab, Window, cut};
 use crate::stamp;
+use crate::svg::{escape, put, round};
 
 /// A complete SVG document.
 pub fn draw(clusters: &[ClusterView], now: Time, job: Option<JobId>, window: Window) -> String {
@@ -31,11 +32,6 @@ pub fn draw(clusters: &[ClusterView], now: Time, job: Option<JobId>, window: Win
     }
     put(w, format_args!("</svg>"));
     svg
-}
-
-/// Writing to a string cannot fail.
-fn put(svg: &mut String, line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(svg, "{line}");
 }
 
 fn legend(svg: &mut String) {
@@ -67,11 +63,6 @@ impl Scale {
     fn y(&self, hosts: i64) -> f64 {
         round(self.top + PANEL_HEIGHT * (1.0 - hosts as f64 / self.most as f64))
     }
-}
-
-/// Hundredths of a pixel: nobody sees less, and files stay small and equal everywhere.
-fn round(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
 }
 
 fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
@@ -134,21 +125,6 @@ fn layer(
     if !path.is_empty() {
         put(svg, format_args!(r#"<path class="{class}" d="{path}"/>"#));
     }
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            other if other.is_control() => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 const WIDTH: f64 = 960.0;

@@ -19,6 +19,9 @@ pub(crate) fn reason(
     let entry = state.jobs().get(&job)?;
     match &entry.phase {
         Phase::Submitted { hold: Some(hold) } => Some(Reason::Held { by: hold.by.clone() }),
+        Phase::Submitted { hold: None } if entry.launcher.is_some() => {
+            Some(Reason::NoRequest { until: state.request_until(entry) })
+        }
         Phase::Submitted { hold: None } => Some(Reason::NotBefore { at: entry.spec.begin.unwrap_or(entry.submitted) }),
         Phase::RequestSent | Phase::Waiting => {
             let queue_idx = queue_idx?;
@@ -95,7 +98,7 @@ fn blockers(state: &State, plan: &Plan, job: JobId, blocked: &Blocked) -> Vec<Bl
             Phase::Started(started) => {
                 (started.at + started.request.wall).max(plan.now + rms_model::Span::from_millis(1))
             }
-            Phase::Ghost(ghost) => ghost.until,
+            Phase::Ghost(ghost) => ghost.until_in(blocked.cluster),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => continue,
         };
         if hosts > 0 && until > instant {

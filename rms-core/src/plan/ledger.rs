@@ -7,6 +7,7 @@ use rms_model::profile::{Block, Hole};
 use rms_model::{ClusterId, Inventory, NodeId, Profile, Request, Span, Time, View};
 
 use super::Blocked;
+use super::digest::Digest;
 use super::frontier::Frontier;
 use crate::effect::JobState;
 use crate::job::{Job, Phase};
@@ -22,6 +23,8 @@ pub(super) struct Ledger {
     pub(super) view: View,
     /// What the searches of this pass have shown, for clusters whose profile is long.
     frontiers: BTreeMap<ClusterId, Frontier>,
+    /// Of the view, as of the time given; only while launchers look at it.
+    digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,
     /// Were hosts given back? What searches have shown before holds no more then.
     has_shrunk: bool,
 }
@@ -33,9 +36,9 @@ impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &State, now: Time) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        let mut ledger =
-            Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new(), has_shrunk: false };
-        ledger.view = ledger.base(state, now);
+        let mut ledger = Ledger::over(None, capacity);
+        let is_regular = state.occupation().is_regular(now);
+        ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now) };
         ledger
     }
 
@@ -45,15 +48,30 @@ impl Ledger {
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        let mut ledger = Ledger {
-            eligible: Some(eligible),
-            capacity,
-            view: View::new(),
-            frontiers: BTreeMap::new(),
-            has_shrunk: false,
-        };
+        let mut ledger = Ledger::over(Some(eligible), capacity);
         ledger.view = ledger.base(state, now);
         ledger
+    }
+
+    fn over(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
+        let (view, frontiers) = (View::new(), BTreeMap::new());
+        Ledger { eligible, capacity, view, frontiers, digests: None, has_shrunk: false }
+    }
+
+    /// From now on it says of each cluster whether what it shows has changed.
+    pub(super) fn keep_digests(&mut self, now: Time) {
+        let digests = self.view.iter().map(|(cluster, profile)| (*cluster, Digest::of(profile, now)));
+        self.digests = Some((now, digests.collect()));
+    }
+
+    pub(super) fn keeps_digests(&self) -> bool {
+        self.digests.is_some()
+    }
+
+    /// What a cluster's profile says from now on, in short; all are equal while none are kept.
+    pub(super) fn digest(&self, cluster: ClusterId) -> Digest {
+        let digests = self.digests.as_ref().map(|(_, digests)| digests);
+        digests.and_then(|digests| digests.get(&cluster)).copied().unwrap_or_default()
     }
 
     /// Is it about these hosts, and no others?
@@ -72,8 +90,9 @@ impl Ledger {
     fn base(&self, state: &State, now: Time) -> View {
         let mut blocks: BTreeMap<ClusterId, Vec<Block>> = BTreeMap::new();
         for (_, job) in state.holding() {
-            let Some((from, until)) = hold_time(job, now, state.settings().kill_grace) else { continue };
             for (cluster, hosts) in self.count(state, job.nodes()) {
+                let hold_time = hold_time(job, cluster, now, state.settings().kill_grace);
+                let Some((from, until)) = hold_time else { continue };
                 blocks.entry(cluster).or_default().push(Block { from, until, hosts });
             }
         }
@@ -114,7 +133,15 @@ impl Ledger {
         }
         if block.hosts != 0 {
             self.view.entry(cluster).or_default().add(block);
+            if let Some((now, digests)) = &mut self.digests {
+                digests.entry(cluster).or_default().add(block, *now);
+            }
         }
+    }
+
+    /// From now on hosts will be given back.
+    pub(super) fn will_shrink(&mut self) {
+        self.has_shrunk = true;
     }
 
     /// The first hole on one cluster from `now` on, found from the latest start that is known to be a lower bound.
@@ -151,6 +178,30 @@ impl Ledger {
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
     }
 
+    /// Is there no start during `[from, until)` from which on so many hosts are free for `wall`, or until `until`?
+    pub(super) fn is_full_until(
+        &self,
+        cluster: ClusterId,
+        wanted: u32,
+        wall: Span,
+        (from, until): (Time, Time),
+    ) -> bool {
+        let limit = i64::from(self.capacity_of(cluster)) - i64::from(wanted);
+        let Some(profile) = self.view.get(&cluster) else { return limit < 0 };
+        let mut start = from;
+        while start < until {
+            let Some(free) = profile.free_from(limit, Span::ZERO, start) else { return true };
+            if free >= until {
+                return true;
+            }
+            match profile.last_above(limit, free, (free + wall).min(until)) {
+                Some(full_until) => start = full_until,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// The step that leaves fewer than `wanted` hosts of a cluster free for `wall`.
     pub(super) fn full_step(&self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Blocked> {
         self.blocked(cluster, wanted, self.hole_from(cluster, wanted, wall, from)?)
@@ -178,7 +229,7 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
 
 /// R3: a started job is seen until its wall time is over, a ghost until it expires. A job that is still there
 /// after its wall time is being ended: it is seen a little longer than now, or others would be planned into it.
-fn hold_time(job: &Job, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
+fn hold_time(job: &Job, cluster: ClusterId, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
     match &job.phase {
         Phase::Started(started) => {
             let planned = started.at + started.request.wall;
@@ -186,7 +237,7 @@ fn hold_time(job: &Job, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
             // The clock may have been set back since: what holds a host holds it now.
             Some((started.at.min(now), if planned > now { planned } else { overdue }))
         }
-        Phase::Ghost(ghost) => Some((ghost.done_at.min(now), ghost.until)),
+        Phase::Ghost(ghost) => Some((ghost.done_at.min(now), ghost.until_in(cluster))),
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,
     }
 }
@@ -197,7 +248,7 @@ pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(
     let mut blocks = Vec::new();
     for (_, job) in state.holding() {
         let hosts = job.nodes().iter().filter(is_here).count() as i64;
-        if let Some((from, until)) = hold_time(job, now, state.settings().kill_grace) {
+        if let Some((from, until)) = hold_time(job, cluster, now, state.settings().kill_grace) {
             blocks.push((job.state(), Block { from, until, hosts }));
         }
     }
@@ -269,8 +320,7 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger =
-            Ledger { eligible: None, capacity, view: View::new(), frontiers: BTreeMap::new(), has_shrunk: false };
+        let mut ledger = Ledger::over(None, capacity);
         let mut state = 7_u64;
         let mut roll = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

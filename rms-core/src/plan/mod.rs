@@ -5,6 +5,7 @@
 //! hole, and added to the view for the next one.
 
 pub mod compact;
+mod digest;
 mod explain;
 pub mod fit;
 mod frontier;
@@ -13,6 +14,7 @@ pub mod notify;
 mod pass;
 pub mod place;
 mod policy;
+pub mod views;
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
 
@@ -108,7 +110,7 @@ impl Placed {
 
 /// Steps 3 and 4 of 001, Fig. 5.
 pub fn plan(state: &State, now: Time, scope: Scope) -> Plan {
-    policy::run(state, now, scope, None)
+    policy::run(state, now, scope, None, None)
 }
 
 /// The plan as one queued application sees it: its last view is what that one gets. `None` if no pass considers it.
@@ -118,6 +120,6 @@ pub(crate) fn plan_before(state: &State, now: Time, seer: JobId) -> Option<Plan>
 
 /// As [`plan`], for one more application at the end of the queue that was not submitted.
 pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> Placed {
-    let mut plan = policy::run(state, now, Scope::Estimates, Some(applicant));
+    let mut plan = policy::run(state, now, Scope::Estimates, Some(applicant), None);
     plan.placements.pop().expect("the applicant is placed last").outcome
 }

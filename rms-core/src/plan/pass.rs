@@ -4,13 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, JobSpec, NodeId, Request, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
 
 use super::ledger::{self, Ledger};
 use super::{Blocked, Placed, Shortage};
 use crate::job::Promise;
 use crate::launcher::{self, Choice, SizedHole, TooSmall};
 use crate::state::State;
+
+/// Looks at the views as they fill up.
+pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
+
+/// When somebody looks at a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Nobody has been placed.
+    Begins,
+    /// The view is the one of this application.
+    Before(JobId),
+    /// Everybody has been placed.
+    Ends,
+}
 
 /// The views as they fill up, application by application.
 pub(super) struct Pass<'a> {
@@ -25,13 +39,18 @@ pub(super) struct Pass<'a> {
     stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
     placed: Vec<Taken>,
-    /// Hosts given away in this pass.
-    taken: BTreeSet<NodeId>,
+    /// Hosts given away in this pass, and how many of each cluster: while no ledger is special they are the first of
+    /// those that are free.
+    taken: Vec<NodeId>,
+    n_taken: BTreeMap<ClusterId, usize>,
+    /// The same hosts as a set, once a ledger is special.
+    taken_set: BTreeSet<NodeId>,
     /// Free hosts left, over all clusters.
     pub(super) n_free: usize,
 }
 
 /// Hosts that a placed application takes from the view.
+#[derive(Clone)]
 pub(super) struct Taken {
     /// The ledger its hosts come from; `None` is every usable host.
     constraint: Option<Constraint>,
@@ -68,7 +87,9 @@ impl<'a> Pass<'a> {
             special: BTreeMap::new(),
             stands_for: BTreeMap::from([(Constraint::default(), None)]),
             placed: Vec::new(),
-            taken: BTreeSet::new(),
+            taken: Vec::new(),
+            n_taken: BTreeMap::new(),
+            taken_set: BTreeSet::new(),
             n_free,
         }
     }
@@ -93,6 +114,11 @@ impl<'a> Pass<'a> {
 
     /// The same among the sizes that start by `latest`, one of which does.
     pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
+        if let [only] = spec.options.as_slice()
+            && launcher::takes_any_hosts(spec)
+        {
+            return self.find_anywhere(only, from);
+        }
         self.open_ledgers(spec);
         let constraint = |request: &Request| launcher::constraint_of(spec, request);
         let holes = spec.options.iter().enumerate().map(|(option_idx, request)| {
@@ -117,6 +143,16 @@ impl<'a> Pass<'a> {
                 let ledger = special.map_or(&self.all, |constraint| &self.special[constraint]);
                 Err(Shortage { cluster, wanted, usable: ledger.capacity_of(cluster) })
             }
+        }
+    }
+
+    /// The common case: one size, and any hosts will do.
+    fn find_anywhere(&mut self, request: &Request, from: Time) -> Result<Found, Shortage> {
+        match ledger::first_hole(&mut [&mut self.all], request, from) {
+            Ok((start, blocked)) => {
+                Ok(Found { request: request.clone(), option_idx: 0, constraint: None, start, blocked })
+            }
+            Err((cluster, wanted)) => Err(Shortage { cluster, wanted, usable: self.all.capacity_of(cluster) }),
         }
     }
 
@@ -172,6 +208,34 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Takes from the view all that was ever promised, if that is still to come and all of it fits; no ledger but that
+    /// of all hosts is open.
+    pub(super) fn take_promises(&mut self) -> bool {
+        let is_to_come = self.state.next_promise().is_none_or(|at| at >= self.now);
+        if !is_to_come || !self.state.occupation().is_regular(self.now) {
+            return false;
+        }
+        let promised = self.state.occupation().promised();
+        for (cluster, profile) in promised {
+            let sum = self.all.view.get(cluster).map_or_else(|| profile.clone(), |busy| busy + profile);
+            let capacity = i64::from(self.all.capacity_of(*cluster));
+            if sum.max(self.now, Time::NEVER) > capacity {
+                self.all = Ledger::of_all(self.state, self.now);
+                return false;
+            }
+            self.all.view.insert(*cluster, sum);
+        }
+        self.all.will_shrink();
+        true
+    }
+
+    /// What was taken for a promise by [`Pass::take_promises`].
+    pub(super) fn promised(&self, spec: &JobSpec, promise: Option<Promise>) -> Option<Taken> {
+        let Promise { at, option_idx } = promise?;
+        let request = spec.options.get(option_idx as usize)?.clone();
+        Some(Taken { constraint: None, request, at, nodes: None })
+    }
+
     /// Takes from the view what was promised, if the hosts are still there; the ledgers of `spec` are open.
     pub(super) fn keep(&mut self, spec: &JobSpec, promise: Promise) -> Option<Taken> {
         let request = spec.options.get(promise.option_idx as usize)?;
@@ -212,8 +276,10 @@ impl<'a> Pass<'a> {
             let mut spares: Vec<(&Ledger, i64, u32)> = self.special.values().map(to_spare).collect();
             let mut kept_by = None;
             let mut n_chosen = 0;
-            let is_left = |node: &NodeId| !self.taken.contains(node) && ledger.contains(*node);
-            for node in self.state.free(*cluster).filter(is_left) {
+            let is_special = !self.special.is_empty();
+            let n_gone = if is_special { 0 } else { self.n_taken.get(cluster).copied().unwrap_or(0) };
+            let is_left = |node: &NodeId| !is_special || (!self.taken_set.contains(node) && ledger.contains(*node));
+            for node in self.state.free(*cluster).skip(n_gone).filter(is_left) {
                 if n_chosen == *wanted {
                     break;
                 }
@@ -237,6 +303,12 @@ impl<'a> Pass<'a> {
             }
         }
         self.n_free -= nodes.len();
+        for (cluster, wanted) in &request.hosts {
+            *self.n_taken.entry(*cluster).or_default() += *wanted as usize;
+        }
+        if !self.special.is_empty() {
+            self.taken_set.extend(nodes.iter().copied());
+        }
         self.taken.extend(nodes.iter().copied());
         Take::Hosts(nodes)
     }
@@ -297,6 +369,16 @@ impl<'a> Pass<'a> {
         taken.request.hosts.iter().map(share).collect()
     }
 
+    /// What the clusters look like to those that can use only hosts which meet a constraint; with the constraint that
+    /// stands for it, if it excludes any.
+    pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger, Option<&Constraint>) {
+        self.open_ledger(constraint);
+        match self.stands_for.get(constraint).and_then(Option::as_ref) {
+            Some(known) => (&self.special[known], Some(known)),
+            None => (&self.all, None),
+        }
+    }
+
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
     fn open_ledger(&mut self, constraint: &Constraint) {
         if self.stands_for.contains_key(constraint) {
@@ -311,11 +393,17 @@ impl<'a> Pass<'a> {
             Some(known)
         } else {
             let mut ledger = Ledger::of(self.state, self.now, eligible);
+            if self.all.keeps_digests() {
+                ledger.keep_digests(self.now);
+            }
             for taken in &self.placed {
                 let until = taken.at + taken.request.wall;
                 for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
                     ledger.add(cluster, Block { from: taken.at, until, hosts });
                 }
+            }
+            if self.special.is_empty() {
+                self.taken_set.extend(self.taken.iter().copied());
             }
             self.special.insert(constraint.clone(), ledger);
             Some(constraint.clone())

@@ -11,12 +11,18 @@
 
 use rms_model::{JobId, JobSpec, Policy, Time, View};
 
-use super::pass::{Pass, Taken};
+use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
 use crate::job::Job;
-use crate::state::State;
+use crate::state::{PlainWish, State, Wish};
 
-pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&JobSpec>) -> Plan {
+pub(super) fn run(
+    state: &State,
+    now: Time,
+    scope: Scope,
+    applicant: Option<&JobSpec>,
+    look: Option<&mut Look<'_>>,
+) -> Plan {
     let n_free = n_free(state);
     // Promises are made even while no host is free.
     let promises = state.settings().policy == Policy::Conservative;
@@ -26,7 +32,13 @@ pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&Job
     let shows = |_: JobId| scope == Scope::Views;
     let mut walk = Walk::new(state, now, n_free, &shows);
     let base = walk.pass.all.view.clone();
+    if look.is_some() {
+        walk.pass.all.keep_digests(now);
+        walk.look = look;
+    }
+    walk.look(Moment::Begins);
     walk.queue(considered(state), scope);
+    walk.look(Moment::Ends);
     if let Some(spec) = applicant {
         let from = walk.earliest;
         let outcome = walk.pass.place(spec, from);
@@ -40,13 +52,13 @@ pub(super) fn run(state: &State, now: Time, scope: Scope, applicant: Option<&Job
 /// The views of all applications would be as many as their number squared.
 pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> {
     let is_queued = state.jobs().get(&seer).is_some_and(Job::is_queued);
-    let n_before = if is_queued { considered(state).position(|job| job == seer)? } else { return None };
+    let n_before = if is_queued { considered(state).position(|(job, _)| job == seer)? } else { return None };
     let shows = |job: JobId| job == seer;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let base = walk.pass.all.view.clone();
     match state.settings().policy {
         // What is behind it does not matter to it.
-        Policy::Views | Policy::Fcfs => walk.queue(state.queue().take(n_before + 1), Scope::Estimates),
+        Policy::Views | Policy::Fcfs => walk.queue(considered(state).take(n_before + 1), Scope::Estimates),
         Policy::Easy | Policy::Conservative => walk.queue(considered(state), Scope::Estimates),
     }
     let mut placements = walk.placements;
@@ -55,50 +67,74 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     Some(Plan { now, placements, base, last_view })
 }
 
-/// The applications of the queue that a pass looks at, in order.
-fn considered(state: &State) -> impl Iterator<Item = JobId> + '_ {
+/// The applications of the queue that a pass looks at, in order. Who was promised a start is looked at even if others
+/// have since come before it, beyond the depth.
+fn considered(state: &State) -> impl Iterator<Item = (JobId, &Wish)> + '_ {
     let depth = match state.settings().queue_depth {
         0 => usize::MAX,
         depth => depth as usize,
     };
-    state.queue().take(depth)
+    let mut n_promised = state.n_promised();
+    let within = move |(queue_idx, (_, wish)): &(usize, (JobId, &Wish))| {
+        let is_within = *queue_idx < depth || n_promised > 0;
+        n_promised -= usize::from(wish.promised.is_some());
+        is_within
+    };
+    state.wishes().enumerate().take_while(within).map(|(_, considered)| considered)
 }
 
 fn n_free(state: &State) -> usize {
     state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
 }
 
-/// One application under the conservative policy: what it holds in the view, and as what.
-struct Slot {
+/// One application under the conservative policy.
+struct Slot<'a> {
     job: JobId,
-    held: Option<Taken>,
+    wish: &'a Wish,
+    held: Held,
     outcome: Option<Placed>,
 }
 
+/// What an application holds in the view.
+enum Held {
+    Nothing,
+    /// What it was promised, which was taken together with everybody's.
+    AsPromised,
+    Taken(Taken),
+}
+
 /// One pass on its way through the queue.
-struct Walk<'a> {
+struct Walk<'a, 'l> {
     state: &'a State,
     now: Time,
     pass: Pass<'a>,
     /// Whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
+    /// For launchers outside.
+    look: Option<&'a mut Look<'l>>,
     placements: Vec<Placement>,
     /// Nothing that comes now may start before.
     earliest: Time,
 }
 
-impl<'a> Walk<'a> {
-    fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a> {
+impl<'a, 'l> Walk<'a, 'l> {
+    fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a, 'l> {
         let pass = Pass::new(state, now, n_free);
-        Walk { state, now, pass, shows, placements: Vec::new(), earliest: now }
+        Walk { state, now, pass, shows, look: None, placements: Vec::new(), earliest: now }
     }
 
-    fn queue(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
+    fn look(&mut self, moment: Moment) {
+        if let Some(look) = &mut self.look {
+            look(&mut self.pass, moment);
+        }
+    }
+
+    fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
         match self.state.settings().policy {
-            Policy::Views => self.views(jobs, scope),
-            Policy::Fcfs => self.fcfs(jobs, scope),
+            Policy::Views => self.views(jobs.map(|(job, _)| job), scope),
+            Policy::Fcfs => self.fcfs(jobs.map(|(job, _)| job), scope),
             Policy::Easy => self.easy(jobs, scope),
-            Policy::Conservative => self.conservative(jobs.collect()),
+            Policy::Conservative => self.conservative(jobs, scope),
         }
     }
 
@@ -107,6 +143,7 @@ impl<'a> Walk<'a> {
             if scope == Scope::Starts && self.pass.n_free == 0 {
                 break;
             }
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.now);
             self.placements.push(Placement { job, outcome, view });
@@ -115,6 +152,7 @@ impl<'a> Walk<'a> {
 
     fn fcfs(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
         for job in jobs {
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.earliest);
             let waits = match &outcome {
@@ -131,16 +169,26 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn easy(&mut self, jobs: impl Iterator<Item = JobId>, scope: Scope) {
+    fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
         let mut head_waits = false;
         let mut waiting = Vec::new();
-        for job in jobs {
-            if scope == Scope::Starts && head_waits && self.pass.n_free == 0 {
-                break;
+        for (job, wish) in jobs {
+            if scope == Scope::Starts && head_waits && self.look.is_none() {
+                if self.pass.n_free == 0 {
+                    break;
+                }
+                if !self.may_start(wish) {
+                    continue;
+                }
             }
             let view = self.view_for(job);
-            let spec = self.spec(job);
-            let outcome = match self.pass.find(spec, self.now) {
+            let found = self.pass.find(self.spec(job), self.now);
+            // Behind the head, who does not start now gets his view in the second round.
+            let sees_this = found.is_err() || !head_waits;
+            if sees_this {
+                self.look(Moment::Before(job));
+            }
+            let outcome = match found {
                 Err(shortage) => Some(Placed::Never { shortage }),
                 Ok(found) if head_waits => self.pass.start(found),
                 Ok(found) => {
@@ -164,6 +212,7 @@ impl<'a> Walk<'a> {
         let mut in_order = Vec::with_capacity(placements.len() + waiting.len());
         for (queue_idx, job) in waiting {
             in_order.extend(placements.by_ref().take(queue_idx - in_order.len()));
+            self.look(Moment::Before(job));
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.now);
             in_order.push(Placement { job, outcome, view });
@@ -172,18 +221,40 @@ impl<'a> Walk<'a> {
         self.placements = in_order;
     }
 
-    fn conservative(&mut self, jobs: Vec<JobId>) {
-        for job in &jobs {
-            self.pass.open_ledgers(self.spec(*job));
+    /// Is it worth a look whether this one starts now, without a reservation?
+    fn may_start(&self, wish: &Wish) -> bool {
+        if wish.least_hosts as usize > self.pass.n_free {
+            return false;
         }
-        let mut slots: Vec<Slot> =
-            jobs.into_iter().map(|job| Slot { job, held: self.keep(job), outcome: None }).collect();
+        wish.plain.is_none_or(|PlainWish { cluster, wall }| {
+            self.pass.all.least_free(cluster, wall, self.now) >= i64::from(wish.least_hosts)
+        })
+    }
+
+    fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
+        let mut slots: Vec<Slot<'a>> =
+            jobs.map(|(job, wish)| Slot { job, wish, held: Held::Nothing, outcome: None }).collect();
+        let may_pass_by = scope == Scope::Starts && self.state.wants_are_plain() && self.pass.take_promises();
+        if may_pass_by {
+            slots
+                .iter_mut()
+                .for_each(|slot| slot.held = slot.wish.promised.map_or(Held::Nothing, |_| Held::AsPromised));
+        } else {
+            for slot in &slots {
+                self.pass.open_ledgers(self.spec(slot.job));
+            }
+            for slot in &mut slots {
+                slot.held = self.keep(slot.job).map_or(Held::Nothing, Held::Taken);
+            }
+        }
         // What one lets go of may let another, even one before it, move forward: until nobody moves.
-        while self.sweep(&mut slots) {}
-        for Slot { job, held, outcome } in slots {
-            let view = (self.shows)(job).then(|| self.view_without(held.as_ref()));
-            let outcome = outcome.expect("each was placed by the first sweep");
-            self.placements.push(Placement { job, outcome, view });
+        while self.sweep(&mut slots, may_pass_by) {}
+        for slot in slots {
+            self.look_without(&slot);
+            let view = (self.shows)(slot.job).then(|| self.view_without(&slot));
+            // Without an outcome it was passed by: it keeps what it was promised.
+            let Slot { job, wish: _, held: _, outcome } = slot;
+            self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
         }
     }
 
@@ -193,17 +264,22 @@ impl<'a> Walk<'a> {
     }
 
     /// Each in order lets go of what it holds and takes the first hole. Did that move anyone forward?
-    fn sweep(&mut self, slots: &mut [Slot]) -> bool {
+    fn sweep(&mut self, slots: &mut [Slot<'a>], may_pass_by: bool) -> bool {
         let mut has_moved = false;
         for slot in slots {
             let has_started = matches!(slot.outcome, Some(Placed::Now { .. }));
-            if has_started {
+            if has_started || (may_pass_by && self.must_stay(slot)) {
                 continue;
             }
-            if let Some(held) = &slot.held {
+            let held = match std::mem::replace(&mut slot.held, Held::Nothing) {
+                Held::Nothing => None,
+                Held::AsPromised => self.pass.promised(self.spec(slot.job), self.state.jobs()[&slot.job].promised),
+                Held::Taken(taken) => Some(taken),
+            };
+            if let Some(held) = &held {
                 self.pass.give_back(held);
             }
-            let latest = slot.held.as_ref().map(|held| held.at);
+            let latest = held.map(|held| held.at);
             let found = match self.pass.find_until(self.spec(slot.job), self.now, latest) {
                 Ok(found) => found,
                 Err(shortage) => {
@@ -214,21 +290,57 @@ impl<'a> Walk<'a> {
             let (outcome, held) = self.pass.settle_until(found, latest);
             has_moved |= latest.is_some_and(|latest| held.at < latest);
             slot.outcome = Some(outcome);
-            slot.held = Some(held);
+            slot.held = Held::Taken(held);
         }
         has_moved
     }
 
+    /// Before its promised start it holds nothing itself, so it can move forward only if hosts enough are free from some
+    /// instant on until then, or for its wall time.
+    fn must_stay(&self, slot: &Slot<'_>) -> bool {
+        let held = match &slot.held {
+            Held::Nothing => return false,
+            Held::AsPromised => slot.wish.promised,
+            Held::Taken(taken) => Some(taken.at),
+        };
+        let (Some(at), Some(PlainWish { cluster, wall })) = (held, slot.wish.plain) else { return false };
+        let is_due = at <= self.now;
+        !is_due && self.pass.all.is_full_until(cluster, slot.wish.least_hosts, wall, (self.now, at))
+    }
+
     /// What an application sees is what it does not hold itself.
-    fn view_without(&mut self, held: Option<&Taken>) -> View {
-        match held {
-            Some(held) => {
-                self.pass.give_back(held);
-                let view = self.pass.view(self.state, self.now);
-                self.pass.take_again(held);
-                view
-            }
-            None => self.pass.view(self.state, self.now),
+    fn view_without(&mut self, slot: &Slot<'a>) -> View {
+        let held = self.lay_down(slot);
+        let view = self.pass.view(self.state, self.now);
+        self.take_up(held);
+        view
+    }
+
+    fn look_without(&mut self, slot: &Slot<'a>) {
+        if self.look.is_none() {
+            return;
+        }
+        let held = self.lay_down(slot);
+        self.look(Moment::Before(slot.job));
+        self.take_up(held);
+    }
+
+    /// Gives back what an application holds, for a moment.
+    fn lay_down(&mut self, slot: &Slot<'a>) -> Option<Taken> {
+        let held = match &slot.held {
+            Held::Nothing => None,
+            Held::AsPromised => self.pass.promised(self.spec(slot.job), self.state.jobs()[&slot.job].promised),
+            Held::Taken(taken) => Some(taken.clone()),
+        };
+        if let Some(held) = &held {
+            self.pass.give_back(held);
+        }
+        held
+    }
+
+    fn take_up(&mut self, held: Option<Taken>) {
+        if let Some(held) = held {
+            self.pass.take_again(&held);
         }
     }
 

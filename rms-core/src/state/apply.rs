@@ -1,6 +1,7 @@
 //! The one place where the state changes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rms_model::settings::SettingError;
 use rms_model::token::TokenState;
@@ -8,10 +9,10 @@ use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run};
 
 use thiserror::Error;
 
-use super::{AUDIT_KEPT, State};
+use super::{AUDIT_KEPT, Holders, State};
 use crate::desired::NodeExit;
-use crate::fact::Fact;
-use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, Started};
+use crate::fact::{Fact, SettingChange};
+use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
 use crate::node::Node;
 
 /// A fact that cannot have come from the state it is applied to.
@@ -27,17 +28,36 @@ pub enum Misfit {
     Setting(#[from] SettingError),
 }
 
+/// Who wants to know which nodes' desired states have changed.
+#[derive(Debug)]
+pub(crate) enum Bumped<'a> {
+    Noted(&'a mut BTreeSet<NodeId>),
+    /// Nobody.
+    Unnoted,
+}
+
+impl Bumped<'_> {
+    fn note(&mut self, node: NodeId) {
+        match self {
+            Bumped::Noted(nodes) => {
+                nodes.insert(node);
+            }
+            Bumped::Unnoted => {}
+        }
+    }
+}
+
 impl State {
     /// Makes a fact true. Facts were judged when they were recorded and are not judged again.
     ///
     /// # Errors
     /// The fact does not fit: the journal is damaged or belongs to another system. The state is of no use then.
     pub fn apply(&mut self, fact: &Fact) -> Result<(), Misfit> {
-        self.apply_noting(fact, &mut BTreeSet::new())
+        self.apply_noting(fact, &mut Bumped::Unnoted)
     }
 
     /// As [`State::apply`]; `bumped` gains the nodes whose desired state has changed.
-    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+    pub(crate) fn apply_noting(&mut self, fact: &Fact, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());
@@ -70,7 +90,7 @@ impl State {
             }
             Fact::NodeGenerationRaised { node, generation } => {
                 self.edit_node(*node, |entry| entry.generation = entry.generation.max(*generation))?;
-                bumped.insert(*node);
+                bumped.note(*node);
             }
             Fact::NodeRemoved { node } => {
                 if let Some(entry) = self.nodes.remove(node) {
@@ -82,36 +102,33 @@ impl State {
                 if change.key == "policy" {
                     self.forget_promises()?;
                 }
-                if self.audit.len() == AUDIT_KEPT {
-                    self.audit.remove(0);
-                }
-                self.audit.push(change.clone());
+                self.keep_audit(change.clone());
             }
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
-                spec.environment = self.index.share(&spec.environment);
-                let entry = Job {
-                    spec,
-                    submitted: *at,
-                    requested: None,
-                    run: Run(0),
-                    phase: Phase::Submitted { hold },
-                    promised: None,
-                };
-                self.last_job = self.last_job.max(*job);
-                self.index.insert_job(*job, &entry);
-                self.jobs.insert(*job, entry);
+                let shared = self.index.share(&spec.environment);
+                if !Arc::ptr_eq(&shared, &spec.environment) {
+                    Arc::make_mut(&mut spec).environment = shared;
+                }
+                let phase = Phase::Submitted { hold };
+                self.insert_job(
+                    *job,
+                    Job { spec, submitted: *at, requested: None, run: Run(0), phase, promised: None, launcher: None },
+                );
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
                 entry.promised = None;
             })?,
-            Fact::JobReleased { job, by: _, at: _ } => {
-                self.edit_job(*job, |entry| entry.phase = Phase::Submitted { hold: None })?;
-            }
+            Fact::JobReleased { job, by: _, at } => self.edit_job(*job, |entry| {
+                entry.phase = Phase::Submitted { hold: None };
+                if let Some(launcher) = &mut entry.launcher {
+                    launcher.expected_since = *at;
+                }
+            })?,
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
-                self.edit_job(*job, |entry| entry.spec.priority = *priority)?;
+                self.edit_job(*job, |entry| Arc::make_mut(&mut entry.spec).priority = *priority)?;
             }
             Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
                 entry.requested.get_or_insert(*at);
@@ -123,28 +140,36 @@ impl State {
                     if !is_queued {
                         return Err(Misfit::Phase { job: *job, needed: "queued" });
                     }
-                    self.edit_job(*job, |entry| entry.phase = Phase::Waiting)?;
+                    // Its place in the queue is the same.
+                    if let Some(entry) = self.jobs.get_mut(job) {
+                        entry.phase = Phase::Waiting;
+                    }
+                    self.index.unseen.remove(job);
                 }
             }
             Fact::JobStarted { job, run, at, request, nodes } => {
+                let mut has_launcher = false;
                 self.edit_job(*job, |entry| {
                     entry.run = *run;
                     entry.promised = None;
+                    if let Some(launcher) = &mut entry.launcher {
+                        launcher.answer = None;
+                        has_launcher = true;
+                    }
+                    // Agents are told nothing until a launcher outside says what to start.
+                    let told: &[NodeId] = if has_launcher { &[] } else { nodes };
                     entry.phase = Phase::Started(Started {
                         at: *at,
                         request: request.clone(),
                         nodes: nodes.clone(),
-                        shares: nodes.iter().map(|node| (*node, Share::Ordered)).collect(),
+                        shares: told.iter().map(|node| (*node, Share::Ordered)).collect(),
                         ending: None,
                         worst_code: 0,
                         usage: Default::default(),
                     });
                 })?;
                 for node in nodes {
-                    self.edit_node(*node, |entry| {
-                        entry.holders.insert(*job);
-                    })?;
-                    self.bump(*node, bumped);
+                    self.change_holders(*node, bumped, !has_launcher, |holders| holders.insert(*job))?;
                 }
             }
             Fact::ShareRunning { job, node, since } => {
@@ -160,9 +185,13 @@ impl State {
                 self.bump(*node, bumped);
             }
             Fact::JobEnding { job, at, outcome, requeue } => {
-                let started = self.started_mut(*job)?;
-                started.ending = Some(Ending { at: *at, outcome: outcome.clone(), requeue: *requeue });
-                let alive: Vec<NodeId> = started.alive().collect();
+                let alive: Vec<NodeId> = self.started_mut(*job)?.alive().collect();
+                let ending = Ending { at: *at, outcome: outcome.clone(), requeue: *requeue };
+                self.edit_job(*job, |entry| {
+                    if let Phase::Started(started) = &mut entry.phase {
+                        started.ending = Some(ending);
+                    }
+                })?;
                 for node in alive {
                     self.bump(node, bumped);
                 }
@@ -177,6 +206,7 @@ impl State {
                         request: started.request.clone(),
                         nodes: started.nodes.clone(),
                         outcome: outcome.clone(),
+                        parts: Default::default(),
                     };
                     self.edit_job(job, |entry| {
                         if let Phase::Started(started) = &entry.phase {
@@ -188,10 +218,7 @@ impl State {
                 }
             }
             Fact::GhostExpired { job } => {
-                if let Some(Job { phase: Phase::Ghost(ghost), .. }) = self.jobs.get(job) {
-                    let kept = ghost.until.since(ghost.done_at).as_millis().saturating_mul(ghost.nodes.len() as i64);
-                    self.ghost_host_time = self.ghost_host_time + rms_model::Span::from_millis(kept);
-                }
+                self.count_ghost(*job, None);
                 self.drop_job(*job, bumped)?;
             }
             Fact::JobRequeued { job, at: _ } => {
@@ -234,26 +261,82 @@ impl State {
                     if !entry.is_queued() || !fits {
                         return Err(Misfit::Phase { job: *job, needed: "queued, with the size that is promised" });
                     }
-                    self.edit_job(*job, |entry| entry.promised = *promise)?;
+                    if let Some(entry) = self.jobs.get_mut(job) {
+                        self.index.change_promise(*job, entry, *promise);
+                        entry.promised = *promise;
+                    }
+                }
+            }
+            Fact::LauncherSubscribed { job, at, spec, filter } => self.subscribed(*job, *at, spec, filter),
+            Fact::LauncherLinkChanged { job, link } => self.edit_launcher(*job, |launcher| launcher.link = *link)?,
+            Fact::LauncherRequested { job, at, tag, request } => self.requested(*job, *at, *tag, request)?,
+            Fact::LauncherLaunched { job, at, launch } => self.launched(*job, *at, launch, bumped)?,
+            Fact::LauncherAccepted { job, at } => {
+                let answer = StartAnswer::Accepted { at: *at };
+                self.edit_launcher(*job, |launcher| launcher.answer = Some(answer))?;
+            }
+            Fact::GhostParted { job, until } => self.ghost_parted(*job, until)?,
+            Fact::GhostPartExpired { job, cluster } => self.ghost_part_expired(*job, *cluster, bumped)?,
+            Fact::ClusterLinkSet { link, at, by } => self.link_set(*link, *at, by),
+        }
+        Ok(())
+    }
+
+    pub(super) fn insert_job(&mut self, job: JobId, entry: Job) {
+        self.last_job = self.last_job.max(job);
+        self.index.insert_job(job, &entry, &self.nodes);
+        self.jobs.insert(job, entry);
+    }
+
+    /// Remembers who changed what.
+    pub(super) fn keep_audit(&mut self, change: SettingChange) {
+        if self.audit.len() == AUDIT_KEPT {
+            self.audit.remove(0);
+        }
+        self.audit.push(change);
+    }
+
+    pub(super) fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
+        let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
+        self.index.remove_job(job, entry);
+        edit(entry);
+        self.index.insert_job(job, entry, &self.nodes);
+        Ok(())
+    }
+
+    fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
+        let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
+        let was_usable = entry.is_usable();
+        self.index.remove_node(node, entry);
+        edit(entry);
+        self.index.insert_node(node, entry);
+        if entry.is_usable() != was_usable {
+            let entry = &self.nodes[&node];
+            for job in &entry.holders {
+                if let Some(holder) = self.jobs.get(job) {
+                    self.index.recount(*job, holder, &self.nodes);
                 }
             }
         }
         Ok(())
     }
 
-    fn edit_job(&mut self, job: JobId, edit: impl FnOnce(&mut Job)) -> Result<(), Misfit> {
-        let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
-        self.index.remove_job(job, entry);
-        edit(entry);
-        self.index.insert_job(job, entry);
-        Ok(())
-    }
-
-    fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
+    /// A node changes hands: nothing else of it changes, but what it should be doing does if agents are told of it.
+    fn change_holders(
+        &mut self,
+        node: NodeId,
+        bumped: &mut Bumped<'_>,
+        is_told: bool,
+        change: impl FnOnce(&mut Holders),
+    ) -> Result<(), Misfit> {
         let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
-        self.index.remove_node(node, entry);
-        edit(entry);
-        self.index.insert_node(node, entry);
+        let was_free = entry.is_free();
+        change(&mut entry.holders);
+        self.index.change_free(node, entry, was_free);
+        if is_told {
+            entry.generation = entry.generation.next();
+            bumped.note(node);
+        }
         Ok(())
     }
 
@@ -264,15 +347,15 @@ impl State {
     }
 
     /// The node's desired state has changed.
-    fn bump(&mut self, node: NodeId, bumped: &mut BTreeSet<NodeId>) {
+    pub(super) fn bump(&mut self, node: NodeId, bumped: &mut Bumped<'_>) {
         // The index does not hold generations, so it needs no care here.
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.generation = entry.generation.next();
-            bumped.insert(node);
+            bumped.note(node);
         }
     }
 
-    fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
+    pub(super) fn started_mut(&mut self, job: JobId) -> Result<&mut Started, Misfit> {
         match self.jobs.get_mut(&job).map(|entry| &mut entry.phase) {
             Some(Phase::Started(started)) => Ok(started),
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) => {
@@ -282,20 +365,23 @@ impl State {
         }
     }
 
-    fn release_nodes(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+    fn release_nodes(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
+        self.release(job, &nodes, bumped)
+    }
+
+    pub(super) fn release(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         for node in nodes {
-            if self.nodes.contains_key(&node) {
-                self.edit_node(node, |entry| {
-                    entry.holders.remove(&job);
-                })?;
-                self.bump(node, bumped);
+            match self.change_holders(*node, bumped, true, |holders| holders.remove(job)) {
+                // A node that was removed meanwhile has nothing to give back.
+                Ok(()) | Err(Misfit::Node(_)) => {}
+                Err(misfit) => return Err(misfit),
             }
         }
         Ok(())
     }
 
-    fn drop_job(&mut self, job: JobId, bumped: &mut BTreeSet<NodeId>) -> Result<(), Misfit> {
+    fn drop_job(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         self.release_nodes(job, bumped)?;
         if let Some(entry) = self.jobs.remove(&job) {
             self.index.remove_job(job, &entry);

@@ -4,7 +4,7 @@ use rms_model::{JobId, NodeId};
 use thiserror::Error;
 
 use super::State;
-use crate::job::Phase;
+use crate::job::{Phase, Started};
 
 /// A rule of the state that is broken: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -63,11 +63,14 @@ impl State {
             };
             for (cluster, n_hosts) in &request.hosts {
                 let held = entry.nodes().iter().filter(|node| self.nodes[node].cluster == *cluster).count();
-                if held != *n_hosts as usize {
+                let is_freed = held == 0 && matches!(entry.phase, Phase::Ghost(_));
+                if held != *n_hosts as usize && !is_freed {
                     return Err(Violation::WrongSize { job: *job, held, requested: *n_hosts });
                 }
             }
-            if entry.started().is_some_and(|started| started.is_clear()) {
+            // Without shares a launcher uses the hosts by its own means, or has not said how yet.
+            let settles = |started: &Started| !started.shares.is_empty() || started.ending.is_some();
+            if entry.started().is_some_and(|started| settles(started) && started.is_clear()) {
                 return Err(Violation::Unsettled { job: *job });
             }
         }

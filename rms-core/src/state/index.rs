@@ -4,20 +4,27 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Time};
+use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Request, Span, Time};
 
 use super::State;
-use crate::job::{Job, Phase};
+use super::occupation::Occupation;
+use crate::job::{AwaitedIndex, Job, Phase, Promise};
+use crate::launcher;
 use crate::node::Node;
 
 /// Derived from the rest of the state, so it is compared but not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    pub(crate) queue: BTreeSet<QueueKey>,
+    pub(crate) queue: BTreeMap<QueueKey, Wish>,
+    /// How many wishes in the queue are not plain.
+    pub(crate) n_fancy: usize,
+    pub(crate) occupation: Occupation,
     pub(crate) unseen: BTreeSet<JobId>,
     pub(crate) holding: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
+    /// Jobs that wait for their begin time; a launcher outside sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
+    pub(crate) awaited: AwaitedIndex,
     /// When queued jobs were promised to start.
     pub(crate) promises: BTreeSet<(Time, JobId)>,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
@@ -46,56 +53,158 @@ impl QueueKey {
     }
 }
 
+/// What a pass must know of a queued job to pass it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// Of its smallest size, over all clusters.
+    pub(crate) least_hosts: u32,
+    /// Its one size, if it has only one and any hosts of one cluster will do.
+    pub(crate) plain: Option<PlainWish>,
+    pub(crate) promised: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlainWish {
+    pub(crate) cluster: ClusterId,
+    pub(crate) wall: Span,
+}
+
+impl Wish {
+    fn of(entry: &Job) -> Wish {
+        let least_hosts = entry.spec.options.iter().map(Request::n_hosts).min().unwrap_or(0);
+        let plain = match entry.spec.options.as_slice() {
+            [only] if launcher::takes_any_hosts(&entry.spec) => only_cluster(only),
+            _ => None,
+        };
+        Wish { least_hosts, plain, promised: entry.promised.map(|promise| promise.at) }
+    }
+}
+
+fn only_cluster(request: &Request) -> Option<PlainWish> {
+    let mut hosts = request.hosts.iter();
+    match (hosts.next(), hosts.next()) {
+        (Some((cluster, _)), None) => Some(PlainWish { cluster: *cluster, wall: request.wall }),
+        (Some(_), Some(_)) | (None, _) => None,
+    }
+}
+
 impl Index {
-    pub(super) fn insert_job(&mut self, job: JobId, entry: &Job) {
+    fn enqueue(&mut self, job: JobId, entry: &Job) {
+        let wish = Wish::of(entry);
+        self.n_fancy += usize::from(wish.plain.is_none());
+        self.queue.insert(QueueKey::of(job, entry), wish);
         if let Some(promise) = entry.promised {
             self.promises.insert((promise.at, job));
+            self.occupation.promise(&entry.spec.options[promise.option_idx as usize], promise.at, 1);
         }
+    }
+
+    fn dequeue(&mut self, job: JobId, entry: &Job) {
+        if let Some(wish) = self.queue.remove(&QueueKey::of(job, entry)) {
+            self.n_fancy -= usize::from(wish.plain.is_none());
+        }
+        if let Some(promise) = entry.promised {
+            self.promises.remove(&(promise.at, job));
+            self.occupation.promise(&entry.spec.options[promise.option_idx as usize], promise.at, -1);
+        }
+    }
+
+    /// Before `entry` is told.
+    pub(super) fn change_promise(&mut self, job: JobId, entry: &Job, promise: Option<Promise>) {
+        let request = |promise: Promise| &entry.spec.options[promise.option_idx as usize];
+        if let Some(old) = entry.promised {
+            self.promises.remove(&(old.at, job));
+            self.occupation.promise(request(old), old.at, -1);
+        }
+        if let Some(new) = promise {
+            self.promises.insert((new.at, job));
+            self.occupation.promise(request(new), new.at, 1);
+        }
+        if let Some(wish) = self.queue.get_mut(&QueueKey::of(job, entry)) {
+            wish.promised = promise.map(|promise| promise.at);
+        }
+    }
+
+    pub(super) fn insert_job(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>) {
+        self.awaited.insert(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
+            Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
             Phase::Submitted { hold: None } => {
                 self.begins.insert((entry.spec.begin.unwrap_or(entry.submitted), job));
             }
             Phase::RequestSent => {
-                self.queue.insert(QueueKey::of(job, entry));
+                self.enqueue(job, entry);
                 self.unseen.insert(job);
             }
             Phase::Waiting => {
-                self.queue.insert(QueueKey::of(job, entry));
+                self.enqueue(job, entry);
             }
             Phase::Started(_) => {
                 self.holding.insert(job);
+                self.hold(job, entry, nodes);
             }
             Phase::Ghost(ghost) => {
                 self.holding.insert(job);
-                self.ghosts.insert((ghost.until, job));
+                self.hold(job, entry, nodes);
+                self.ghosts.insert((ghost.next_until(), job));
             }
         }
     }
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
-        if let Some(promise) = entry.promised {
-            self.promises.remove(&(promise.at, job));
-        }
+        self.awaited.remove(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
+            Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
             Phase::Submitted { hold: None } => {
                 self.begins.remove(&(entry.spec.begin.unwrap_or(entry.submitted), job));
             }
             Phase::RequestSent => {
-                self.queue.remove(&QueueKey::of(job, entry));
+                self.dequeue(job, entry);
                 self.unseen.remove(&job);
             }
             Phase::Waiting => {
-                self.queue.remove(&QueueKey::of(job, entry));
+                self.dequeue(job, entry);
             }
             Phase::Started(_) => {
                 self.holding.remove(&job);
+                self.occupation.let_go(job);
             }
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);
-                self.ghosts.remove(&(ghost.until, job));
+                self.occupation.let_go(job);
+                self.ghosts.remove(&(ghost.next_until(), job));
             }
+        }
+    }
+
+    fn hold(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>) {
+        let all_usable = self.usable.values().sum::<u32>() as usize == nodes.len();
+        self.occupation.hold(job, entry, nodes, all_usable);
+    }
+
+    /// The nodes of a job may or may not be planned with any more.
+    pub(super) fn recount(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>) {
+        self.occupation.let_go(job);
+        self.hold(job, entry, nodes);
+    }
+
+    /// A node of whom nothing changes but its holders: is it free now, and was it before?
+    pub(super) fn change_free(&mut self, node: NodeId, entry: &Node, was_free: bool) {
+        match (was_free, entry.is_free()) {
+            (true, false) => {
+                if let Some(free) = self.free.get_mut(&entry.cluster) {
+                    free.remove(&entry.rank(node));
+                    if free.is_empty() {
+                        self.free.remove(&entry.cluster);
+                    }
+                }
+            }
+            (false, true) => {
+                self.free.entry(entry.cluster).or_default().insert(entry.rank(node));
+            }
+            (true, true) | (false, false) => {}
         }
     }
 
@@ -176,12 +285,12 @@ impl State {
     /// The index as the rest of the state says it should be.
     pub(super) fn derived_index(&self) -> Index {
         let mut index = Index::default();
-        for (job, entry) in &self.jobs {
-            index.insert_job(*job, entry);
-            index.share(&entry.spec.environment);
-        }
         for (node, entry) in &self.nodes {
             index.insert_node(*node, entry);
+        }
+        for (job, entry) in &self.jobs {
+            index.insert_job(*job, entry, &self.nodes);
+            index.share(&entry.spec.environment);
         }
         index
     }

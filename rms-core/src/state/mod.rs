@@ -2,22 +2,32 @@
 
 mod apply;
 mod check;
+mod ghost;
+mod holders;
 mod index;
+mod launcher;
+mod occupation;
 mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Inventory, JobId, NodeId, Settings, Span, Time};
+use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
+pub use holders::Holders;
 pub use index::QueueKey;
+pub(crate) use index::{PlainWish, Wish};
+pub(crate) use occupation::Occupation;
 
 use crate::fact::SettingChange;
 use crate::job::Job;
 use crate::node::Node;
+use crate::subscription::ClusterLink;
 
 /// Everything that survives a restart. Two servers that applied the same facts have equal states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +46,12 @@ pub struct State {
     pub(crate) last_job: JobId,
     pub(crate) last_node: NodeId,
     pub(crate) ghost_host_time: Span,
+    /// The same by cluster. Absent in journals that are older than it.
+    #[serde(default)]
+    pub(crate) ghost_host_time_at: BTreeMap<ClusterId, Span>,
+    /// What admins have said of the network between clusters; the smaller id first.
+    #[serde(default, with = "launcher::links")]
+    pub(crate) links: BTreeMap<(ClusterId, ClusterId), ClusterLink>,
     #[serde(skip)]
     pub(crate) index: index::Index,
 }
@@ -56,6 +72,8 @@ impl State {
             last_job: JobId(0),
             last_node: NodeId(0),
             ghost_host_time: Span::ZERO,
+            ghost_host_time_at: BTreeMap::new(),
+            links: BTreeMap::new(),
             index: index::Index::default(),
         }
     }
@@ -86,9 +104,28 @@ impl State {
         self.certificates.values().filter(|issued| issued.revoked.is_some()).map(|issued| issued.serial.as_str())
     }
 
+    /// The one copy of an environment that jobs already share.
+    pub(crate) fn known_environment(&self, environment: &Arc<Environment>) -> Option<Arc<Environment>> {
+        self.index.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known))
+    }
+
     /// Jobs in the queue, in the order in which a pass takes them.
     pub(crate) fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.index.queue.iter().map(|key| key.job)
+        self.index.queue.keys().map(|key| key.job)
+    }
+
+    /// The same with what each wants.
+    pub(crate) fn wishes(&self) -> impl Iterator<Item = (JobId, &Wish)> + '_ {
+        self.index.queue.iter().map(|(key, wish)| (key.job, wish))
+    }
+
+    /// Does every queued job want any hosts of one cluster, in one size?
+    pub(crate) fn wants_are_plain(&self) -> bool {
+        self.index.n_fancy == 0
+    }
+
+    pub(crate) fn occupation(&self) -> &Occupation {
+        &self.index.occupation
     }
 
     pub(crate) fn n_queued(&self) -> usize {
@@ -141,6 +178,10 @@ impl State {
     /// When the next job that waits for its begin time becomes eligible.
     pub(crate) fn next_begin(&self) -> Option<(Time, JobId)> {
         self.index.begins.first().copied()
+    }
+
+    pub(crate) fn n_promised(&self) -> usize {
+        self.index.promises.len()
     }
 
     /// When the next queued job was promised to start.

@@ -44,7 +44,8 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMa
     let Read { environments, jobs } = Read::deserialize(deserializer)?;
     let with_environment = |(job, idx, mut entry): (JobId, u32, Job)| {
         let environment = environments.get(idx as usize);
-        entry.spec.environment = Arc::clone(environment.ok_or_else(|| D::Error::custom("a job without environment"))?);
+        let environment = environment.ok_or_else(|| D::Error::custom("a job without environment"))?;
+        Arc::make_mut(&mut entry.spec).environment = Arc::clone(environment);
         Ok((job, entry))
     };
     jobs.into_iter().map(with_environment).collect()
@@ -55,7 +56,7 @@ impl Serialize for Jobs<'_> {
         let nothing = Arc::new(Environment::default());
         serializer.collect_seq(self.jobs.iter().map(|(job, entry)| {
             let mut bare = entry.clone();
-            bare.spec.environment = Arc::clone(&nothing);
+            Arc::make_mut(&mut bare.spec).environment = Arc::clone(&nothing);
             (job, self.environment_idx[&*entry.spec.environment], bare)
         }))
     }

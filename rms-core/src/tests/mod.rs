@@ -1,6 +1,7 @@
 //! Stories of the server without I/O, at the size where each has one point.
 
 mod answers;
+mod launchers;
 mod placing;
 
 use rms_model::job::Constraint;

@@ -11,7 +11,7 @@ use crate::event::{Nodes, Select, Shape};
 use crate::{Call, Event, Query};
 
 impl World {
-    fn finish(&mut self, job: JobId) {
+    pub(super) fn finish(&mut self, job: JobId) {
         let entry = &self.rms.state().jobs()[&job];
         let (run, nodes) = (entry.run, self.rms.state().node_names(entry.nodes()));
         for name in nodes {

@@ -25,8 +25,8 @@ impl Written {
     pub fn shorten(&mut self, fact: &Fact, seq: u64) -> Option<(Fact, u64)> {
         let Fact::JobSubmitted { job, at, spec, held } = fact else { return None };
         if let Some(holder) = self.holders.get(&spec.environment) {
-            let mut spec = spec.clone();
-            spec.environment = Arc::default();
+            let mut spec = Arc::clone(spec);
+            Arc::make_mut(&mut spec).environment = Arc::default();
             return Some((Fact::JobSubmitted { job: *job, at: *at, spec, held: *held }, *holder));
         }
         if self.holders.len() >= MAX_REMEMBERED {
@@ -69,7 +69,7 @@ impl Read {
                 None => {
                     self.held.insert(seq, Arc::clone(&spec.environment));
                 }
-                Some(holder) => spec.environment = Arc::clone(self.held.get(&holder)?),
+                Some(holder) => Arc::make_mut(spec).environment = Arc::clone(self.held.get(&holder)?),
             }
         } else if environment_of.is_some() {
             return None;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use rms_core::Call;
+use rms_core::event::Query;
+use rms_core::{Answer, Call};
 use rms_model::Identity;
 use rms_wire::convert::{answer_parts, history_parts};
 use rms_wire::link::{Channel, Sender};
 use rms_wire::tls::draw_serial;
-use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, Refused};
+use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, LauncherReport, Refused};
 
 use super::join::{failing, renew, stopping};
 use super::{SessionError, follow, launcher, watch};
@@ -35,6 +36,7 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
         ClientRequest::History(query) => history(&mut sender, query, shared).await,
         ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
         ClientRequest::Watch(order) => watch::serve(&mut sender, order, shared).await,
+        ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
         ClientRequest::Launcher => launcher::serve(sender, receiver, who, shared).await,
     }
 }
@@ -52,6 +54,21 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
         Ok(Answered::Failing(error)) => failing(&error),
         // The core orders a signature for a renewal only.
         Ok(Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
+        Err(error) => stopping(error),
+    };
+    last(sender, &ClientAnswer::Refused(refused)).await
+}
+
+/// What the core has counted, and what has gone over the channels.
+async fn launchers(sender: &mut Sender, who: &Identity, shared: &Shared) -> Result<(), SessionError> {
+    let refused = match shared.inbox.call(who.clone(), Call::Query(Query::Status)).await {
+        Ok(Answered::Done(Answer::Status(status))) => {
+            let report = LauncherReport { status: status.launchers, traffic: shared.launchers.read() };
+            return last(sender, &ClientAnswer::Launchers((&report).into())).await;
+        }
+        Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
+        Ok(Answered::Failing(error)) => failing(&error),
+        Ok(Answered::Done(_) | Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
     };
     last(sender, &ClientAnswer::Refused(refused)).await

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use rms_core::Fact;
 use rms_core::desired::NodeExit;
 use rms_core::fact::SettingChange;
-use rms_core::job::Promise;
+use rms_core::job::{LauncherLink, Promise};
+use rms_core::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
@@ -97,7 +98,7 @@ fn examples() -> Vec<Fact> {
                 new: "10s".to_owned(),
             },
         },
-        Fact::JobSubmitted { job, at, spec: Box::new(spec(request())), held: true },
+        Fact::JobSubmitted { job, at, spec: Arc::new(spec(request())), held: true },
         Fact::JobHeld { job, by: by(), at },
         Fact::JobReleased { job, by: by(), at },
         Fact::JobPriorityChanged { job, priority: -5, by: by(), at },
@@ -137,12 +138,45 @@ fn examples() -> Vec<Fact> {
         Fact::CertificatesRevoked { serials: vec!["4a01".to_owned()], at, by: by() },
         Fact::CertificateForgotten { serial: "4a01".to_owned() },
         Fact::NodeFenced { node, stale: vec![(job, run)] },
+        Fact::LauncherSubscribed { job, at, spec: Box::new(spec(request())), filter: filter() },
+        Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: at } },
+        Fact::LauncherRequested { job, at, tag: Tag(41), request: request() },
+        Fact::LauncherLaunched { job, at, launch: Box::new(launchable()) },
+        Fact::LauncherAccepted { job, at },
+        Fact::GhostParted { job, until: std::collections::BTreeMap::from([(cluster, at)]) },
+        Fact::GhostPartExpired { job, cluster },
+        Fact::ClusterLinkSet { link: link(), at, by: by() },
         Fact::NodeGenerationRaised { node, generation: Generation(77) },
         Fact::StartsPromised { starts: vec![(job, Some(Promise { at, option_idx: 1 })), (JobId(300), None)] },
     ]
 }
 
 /// A job of ann's with everything in it.
+fn filter() -> Filter {
+    Filter {
+        clusters: BTreeSet::from(["a".to_owned()]),
+        least_hosts: 4,
+        constraint: Constraint { memory: Mebibytes(1000), ..Constraint::default() },
+    }
+}
+
+fn launchable() -> Launchable {
+    Launchable {
+        work: Work::Tasks { argv: vec!["solve".to_owned(), "in".to_owned()] },
+        n_tasks: Some(8),
+        cpus_per_task: 2,
+        cwd: "/home/ann".to_owned(),
+        environment: Environment(vec![("A".to_owned(), "1".to_owned())]),
+        umask: 0o022,
+        stdio: Stdio::default(),
+        limits: Limits::default(),
+    }
+}
+
+fn link() -> ClusterLink {
+    ClusterLink { between: (ClusterId(0), ClusterId(1)), latency_us: 5000, bandwidth_mbit: 1000 }
+}
+
 pub fn spec(request: Request) -> JobSpec {
     JobSpec {
         name: "cfd".to_owned(),

@@ -75,7 +75,7 @@ fn submitted(job: u64, n_environments: u64) -> Fact {
     let mut spec = spec(Request::on_one(ClusterId(0), 1, Span::from_hours(1)));
     let value = format!("{}", job % n_environments).repeat(4000);
     spec.environment = Arc::new(Environment(vec![("LARGE".to_owned(), value)]));
-    Fact::JobSubmitted { job: JobId(job), at: Time::from_secs(1), spec: Box::new(spec), held: false }
+    Fact::JobSubmitted { job: JobId(job), at: Time::from_secs(1), spec: Arc::new(spec), held: false }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod deployment;
 mod disk;
 mod golden;
 mod journal;
+mod launchers;
 mod measure;
 mod rights;
 mod server;

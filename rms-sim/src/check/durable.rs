@@ -27,7 +27,7 @@ pub(crate) fn restored_is_equal(restored: &State, state: &State, how: &str) -> R
 /// A job whose submit was answered is in the journal.
 pub(crate) fn acknowledged_jobs_are_kept(acknowledged: &BTreeSet<JobId>, facts: &[Fact]) -> Result<(), Violation> {
     let submitted = |fact: &Fact| match fact {
-        Fact::JobSubmitted { job, .. } => Some(*job),
+        Fact::JobSubmitted { job, .. } | Fact::LauncherSubscribed { job, .. } => Some(*job),
         _ => None,
     };
     let kept: BTreeSet<JobId> = facts.iter().filter_map(submitted).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rms_core::Fact;
-use rms_model::{JobId, NodeId, Settings, Time};
+use rms_model::{ClusterId, JobId, NodeId, Settings, Span, Time};
 
 use super::{Rule, Violation};
 
@@ -12,16 +12,37 @@ use super::{Rule, Violation};
 pub(super) struct Ghosts {
     /// As they were set last.
     settings: Settings,
+    clusters: BTreeMap<ClusterId, String>,
+    /// Which cluster a node belongs to.
+    home: BTreeMap<NodeId, ClusterId>,
     held: BTreeMap<JobId, Vec<NodeId>>,
     kept: BTreeMap<NodeId, (JobId, Time)>,
 }
 
 impl Ghosts {
     pub(super) fn new(settings: Settings) -> Ghosts {
-        Ghosts { settings, held: BTreeMap::new(), kept: BTreeMap::new() }
+        Ghosts {
+            settings,
+            clusters: BTreeMap::new(),
+            home: BTreeMap::new(),
+            held: BTreeMap::new(),
+            kept: BTreeMap::new(),
+        }
+    }
+
+    /// How long a host is kept after its application is done.
+    fn fair_start(&self, node: NodeId) -> Span {
+        let cluster = self.home.get(&node).and_then(|cluster| self.clusters.get(cluster));
+        cluster.map_or(self.settings.fair_start, |cluster| self.settings.fair_start_of(cluster))
     }
 
     pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
+        if let Fact::ClusterAdded { cluster, name } = fact {
+            self.clusters.insert(*cluster, name.clone());
+        }
+        if let Fact::NodeJoined { node, cluster, .. } = fact {
+            self.home.insert(*node, *cluster);
+        }
         if let Fact::SettingChanged { change } = fact {
             self.settings.set(&change.key, &change.new).expect("a recorded setting was accepted once");
         }
@@ -39,7 +60,8 @@ impl Ghosts {
         }
         if let Fact::JobDone { record, ghost_until } = fact {
             let nodes = self.held.remove(&record.job).unwrap_or_default();
-            let fair = record.ended + self.settings.fair_start;
+            let longest = nodes.iter().map(|node| self.fair_start(*node)).max().unwrap_or(Span::ZERO);
+            let fair = record.ended + longest;
             if !nodes.is_empty() && *ghost_until != fair {
                 let job = record.job;
                 return Err(
@@ -47,7 +69,8 @@ impl Ghosts {
                 );
             }
             for node in nodes {
-                self.kept.insert(node, (record.job, *ghost_until));
+                let until = record.ended + self.fair_start(node);
+                self.kept.insert(node, (record.job, until));
             }
         }
         if let Fact::JobRequeued { job, .. } = fact {
@@ -59,7 +82,7 @@ impl Ghosts {
 
 #[cfg(test)]
 mod tests {
-    use rms_model::{Outcome, Request, Run, Span};
+    use rms_model::{Outcome, Request, Run};
 
     use super::*;
     use crate::check::tests::{record, started};

@@ -7,6 +7,7 @@ mod ghost;
 mod oversubscription;
 mod runs;
 mod truth;
+mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,6 +20,7 @@ use thiserror::Error;
 pub(crate) use durable::{acknowledged_jobs_are_kept, restored_is_equal, results_are_kept};
 pub(crate) use ends::everything_ended;
 pub(crate) use fcfs::later_requests_change_nothing;
+pub(crate) use views::held_as_planned;
 
 use crate::node::ModelNode;
 use crate::supervisor::Supervisor;
@@ -41,6 +43,7 @@ pub enum Rule {
     Runs,
     Truth,
     Durable,
+    Views,
     /// [`State::check`].
     State,
     /// The core wants the same instant again and again.
@@ -57,6 +60,7 @@ impl fmt::Display for Rule {
             Rule::Runs => "nothing runs twice",
             Rule::Truth => "a job's outcome is how it really ended",
             Rule::Durable => "what was told is durable, and a restart changes nothing",
+            Rule::Views => "views converge (001, §4.1)",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
         })
@@ -136,6 +140,16 @@ impl Checks {
 
     pub(crate) fn cancel_ordered(&mut self, job: JobId) {
         self.truth.cancel_ordered(job);
+    }
+
+    /// A launcher has said that it is done; whether it was heard is another question.
+    pub(crate) fn finish_said(&mut self, job: JobId, code: i32) {
+        self.truth.finish_said(job, code);
+    }
+
+    /// The launcher of this application does not keep to the rules.
+    pub(crate) fn breaks_rules(&mut self, job: JobId) {
+        self.truth.breaks_rules(job);
     }
 
     /// A fact has become durable; `state` is what holds with it.

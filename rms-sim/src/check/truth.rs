@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::Fact;
 use rms_core::desired::NodeExit;
+use rms_core::job::LauncherLink;
 use rms_model::{JobId, JobRecord, NodeAdmin, NodeId, NodeLink, Outcome, Run, Work};
 
 use super::{Rule, Violation, is_natural};
@@ -15,12 +16,55 @@ pub(super) struct Truth {
     cancels: BTreeSet<JobId>,
     /// Jobs whose work is a script.
     scripts: BTreeSet<JobId>,
+    /// What launchers do with their hosts: nothing through the agents, at first.
+    by_launcher: BTreeMap<JobId, Launched>,
     names: BTreeMap<NodeId, String>,
     /// Nodes that were given up at some time.
     given_up: BTreeSet<String>,
 }
 
+/// What is known of the launcher of an application.
+#[derive(Debug, Default)]
+struct Launched {
+    /// It had processes started.
+    has_work: bool,
+    was_away: bool,
+    breaks_rules: bool,
+    /// With which codes it has said that it is done.
+    codes: BTreeSet<i32>,
+}
+
 impl Truth {
+    pub(super) fn finish_said(&mut self, job: JobId, code: i32) {
+        self.by_launcher.entry(job).or_default().codes.insert(code);
+    }
+
+    pub(super) fn breaks_rules(&mut self, job: JobId) {
+        self.by_launcher.entry(job).or_default().breaks_rules = true;
+    }
+
+    /// Outcomes of which no process knows. `None`: its processes are to be asked.
+    fn by_launcher(&self, record: &JobRecord) -> Option<bool> {
+        let launcher = self.by_launcher.get(&record.job)?;
+        let over = |started: rms_model::Time| started + record.request.wall <= record.ended;
+        match &record.outcome {
+            Outcome::Completed if launcher.codes.contains(&0) => Some(true),
+            Outcome::Failed { code } if launcher.codes.contains(code) => Some(true),
+            Outcome::WallTime if !launcher.has_work => Some(record.started.is_some_and(over)),
+            Outcome::LauncherLost => Some(launcher.was_away),
+            Outcome::Violation { .. } => Some(launcher.breaks_rules),
+            Outcome::Completed | Outcome::Failed { .. } if !launcher.has_work => Some(false),
+            Outcome::Completed
+            | Outcome::Failed { .. }
+            | Outcome::WallTime
+            | Outcome::Signaled { .. }
+            | Outcome::Cancelled { .. }
+            | Outcome::NodeLost { .. }
+            | Outcome::NotStarted { .. }
+            | Outcome::StageLate { .. } => None,
+        }
+    }
+
     pub(super) fn ended(&mut self, node: &str, job: JobId, run: Run, exit: NodeExit) {
         self.exits.entry((job, run)).or_default().insert(node.to_owned(), exit);
     }
@@ -34,6 +78,15 @@ impl Truth {
             && let Work::Script { .. } = spec.work
         {
             self.scripts.insert(*job);
+        }
+        if let Fact::LauncherSubscribed { job, .. } = fact {
+            self.by_launcher.entry(*job).or_default();
+        }
+        if let Fact::LauncherLaunched { job, .. } = fact {
+            self.by_launcher.entry(*job).or_default().has_work = true;
+        }
+        if let Fact::LauncherLinkChanged { job, link: LauncherLink::Away { .. } } = fact {
+            self.by_launcher.entry(*job).or_default().was_away = true;
         }
         if let Fact::NodeJoined { node, name, .. } = fact {
             self.names.insert(*node, name.clone());
@@ -76,7 +129,7 @@ impl Truth {
             Outcome::LauncherLost | Outcome::Violation { .. } | Outcome::StageLate { .. } => false,
             Outcome::NotStarted { .. } => any(&|exit| matches!(exit, NodeExit::NotStarted { .. })),
         };
-        if is_true {
+        if self.by_launcher(record).unwrap_or(is_true) {
             return Ok(());
         }
         let natural: Vec<_> = exits.iter().filter(|(_, exit)| is_natural(exit)).collect();

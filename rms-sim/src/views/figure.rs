@@ -7,10 +7,10 @@ use std::time::Duration;
 use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
-use super::{Experiment, FAIR_START, RESCHED_TIMER, System, ViewsError, run};
+use super::{Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run};
 use crate::Dice;
-use crate::workload::delegated::{self, CLUSTER_HOSTS, Complex, Mix, P_MO, Platform};
-use crate::workload::swf::{Cleaned, TraceJob};
+use crate::workload::delegated::{self, CLUSTER_HOSTS, Complex, Mix, Platform};
+use crate::workload::swf::{Cleaned, Trace, TraceJob};
 
 /// A figure of 001.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +88,15 @@ pub struct Logs {
     pub first: Cleaned,
     /// Where Figure 10 takes 200 consecutive jobs from.
     pub whole: Vec<TraceJob>,
+}
+
+impl Logs {
+    /// The first jobs of a log, and all of them.
+    pub fn of(log: &Trace) -> Logs {
+        let ran = log.records.iter().filter(|record| delegated::has_run(record)).take(N_JOBS).cloned();
+        let beginning = Trace { header: log.header.clone(), records: ran.collect() };
+        Logs { first: delegated::jobs(&beginning), whole: delegated::jobs(log).jobs }
+    }
 }
 
 impl Default for Logs {
@@ -177,8 +186,7 @@ impl Figure {
                 Axes { xs: counts(), series: ["W0", "W1"].map(str::to_owned).into_iter().chain(w2).collect() }
             }
             Figure::Ten => {
-                let delays: &[i64] =
-                    if effort.quick { &[0, 4, 24] } else { &[0, 2, 4, 6, 8, 9, 11, 13, 16, 19, 21, 24, 30] };
+                let delays: &[i64] = if effort.quick { &[0, 4, 24] } else { &[0, 2, 4, 7, 9, 12, 18, 22, 30] };
                 let series = FIGURE_10_FAIR_STARTS.map(|secs| format!("fair-start {secs} s")).into();
                 Axes { xs: delays.iter().map(|secs| *secs as f64).collect(), series }
             }
@@ -217,7 +225,7 @@ impl Figure {
         let whole_secs = |secs: f64| Span::from_secs(secs as i64);
         match self {
             Figure::Seven => {
-                let mix = Mix { p_mo: x, complex: Complex::None };
+                let mix = Mix { p_mo: x, ..Mix::W0 };
                 Setup { system: SYSTEMS[series_idx].0, mix, ..plain }
             }
             Figure::Eight => Setup { system: SYSTEMS[series_idx].0, n_clusters: x as u16, ..plain },
@@ -234,7 +242,8 @@ impl Figure {
                 let mut dice = Dice::new(seed, 10);
                 let n_clusters = dice.number(1, 8) as u16;
                 let number = dice.number(1, N_JOBS as u32) as usize;
-                let mix = Mix { p_mo: P_MO, complex: Complex::Inserted { number, adaptation: whole_secs(x) } };
+                let complex = Complex::Inserted { number, adaptation: whole_secs(x) };
+                let mix = Mix { complex, ..Mix::W0 };
                 let fair_start = Span::from_secs(FIGURE_10_FAIR_STARTS[series_idx]);
                 Setup { mix, n_clusters, anywhere: true, fair_start, ..plain }
             }
@@ -259,9 +268,9 @@ impl Case {
         let platform = Platform { n_clusters };
         let applications = delegated::applications(jobs, mix, platform, self.seed);
         let clusters: Vec<(ClusterId, u32)> = platform.clusters().map(|cluster| (cluster, CLUSTER_HOSTS)).collect();
-        let resched_timer = RESCHED_TIMER;
+        let (heard, resched_timer) = (Heard::ByAll, RESCHED_TIMER);
         let experiment =
-            Experiment { system, clusters: &clusters, applications: &applications, fair_start, resched_timer };
+            Experiment { system, heard, clusters: &clusters, applications: &applications, fair_start, resched_timer };
         let outcome = run(&experiment, clock)?;
         let complex = applications.iter().zip(&outcome.ran).find(|(application, _)| application.is_complex());
         Ok(Values {

@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use launcher_schedule::cem::{self, Hosts};
 use launcher_schedule::moldable::{self, Amdahl, WallTime};
 use launcher_schedule::{Proposal, Sight};
+use rms_core::plan::notify;
 use rms_core::subscription::{LauncherView, Tag, ViewChange, Wish};
 use rms_model::{ClusterId, JobId, Profile, Request, Span, Time};
 
@@ -16,10 +18,15 @@ use crate::workload::delegated::{Application, Model};
 pub(super) struct Launcher<'a> {
     pub(super) application: &'a Application,
     pub(super) phase: Phase,
+    /// What it goes by.
     view: LauncherView,
+    /// What the server takes for told; more than the view, if the launcher did not listen.
+    told: LauncherView,
     /// Is a choice on its way? Then it will see what has changed meanwhile (RULES S4).
     computes: bool,
     sent: Option<Request>,
+    /// When it sent the first one.
+    pub(super) requested: Option<Time>,
     last_tag: Tag,
     configurations: Configurations,
 }
@@ -48,16 +55,39 @@ impl<'a> Launcher<'a> {
             application,
             phase: Phase::ToCome,
             view: LauncherView::default(),
+            told: LauncherView::default(),
             computes: false,
             sent: None,
+            requested: None,
             last_tag: Tag(0),
             configurations: Configurations::default(),
         }
     }
 
-    /// 001: changeNotify. Says when a new choice will be made, unless one is on its way.
-    pub(super) fn notified(&mut self, now: Time, change: ViewChange) -> Option<Time> {
-        self.view.apply(change);
+    /// 001: changeNotify.
+    pub(super) fn told(&mut self, change: ViewChange) {
+        self.told.apply(change);
+    }
+
+    /// Has it a place in the queue?
+    pub(super) fn is_queued(&self) -> bool {
+        self.sent.is_some() && matches!(self.phase, Phase::Waits { .. })
+    }
+
+    /// What it was told and has not listened to yet: bytes by 001, B.1; nothing if nothing differs from now on.
+    pub(super) fn unheard(&self, now: Time) -> Option<u64> {
+        let is_dirty = |(cluster, occupied): &(&ClusterId, &Arc<Profile>)| match self.view.occupied.get(*cluster) {
+            Some(heard) => !Arc::ptr_eq(heard, occupied) && heard.cut_before(now) != occupied.cut_before(now),
+            None => true,
+        };
+        let dirty: Vec<&Arc<Profile>> = self.told.occupied.iter().filter(is_dirty).map(|(_, told)| told).collect();
+        let bytes = dirty.iter().map(|occupied| notify::cluster_bytes(occupied, now)).sum();
+        (!dirty.is_empty()).then_some(bytes)
+    }
+
+    /// It goes by what it was told. Says when a new choice will be made, unless one is on its way.
+    pub(super) fn listens(&mut self, now: Time) -> Option<Time> {
+        self.view = self.told.clone();
         let begins = !std::mem::replace(&mut self.computes, true);
         begins.then_some(now + self.application.adaptation)
     }
@@ -70,6 +100,7 @@ impl<'a> Launcher<'a> {
             return None;
         }
         self.sent = Some(request.clone());
+        self.requested.get_or_insert(now);
         self.last_tag = Tag(self.last_tag.0 + 1);
         Some(Wish { tag: self.last_tag, seen: self.view.version, request })
     }

@@ -108,11 +108,12 @@ impl Queue<'_, '_> {
 
     fn started(&mut self, now: Time, job: JobId) {
         let application = self.numbers[&job];
-        let entry = self.server.rms().state().jobs()[&job].started();
-        let request = entry.expect("it was announced as started").request.clone();
+        let entry = &self.server.rms().state().jobs()[&job];
+        let request = entry.started().expect("it was announced as started").request.clone();
+        let requested = entry.requested.expect("what has started was in the queue");
         let end = now + self.experiment.applications[application].execution.of(request.wall);
         self.agenda.insert((end, Happening::Done { application }));
-        self.ran[application] = Some(Ran { start: now, end, request });
+        self.ran[application] = Some(Ran { requested, start: now, end, request });
     }
 
     /// The agents report that its processes are gone.

@@ -27,6 +27,8 @@ pub struct Outcome {
 /// How an application ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
+    /// When it took its place in the queue.
+    pub requested: Time,
     pub start: Time,
     pub end: Time,
     pub request: Request,
@@ -52,6 +54,7 @@ impl Outcome {
     /// With `begin` as time 0.
     pub(super) fn counted_from(mut self, begin: Time) -> Outcome {
         for ran in &mut self.ran {
+            ran.requested = Time::EPOCH + ran.requested.since(begin);
             ran.start = Time::EPOCH + ran.start.since(begin);
             ran.end = Time::EPOCH + ran.end.since(begin);
         }

@@ -39,15 +39,27 @@ impl Metric {
         }
     }
 
+    /// Above a panel.
+    pub fn title(self) -> &'static str {
+        match self {
+            Metric::Configurations => "(a) unique configurations",
+            Metric::Megabytes => "(b) communication",
+            Metric::ServerSteps => "(c) server's basic operations",
+            Metric::LauncherSteps => "(d) launchers' basic operations",
+            Metric::AllSteps => "(e) all basic operations",
+            Metric::CpuSecs => "(f) simulation time",
+            Metric::EndDelay => "end delay",
+            Metric::GhostHostSecs => "resource waste",
+        }
+    }
+
     /// On an axis, with its unit.
     pub fn label(self) -> &'static str {
         match self {
-            Metric::Configurations => "unique configurations",
-            Metric::Megabytes => "communication (MB)",
-            Metric::ServerSteps => "server's basic operations (steps)",
-            Metric::LauncherSteps => "launchers' basic operations (steps)",
-            Metric::AllSteps => "all basic operations (steps)",
-            Metric::CpuSecs => "simulation (CPU s)",
+            Metric::Configurations => "configurations",
+            Metric::Megabytes => "MB",
+            Metric::ServerSteps | Metric::LauncherSteps | Metric::AllSteps => "steps",
+            Metric::CpuSecs => "CPU time (s)",
             Metric::EndDelay => "end delay (s)",
             Metric::GhostHostSecs => "resource waste (host s)",
         }

@@ -14,10 +14,11 @@ use rms_model::{JobId, Time};
 use super::launcher::{Launcher, Phase};
 use super::outcome::{Outcome, Ran};
 use super::server::{self, Server};
-use super::{Experiment, Happening, ViewsError};
+use super::{Experiment, Happening, Heard, ViewsError};
 
 pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
     let mut crowd = Crowd {
+        heard: experiment.heard,
         server: Server::new(experiment, experiment.fair_start, clock),
         launchers: experiment.applications.iter().map(Launcher::new).collect(),
         speaks_for: BTreeMap::new(),
@@ -37,6 +38,7 @@ pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Durati
 /// The server, its launchers and what will happen.
 #[derive(Debug)]
 struct Crowd<'a, 'c> {
+    heard: Heard,
     server: Server<'c>,
     launchers: Vec<Launcher<'a>>,
     speaks_for: BTreeMap<JobId, usize>,
@@ -71,12 +73,18 @@ impl Crowd<'_, '_> {
             Happening::Done { application } => {
                 let launcher = &mut self.launchers[application];
                 let Phase::Runs { job, tag, start, request } = launcher.phase.clone() else { return Ok(()) };
-                launcher.phase = Phase::Ended(Ran { start, end: now, request });
+                let requested = launcher.requested.expect("what has started was in the queue");
+                launcher.phase = Phase::Ended(Ran { requested, start, end: now, request });
                 self.call(now, application, LauncherCall::Finish { job, tag, code: 0 })
             }
             Happening::Tick => {
                 let effects = self.server.handle(now, Event::Tick);
-                self.perform(now, effects)
+                self.perform(now, effects)?;
+                match self.heard {
+                    Heard::ByAll => {}
+                    Heard::ByQueued => self.hear_queued(now),
+                }
+                Ok(())
             }
         }
     }
@@ -120,9 +128,15 @@ impl Crowd<'_, '_> {
     fn notified(&mut self, now: Time, application: usize, notice: Notice) -> Result<(), ViewsError> {
         match notice {
             Notice::Changed(change) => {
-                self.count(&change);
-                if let Some(at) = self.launchers[application].notified(now, change) {
-                    self.agenda.insert((at, Happening::Adapted { application }));
+                let is_heard = match self.heard {
+                    Heard::ByAll => true,
+                    // The first one answers the subscription (RULES S3).
+                    Heard::ByQueued => change.version == 1,
+                };
+                let bytes = bytes(&change);
+                self.launchers[application].told(change);
+                if is_heard {
+                    self.hear(now, application, bytes);
                 }
                 Ok(())
             }
@@ -137,11 +151,21 @@ impl Crowd<'_, '_> {
         }
     }
 
-    /// 001, B.1; the first one, with every cluster, included (RULES S3).
-    fn count(&mut self, change: &ViewChange) {
-        let occupied = change.clusters.iter().filter_map(|cluster| cluster.occupied.as_deref());
-        let bytes = occupied.map(|occupied| notify::cluster_bytes(occupied, change.at)).sum();
+    fn hear(&mut self, now: Time, application: usize, bytes: u64) {
         self.outcome.change_notify.add(bytes);
+        if let Some(at) = self.launchers[application].listens(now) {
+            self.agenda.insert((at, Happening::Adapted { application }));
+        }
+    }
+
+    /// After a pass: what is news to those that only listen when they are queued.
+    fn hear_queued(&mut self, now: Time) {
+        for application in 0..self.launchers.len() {
+            let launcher = &self.launchers[application];
+            if let Some(bytes) = launcher.is_queued().then(|| launcher.unheard(now)).flatten() {
+                self.hear(now, application, bytes);
+            }
+        }
     }
 
     /// 001: startNotify. The launcher has hosts of its own means, and says so.
@@ -178,4 +202,10 @@ impl Crowd<'_, '_> {
         }
         Ok(self.outcome)
     }
+}
+
+/// 001, B.1.
+fn bytes(change: &ViewChange) -> u64 {
+    let occupied = change.clusters.iter().filter_map(|cluster| cluster.occupied.as_deref());
+    occupied.map(|occupied| notify::cluster_bytes(occupied, change.at)).sum()
 }

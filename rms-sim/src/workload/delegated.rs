@@ -8,7 +8,7 @@ use launcher_schedule::tiers::{Iterative, Site};
 use rms_model::{ClusterId, Span, Time};
 
 use super::draw::Draw;
-use super::swf::{Cleaned, Cleaning, SwfError, Trace, TraceJob, ZeroRun};
+use super::swf::{Cleaned, Cleaning, Record, SwfError, Trace, TraceJob, ZeroRun};
 
 /// Equal clusters but for their speed, two in a city, four in a country (001, §6.1.1 and §6.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,8 @@ impl Execution {
 /// Which applications there are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
+    /// How often a complex application computes and exchanges.
+    pub iterations: u64,
     /// The part of the log's jobs that becomes moldable; the others are rigid.
     pub p_mo: f64,
     pub complex: Complex,
@@ -123,13 +125,18 @@ pub enum Complex {
 pub const P_MO: f64 = 0.2;
 
 impl Mix {
-    pub const W0: Mix = Mix { p_mo: P_MO, complex: Complex::None };
+    pub const W0: Mix = Mix { iterations: CEM_ITERATIONS, p_mo: P_MO, complex: Complex::None };
 
     /// The paper shows the one of number 40; the others are alike.
-    pub const W1: Mix = Mix { p_mo: P_MO, complex: Complex::Inserted { number: 40, adaptation: Span::ZERO } };
+    pub const W1: Mix = Mix { complex: Complex::Inserted { number: 40, adaptation: Span::ZERO }, ..Mix::W0 };
 
     pub fn w2(p_cem: f64) -> Mix {
-        Mix { p_mo: P_MO, complex: Complex::Replacing { p_cem } }
+        Mix { complex: Complex::Replacing { p_cem }, ..Mix::W0 }
+    }
+
+    /// W2 as it is run in real time, for 001's Fig. 12: complex applications are as short as the others.
+    pub fn small_w2(p_cem: f64) -> Mix {
+        Mix { iterations: SMALL_CEM_ITERATIONS, ..Mix::w2(p_cem) }
     }
 }
 
@@ -142,7 +149,10 @@ const SLACK_MILLI: (f64, f64) = (1100.0, 2000.0);
 /// 001's CEM application is public in an abstract alone, so its size is ours: an iteration is 20 seconds of one host of
 /// cluster 1 and one exchange of messages. So distance matters, as it did on the authors' platform: a country's clusters
 /// are worth their 10 ms, the other country's are not worth 50 ms. It takes about 38 minutes on a free country.
-const CEM: (u64, u64, u64) = (60_000, 20_000_000, 1);
+const CEM_ITERATIONS: u64 = 60_000;
+const SMALL_CEM_ITERATIONS: u64 = 300;
+const CEM_WORK_MICROS: u64 = 20_000_000;
+const CEM_MESSAGES: u64 = 1;
 
 /// One application a second, after the log's jobs in their order. The same seed draws the same for each job whatever the
 /// mix is, so that mixes differ in nothing but themselves.
@@ -151,7 +161,7 @@ pub fn applications(jobs: &[TraceJob], mix: Mix, platform: Platform, seed: u64) 
     let mut applications: Vec<Application> = jobs.iter().map(|job| of_job(job, mix, platform, &mut draw)).collect();
     if let Complex::Inserted { number, adaptation } = mix.complex {
         let slack = slack(&mut draw);
-        let complex = Application { adaptation, ..complex(platform, slack) };
+        let complex = Application { adaptation, ..complex(mix, platform, slack) };
         applications.insert(number.saturating_sub(1).min(applications.len()), complex);
     }
     for (secs, application) in (0..).zip(&mut applications) {
@@ -166,7 +176,7 @@ fn of_job(job: &TraceJob, mix: Mix, platform: Platform, draw: &mut Draw) -> Appl
     let slack = slack(draw);
     let place_taken_by = draw.uniform();
     match mix.complex {
-        Complex::Replacing { p_cem } if place_taken_by < p_cem => return complex(platform, slack),
+        Complex::Replacing { p_cem } if place_taken_by < p_cem => return complex(mix, platform, slack),
         Complex::None | Complex::Inserted { .. } | Complex::Replacing { .. } => {}
     }
     // Microseconds, for the milliseconds of a run by the thousandths of the slack.
@@ -185,11 +195,11 @@ fn of_job(job: &TraceJob, mix: Mix, platform: Platform, draw: &mut Draw) -> Appl
     application(Model::OnOne { sizes, amdahl }, slack)
 }
 
-fn complex(platform: Platform, slack: u32) -> Application {
-    let (iterations, work_micros, messages) = CEM;
+fn complex(mix: Mix, platform: Platform, slack: u32) -> Application {
     let sites = platform.clusters().map(|cluster| (cluster, Platform::site(cluster))).collect();
     // Its wall time is to have the slack of the others.
-    let iterations = iterations * u64::from(slack) / 1000;
+    let iterations = mix.iterations * u64::from(slack) / 1000;
+    let (work_micros, messages) = (CEM_WORK_MICROS, CEM_MESSAGES);
     application(Model::Iterative(Iterative { iterations, work_micros, messages, sites }), slack)
 }
 
@@ -205,6 +215,11 @@ fn slack(draw: &mut Draw) -> u32 {
 /// The jobs of a log that 001 would take: those that ran, each processor a host, cut to the size of a cluster.
 pub fn jobs(log: &Trace) -> Cleaned {
     log.clean(&Cleaning { most_nodes: Some(CLUSTER_HOSTS), zero_run: ZeroRun::Drop, ..Cleaning::default() })
+}
+
+/// Has it used processors for some time?
+pub fn has_run(record: &Record) -> bool {
+    record.run.is_some_and(|run| !run.is_zero()) && (record.allocated > 0 || record.requested > 0)
 }
 
 /// The first 200 jobs of the LLNL Atlas log that ran. 001 used version 1.1-cln of the log; this is 2.1-cln.
@@ -257,7 +272,7 @@ mod tests {
     fn a_job_runs_for_as_long_as_it_did_on_cluster_1_and_shorter_on_the_others() {
         let jobs = first_jobs().jobs;
         for p_mo in [0.0, 1.0] {
-            let mix = Mix { p_mo, complex: Complex::None };
+            let mix = Mix { p_mo, ..Mix::W0 };
             for (job, application) in jobs.iter().zip(applications(&jobs, mix, PLATFORM, 7)) {
                 let Model::OnOne { sizes, amdahl } = &application.model else { panic!("none is complex") };
                 let wall = |cluster| amdahl.wall(ClusterId(cluster), job.n_nodes).expect("it can be used");

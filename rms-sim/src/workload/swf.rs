@@ -87,6 +87,16 @@ impl Trace {
         read::trace(input)
     }
 
+    /// The jobs of a trace, record by record: the records themselves are not kept.
+    ///
+    /// # Errors
+    /// As [`Trace::read`].
+    pub fn read_clean(input: impl io::BufRead, cleaning: &Cleaning) -> Result<Cleaned, SwfError> {
+        let mut cleaner = clean::Cleaner::new(cleaning);
+        read::lines(input, |_| {}, |record| cleaner.take(&record))?;
+        Ok(cleaner.finish())
+    }
+
     /// # Errors
     /// Those of the writer.
     pub fn write(&self, mut output: impl Write) -> io::Result<()> {

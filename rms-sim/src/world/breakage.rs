@@ -47,6 +47,7 @@ impl World {
                 self.break_link(node);
             }
         }
+        self.launchers_lose_the_server();
         self.check_restore()
     }
 

@@ -69,6 +69,7 @@ impl WorldBuilder {
             journal: ModelJournal::new(self.settings.clone()),
             nodes: Vec::new(),
             links: Vec::new(),
+            launchers: Default::default(),
             programs: BTreeMap::new(),
             crash: None,
             checks: Checks::new(self.settings),

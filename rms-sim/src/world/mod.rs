@@ -2,11 +2,13 @@
 
 mod breakage;
 mod builder;
+mod launchers;
 mod network;
 
 use std::collections::BTreeMap;
 
 use rms_core::event::{AgentHello, Event, Ticket};
+use rms_core::subscription::LauncherCall;
 use rms_core::{Answer, Config, Effect, Fact, Refusal, State};
 use rms_model::{Identity, Span, Time};
 
@@ -14,6 +16,7 @@ use crate::agenda::Agenda;
 use crate::check::{self, Checks, Rule, Violation};
 use crate::dice::Dice;
 use crate::journal::ModelJournal;
+use crate::launcher::Told;
 use crate::link::{Lane, Link, ToAgent};
 use crate::node::ModelNode;
 use crate::program::Program;
@@ -21,6 +24,7 @@ use crate::server::{CrashPoint, ModelServer, Turn};
 use crate::trace::{Trace, short_event, short_fact};
 
 pub use builder::WorldBuilder;
+pub(crate) use launchers::Launchers;
 
 /// Everything there is.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ pub struct World {
     pub(crate) journal: ModelJournal,
     pub(crate) nodes: Vec<ModelNode>,
     pub(crate) links: Vec<Link>,
+    pub(crate) launchers: Launchers,
     pub(crate) programs: BTreeMap<String, Program>,
     /// Where the server dies at its next step, and after what time it is started again by itself.
     pub(crate) crash: Option<(CrashPoint, Option<Span>)>,
@@ -81,6 +86,27 @@ pub(crate) enum Item {
     Event(Box<Event>),
     Repair(Repair),
     JournalRetry,
+    LauncherDials {
+        launcher: usize,
+    },
+    LauncherWakes {
+        launcher: usize,
+    },
+    LauncherSays {
+        launcher: usize,
+        epoch: u64,
+        call: Box<LauncherCall>,
+    },
+    LauncherHears {
+        launcher: usize,
+        epoch: u64,
+        told: Box<Told>,
+    },
+    /// The server notices that the connection is gone.
+    LauncherMissed {
+        launcher: usize,
+        epoch: u64,
+    },
 }
 
 /// What ends a fault.
@@ -184,6 +210,26 @@ impl World {
                 Ok(())
             }
             Item::Repair(repair) => self.repair(repair),
+            Item::LauncherDials { launcher } => {
+                self.launcher_dials(launcher);
+                Ok(())
+            }
+            Item::LauncherWakes { launcher } => {
+                self.launcher_wakes(launcher);
+                Ok(())
+            }
+            Item::LauncherSays { launcher, epoch, call } => {
+                self.server_hears_launcher(launcher, epoch, *call);
+                Ok(())
+            }
+            Item::LauncherHears { launcher, epoch, told } => {
+                self.launcher_hears(launcher, epoch, *told);
+                Ok(())
+            }
+            Item::LauncherMissed { launcher, epoch } => {
+                self.launcher_missed(launcher, epoch);
+                Ok(())
+            }
             Item::JournalRetry => {
                 // The turn that follows tries again.
                 if let Some(server) = &mut self.server {
@@ -265,6 +311,16 @@ impl World {
         check::acknowledged_jobs_are_kept(&self.checks.acknowledged, self.journal.facts())
     }
 
+    /// To be called when nothing breaks any more: once a pass has found nothing to start, launchers see what is.
+    ///
+    /// # Errors
+    /// Somebody holds another view than the plan says.
+    pub(crate) fn check_views_converged(&mut self, before: usize) -> Result<(), Violation> {
+        let is_still = self.journal.facts()[before..].iter().all(|fact| matches!(fact, Fact::SettingChanged { .. }));
+        let Some(server) = self.server.as_ref().filter(|_| is_still) else { return Ok(()) };
+        check::held_as_planned(server.state(), self.now, self.views_held())
+    }
+
     fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
@@ -283,8 +339,8 @@ impl World {
                 Effect::Sign { ticket, identity, .. } => {
                     self.signed.insert(ticket, identity);
                 }
-                // No launcher is modelled here yet.
-                Effect::LauncherAnswer { .. } | Effect::Notify { .. } => {}
+                Effect::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
+                Effect::Notify { job, notice } => self.notify_launcher(job, notice),
                 // Certificates are not modelled: their links live on.
                 Effect::CloseLinks { serials: _ } => {}
                 Effect::RefuseAgent { node, refusal } => {

@@ -141,6 +141,7 @@ impl From<&effect::Reason> for wire::Reason {
             effect::Reason::Held { by } => wire::Reason::Held { by },
             effect::Reason::NotBefore { at } => wire::Reason::NotBefore { at: at.as_millis() },
             effect::Reason::NotPlanned { next_pass } => wire::Reason::NotPlanned { next_pass: next_pass.as_millis() },
+            effect::Reason::NoRequest { until } => wire::Reason::NoRequest { until: opt_millis(until) },
             effect::Reason::BeyondDepth { depth, position } => wire::Reason::BeyondDepth { depth, position },
             effect::Reason::TooFewHosts { cluster, wanted, usable, total } => {
                 wire::Reason::TooFewHosts { cluster, wanted, usable, total }

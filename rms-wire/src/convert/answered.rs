@@ -48,6 +48,7 @@ impl From<wire::Reason> for effect::Reason {
             wire::Reason::Held { by } => effect::Reason::Held { by },
             wire::Reason::NotBefore { at } => effect::Reason::NotBefore { at: time(at) },
             wire::Reason::NotPlanned { next_pass } => effect::Reason::NotPlanned { next_pass: time(next_pass) },
+            wire::Reason::NoRequest { until } => effect::Reason::NoRequest { until: opt_time(until) },
             wire::Reason::BeyondDepth { depth, position } => effect::Reason::BeyondDepth { depth, position },
             wire::Reason::TooFewHosts { cluster, wanted, usable, total } => {
                 effect::Reason::TooFewHosts { cluster, wanted, usable, total }
@@ -177,6 +178,7 @@ impl TryFrom<wire::Status> for effect::Status {
             n_passes: status.n_passes,
             last_pass: opt_time(status.last_pass),
             ghost_host_time: span("the time of ghosts", status.ghost_host_time)?,
+            launchers: effect::LauncherStatus::default(),
         })
     }
 }

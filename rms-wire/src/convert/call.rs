@@ -39,7 +39,11 @@ impl ClientRequest {
             wire::ClientCall::History(query) => return Ok(ClientRequest::History(query.try_into()?)),
             wire::ClientCall::Follow(follow) => return Ok(ClientRequest::Follow(follow.try_into()?)),
             wire::ClientCall::Watch { jobs } => return Ok(ClientRequest::Watch(Watch { jobs: job_ids(jobs)? })),
+            wire::ClientCall::SetLink { a, b, latency_us, bandwidth_mbit } => {
+                Call::SetLink { a, b, latency_us, bandwidth_mbit }
+            }
             wire::ClientCall::Launcher => return Ok(ClientRequest::Launcher),
+            wire::ClientCall::Launchers => return Ok(ClientRequest::Launchers),
         };
         Ok(ClientRequest::Call(call))
     }
@@ -67,6 +71,12 @@ pub fn client_call(call: &Call) -> Option<wire::ClientCall> {
         Call::Join { .. } => return None,
         Call::Renew { csr, serial: _ } => wire::ClientCall::Renew { csr: csr.clone() },
         Call::RevokeCertificate { which } => wire::ClientCall::RevokeCertificate { which: which.into() },
+        Call::SetLink { a, b, latency_us, bandwidth_mbit } => wire::ClientCall::SetLink {
+            a: a.clone(),
+            b: b.clone(),
+            latency_us: *latency_us,
+            bandwidth_mbit: *bandwidth_mbit,
+        },
     })
 }
 

@@ -6,6 +6,7 @@ mod call;
 mod desired;
 mod follow;
 mod launcher;
+mod launcher_report;
 mod report;
 mod told;
 mod vocabulary;

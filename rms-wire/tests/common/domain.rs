@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
 use rms_core::effect::{
-    Blocker, ClusterView, JobChange, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status, ViewAnswer,
+    Blocker, ClusterView, JobChange, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Status,
+    ViewAnswer,
 };
 use rms_core::event::{AgentHello, CertificateSelect, Nodes, Query, Select, Shape, Submission, TokenOrder};
 use rms_core::fact::SettingChange;
@@ -428,6 +429,7 @@ pub fn answers() -> Vec<Answer> {
             n_passes: 1000,
             last_pass: Some(secs(999)),
             ghost_host_time: Span::from_secs(60),
+            launchers: LauncherStatus::default(),
         }),
     ]
 }

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rms_core::effect::LauncherStatus;
 use rms_core::subscription::{
-    ClusterChange, ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable, LauncherAnswer,
-    LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
+    AdaptationDelays, ClusterChange, ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable,
+    LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
 };
 use rms_model::job::Constraint;
 use rms_model::{
     ClusterId, Environment, JobId, Limits, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio, Time, Work,
 };
-use rms_wire::Refused;
+use rms_wire::{LauncherReport, LauncherTraffic, Refused};
 
 const JOB: JobId = JobId(300);
 
@@ -119,4 +120,22 @@ pub fn notices() -> Vec<Notice> {
         Notice::Ended { outcome: Outcome::LauncherLost },
         Notice::Replaced,
     ]
+}
+
+pub fn launcher_report() -> LauncherReport {
+    let buckets = vec![3, 0, 1, 0, 0, 0, 0, 0, 0, 1];
+    let (total, longest) = (Span::from_secs(90), Span::from_secs(80));
+    let status = LauncherStatus {
+        n_launchers: 3,
+        n_connected: 2,
+        n_notices: 500,
+        notice_bytes: 70_000,
+        n_requests: 40,
+        request_bytes: 360,
+        n_refused: 1,
+        adaptations: AdaptationDelays { count: 5, total, longest, buckets },
+        ghost_host_time: vec![("a".to_owned(), Span::from_secs(7))],
+    };
+    let traffic = LauncherTraffic { n_open: 2, n_opened: 9, bytes_up: 4000, bytes_down: 90_000 };
+    LauncherReport { status, traffic }
 }

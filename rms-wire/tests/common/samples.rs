@@ -131,6 +131,9 @@ fn of_clients() -> Vec<Sample> {
     calls.push(ClientCall::Follow(call::Follow::from(&follow)));
     calls.push(ClientCall::Watch { jobs: vec![5, 6] });
     calls.push(ClientCall::Launcher);
+    calls.push(ClientCall::Launchers);
+    let (a, b) = ("a".to_owned(), "b".to_owned());
+    calls.push(ClientCall::SetLink { a, b, latency_us: 5000, bandwidth_mbit: 10_000 });
     let mut samples = parsed("call", calls, |frame| {
         let message = decode_frame::<ClientCall>(frame)?;
         drop(ClientRequest::parse(message.clone(), || "5e".to_owned()));
@@ -145,6 +148,7 @@ fn of_clients() -> Vec<Sample> {
     let empty = ViewAnswer { now: Time::EPOCH, job: None, clusters: Vec::new() };
     answers.extend(answer_parts(&Ok(Answer::View(empty))));
     answers.push(ClientAnswer::Certificate { chain: "chain".to_owned(), ca: "ca".to_owned() });
+    answers.push(ClientAnswer::Launchers((&launching::launcher_report()).into()));
     samples.extend(parsed("answer", answers, |frame| {
         let message = decode_frame::<ClientAnswer>(frame)?;
         drop(ReplyParts::new().push(message.clone()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use launcher_sdk::schedule::cem::FastestFirst;
 use launcher_sdk::schedule::moldable::{Amdahl, Sizes};
 use rms_model::{ClusterId, Span, Time};
-use rms_sim::views::{self, Experiment, Outcome, System};
+use rms_sim::views::{self, Experiment, Heard, Outcome, System};
 use rms_sim::workload::delegated::{Application, Execution, Model};
 use serde::Deserialize;
 
@@ -17,6 +17,7 @@ struct Vector {
     fair_start: i64,
     clusters: Vec<Cluster>,
     apps: Vec<App>,
+    ndrms: Expected,
     oar: Option<Expected>,
 }
 
@@ -66,9 +67,17 @@ struct Asked {
     wall: i64,
 }
 
+/// What of a vector could be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    Whole,
+    /// The sizes that are listed: with views, a tie between first requests is broken otherwise.
+    Listed,
+}
+
 /// # Errors
 /// The first difference, or why the line is no vector.
-pub fn check(line: &str) -> Result<(), String> {
+pub fn check(line: &str) -> Result<Compared, String> {
     let vector: Vector = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let clusters: Vec<(ClusterId, u32)> =
         vector.clusters.iter().map(|cluster| (ClusterId(cluster.cid), cluster.hosts)).collect();
@@ -76,6 +85,7 @@ pub fn check(line: &str) -> Result<(), String> {
     let run = |system| {
         let experiment = Experiment {
             system,
+            heard: Heard::ByQueued,
             clusters: &clusters,
             applications: &applications,
             fair_start: Span::from_secs(vector.fair_start),
@@ -93,7 +103,21 @@ pub fn check(line: &str) -> Result<(), String> {
         ];
         check_stats("listed", &stats, expected)?;
     }
-    Ok(())
+    let outcome = run(System::Views)?;
+    if breaks_a_tie(&vector.apps, &outcome) {
+        return Ok(Compared::Listed);
+    }
+    check_runs("views", &outcome, &vector.ndrms)?;
+    let stats = [
+        ("change_notify", outcome.change_notify.count),
+        ("change_notify_bytes", outcome.change_notify.bytes),
+        ("request", outcome.request.count),
+        ("request_bytes", outcome.request.bytes),
+        ("passes", outcome.n_passes),
+        ("unique_configurations", outcome.n_configurations),
+    ];
+    check_stats("views", &stats, &vector.ndrms)?;
+    Ok(Compared::Whole)
 }
 
 fn application(app: &App) -> Result<Application, String> {
@@ -149,4 +173,16 @@ fn check_stats(system: &str, actual: &[(&str, u64)], expected: &Expected) -> Res
         }
     }
     Ok(())
+}
+
+/// Of two first requests at one instant the core takes the application first that came into the system first; the
+/// vectors take the one that is listed first. Where both orders differ, nothing that follows can be compared.
+fn breaks_a_tie(apps: &[App], outcome: &Outcome) -> bool {
+    let listed: Vec<(Time, i64)> =
+        outcome.ran.iter().zip(apps).map(|(ran, app)| (ran.requested, app.arrival)).collect();
+    let before = |first_idx: usize| {
+        let (requested, arrival) = listed[first_idx];
+        listed[first_idx + 1..].iter().any(|(other, other_arrival)| *other == requested && *other_arrival < arrival)
+    };
+    (0..listed.len()).any(before)
 }

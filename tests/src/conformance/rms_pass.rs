@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_core::effect::JobState;
+use rms_core::plan::views::Streams;
 use rms_core::plan::{self, Scope, notify};
-use rms_core::{Config, Event, Fact, Rms};
+use rms_core::subscription::{ClusterChange, Filter};
+use rms_core::{Config, Event, Fact, Rms, State};
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
     ClusterId, Environment, Inventory, JobId, JobRecord, JobSpec, Limits, NodeId, NodeLink, Outcome, Owner, Profile,
@@ -100,28 +102,36 @@ pub fn check(line: &str) -> Result<(), String> {
         let actual = placement.view.as_ref().ok_or(format!("application {id} has no view"))?;
         same(&format!("view of {id}"), &cut(actual, &vector, now), &view(expected, now))?;
     }
-    check_notify(&vector, &plan, now)
+    check_notify(&vector, before.state(), now)
 }
 
-/// Step 5 of Fig. 5: who is told of which clusters, and what that costs (R7, R8).
-fn check_notify(vector: &Vector, plan: &plan::Plan, now: Time) -> Result<(), String> {
-    let mut told = Vec::new();
+/// Step 5 of Fig. 5: who is told of which clusters, and what that costs (R7, R8), by the code that tells launchers.
+fn check_notify(vector: &Vector, state: &State, now: Time) -> Result<(), String> {
+    let exists = |cluster: &&Cluster| cluster.hosts > 0;
+    let capacities: BTreeMap<ClusterId, u32> =
+        vector.clusters.iter().filter(exists).map(|cluster| (ClusterId(cluster.cid), cluster.hosts)).collect();
+    let mut streams = Streams::default();
     for app in &vector.apps {
-        let (Some(previous), Some(placement)) = (&app.previous, plan.placement(JobId(app.id))) else { continue };
-        if placement.outcome.estimate(now) == Some(now) {
-            continue;
-        }
-        let sent = view(&previous.view, Time::from_secs(previous.origin));
-        let current = placement.view.as_ref().expect("the plan was asked for views");
-        let dirty = notify::dirty_clusters(&sent, current, now);
-        if !dirty.is_empty() {
-            let bytes = notify::change_notify_bytes(current, &dirty, now);
-            told.push((app.id, dirty.iter().map(|cluster| cluster.0).collect::<Vec<_>>(), bytes));
-        }
+        let Some(previous) = &app.previous else { continue };
+        let (job, origin) = (JobId(app.id), Time::from_secs(previous.origin));
+        streams.open(job, &Filter::default());
+        streams.assume(job, &view(&previous.view, origin), &capacities, origin);
     }
-    let expected: Vec<_> =
-        vector.notify.iter().map(|notify| (notify.id, notify.clusters.clone(), notify.bytes)).collect();
-    same("notify", &told, &expected)
+    let (_, changes) = streams.pass(state, now);
+    let mut told: BTreeMap<u64, (Vec<u16>, u64)> = BTreeMap::new();
+    for (job, change) in &changes {
+        let profile = |change: &ClusterChange| change.occupied.clone().ok_or("a change tells no occupation");
+        let clusters = change.clusters.iter().map(|change| change.cluster.0).collect();
+        let mut bytes = 0;
+        for cluster in &change.clusters {
+            bytes += notify::cluster_bytes(&*profile(cluster)?, now);
+        }
+        told.insert(job.0, (clusters, bytes));
+    }
+    let expected: BTreeMap<_, _> =
+        vector.notify.iter().map(|notify| (notify.id, (notify.clusters.clone(), notify.bytes))).collect();
+    same("notify", &told, &expected)?;
+    same("bytes", &streams.sent().bytes, &expected.values().map(|(_, bytes)| bytes).sum())
 }
 
 fn facts(vector: &Vector) -> Vec<Fact> {
@@ -153,7 +163,7 @@ fn app_facts(vector: &Vector, place: usize, app: &App, free: &mut BTreeMap<u16, 
         hosts: app.hosts.iter().map(|(cid, hosts)| (ClusterId(*cid), *hosts)).collect(),
         wall: Span::from_secs(app.wall),
     };
-    let spec = Box::new(spec(request.clone()));
+    let spec = Arc::new(spec(request.clone()));
     let mut facts = vec![Fact::JobSubmitted { job, at, spec, held: false }, Fact::RequestSent { job, at }];
     if app.state == "waiting" {
         facts.push(Fact::JobsQueued { jobs: vec![job] });

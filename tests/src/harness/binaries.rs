@@ -28,10 +28,27 @@ pub fn binaries() -> &'static Binaries {
     })
 }
 
+/// An example of the SDK, built if it is not up to date.
+pub fn example(name: &str) -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    let dir = &binaries().dir;
+    BUILT.get_or_init(|| {
+        let is_prepared = std::env::var_os("LIMBER_BINARIES_BUILT").is_some();
+        if !is_prepared {
+            cargo_build(dir, &["-p", "launcher-sdk", "--examples"]);
+        }
+    });
+    dir.join("examples").join(name)
+}
+
 fn build(dir: &std::path::Path) {
+    cargo_build(dir, &["-p", "rms-cli", "-p", "rms-server", "-p", "node-agent", "--bins"]);
+}
+
+fn cargo_build(dir: &std::path::Path, what: &[&str]) {
     let target = dir.parent().expect("a profile's directory is below the target directory");
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "-p", "rms-cli", "-p", "rms-server", "-p", "node-agent", "--bins"]);
+    build.args(["build", "--quiet"]).args(what);
     build.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR"));
     if dir.file_name().is_some_and(|name| name == "release") {
         build.arg("--release");

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::binaries::{Binaries, binaries};
+use super::binaries::{Binaries, binaries, example};
 use super::cgroups::Cgroups;
 use super::command::{Output, wait_until};
 use super::processes::Reaper;
@@ -206,6 +206,11 @@ impl Deployment {
         self.dir.path()
     }
 
+    /// The first admin's client directory.
+    pub fn client_dir(&self) -> &Path {
+        &self.client
+    }
+
     pub fn server_dir(&self) -> &Path {
         &self.server_dir
     }
@@ -305,6 +310,13 @@ impl Deployment {
     pub fn command_as(&self, client: &Path, arguments: &[&str]) -> Command {
         let mut command = wrapped(&self.wrapper, &self.binaries.rms);
         command.args(arguments).env("RMS_DIR", client).current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// An example of the SDK, not yet started, as the first admin.
+    pub fn example(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(example(name));
+        command.args(arguments).env("RMS_DIR", &self.client).current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }
 

@@ -62,7 +62,8 @@ impl Default for Policy {
             )],
             pure: &[
                 ("rms-model", &["serde", "thiserror"]),
-                ("rms-core", &["rms-model", "serde", "thiserror"]),
+                ("negotiation", &["rms-model", "serde", "thiserror"]),
+                ("rms-core", &["rms-model", "negotiation", "serde", "thiserror"]),
                 ("launcher-schedule", &["rms-model", "thiserror"]),
             ],
             confined: &[("bincode", "rms-wire")],

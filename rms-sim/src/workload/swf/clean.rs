@@ -90,19 +90,59 @@ pub struct Cleaned {
     pub n_dropped: usize,
 }
 
-pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
-    let mut cleaned = Cleaned::default();
-    let is_wanted = |record: &&Record| cleaning.partition.is_none_or(|partition| record.partition == partition);
-    let mut jobs: Vec<TraceJob> =
-        trace.records.iter().filter(is_wanted).filter_map(|record| job(record, cleaning, &mut cleaned)).collect();
-    // Submits can go backwards. Jobs of one instant keep their order.
-    jobs.sort_by_key(|job| job.submit);
-    jobs.truncate(cleaning.most_jobs.unwrap_or(usize::MAX));
-    let first = jobs.first().map_or(Time::EPOCH, |job| job.submit);
-    for job in &mut jobs {
-        job.submit = Time::EPOCH + job.submit.since(first);
+impl Cleaned {
+    /// Leaves out what no cluster of this size can run, and counts it.
+    pub fn drop_larger_than(&mut self, n_nodes: u32) {
+        let n_before = self.jobs.len();
+        self.jobs.retain(|job| job.n_nodes <= n_nodes);
+        self.n_dropped += n_before - self.jobs.len();
     }
-    Cleaned { jobs, ..cleaned }
+
+    /// Leaves out the first so many jobs; time begins with the first one that is left.
+    pub fn skip(&mut self, n_jobs: usize) {
+        self.jobs.drain(..n_jobs.min(self.jobs.len()));
+        self.count_from_first();
+    }
+
+    fn count_from_first(&mut self) {
+        let first = self.jobs.first().map_or(Time::EPOCH, |job| job.submit);
+        for job in &mut self.jobs {
+            job.submit = Time::EPOCH + job.submit.since(first);
+        }
+    }
+}
+
+pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
+    let mut cleaner = Cleaner::new(cleaning);
+    trace.records.iter().for_each(|record| cleaner.take(record));
+    cleaner.finish()
+}
+
+/// Takes records one by one.
+pub(super) struct Cleaner<'a> {
+    cleaning: &'a Cleaning,
+    cleaned: Cleaned,
+}
+
+impl<'a> Cleaner<'a> {
+    pub(super) fn new(cleaning: &'a Cleaning) -> Cleaner<'a> {
+        Cleaner { cleaning, cleaned: Cleaned::default() }
+    }
+
+    pub(super) fn take(&mut self, record: &Record) {
+        let is_wanted = self.cleaning.partition.is_none_or(|partition| record.partition == partition);
+        if is_wanted && let Some(job) = job(record, self.cleaning, &mut self.cleaned) {
+            self.cleaned.jobs.push(job);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Cleaned {
+        // Submits can go backwards. Jobs of one instant keep their order.
+        self.cleaned.jobs.sort_by_key(|job| job.submit);
+        self.cleaned.jobs.truncate(self.cleaning.most_jobs.unwrap_or(usize::MAX));
+        self.cleaned.count_from_first();
+        self.cleaned
+    }
 }
 
 fn job(record: &Record, cleaning: &Cleaning, cleaned: &mut Cleaned) -> Option<TraceJob> {

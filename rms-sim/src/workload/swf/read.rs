@@ -47,8 +47,18 @@ const NAMES: [&str; N_FIELDS] = [
 /// A number beyond this is damage: it is three million years of seconds.
 const LARGEST: f64 = 1e14;
 
-pub(super) fn trace(mut input: impl BufRead) -> Result<Trace, SwfError> {
+pub(super) fn trace(input: impl BufRead) -> Result<Trace, SwfError> {
     let mut trace = Trace::default();
+    lines(input, |header| trace.header.push(header.to_owned()), |record| trace.records.push(record))?;
+    Ok(trace)
+}
+
+/// Hands out each line of the header and each record.
+pub(super) fn lines(
+    mut input: impl BufRead,
+    mut header: impl FnMut(&str),
+    mut take: impl FnMut(Record),
+) -> Result<(), SwfError> {
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
@@ -63,25 +73,25 @@ pub(super) fn trace(mut input: impl BufRead) -> Result<Trace, SwfError> {
         // Headers hold people's names in encodings of their time.
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
-        if let Some(header) = text.strip_prefix(';') {
-            trace.header.push(header.trim().to_owned());
+        if let Some(line_of_header) = text.strip_prefix(';') {
+            header(line_of_header.trim());
         } else if !text.is_empty() {
-            trace.records.push(record(line, text)?);
+            take(record(line, text)?);
         }
     }
-    Ok(trace)
+    Ok(())
 }
 
 fn record(line: usize, text: &str) -> Result<Record, SwfError> {
     // Some traces have a column more, which nobody documents.
-    let found = text.split_ascii_whitespace().count();
+    let mut numbers = [0.0; N_FIELDS];
+    let mut found = 0;
+    for word in text.split_ascii_whitespace().take(N_FIELDS) {
+        numbers[found] = number(word).map_or_else(|| wrong(line, text, found, word), Ok)?;
+        found += 1;
+    }
     if found < N_FIELDS {
         return Err(SwfError::Columns { line, found });
-    }
-    let mut numbers = [0.0; N_FIELDS];
-    for (idx, word) in text.split_ascii_whitespace().take(N_FIELDS).enumerate() {
-        let number = word.parse::<f64>().ok().filter(|number| number.abs() <= LARGEST);
-        numbers[idx] = number.ok_or_else(|| wrong(line, idx, word, "a number"))?;
     }
     // Floats occur in times only by intention; a count that is none is cut.
     let whole = |column: usize| numbers[column - 1] as i64;
@@ -109,7 +119,21 @@ fn record(line: usize, text: &str) -> Result<Record, SwfError> {
     })
 }
 
-fn wrong(line: usize, idx: usize, word: &str, expected: &'static str) -> SwfError {
+/// Almost all numbers are whole, which are read faster.
+fn number(word: &str) -> Option<f64> {
+    let number = match word.parse::<i32>() {
+        Ok(whole) => f64::from(whole),
+        Err(_) => word.parse::<f64>().ok()?,
+    };
+    (number.abs() <= LARGEST).then_some(number)
+}
+
+/// A line with too few columns is no record at all, whatever stands in them.
+fn wrong(line: usize, text: &str, idx: usize, word: &str) -> Result<f64, SwfError> {
+    let found = text.split_ascii_whitespace().count();
+    if found < N_FIELDS {
+        return Err(SwfError::Columns { line, found });
+    }
     let text = word.chars().take(40).collect();
-    SwfError::Number { line, column: idx + 1, name: NAMES[idx], text, expected }
+    Err(SwfError::Number { line, column: idx + 1, name: NAMES[idx], text, expected: "a number" })
 }

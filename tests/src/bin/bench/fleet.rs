@@ -33,13 +33,25 @@ pub struct Fleet {
 impl Fleet {
     /// Starts a process with `n_agents` agents and waits until all of them are connected.
     pub fn start(server: SocketAddr, authority: &Path, first: u32, n_agents: u32, manner: Manner) -> Result<Fleet> {
+        Fleet::start_in("m", server, authority, first, n_agents, manner)
+    }
+
+    /// In a cluster of this name.
+    pub fn start_in(
+        cluster: &str,
+        server: SocketAddr,
+        authority: &Path,
+        first: u32,
+        n_agents: u32,
+        manner: Manner,
+    ) -> Result<Fleet> {
         let manner = match manner {
             Manner::Answer => "answer",
             Manner::Hold => "hold",
         };
         let own = std::env::current_exe().context("where am I?")?;
         let mut process = Command::new(own)
-            .args([WORD, &server.to_string(), &first.to_string(), &n_agents.to_string(), manner])
+            .args([WORD, &server.to_string(), cluster, &first.to_string(), &n_agents.to_string(), manner])
             .arg(authority)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -68,10 +80,10 @@ impl Drop for Fleet {
 /// The first argument that makes this program a fleet.
 pub const WORD: &str = "model-agents";
 
-/// The life of such a process: `SERVER FIRST COUNT answer|hold AUTHORITY`.
+/// The life of such a process: `SERVER CLUSTER FIRST COUNT answer|hold AUTHORITY`.
 pub fn live(args: &[String]) -> Result<()> {
-    let [server, first, count, manner, authority] = args else {
-        bail!("usage: bench {WORD} SERVER FIRST COUNT answer|hold AUTHORITY");
+    let [server, cluster, first, count, manner, authority] = args else {
+        bail!("usage: bench {WORD} SERVER CLUSTER FIRST COUNT answer|hold AUTHORITY");
     };
     let manner = match manner.as_str() {
         "answer" => Manner::Answer,
@@ -94,7 +106,7 @@ pub fn live(args: &[String]) -> Result<()> {
             endpoint.rotate(&credentials)?;
             let link = endpoint.connect(server, Expect::server()).await?;
             let (mut sender, receiver) = link.open().await?.split();
-            let hello = hello(number);
+            let hello = hello(number, cluster);
             sender.send(&ToServer::Hello((&hello).into())).await?;
             let agent = Agent::new();
             send_report(&mut sender, &agent.full_report()).await?;
@@ -178,10 +190,10 @@ fn certify(authority: &Authority, number: u32) -> Result<rms_wire::Credentials> 
     Ok(key.into_credentials(&chain, authority.ca_pem())?)
 }
 
-fn hello(number: u32) -> AgentHello {
+fn hello(number: u32, cluster: &str) -> AgentHello {
     let inventory = Inventory { cores: 8, cpus: 8, ..Inventory::default() };
     // Nobody calls it: jobs here have one node.
-    AgentHello { cluster: "m".to_owned(), address: format!("127.0.0.1:{}", 1 + number % 60_000), inventory }
+    AgentHello { cluster: cluster.to_owned(), address: format!("127.0.0.1:{}", 1 + number % 60_000), inventory }
 }
 
 fn now() -> Time {

@@ -3,8 +3,10 @@
 mod ceiling;
 mod cluster;
 mod commit;
+mod delegated;
 mod fleet;
 mod jobs;
+mod model_launcher;
 mod offline;
 mod pass;
 mod process;
@@ -12,6 +14,7 @@ mod profile;
 mod scale;
 mod server;
 mod table;
+mod views;
 mod wide;
 
 use std::process::ExitCode;
@@ -29,24 +32,36 @@ const PARTS: &[Part] = &[
     ("latency", jobs::latency),
     ("pass", pass::table),
     ("wide", wide::table),
+    ("views", views::table),
     ("profile", profile::table),
     ("offline", offline::table),
     ("commit", commit::table),
     ("dispatch", scale::dispatch),
     ("queue", scale::queue),
     ("agents", scale::agents),
+    ("launchers", delegated::table),
 ];
+
+/// What this program does as a process that another part of it has started.
+type Life = fn(&[String]) -> Result<()>;
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let Some((fleet::WORD, args)) = wanted.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return match fleet::live(args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("bench: model agents: {error:#}");
-                ExitCode::FAILURE
-            }
+    if let Some((word, args)) = wanted.split_first() {
+        let life: Option<Life> = match word.as_str() {
+            fleet::WORD => Some(fleet::live),
+            model_launcher::WORD => Some(model_launcher::live),
+            _ => None,
         };
+        if let Some(life) = life {
+            return match life(args) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("bench: {word}: {error:#}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
     }
     if let Some(unknown) = wanted.iter().find(|word| !PARTS.iter().any(|(name, _)| name == word)) {
         let known: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();

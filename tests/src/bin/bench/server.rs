@@ -33,6 +33,11 @@ pub struct Client {
 
 impl Server {
     pub fn start() -> Result<Server> {
+        Server::start_with("")
+    }
+
+    /// With more lines of settings.
+    pub fn start_with(settings: &str) -> Result<Server> {
         let home = tempfile::Builder::new().prefix("limber-bench-").tempdir().context("no temporary directory")?;
         let dir = home.path().join("server");
         let init = Command::new(sibling("rms-server")?)
@@ -47,7 +52,8 @@ impl Server {
         let config = dir.join("rms-server.toml");
         let text = std::fs::read_to_string(&config).context("init writes a configuration")?;
         // All of the queue counts here, and nodes that a busy machine delays are not lost.
-        let text = text.replacen("[settings]", "[settings]\nqueue_depth = 0\nnode_lost_after = \"1h\"", 1);
+        let settings = format!("[settings]\nqueue_depth = 0\nnode_lost_after = \"1h\"\n{settings}");
+        let text = text.replacen("[settings]", &settings, 1);
         std::fs::write(&config, text).context("cannot write the configuration")?;
         let process = spawn(&dir)?;
         let server = Server { home, process };

@@ -108,5 +108,5 @@ fn asked(job: JobId, options: Vec<Request>, environment: &Arc<Environment>) -> [
         begin: None,
         comment: String::new(),
     };
-    [Fact::JobSubmitted { job, at: NOW, spec: Box::new(spec), held: false }, Fact::RequestSent { job, at: NOW }]
+    [Fact::JobSubmitted { job, at: NOW, spec: Arc::new(spec), held: false }, Fact::RequestSent { job, at: NOW }]
 }

@@ -1,5 +1,7 @@
 //! The client for programs without an async runtime: the same calls, each waiting until it is answered.
 
+mod launcher;
+
 use std::path::Path;
 
 use rms_core::effect::{JobChange, ViewAnswer};
@@ -11,6 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::client::{JobDetails, JobsDone, NodeList, Queue, Submitted};
 use crate::error::{CallError, ConnectError};
 use crate::follow::FollowEvent;
+
+pub use launcher::Session;
 
 /// A client whose calls block the calling thread. Not for use inside an async runtime.
 #[derive(Debug)]
@@ -31,6 +35,17 @@ impl Client {
         let runtime = Builder::new_current_thread().enable_all().build().expect("an event queue (epoll) is to be had");
         let client = runtime.block_on(crate::Client::connect(dir))?;
         Ok(Client { client, runtime })
+    }
+
+    /// As [`crate::Client::connect_here`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect_here`].
+    ///
+    /// # Panics
+    /// As [`Client::connect`].
+    pub fn connect_here() -> Result<Client, ConnectError> {
+        Client::connect(&crate::find_client_dir()?)
     }
 
     /// As [`crate::Client::submit`].

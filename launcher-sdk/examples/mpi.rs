@@ -1,0 +1,50 @@
+//! A sketch of an MPI launcher: as many hosts as complete first by measured times, one rank for each of their CPUs.
+//!
+//! `rms up`, then `cargo run -p launcher-sdk --example mpi -- 1=120,2=70,4=45 ./ring`: 120 s on one host, 70 s on two and
+//! 45 s on four. The agents of the hosts start the ranks themselves and tell them of each other: there is no mpirun.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use launcher_sdk::blocking::Client;
+use launcher_sdk::launcher::{Action, Filter, Model, Program, Start, Subscription, moldable};
+use launcher_sdk::schedule::moldable::Sizes;
+use rms_model::Span;
+use rms_model::job::Constraint;
+
+/// `1=120,2=70`: seconds by number of hosts.
+fn table(text: &str) -> Result<BTreeMap<u32, Span>, Box<dyn Error>> {
+    let mut walls = BTreeMap::new();
+    for pair in text.split(',') {
+        let (n_hosts, secs) = pair.split_once('=').ok_or("write the times like 1=120,2=70")?;
+        walls.insert(n_hosts.parse()?, Span::from_secs(secs.parse()?));
+    }
+    Ok(walls)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let usage = "usage: mpi HOSTS=SECONDS[,HOSTS=SECONDS...] PROGRAM [ARGS]";
+    let model = Model::table(table(&args.next().ok_or(usage)?)?)?;
+    let argv: Vec<String> = args.collect();
+    if argv.is_empty() {
+        return Err(usage.into());
+    }
+
+    let client = Client::connect_here()?;
+    // Only hosts with at least two CPUs are counted in the view; a real launcher would ask for its network, too.
+    let constraint = Constraint { cpus: 2, ..Constraint::default() };
+    let filter = Filter { constraint, ..Filter::default() };
+    let subscription = Subscription { filter, ..Subscription::named("mpi") };
+    let start = |start: &Start| {
+        // Ranks are spread over the hosts in blocks, so the host with the fewest CPUs decides.
+        let ranks_each = start.grant.hosts.iter().map(|host| host.cpus).min().unwrap_or(1).clamp(1, 4);
+        let n_ranks = ranks_each * start.grant.request.n_hosts();
+        println!("started {n_ranks} ranks on {}", start.host_list());
+        Action::launch(Program::new(argv.clone()).tasks(n_ranks).output("mpi-%j-%t.out"))
+    };
+    let mut launcher = moldable(Sizes::at_least(1), model, start);
+    let outcome = client.launch(subscription, &mut launcher)?;
+    println!("{outcome}");
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! A launcher with an algorithm of its own, that uses the hosts by its own means and survives its own end.
+//!
+//! It runs a command *here*, with the names of its hosts in `RMS_HOSTS`, as a program would that reaches hosts by ssh. It
+//! asks for the largest power of two of hosts that is free within the next minute, else it waits for the view to change.
+//!
+//! `rms up`, then `cargo run -p launcher-sdk --example own_algorithm -- job.id 60 sh -c 'echo $RMS_HOSTS'`. The file
+//! `job.id` keeps the application's id: started again while that is there, the launcher goes on with that application.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::Command;
+
+use launcher_sdk::Client;
+use launcher_sdk::launcher::{self, Action, Launcher, Seen, Start, Subscription};
+use rms_model::{ClusterId, JobId, Outcome, Request, Span};
+
+struct PowersOfTwo {
+    id_file: PathBuf,
+    wall: Span,
+    argv: Vec<String>,
+}
+
+/// How long it waits for a larger power of two.
+const PATIENCE: Span = Span::from_mins(1);
+
+impl Launcher for PowersOfTwo {
+    fn on_subscribed(&mut self, job: JobId) {
+        // Without the file, a launcher that is killed cannot go on; the application would end after the grace.
+        if let Err(error) = std::fs::write(&self.id_file, job.to_string()) {
+            eprintln!("{}: {error}", self.id_file.display());
+        }
+        println!("application {job}");
+    }
+
+    fn on_view(&mut self, seen: &Seen<'_>) -> Option<Request> {
+        let sight = seen.sight();
+        let in_time = |cluster: ClusterId, n_hosts: u32| {
+            sight
+                .first_hole(cluster, n_hosts, self.wall, seen.now())
+                .is_some_and(|start| start <= seen.now() + PATIENCE)
+        };
+        // 16, 8, 4, 2, 1: the first that some cluster has in time.
+        let sizes = (0..=4).rev().map(|exponent| 1 << exponent);
+        let mut choices = sizes.flat_map(|n_hosts| seen.clusters().iter().map(move |info| (info.cluster, n_hosts)));
+        let (cluster, n_hosts) = choices.find(|(cluster, n_hosts)| in_time(*cluster, *n_hosts))?;
+        println!("asks for {n_hosts} hosts");
+        Some(Request::on_one(cluster, n_hosts, self.wall))
+    }
+
+    fn on_start(&mut self, start: &Start) -> Action {
+        // Of a command that a launcher before this one had started, nothing is known: this one starts it anew.
+        let again = if start.is_resumed { " again" } else { "" };
+        println!("started{again} on {}", start.host_list());
+        let mut command = Command::new(&self.argv[0]);
+        command.args(&self.argv[1..]).env("RMS_HOSTS", start.host_list());
+        Action::command(command)
+    }
+
+    fn on_end(&mut self, outcome: &Outcome) {
+        // It may be gone already.
+        let _ = std::fs::remove_file(&self.id_file);
+        println!("{outcome}");
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let usage = "usage: own_algorithm ID-FILE SECONDS PROGRAM [ARGS]";
+    let id_file = PathBuf::from(args.next().ok_or(usage)?);
+    let wall = Span::from_secs(args.next().ok_or(usage)?.parse()?);
+    let argv: Vec<String> = args.collect();
+    if argv.is_empty() {
+        return Err(usage.into());
+    }
+
+    let client = Client::connect_here().await?;
+    let before = std::fs::read_to_string(&id_file).ok().and_then(|text| text.trim().parse().ok());
+    let mut own = PowersOfTwo { id_file, wall, argv };
+    match before {
+        Some(job) => launcher::resume(&client, JobId(job), &mut own).await?,
+        None => launcher::run(&client, Subscription::named("own"), &mut own).await?,
+    };
+    Ok(())
+}

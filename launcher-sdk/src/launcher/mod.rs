@@ -1,0 +1,66 @@
+//! For people who write launchers: programs that decide themselves what their application asks for (001).
+//!
+//! A *launcher* speaks for one application. It subscribes it, is told its *view* (how many hosts of each cluster are
+//! busy when), chooses a request from it and sends it; when the view changes it chooses anew. With the start it gets the
+//! names of the hosts, and either lets the server start processes there or uses the hosts by its own means.
+//!
+//! There are three ways to write one, from the least to the most work:
+//!
+//! 1. A ready launcher: [`rigid`], [`moldable`] or [`cem`], with a function that says what to do with the hosts.
+//! 2. The trait [`Launcher`] for an algorithm of your own. [`run`] drives it: it reconnects, asks for what it has missed,
+//!    sends another request when the view has changed and the choice with it.
+//! 3. A [`Session`], which is the protocol itself with a method for each call.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use launcher_sdk::Client;
+//! use launcher_sdk::launcher::{self, Action, Model, Program, Subscription, Walls};
+//! use launcher_sdk::schedule::moldable::Sizes;
+//! use rms_model::Span;
+//!
+//! let client = Client::connect_here().await?;
+//! // An hour on one host, of which 95 % is parallel; it starts as many tasks as it gets hosts.
+//! let model = Model::amdahl(0.95, Walls::Everywhere(Span::from_hours(1)))?;
+//! let mut nbody = launcher::moldable(Sizes { least: 1, most: 64 }, model, |_start| {
+//!     Action::launch(Program::new(["./nbody", "1000000"]))
+//! });
+//! let outcome = launcher::run(&client, Subscription::named("nbody"), &mut nbody).await?;
+//! println!("{outcome}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The life of an application
+//!
+//! | state (001, Fig. 4) | what the launcher does |
+//! |---|---|
+//! | submitted | it has subscribed; within the setting `request_timeout` it must send a request |
+//! | request sent, waiting | it may send another request at any time; its place in the queue stays |
+//! | started | within `start_timeout` it must launch or accept, or the application is ended |
+//! | ghost | the application has ended; its hosts stay visible as occupied for the fair-start delay |
+//! | finished | – |
+//!
+//! A launcher whose connection is lost may attach again within `launcher_grace`; after it the application ends as
+//! `launcher_lost`. [`run`] does so by itself; a launcher *process* that was killed calls [`resume`] with the id that
+//! [`Launcher::on_subscribed`] was told.
+//!
+//! # Units
+//!
+//! Hosts are whole. Times are [`Time`](rms_model::Time), milliseconds since the Unix epoch by the server's clock;
+//! [`Seen::now`] is that clock. Lengths of time are [`Span`](rms_model::Span)s in milliseconds. Occupation profiles
+//! begin at the time of the view or before, and count hosts that are busy, ghosts included.
+
+mod drive;
+mod program;
+mod ready;
+mod seen;
+mod session;
+
+pub use drive::{Action, Launcher, LauncherError, Start, Using, resume, run};
+pub use program::Program;
+pub use ready::{Model, NoModel, Planned, Walls, cem, moldable, planned, rigid};
+pub use rms_core::subscription::{
+    ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable, LauncherView, Tag,
+};
+pub use seen::Seen;
+pub use session::{News, Session, Subscription, Traffic};

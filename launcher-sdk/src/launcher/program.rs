@@ -1,0 +1,151 @@
+//! What to start on granted hosts, with the launcher's own surroundings where nothing else is said.
+
+use rms_core::subscription::Launchable;
+use rms_model::{Environment, Limits, Stdio, Work};
+
+/// A program, or a script, to be started on granted hosts. It gets the launcher's environment, working directory and
+/// umask unless it is told otherwise.
+///
+/// ```
+/// use launcher_sdk::launcher::Program;
+///
+/// let program = Program::new(["./nbody", "1000"]).tasks(64).cpus_per_task(2).output("nbody-%j.out");
+/// let launch = program.clone().into_launchable();
+/// assert_eq!((launch.n_tasks, launch.cpus_per_task), (Some(64), 2));
+/// // A batch script runs once, on the first host, and reaches the others by mpirun or $RMS_HOSTFILE.
+/// let script = Program::script("#!/bin/sh\nmpirun ./nbody\n");
+/// # drop(script);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    launch: Launchable,
+}
+
+impl Program {
+    /// One task on each host, each of them running `argv`: a program that is found by the job's `PATH`, and its
+    /// arguments. Tasks of an MPI program find each other without mpirun.
+    pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Program {
+        Program::of(Work::Tasks { argv: argv.into_iter().map(Into::into).collect() })
+    }
+
+    /// A batch script, as text.
+    pub fn script(script: impl Into<String>) -> Program {
+        Program::of(Work::Script { script: script.into(), args: Vec::new() })
+    }
+
+    fn of(work: Work) -> Program {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let mut environment: Vec<(String, String)> =
+            std::env::vars_os().filter_map(text).filter(|(name, _)| !name.is_empty()).collect();
+        environment.sort();
+        let cwd = std::env::current_dir().ok().and_then(|dir| dir.into_os_string().into_string().ok());
+        Program {
+            launch: Launchable {
+                work,
+                n_tasks: None,
+                cpus_per_task: 0,
+                cwd: cwd.unwrap_or_else(|| "/".to_owned()),
+                environment: Environment(environment),
+                umask: own_umask().unwrap_or(0o022),
+                stdio: Stdio { output: Some(DEFAULT_OUTPUT.to_owned()), ..Stdio::default() },
+                limits: Limits::default(),
+            },
+        }
+    }
+
+    /// So many tasks over all hosts, in blocks.
+    #[must_use]
+    pub fn tasks(mut self, n_tasks: u32) -> Program {
+        self.launch.n_tasks = Some(n_tasks);
+        self
+    }
+
+    /// So many CPUs for each task; 0, as at first: the tasks share the CPUs of their host.
+    #[must_use]
+    pub fn cpus_per_task(mut self, n_cpus: u32) -> Program {
+        self.launch.cpus_per_task = n_cpus;
+        self
+    }
+
+    /// The working directory: an absolute path, which must exist on every host.
+    #[must_use]
+    pub fn cwd(mut self, dir: impl Into<String>) -> Program {
+        self.launch.cwd = dir.into();
+        self
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Program {
+        let name = name.into();
+        let environment = &mut self.launch.environment.0;
+        environment.retain(|(known, _)| *known != name);
+        environment.push((name, value.into()));
+        self
+    }
+
+    /// Forgets the launcher's environment, and all that was set.
+    #[must_use]
+    pub fn env_clear(mut self) -> Program {
+        self.launch.environment.0.clear();
+        self
+    }
+
+    /// The file that standard output, and errors unless told otherwise, go to. It may hold `%j` (job), `%N` (node),
+    /// `%t` (task); a relative path starts at the working directory. At first it is `rms-%j.out`.
+    #[must_use]
+    pub fn output(mut self, file: impl Into<String>) -> Program {
+        self.launch.stdio.output = Some(file.into());
+        self
+    }
+
+    /// The file for errors, as [`Program::output`].
+    #[must_use]
+    pub fn errors(mut self, file: impl Into<String>) -> Program {
+        self.launch.stdio.error = Some(file.into());
+        self
+    }
+
+    /// Keeps the output for whoever follows the job ([`Client::follow`](crate::Client::follow), `rms logs -f`), instead
+    /// of writing it to a file.
+    #[must_use]
+    pub fn streamed(mut self) -> Program {
+        self.launch.stdio = Stdio { stream: true, ..Stdio::default() };
+        self
+    }
+
+    /// For [`Session::launch`](super::Session::launch).
+    pub fn into_launchable(self) -> Launchable {
+        self.launch
+    }
+}
+
+/// Reading it by the system call would change it for a moment; the kernel also writes it here.
+fn own_umask() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+/// As of `rms submit`.
+const DEFAULT_OUTPUT: &str = "rms-%j.out";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_is_set_twice_has_its_last_value() {
+        let program = Program::new(["true"]).env_clear().env("A", "1").env("B", "2").env("A", "3");
+        let expected = [("B".to_owned(), "2".to_owned()), ("A".to_owned(), "3".to_owned())];
+        assert_eq!(program.into_launchable().environment.0, expected);
+    }
+
+    #[test]
+    fn streamed_output_goes_to_no_file() {
+        let stdio = Program::new(["true"]).streamed().into_launchable().stdio;
+        assert!(stdio.stream && stdio.output.is_none());
+    }
+}

@@ -1,0 +1,286 @@
+//! Launchers that are ready for use: the schedulers of 001, appendix A, with a function for what to do with the hosts.
+
+use std::collections::BTreeMap;
+
+use rms_model::{ClusterId, Request, Span};
+use thiserror::Error;
+
+use super::drive::{Action, Launcher, Start};
+use super::seen::Seen;
+use crate::schedule::cem::{self as several, Hosts, Selection};
+use crate::schedule::moldable::{self as sizes, Amdahl, Downey, NoDowney, NoFraction, Sizes, Table};
+use crate::schedule::{self, Proposal};
+
+/// A launcher made of two functions: what to ask for, and what to do with the hosts.
+#[derive(Clone, Debug)]
+pub struct Planned<P, S> {
+    plan: P,
+    start: S,
+}
+
+impl<P, S> Launcher for Planned<P, S>
+where
+    P: FnMut(&Seen<'_>) -> Option<Proposal>,
+    S: FnMut(&Start) -> Action,
+{
+    fn on_view(&mut self, seen: &Seen<'_>) -> Option<Request> {
+        (self.plan)(seen).map(|proposal| proposal.request)
+    }
+
+    fn on_start(&mut self, start: &Start) -> Action {
+        (self.start)(start)
+    }
+}
+
+/// A launcher with a function of your own; it says when the request would start, too, as those of
+/// [`schedule`](crate::schedule) do.
+pub fn planned<P, S>(plan: P, start: S) -> Planned<P, S>
+where
+    P: FnMut(&Seen<'_>) -> Option<Proposal>,
+    S: FnMut(&Start) -> Action,
+{
+    Planned { plan, start }
+}
+
+/// An application that runs on `n_hosts` hosts of one cluster: the one on which it completes first (001, §5.2.2).
+pub fn rigid<S: FnMut(&Start) -> Action>(
+    n_hosts: u32,
+    walls: Walls,
+    start: S,
+) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal>, S> {
+    let plan = move |seen: &Seen<'_>| {
+        let walls = walls.on(seen);
+        schedule::rigid::propose(&seen.sight(), seen.now(), n_hosts, &walls)
+    };
+    planned(plan, start)
+}
+
+/// An application that runs on any number of hosts of one cluster: the number and the cluster that complete first (001,
+/// §5.2.1 and Algorithm 1).
+pub fn moldable<S: FnMut(&Start) -> Action>(
+    sizes: Sizes,
+    model: Model,
+    start: S,
+) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal>, S> {
+    planned(move |seen: &Seen<'_>| model.propose(seen, sizes), start)
+}
+
+/// An application that runs on several clusters at once and selects its hosts itself (001, §5.2.3 and Algorithm 2).
+/// `select` (001: f′) gets the hosts that are available on each cluster, and says which of them it takes, and how long
+/// the application runs on those; see [`schedule::tiers`] for one that minds latency.
+pub fn cem<F, S>(mut select: F, start: S) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal>, S>
+where
+    F: FnMut(&Seen<'_>, &Hosts) -> Option<Selection>,
+    S: FnMut(&Start) -> Action,
+{
+    let plan =
+        move |seen: &Seen<'_>| several::propose(&seen.sight(), seen.now(), |available: &Hosts| select(seen, available));
+    planned(plan, start)
+}
+
+/// A wall time for each cluster that an application can use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Walls {
+    /// The same on every cluster.
+    Everywhere(Span),
+    /// By the cluster's name; others are not used.
+    By(BTreeMap<String, Span>),
+}
+
+impl Walls {
+    /// By the ids of the clusters that are seen.
+    pub fn on(&self, seen: &Seen<'_>) -> BTreeMap<ClusterId, Span> {
+        let clusters = seen.clusters().iter();
+        let wall = |name: &str| match self {
+            Walls::Everywhere(wall) => Some(*wall),
+            Walls::By(walls) => walls.get(name).copied(),
+        };
+        clusters.filter_map(|info| Some((info.cluster, wall(&info.name)?))).collect()
+    }
+}
+
+/// How long a moldable application runs on how many hosts.
+#[derive(Clone, Debug)]
+pub enum Model {
+    /// See [`Amdahl`]: the parallel part as a fraction, and the wall time on one host.
+    Amdahl {
+        /// At most `denominator`.
+        numerator: u32,
+        /// Not 0.
+        denominator: u32,
+        /// On one host.
+        on_one: Walls,
+    },
+    /// See [`Downey`].
+    Downey {
+        /// A: at least 1.
+        average: f64,
+        /// At least 0.
+        sigma: f64,
+        /// On one host.
+        on_one: Walls,
+    },
+    /// Measured wall times by number of hosts, the same on every cluster.
+    Table(BTreeMap<u32, Span>),
+}
+
+/// Why numbers are no model of an application.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum NoModel {
+    /// A part must be from 0 to 1.
+    #[error("{0} is no part: write a number from 0 to 1, like 0.95")]
+    Part(f64),
+    /// The fraction is more than 1.
+    #[error(transparent)]
+    Fraction(#[from] NoFraction),
+    /// Downey's parameters.
+    #[error(transparent)]
+    Downey(#[from] NoDowney),
+    /// A table without sizes, or with a size of 0.
+    #[error("a table needs at least one size, and no size of 0 hosts")]
+    Table,
+}
+
+/// Parts are rounded to millionths.
+const PARTS: u32 = 1_000_000;
+
+impl Model {
+    /// Amdahl's law: `parallel` of the work, from 0 to 1 and rounded to millionths, is divided among the hosts.
+    ///
+    /// # Errors
+    /// A part that is none.
+    pub fn amdahl(parallel: f64, on_one: Walls) -> Result<Model, NoModel> {
+        if !(0.0..=1.0).contains(&parallel) {
+            return Err(NoModel::Part(parallel));
+        }
+        let numerator = (parallel * f64::from(PARTS)).round() as u32;
+        Ok(Model::Amdahl { numerator, denominator: PARTS, on_one })
+    }
+
+    /// Downey's model of an average parallelism and its variation.
+    ///
+    /// # Errors
+    /// An average below 1, or a negative sigma.
+    pub fn downey(average: f64, sigma: f64, on_one: Walls) -> Result<Model, NoModel> {
+        Downey::new(average, sigma, BTreeMap::new())?;
+        Ok(Model::Downey { average, sigma, on_one })
+    }
+
+    /// Measured wall times by number of hosts.
+    ///
+    /// # Errors
+    /// No size, or one of 0 hosts.
+    pub fn table(walls: BTreeMap<u32, Span>) -> Result<Model, NoModel> {
+        let is_usable = !walls.is_empty() && !walls.contains_key(&0);
+        if is_usable { Ok(Model::Table(walls)) } else { Err(NoModel::Table) }
+    }
+
+    /// The size and the cluster that complete first; `None` if no cluster has enough hosts.
+    pub fn propose(&self, seen: &Seen<'_>, sizes: Sizes) -> Option<Proposal> {
+        let (sight, now) = (seen.sight(), seen.now());
+        match self {
+            Model::Amdahl { numerator, denominator, on_one } => {
+                let amdahl = Amdahl::new(*numerator, *denominator, on_one.on(seen)).ok()?;
+                sizes::propose(&sight, now, sizes, &amdahl)
+            }
+            Model::Downey { average, sigma, on_one } => {
+                let downey = Downey::new(*average, *sigma, on_one.on(seen)).ok()?;
+                sizes::propose(&sight, now, sizes, &downey)
+            }
+            Model::Table(walls) => {
+                let usable: BTreeMap<u32, Span> =
+                    walls.range(sizes.least..=sizes.most).map(|(n, w)| (*n, *w)).collect();
+                let walls = seen.clusters().iter().map(|info| (info.cluster, usable.clone())).collect();
+                Table { walls }.propose(&sight, now)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rms_core::subscription::{ClusterInfo, ClusterInfos, LauncherView};
+    use rms_model::{Mebibytes, Profile, Time};
+
+    use super::*;
+
+    /// Clusters a and b of 8 hosts; a is all busy for so many seconds.
+    fn check(launcher: &mut impl Launcher, busy: i64, expected: Option<(&str, u32, i64)>) {
+        let now = Time::from_secs(1000);
+        let ids = [("a", ClusterId(0)), ("b", ClusterId(1))];
+        let info = |(name, cluster): (&str, ClusterId)| ClusterInfo {
+            cluster,
+            name: name.to_owned(),
+            hosts: 8,
+            cpus: 4,
+            memory: Mebibytes(1),
+            features: Default::default(),
+        };
+        let infos = ClusterInfos { clusters: ids.map(info).to_vec(), links: Vec::new() };
+        let occupied = Profile::from_pairs(now, [(Span::from_secs(busy), 8)]);
+        let view = LauncherView {
+            version: 1,
+            at: now,
+            capacity: BTreeMap::from([(ClusterId(0), 8), (ClusterId(1), 8)]),
+            occupied: BTreeMap::from([(ClusterId(0), Arc::new(occupied))]),
+        };
+        let request = launcher.on_view(&Seen::new(now, &view, &infos));
+        let expected = expected.map(|(name, n_hosts, secs)| {
+            let cluster = ids.iter().find(|(known, _)| *known == name).expect("a cluster").1;
+            Request::on_one(cluster, n_hosts, Span::from_secs(secs))
+        });
+        assert_eq!(request, expected);
+    }
+
+    fn idle(_start: &Start) -> Action {
+        Action::GiveUp { code: 0 }
+    }
+
+    #[test]
+    fn a_rigid_application_goes_where_it_completes_first() {
+        let walls =
+            Walls::By(BTreeMap::from([("a".to_owned(), Span::from_secs(10)), ("b".to_owned(), Span::from_secs(60))]));
+        let mut launcher = rigid(4, walls, idle);
+        check(&mut launcher, 0, Some(("a", 4, 10)));
+        check(&mut launcher, 49, Some(("a", 4, 10)));
+        check(&mut launcher, 51, Some(("b", 4, 60)));
+        check(&mut rigid(9, Walls::Everywhere(Span::from_secs(1)), idle), 0, None);
+        check(&mut rigid(1, Walls::By(BTreeMap::new()), idle), 0, None);
+    }
+
+    #[test]
+    fn a_moldable_application_takes_the_size_that_completes_first() {
+        let only = |name: &str| Walls::By(BTreeMap::from([(name.to_owned(), Span::from_secs(100))]));
+        let sizes = Sizes { least: 1, most: 4 };
+        let model = Model::amdahl(1.0, only("a")).expect("a part");
+        check(&mut moldable(sizes, model, idle), 7, Some(("a", 4, 25)));
+        let model = Model::downey(2.0, 0.0, only("b")).expect("a model");
+        check(&mut moldable(sizes, model, idle), 7, Some(("b", 4, 50)));
+        let table = Model::table(BTreeMap::from([(2, Span::from_secs(9)), (8, Span::from_secs(1))])).expect("a table");
+        check(&mut moldable(sizes, table, idle), 7, Some(("b", 2, 9)));
+    }
+
+    #[test]
+    fn a_selection_of_several_clusters_is_the_applications_own() {
+        let select = |seen: &Seen<'_>, available: &Hosts| {
+            assert_eq!(seen.clusters().len(), 2);
+            let wall = Span::from_secs(80 / i64::from(available.values().sum::<u32>().max(1)));
+            Some(Selection { hosts: available.clone(), wall })
+        };
+        let mut launcher = cem(select, idle);
+        check(&mut launcher, 100, Some(("b", 8, 10)));
+    }
+
+    #[test]
+    fn numbers_that_are_no_model_say_what_to_write() {
+        let walls = || Walls::Everywhere(Span::from_secs(1));
+        assert_eq!(
+            Model::amdahl(1.5, walls()).unwrap_err().to_string(),
+            "1.5 is no part: write a number from 0 to 1, like 0.95"
+        );
+        assert!(Model::amdahl(f64::NAN, walls()).is_err() && Model::downey(0.5, 1.0, walls()).is_err());
+        assert!(Model::table(BTreeMap::new()).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! What a launcher sees when it is asked to choose.
+
+use std::collections::BTreeMap;
+
+use rms_core::subscription::{ClusterInfo, ClusterInfos, ClusterLink, LauncherView};
+use rms_model::{ClusterId, Profile, Request, Time};
+
+use crate::schedule::Sight;
+
+/// The view of an application together with what is known of the clusters, at one instant.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub(super) now: Time,
+    pub(super) view: &'a LauncherView,
+    pub(super) infos: &'a ClusterInfos,
+    pub(super) requested: Option<&'a Request>,
+}
+
+impl<'a> Seen<'a> {
+    /// A view that was received over a [`Session`](super::Session), at `now` by the server's clock.
+    pub fn new(now: Time, view: &'a LauncherView, infos: &'a ClusterInfos) -> Seen<'a> {
+        Seen { now, view, infos, requested: None }
+    }
+
+    /// The server's clock.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// For the functions of [`schedule`](crate::schedule): all clusters, with the hosts that may be used now.
+    pub fn sight(&self) -> Sight<'a> {
+        static FREE: Profile = Profile::new();
+        let view = self.view;
+        let occupied = |cluster: &ClusterId| view.occupied.get(cluster).map_or(&FREE, AsRef::as_ref);
+        Sight::of(view.capacity.iter().map(move |(cluster, n_hosts)| (*cluster, *n_hosts, occupied(cluster))))
+    }
+
+    /// Which change of the view this is; it rises.
+    pub fn version(&self) -> u64 {
+        self.view.version
+    }
+
+    /// The clusters that the filter lets through (001: CINFO).
+    pub fn clusters(&self) -> &'a [ClusterInfo] {
+        &self.infos.clusters
+    }
+
+    /// The cluster of this name.
+    pub fn cluster(&self, name: &str) -> Option<&'a ClusterInfo> {
+        self.infos.clusters.iter().find(|info| info.name == name)
+    }
+
+    /// The network between two clusters, if the admin has said what it is like (001: ICINFO).
+    pub fn link(&self, one: ClusterId, other: ClusterId) -> Option<ClusterLink> {
+        let between = (one.min(other), one.max(other));
+        self.infos.links.iter().find(|link| link.between == between).copied()
+    }
+
+    /// Hosts that may be used now, by cluster.
+    pub fn capacity(&self) -> &'a BTreeMap<ClusterId, u32> {
+        &self.view.capacity
+    }
+
+    /// How many hosts of a cluster are busy when, ghosts included; `None` if it is not seen, or is free for ever.
+    pub fn occupied(&self, cluster: ClusterId) -> Option<&'a Profile> {
+        self.view.occupied.get(&cluster).map(AsRef::as_ref)
+    }
+
+    /// What the application asks for now.
+    pub fn requested(&self) -> Option<&'a Request> {
+        self.requested
+    }
+}

@@ -1,0 +1,71 @@
+//! Whether a proposal takes back what the same end has conceded.
+
+use rms_model::{Span, Time};
+
+use crate::error::{Breach, Worse};
+use crate::template::{Item, ItemStatus, Side, Template};
+
+/// What makes `later` worse for the other end than `earlier`, both by `sender`; `answered` is the other end's proposal
+/// between them. Without this rule two ends could go round in circles for ever.
+pub fn worsening(sender: Side, earlier: &Template, answered: &Template, later: &Template) -> Option<Breach> {
+    let gives = sender == later.direction().giver();
+    let rows = earlier.items().iter().zip(answered.items()).zip(later.items());
+    rows.enumerate().find_map(|(idx, ((before, answer), now))| {
+        let worse = if gives { worse_offer(before, answer, now) } else { worse_demand(before, now) };
+        worse.map(|worse| Breach::Worsens { item: idx, worse })
+    })
+}
+
+/// Who gives may not take an offer back; but what the taker refused is refused for good, and need not be held.
+fn worse_offer(before: &Item, answer: &Item, now: &Item) -> Option<Worse> {
+    if now.status == ItemStatus::Refused {
+        let was_wanted = before.status != ItemStatus::Refused && answer.status != ItemStatus::Refused;
+        return was_wanted.then_some(Worse::Part);
+    }
+    if before.status == ItemStatus::Refused {
+        return None;
+    }
+    let (then, terms) = (&before.terms, &now.terms);
+    first_of([
+        (now.quantity < before.quantity, Worse::Quantity),
+        (terms.price > then.price, Worse::Price),
+        (for_long(terms.duration) < for_long(then.duration), Worse::Duration),
+        (forever(terms.give_back_by) < forever(then.give_back_by), Worse::GiveBack),
+        (forever(terms.deadline) > forever(then.deadline), Worse::Deadline),
+        (terms.least > then.least || terms.most < then.most, Worse::Range),
+        (!terms.sizes.covers(&then.sizes), Worse::Sizes),
+    ])
+}
+
+/// Who takes may not demand more; demanding something no more is a concession.
+fn worse_demand(before: &Item, now: &Item) -> Option<Worse> {
+    if now.status == ItemStatus::Refused {
+        return None;
+    }
+    if before.status == ItemStatus::Refused {
+        return Some(Worse::Part);
+    }
+    let (then, terms) = (&before.terms, &now.terms);
+    first_of([
+        (now.quantity > before.quantity, Worse::Quantity),
+        (terms.price < then.price, Worse::Price),
+        (for_long(terms.duration) > for_long(then.duration), Worse::Duration),
+        (forever(terms.give_back_by) > forever(then.give_back_by), Worse::GiveBack),
+        (forever(terms.deadline) < forever(then.deadline), Worse::Deadline),
+        // Its upper bound may come down with the quantity: wanting less hurts nobody.
+        (terms.least > then.least, Worse::Range),
+        (!terms.sizes.covers(&then.sizes), Worse::Sizes),
+    ])
+}
+
+fn first_of<const N: usize>(respects: [(bool, Worse); N]) -> Option<Worse> {
+    respects.into_iter().find_map(|(is_worse, respect)| is_worse.then_some(respect))
+}
+
+fn for_long(duration: Option<Span>) -> Span {
+    duration.unwrap_or(Span::from_millis(i64::MAX))
+}
+
+fn forever(time: Option<Time>) -> Time {
+    time.unwrap_or(Time::NEVER)
+}

@@ -1,0 +1,221 @@
+//! All negotiations between the RMS and one execution of an application, as one of the two keeps them.
+
+use std::collections::BTreeSet;
+
+use rms_model::{JobId, Run, Span, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::dialogue::Dialogue;
+use crate::error::{ActError, Refusal, TemplateError};
+use crate::message::{Message, NegotiationId, Reason, Statement};
+use crate::owner::{Action, Output, Rules};
+use crate::table::Ending;
+use crate::template::{Direction, Item, Parties, SetRule, Side, Template};
+
+/// One open negotiation for each direction, and the last ones that ended, so that who asks again hears the same again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Desk {
+    end: Side,
+    job: JobId,
+    run: Run,
+    rules: Rules,
+    /// Of this end's last negotiation.
+    n_opened: u32,
+    /// Numbers under which the other end has opened some, the latest of them; they may come out of order.
+    heard: BTreeSet<u32>,
+    /// Up to this number, all are taken for heard.
+    heard_up_to: u32,
+    /// In the order in which they became known.
+    dialogues: Vec<Dialogue>,
+}
+
+/// Why nothing was opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// What was to be proposed is not a template.
+    #[error("this cannot be negotiated")]
+    Template(#[from] TemplateError),
+    /// The dialogue does not allow it.
+    #[error("the negotiation cannot be opened")]
+    Act(#[from] ActError),
+}
+
+impl Desk {
+    /// A desk without negotiations.
+    pub fn new(end: Side, job: JobId, run: Run, rules: Rules) -> Desk {
+        Desk { end, job, run, rules, n_opened: 0, heard: BTreeSet::new(), heard_up_to: 0, dialogues: Vec::new() }
+    }
+
+    /// The negotiation of that number, if it is known still.
+    pub fn get(&self, id: NegotiationId) -> Option<&Dialogue> {
+        self.dialogues.iter().find(|dialogue| dialogue.id() == id)
+    }
+
+    /// All that are known, the oldest first.
+    pub fn dialogues(&self) -> &[Dialogue] {
+        &self.dialogues
+    }
+
+    /// The negotiation that is open for a direction. The application may know of two for a moment, if both ends
+    /// opened one: it is then the RMS's.
+    pub fn open_for(&self, direction: Direction) -> Option<&Dialogue> {
+        let is_open = |dialogue: &&Dialogue| !dialogue.phase().is_over() && dialogue.direction() == Some(direction);
+        self.dialogues.iter().filter(is_open).min_by_key(|dialogue| dialogue.id().initiator)
+    }
+
+    /// When [`Desk::tick`] has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.dialogues.iter().filter_map(Dialogue::next_deadline).min()
+    }
+
+    /// Opens a negotiation with a first offer.
+    ///
+    /// # Errors
+    /// If the items are no template, or one is open for the same direction.
+    pub fn open(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        sets: Vec<SetRule>,
+        items: Vec<Item>,
+        valid_for: Span,
+    ) -> Result<(NegotiationId, Output), OpenError> {
+        let parties = self.parties(self.end);
+        let template = Template::new(parties, direction, sets, items)?;
+        let last = NegotiationId { initiator: self.end, number: self.n_opened };
+        if let Some(open) = self.open_for(direction) {
+            return Err(ActError::AlreadyOpen(open.id()).into());
+        }
+        let id = last.next().ok_or(ActError::NoSuch(last))?;
+        let mut dialogue = Dialogue::new(self.end, id, parties, self.rules);
+        let output = dialogue.act(now, Action::Propose { template, valid_for })?;
+        self.n_opened = id.number;
+        self.keep(dialogue);
+        Ok((id, output))
+    }
+
+    /// Does what the owner of this end wants in one of them.
+    ///
+    /// # Errors
+    /// Why that is not possible; nothing has changed then.
+    pub fn act(&mut self, now: Time, id: NegotiationId, action: Action) -> Result<Output, ActError> {
+        let dialogue = self.dialogues.iter_mut().find(|dialogue| dialogue.id() == id);
+        dialogue.ok_or(ActError::NoSuch(id))?.act(now, action)
+    }
+
+    /// Takes in what the other end said.
+    pub fn receive(&mut self, now: Time, message: &Message) -> Output {
+        if let Some(dialogue) = self.dialogues.iter_mut().find(|dialogue| dialogue.id() == message.id) {
+            return dialogue.receive(now, message);
+        }
+        let opening = match &message.statement {
+            Some(Statement::Propose { round: 1, template, .. }) => Some(template.direction()),
+            Some(Statement::Propose { .. } | Statement::Accept { .. } | Statement::Commit { .. }) => None,
+            Some(Statement::Ready { .. } | Statement::End { .. }) | None => None,
+        };
+        match opening {
+            Some(direction) if self.is_new(message.id) => self.answer_opening(now, message, direction),
+            Some(_) | None => self.disown(message),
+        }
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, now: Time) -> Output {
+        let mut output = Output::default();
+        for dialogue in &mut self.dialogues {
+            output.merge(dialogue.tick(now));
+        }
+        output
+    }
+
+    /// Says again what the other end may not know: after a new link, or after the desk was read back.
+    pub fn resume(&mut self, now: Time) -> Output {
+        let mut output = Output::default();
+        for dialogue in &mut self.dialogues {
+            output.merge(dialogue.resume(now));
+        }
+        output
+    }
+
+    fn parties(&self, initiator: Side) -> Parties {
+        Parties { job: self.job, run: self.run, initiator }
+    }
+
+    fn answer_opening(&mut self, now: Time, message: &Message, direction: Direction) -> Output {
+        let open = self.open_for(direction).map(Dialogue::id);
+        let mut dialogue = Dialogue::new(self.end, message.id, self.parties(message.id.initiator), self.rules);
+        let mut output = dialogue.receive(now, message);
+        // Crossing offers resolve to the RMS's. The application lets its own stand until the RMS has ended it: it may
+        // have been accepted already.
+        if let (Side::Rms, Some(open)) = (self.end, open) {
+            let reason = match open.initiator {
+                Side::Rms => Reason::Crossed,
+                Side::Application => Reason::AlreadyOpen,
+            };
+            // It is over already if the opening was against the rules.
+            if let Ok(rejection) = dialogue.act(now, Action::Reject(reason)) {
+                output.messages.clear();
+                output.merge(rejection);
+                output.refused = Some(Refusal::AlreadyOpen(open));
+            }
+        }
+        self.remember(message.id);
+        self.keep(dialogue);
+        output
+    }
+
+    /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten.
+    fn disown(&mut self, message: &Message) -> Output {
+        let mut output = Output { refused: Some(Refusal::Unknown(message.id)), ..Output::default() };
+        if self.is_new(message.id) {
+            // Should its opening arrive after this, it must not come to life.
+            self.remember(message.id);
+        }
+        // Two ends that both know nothing must not disown each other for ever: the application only nods at an end, and
+        // nobody answers a nod.
+        let unknown = Statement::End { ending: Ending::Failed, reason: Reason::Unknown };
+        let statement = match (self.end, &message.statement) {
+            (Side::Rms | Side::Application, None) => return output,
+            // It was given up before its opening arrived: that is how it ended.
+            (Side::Rms, Some(end @ Statement::End { .. })) => Some(end.clone()),
+            (Side::Application, Some(Statement::End { .. })) => None,
+            (Side::Rms | Side::Application, Some(_)) => Some(unknown),
+        };
+        let number = message.seen.saturating_add(u32::from(statement.is_some()));
+        output.messages.push(Message { id: message.id, number, seen: message.number, statement });
+        output
+    }
+
+    /// Whether the other end has not opened it before.
+    fn is_new(&self, id: NegotiationId) -> bool {
+        id.initiator != self.end && id.number > self.heard_up_to && !self.heard.contains(&id.number)
+    }
+
+    fn remember(&mut self, id: NegotiationId) {
+        self.heard.insert(id.number);
+        if self.heard.len() > MOST_HEARD {
+            self.heard_up_to = self.heard.pop_first().unwrap_or(self.heard_up_to);
+        }
+    }
+
+    /// Keeps a new dialogue, and forgets the oldest of those that are over once there are many.
+    fn keep(&mut self, dialogue: Dialogue) {
+        self.dialogues.push(dialogue);
+        while self.dialogues.len() > MOST_KEPT {
+            let settled = self.dialogues.iter().position(Dialogue::is_settled);
+            let over = || self.dialogues.iter().position(|dialogue| dialogue.phase().is_over());
+            let Some(idx) = settled.or_else(over) else { return };
+            self.dialogues.remove(idx);
+        }
+    }
+}
+
+/// How many openings may overtake one.
+const MOST_HEARD: usize = 64;
+
+/// How many negotiations are remembered; at most one for each direction and initiator of them is open.
+const MOST_KEPT: usize = 16;
+
+#[cfg(test)]
+#[path = "desk/tests.rs"]
+mod tests;

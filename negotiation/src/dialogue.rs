@@ -1,0 +1,501 @@
+//! One negotiation as a state machine that both ends run: own acts, messages and time in; messages and changes out.
+
+use std::collections::BTreeSet;
+
+use rms_model::{NodeId, Span, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::concession;
+use crate::error::{ActError, Breach, Refusal};
+use crate::message::{Message, NegotiationId, Reason, Statement};
+use crate::owner::{Action, Change, Output, Rules};
+use crate::table::{self, Deed, Ending, Input, Next, Phase};
+use crate::template::{Direction, ItemStatus, Parties, Side, Template};
+use crate::voice::{Patience, Voice};
+
+/// One end of one negotiation. It can be written down and read back at any time, and goes on with [`Dialogue::resume`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Dialogue {
+    id: NegotiationId,
+    end: Side,
+    parties: Parties,
+    rules: Rules,
+    phase: Phase,
+    mine: Option<Proposal>,
+    theirs: Option<Proposal>,
+    /// Which hosts come or go, once who gives has said so.
+    hosts: Option<BTreeSet<NodeId>>,
+    /// Why it ended without a result, or why the application wants it to end.
+    reason: Option<Reason>,
+    /// When the RMS has failed if it is not ready.
+    due: Option<Time>,
+    voice: Voice,
+}
+
+/// What stands, or stood, as an end has said or heard it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Proposal {
+    round: u16,
+    template: Template,
+    lapses: Time,
+}
+
+impl Dialogue {
+    /// An end that has neither said nor heard anything.
+    pub fn new(end: Side, id: NegotiationId, parties: Parties, rules: Rules) -> Dialogue {
+        Dialogue {
+            id,
+            end,
+            parties,
+            rules,
+            phase: Phase::Idle,
+            mine: None,
+            theirs: None,
+            hosts: None,
+            reason: None,
+            due: None,
+            voice: Voice::default(),
+        }
+    }
+
+    /// Which negotiation it is.
+    pub fn id(&self) -> NegotiationId {
+        self.id
+    }
+
+    /// Whose end it is.
+    pub fn end(&self) -> Side {
+        self.end
+    }
+
+    /// Where it stands, as this end knows it.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The number of the proposal that stands or was agreed; 0 before the first.
+    pub fn round(&self) -> u16 {
+        self.standing().map_or(0, |proposal| proposal.round)
+    }
+
+    /// The proposal that stands, or was agreed, as its sender sent it.
+    pub fn proposal(&self) -> Option<&Template> {
+        self.standing().map(|proposal| &proposal.template)
+    }
+
+    /// The last proposal of the other end.
+    pub fn theirs(&self) -> Option<&Template> {
+        self.theirs.as_ref().map(|proposal| &proposal.template)
+    }
+
+    /// The last proposal of this end.
+    pub fn mine(&self) -> Option<&Template> {
+        self.mine.as_ref().map(|proposal| &proposal.template)
+    }
+
+    /// The whole template with the status of every item as it is now (002's three sections).
+    pub fn record(&self) -> Option<Template> {
+        let status = match self.phase {
+            Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged => ItemStatus::Proposed,
+            Phase::Leaving => ItemStatus::Refused,
+            Phase::Accepted | Phase::Committing | Phase::Failing => ItemStatus::Accepted,
+            Phase::Applied => ItemStatus::Ready,
+            Phase::Ended(Ending::Rejected | Ending::Expired | Ending::Withdrawn) => ItemStatus::Refused,
+            Phase::Ended(Ending::Failed) => ItemStatus::Failed,
+        };
+        self.proposal().map(|template| template.at(status))
+    }
+
+    /// Whether the application would grow or shrink.
+    pub fn direction(&self) -> Option<Direction> {
+        self.proposal().map(Template::direction)
+    }
+
+    /// Which hosts come or go, once that is known.
+    pub fn hosts(&self) -> Option<&BTreeSet<NodeId>> {
+        self.hosts.as_ref()
+    }
+
+    /// Why it ended without a result, or is to end.
+    pub fn reason(&self) -> Option<Reason> {
+        self.reason
+    }
+
+    /// Until when an answer to the standing proposal counts, by the clock of this end.
+    pub fn lapses(&self) -> Option<Time> {
+        self.phase.proposer().and_then(|_| self.standing()).map(|proposal| proposal.lapses)
+    }
+
+    /// When the RMS has failed if it is not ready; only while that is awaited.
+    pub fn due(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Accepted | Phase::Committing => self.due,
+            Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => None,
+            Phase::Failing | Phase::Applied | Phase::Ended(_) => None,
+        }
+    }
+
+    /// What this end, if it gives, must keep ready until the dialogue moves on: its own last proposal while there is
+    /// talk, which it cannot take back but by ending the negotiation; then what was agreed. So an accept never fails.
+    pub fn promised(&self) -> Option<&Template> {
+        let promised = match self.phase {
+            Phase::Offered(_) | Phase::Countered(_) | Phase::Leaving => self.mine(),
+            Phase::Pledged | Phase::Accepted | Phase::Committing | Phase::Failing => self.proposal(),
+            Phase::Idle | Phase::Applied | Phase::Ended(_) => None,
+        };
+        promised.filter(|template| template.direction().giver() == self.end)
+    }
+
+    /// Whether it is over and the other end knows.
+    pub fn is_settled(&self) -> bool {
+        let is_known = match self.end {
+            Side::Rms => !self.voice.is_unheard(),
+            Side::Application => true,
+        };
+        self.phase.is_over() && is_known
+    }
+
+    /// When [`Dialogue::tick`] has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let speaks = self.has_reason_to_speak().then(|| self.voice.speak_at());
+        [self.lapses(), self.due(), speaks].into_iter().flatten().min()
+    }
+
+    /// Does what the owner of this end wants.
+    ///
+    /// # Errors
+    /// Why that is not possible; nothing has changed then.
+    pub fn act(&mut self, now: Time, action: Action) -> Result<Output, ActError> {
+        let to = match table::next(self.end, self.known_direction(), self.phase, Input::Say(action.deed())) {
+            Next::To(phase) => phase,
+            Next::Late | Next::Never => return Err(ActError::NotNow(self.phase)),
+        };
+        if self.lapses().is_some_and(|lapses| lapses <= now) {
+            return Err(ActError::Lapsed);
+        }
+        let statement = self.statement_of(now, action)?;
+        let mut output = Output::default();
+        self.enter(now, to, &mut output);
+        self.say(now, statement, &mut output);
+        Ok(output)
+    }
+
+    /// Takes in what the other end said. Whatever it is, this end stays right; what is wrong with it is in the output.
+    pub fn receive(&mut self, now: Time, message: &Message) -> Output {
+        // What has lapsed has lapsed before the message came.
+        let mut output = self.tick(now);
+        let n_before = output.messages.len();
+        let heard = self.hear(now, message, &mut output);
+        let answers = match &heard {
+            Ok(()) | Err(Refusal::Stale { .. } | Refusal::OutOfTurn(_) | Refusal::TooLate(_) | Refusal::Breach(_)) => {
+                true
+            }
+            Err(Refusal::ForeignId(_) | Refusal::NeverSaid { .. }) => false,
+            Err(Refusal::Unknown(_) | Refusal::AlreadyOpen(_)) => false,
+        };
+        let has_answered = output.messages.len() > n_before;
+        // A statement is confirmed, so that it is not repeated; who has not heard our latest hears it again.
+        if answers && !has_answered {
+            if self.voice.is_unheard() {
+                output.messages.push(self.voice.speak(self.id, now, self.patience()));
+            } else if message.statement.is_some() {
+                output.messages.push(self.voice.nod(self.id));
+            }
+        }
+        output.refused = heard.err();
+        output
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, now: Time) -> Output {
+        let mut output = Output::default();
+        let has_come = |time: Option<Time>| time.is_some_and(|time| time <= now);
+        if has_come(self.lapses()) {
+            self.run_out(now, Input::Lapse, Ending::Expired, Reason::Lapsed, &mut output);
+        } else if has_come(self.due()) {
+            self.run_out(now, Input::Overdue, Ending::Failed, Reason::Overdue, &mut output);
+        } else if self.has_reason_to_speak() && self.voice.speak_at() <= now {
+            output.messages.push(self.voice.speak(self.id, now, self.patience()));
+        }
+        output
+    }
+
+    /// Says again what the other end may not know: after a new link, or after the dialogue was read back.
+    pub fn resume(&mut self, now: Time) -> Output {
+        let mut output = self.tick(now);
+        if output.messages.is_empty() && (self.voice.is_unheard() || self.has_reason_to_speak()) {
+            output.messages.push(self.voice.speak(self.id, now, self.patience()));
+        }
+        output
+    }
+
+    /// What must hold of a dialogue after every step.
+    ///
+    /// # Errors
+    /// The sentence that does not hold.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let holds = |condition: bool, sentence: &'static str| if condition { Ok(()) } else { Err(sentence) };
+        let agreed = agrees(self.phase);
+        let proposer = self.phase.proposer();
+        let by_me = self.standing().is_some_and(|standing| self.mine.as_ref() == Some(standing));
+        holds(table::phases(self.end).contains(&self.phase), "the phase is one of this end")?;
+        holds(self.round() <= self.rules.max_rounds, "there are not more rounds than allowed")?;
+        holds(!agreed || self.proposal().is_some_and(Template::is_definite), "what is agreed is definite")?;
+        holds(proposer.is_none_or(|by| by_me == (by == self.end)), "the standing proposal is the phase's")?;
+        holds(self.phase != Phase::Pledged || !by_me, "nobody pledges to the own proposal")?;
+        holds(self.phase != Phase::Committing || self.hosts.is_some(), "who commits names hosts")?;
+        let met = |hosts: &BTreeSet<NodeId>| self.proposal().is_some_and(|template| template.is_met_by(hosts));
+        holds(self.hosts.as_ref().is_none_or(met), "the hosts are those that were agreed")?;
+        let has_due = self.due.is_some() || self.end == Side::Application;
+        holds(self.phase != Phase::Accepted || has_due, "what the RMS has agreed to is due")
+    }
+
+    /// The proposal of the highest round; it is the one that stands or was agreed.
+    fn standing(&self) -> Option<&Proposal> {
+        self.mine.iter().chain(&self.theirs).max_by_key(|proposal| proposal.round)
+    }
+
+    /// Whether the other end can have agreed: to the own proposal, or to the pledge to its own.
+    fn may_be_agreed(&self) -> bool {
+        let is_mine = self.mine.as_ref() == self.standing();
+        is_mine || self.phase != Phase::Leaving
+    }
+
+    /// The direction does not matter to the table before there is a proposal.
+    fn known_direction(&self) -> Direction {
+        self.direction().unwrap_or(Direction::Grow)
+    }
+
+    fn has_reason_to_speak(&self) -> bool {
+        match self.end {
+            // The RMS repeats its last word only so often; the application will ask for it.
+            Side::Rms => {
+                let gave_up = self.phase.is_over() && self.voice.n_times() >= LAST_WORDS;
+                self.voice.is_unheard() && !gave_up
+            }
+            Side::Application => self.phase != Phase::Idle && !self.phase.is_over(),
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        Patience { first: self.rules.repeat_first, most: self.rules.repeat_most }
+    }
+
+    /// Checks an own act and notes what belongs to it.
+    fn statement_of(&mut self, now: Time, action: Action) -> Result<Statement, Breach> {
+        let round = self.round();
+        Ok(match action {
+            Action::Propose { template, valid_for } => {
+                let round = round.saturating_add(1);
+                self.check_proposal(self.end, round, &template, valid_for)?;
+                self.mine = Some(self.proposal_of(now, round, &template, valid_for));
+                Statement::Propose { round, template, valid_for }
+            }
+            Action::Accept => {
+                self.check_agreeable(round)?;
+                Statement::Accept { round }
+            }
+            Action::Commit(hosts) => {
+                self.check_hosts(&hosts)?;
+                self.hosts = Some(hosts.clone());
+                Statement::Commit { round, hosts }
+            }
+            Action::Ready => {
+                let hosts = self.hosts.clone().unwrap_or_default();
+                self.check_hosts(&hosts)?;
+                self.hosts = Some(hosts.clone());
+                Statement::Ready { round, hosts }
+            }
+            Action::Reject(reason) => self.ending(Ending::Rejected, reason),
+            Action::Withdraw(reason) => self.ending(Ending::Withdrawn, reason),
+            Action::Fail(reason) => self.ending(Ending::Failed, reason),
+        })
+    }
+
+    fn hear(&mut self, now: Time, message: &Message, output: &mut Output) -> Result<(), Refusal> {
+        if message.id != self.id {
+            return Err(Refusal::ForeignId(message.id));
+        }
+        if message.seen > self.voice.number() {
+            return Err(Refusal::NeverSaid { seen: message.seen, said: self.voice.number() });
+        }
+        self.voice.confirm(message.seen);
+        let Some(statement) = &message.statement else { return Ok(()) };
+        if message.number <= self.voice.seen() {
+            return Err(Refusal::Stale { number: message.number, seen: self.voice.seen() });
+        }
+        match table::next(self.end, self.known_direction(), self.phase, Input::Hear(statement.deed())) {
+            Next::Never => Err(Refusal::OutOfTurn(self.phase)),
+            Next::To(to) if agrees(to) && !self.may_be_agreed() => Err(Refusal::OutOfTurn(self.phase)),
+            Next::Late => {
+                self.voice.take_in(message.number);
+                Err(Refusal::TooLate(self.phase))
+            }
+            Next::To(to) => self.follow(now, to, message.number, statement, output),
+        }
+    }
+
+    /// The other end has made a statement that has its place here.
+    fn follow(
+        &mut self,
+        now: Time,
+        to: Phase,
+        number: u32,
+        statement: &Statement,
+        output: &mut Output,
+    ) -> Result<(), Refusal> {
+        match statement {
+            Statement::Propose { round, template, valid_for } => {
+                self.voice.take_in(number);
+                if let Err(breach) = self.check_proposal(self.end.other(), *round, template, *valid_for) {
+                    self.turn_down(now, to, &breach, output);
+                    return Err(breach.into());
+                }
+                self.theirs = Some(self.proposal_of(now, *round, template, *valid_for));
+                self.enter(now, to, output);
+            }
+            Statement::Accept { round } => {
+                self.check_agreeable(*round)?;
+                self.voice.take_in(number);
+                self.enter(now, to, output);
+                // The application's accept is a wish; this makes it so.
+                if self.end == Side::Rms {
+                    self.say(now, Statement::Accept { round: *round }, output);
+                }
+            }
+            Statement::Commit { round, hosts } | Statement::Ready { round, hosts } => {
+                self.check_agreeable(*round)?;
+                self.check_hosts(hosts)?;
+                self.voice.take_in(number);
+                self.hosts = Some(hosts.clone());
+                self.enter(now, to, output);
+            }
+            Statement::End { ending, reason } => {
+                self.voice.take_in(number);
+                self.enter(now, to, output);
+                let word = self.ending(*ending, *reason);
+                if self.end == Side::Rms {
+                    self.say(now, word, output);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a proposal that breaks a rule, as if it had been heard and rejected; it is not kept.
+    fn turn_down(&mut self, now: Time, heard: Phase, breach: &Breach, output: &mut Output) {
+        let reason = match breach {
+            Breach::TooManyRounds { .. } => Reason::TooManyRounds,
+            Breach::Round { .. } | Breach::OtherSubject | Breach::Worsens { .. } => Reason::BadProposal,
+            Breach::Indefinite | Breach::Validity(_) | Breach::Hosts { .. } => Reason::BadProposal,
+        };
+        let input = Input::Say(Deed::End(Ending::Rejected));
+        match table::next(self.end, self.known_direction(), heard, input) {
+            Next::To(to) => {
+                self.enter(now, to, output);
+                let word = self.ending(Ending::Rejected, reason);
+                self.say(now, word, output);
+            }
+            Next::Late | Next::Never => unreachable!("a proposal that was heard can be rejected"),
+        }
+    }
+
+    fn run_out(&mut self, now: Time, input: Input, ending: Ending, reason: Reason, output: &mut Output) {
+        match table::next(self.end, self.known_direction(), self.phase, input) {
+            Next::To(to) => {
+                self.enter(now, to, output);
+                let word = self.ending(ending, reason);
+                self.say(now, word, output);
+            }
+            Next::Late | Next::Never => unreachable!("only what can run out has a deadline"),
+        }
+    }
+
+    fn ending(&mut self, ending: Ending, reason: Reason) -> Statement {
+        self.reason = Some(reason);
+        Statement::End { ending, reason }
+    }
+
+    fn enter(&mut self, now: Time, to: Phase, output: &mut Output) {
+        if to == Phase::Accepted {
+            let deadline = self.proposal().map_or(Time::NEVER, Template::deadline);
+            self.due = (self.end == Side::Rms).then(|| deadline.min(now + self.rules.apply_within));
+            // A wish to leave came too late.
+            self.reason = None;
+        }
+        if to == Phase::Committing || to == Phase::Applied {
+            self.reason = None;
+        }
+        if to != self.phase {
+            output.changes.push(Change { id: self.id, from: self.phase, to });
+        }
+        self.phase = to;
+    }
+
+    fn say(&mut self, now: Time, statement: Statement, output: &mut Output) {
+        self.voice.say(statement);
+        output.messages.push(self.voice.speak(self.id, now, self.patience()));
+    }
+
+    fn proposal_of(&self, now: Time, round: u16, template: &Template, valid_for: Span) -> Proposal {
+        let lapses = now + valid_for.min(self.rules.longest_valid);
+        // Deadlines are the RMS's time: no other clock is asked about them.
+        let deadline = if self.end == Side::Rms { template.deadline() } else { Time::NEVER };
+        Proposal { round, template: template.clone(), lapses: lapses.min(deadline) }
+    }
+
+    fn check_proposal(&self, by: Side, round: u16, template: &Template, valid_for: Span) -> Result<(), Breach> {
+        let expected = self.round().saturating_add(1);
+        if round != expected {
+            return Err(Breach::Round { said: round, expected });
+        }
+        if round > self.rules.max_rounds {
+            return Err(Breach::TooManyRounds { most: self.rules.max_rounds });
+        }
+        if valid_for <= Span::ZERO || valid_for > Span::MAX_WALL {
+            return Err(Breach::Validity(valid_for));
+        }
+        if template.parties() != self.parties {
+            return Err(Breach::OtherSubject);
+        }
+        let Some(answered) = self.proposal() else { return Ok(()) };
+        if !template.has_subject_of(answered) {
+            return Err(Breach::OtherSubject);
+        }
+        let earlier = if by == self.end { self.mine() } else { self.theirs() };
+        match earlier.and_then(|earlier| concession::worsening(by, earlier, answered, template)) {
+            Some(breach) => Err(breach),
+            None => Ok(()),
+        }
+    }
+
+    /// The round is the one that stands, and it leaves nothing open.
+    fn check_agreeable(&self, round: u16) -> Result<(), Breach> {
+        let Some(standing) = self.standing().filter(|standing| standing.round == round) else {
+            return Err(Breach::Round { said: round, expected: self.round() });
+        };
+        if standing.template.is_definite() { Ok(()) } else { Err(Breach::Indefinite) }
+    }
+
+    /// The hosts are as many as agreed, with all that were named, and not others than before.
+    fn check_hosts(&self, hosts: &BTreeSet<NodeId>) -> Result<(), Breach> {
+        let is_met = self.proposal().is_some_and(|template| template.is_met_by(hosts));
+        let are_same = self.hosts.as_ref().is_none_or(|before| before == hosts);
+        if is_met && are_same {
+            return Ok(());
+        }
+        Err(Breach::Hosts { n_hosts: hosts.len(), agreed: self.proposal().map_or(0, Template::n_hosts) })
+    }
+}
+
+/// Whether both ends agree in this phase.
+fn agrees(phase: Phase) -> bool {
+    match phase {
+        Phase::Accepted | Phase::Committing | Phase::Failing | Phase::Applied => true,
+        Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => false,
+        Phase::Ended(_) => false,
+    }
+}
+
+/// How often the RMS says how it ended before it waits to be asked.
+const LAST_WORDS: u32 = 10;

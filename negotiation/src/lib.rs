@@ -1,0 +1,34 @@
+//! How an application and the RMS agree on a change of resources: the template, and the dialogue that both ends run.
+//!
+//! A [`Template`] (002, §5.1) says what is talked about: the parties, a status that follows from the items, and a list
+//! of resources, each with its quantity, its own terms and its own status. A [`Dialogue`] is one negotiation as a
+//! state machine without clock and sockets; both ends run this code and differ only in their [`Side`]. A [`Desk`] holds
+//! all negotiations between the RMS and one application.
+//!
+//! The RMS is the arbiter: what its end has decided is how the negotiation ended. The application's end says what it
+//! wants and waits for that word, because over a channel that loses messages two ends that both decide cannot always
+//! agree. `docs/negotiation.md` is the specification for those who write another end.
+
+#![warn(missing_docs)]
+
+mod concession;
+pub mod desk;
+pub mod dialogue;
+pub mod draft;
+pub mod error;
+pub mod message;
+mod owner;
+pub mod table;
+pub mod template;
+pub mod terms;
+mod voice;
+
+pub use desk::Desk;
+pub use dialogue::Dialogue;
+pub use draft::{Draft, DraftItem};
+pub use error::{ActError, Breach, Refusal, TemplateError, Worse};
+pub use message::{Message, NegotiationId, Reason, Statement};
+pub use owner::{Action, Change, Output, Rules};
+pub use table::{Ending, Phase};
+pub use template::{Direction, Item, ItemStatus, Parties, Resource, SetRule, Side, Status, Template};
+pub use terms::{Price, Quantity, Sizes, Terms};

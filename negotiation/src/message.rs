@@ -1,0 +1,157 @@
+//! What the two ends say to each other.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use rms_model::{NodeId, Span};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::table::{Deed, Ending};
+use crate::template::{Side, Template};
+
+/// Names one negotiation between the RMS and one execution of an application. Each end counts its own from 1 and never
+/// uses a number twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NegotiationId {
+    /// Who opened it.
+    pub initiator: Side,
+    /// Counted by who opened it.
+    pub number: u32,
+}
+
+/// One message. An end says the latest of its statements again and again until it knows that it was heard; earlier
+/// ones are not needed any more, because every statement says all that follows from those before it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Message {
+    /// Which negotiation.
+    pub id: NegotiationId,
+    /// Number of the sender's latest statement, from 1 on; 0 if it has made none.
+    pub number: u32,
+    /// Number of the receiver's latest statement that the sender has heard.
+    pub seen: u32,
+    /// Statement `number`; nothing if the message only confirms.
+    pub statement: Option<Statement>,
+}
+
+/// What an end says. From the application, `Accept` and `End` are wishes; from the RMS, they are decisions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Statement {
+    /// An offer (round 1) or a counter-offer (2 and later).
+    Propose {
+        /// Counts the proposals of both ends together.
+        round: u16,
+        /// What is proposed.
+        template: Template,
+        /// For so long; it begins when the RMS sends or first sees it.
+        valid_for: Span,
+    },
+    /// The proposal of that round is agreed.
+    Accept {
+        /// Which proposal.
+        round: u16,
+    },
+    /// Who gives begins to hand over.
+    Commit {
+        /// What was agreed.
+        round: u16,
+        /// Which hosts come or go.
+        hosts: BTreeSet<NodeId>,
+    },
+    /// From the RMS: it is done; processes can be placed, or are gone.
+    Ready {
+        /// What was agreed.
+        round: u16,
+        /// Which hosts came or went.
+        hosts: BTreeSet<NodeId>,
+    },
+    /// There is no result.
+    End {
+        /// How it ended, or is to end.
+        ending: Ending,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// Why a negotiation ended without a result. Grows only at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Error)]
+pub enum Reason {
+    /// Not wanted.
+    #[error("it was declined")]
+    Declined,
+    /// Nothing acceptable is free.
+    #[error("there is nothing to give")]
+    NoResources,
+    /// The price is not right.
+    #[error("the price is not acceptable")]
+    Price,
+    /// A limit or a policy forbids it.
+    #[error("a policy forbids it")]
+    Policy,
+    /// Nobody answered in time.
+    #[error("no answer came in time")]
+    Lapsed,
+    /// The proposal of the last round was not accepted.
+    #[error("there were too many rounds")]
+    TooManyRounds,
+    /// A proposal broke a rule.
+    #[error("a proposal broke the rules")]
+    BadProposal,
+    /// Both ends opened one for the same direction; the RMS's goes on.
+    #[error("the RMS opened another one at the same time")]
+    Crossed,
+    /// Another one is open for the same direction.
+    #[error("another one is open for the same direction")]
+    AlreadyOpen,
+    /// It is not known here, or not any more.
+    #[error("it is not known")]
+    Unknown,
+    /// It was not ready by its deadline.
+    #[error("it was not ready in time")]
+    Overdue,
+    /// Hosts could not be prepared, or were lost on the way.
+    #[error("the hosts could not be made ready")]
+    Lost,
+    /// What was promised was not given.
+    #[error("a promise was broken")]
+    BrokenPromise,
+    /// An administrator wanted it so.
+    #[error("an administrator ended it")]
+    Administrator,
+    /// The application or the RMS is about to end.
+    #[error("an end is stopping")]
+    Stopping,
+    /// Something has changed since.
+    #[error("circumstances have changed")]
+    Changed,
+}
+
+impl NegotiationId {
+    /// The next one of the same initiator; nothing after four thousand million of them.
+    pub fn next(self) -> Option<NegotiationId> {
+        Some(NegotiationId { number: self.number.checked_add(1)?, ..self })
+    }
+}
+
+impl fmt::Display for NegotiationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.initiator {
+            Side::Rms => write!(f, "r{}", self.number),
+            Side::Application => write!(f, "a{}", self.number),
+        }
+    }
+}
+
+impl Statement {
+    /// What is done by saying it.
+    pub fn deed(&self) -> Deed {
+        match self {
+            Statement::Propose { .. } => Deed::Propose,
+            Statement::Accept { .. } => Deed::Accept,
+            Statement::Commit { .. } => Deed::Commit,
+            Statement::Ready { .. } => Deed::Ready,
+            Statement::End { ending, .. } => Deed::End(*ending),
+        }
+    }
+}

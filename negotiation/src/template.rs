@@ -1,0 +1,481 @@
+//! The negotiation template (002, §5.1): the parties, a status that follows from the items, and the resources.
+
+use std::collections::BTreeSet;
+
+use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::draft::Draft;
+use crate::error::TemplateError;
+use crate::terms::{Quantity, Sizes, Terms};
+
+/// One of the two ends of a dialogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Side {
+    /// The resource management system, which is also the arbiter.
+    Rms,
+    /// A running application: evolving if it opens the negotiation, malleable if it answers one.
+    Application,
+}
+
+/// What the application does if the negotiation succeeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Direction {
+    /// It gets something: the RMS gives.
+    Grow,
+    /// It gives something back: the RMS takes.
+    Shrink,
+}
+
+/// Section 1 of the template: who negotiates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Parties {
+    /// The application.
+    pub job: JobId,
+    /// Which execution of it: what was agreed with an earlier one is void.
+    pub run: Run,
+    /// Who opened the negotiation.
+    pub initiator: Side,
+}
+
+/// What is negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Resource {
+    /// Whole hosts of a cluster, counted.
+    Hosts(ClusterId),
+    /// Cores on each host that the application holds on a cluster.
+    Cores(ClusterId),
+    /// Wall time, in milliseconds.
+    Time,
+}
+
+/// How the items of one set belong together. All sets of a template must be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SetRule {
+    /// All or nothing.
+    All,
+    /// At least one; whatever stands when it is accepted is agreed.
+    AnyOf,
+    /// Alternatives: exactly one must be left when it is accepted.
+    OneOf,
+}
+
+/// Where one resource of the list stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ItemStatus {
+    /// Part of the proposal.
+    Proposed,
+    /// Not part of it any more; only items of any-of and one-of sets can be refused alone.
+    Refused,
+    /// Agreed, and being brought about.
+    Accepted,
+    /// In place.
+    Ready,
+    /// Agreed, but it did not come about, or there was no agreement.
+    Failed,
+}
+
+/// Section 2 of the template: where the whole stands. It follows from the items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Status {
+    /// An answer is awaited.
+    Open,
+    /// Agreed, and being brought about.
+    Accepted,
+    /// In place.
+    Ready,
+    /// A set can no longer be met.
+    Rejected,
+    /// What was wanted did not come about.
+    Failed,
+}
+
+/// One resource of section 3.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Item {
+    /// Which of the template's sets it belongs to.
+    pub set: u16,
+    /// What is negotiated.
+    pub resource: Resource,
+    /// How much changes.
+    pub quantity: Quantity,
+    /// How much the application holds of it as long as the negotiation lasts.
+    pub held: Quantity,
+    /// Which hosts, where that matters; empty: any.
+    pub hosts: BTreeSet<NodeId>,
+    /// The sender's terms.
+    pub terms: Terms,
+    /// Where it stands.
+    pub status: ItemStatus,
+}
+
+/// What a proposal proposes; right by construction.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Draft", into = "Draft")]
+pub struct Template {
+    parties: Parties,
+    direction: Direction,
+    sets: Vec<SetRule>,
+    items: Vec<Item>,
+}
+
+/// More resources than a negotiation is ever about.
+pub const MAX_ITEMS: usize = 64;
+/// More sizes than a list of sizes has.
+pub const MAX_SIZES: usize = 256;
+/// More hosts than a cluster has.
+pub const MAX_HOSTS: u64 = 1 << 20;
+/// More cores than a host has.
+pub const MAX_CORES: u64 = 1 << 16;
+/// The largest price; times the largest quantity it is still a number.
+pub const MAX_PRICE: u64 = 1 << 40;
+
+impl Side {
+    /// The one at the other end.
+    pub fn other(self) -> Side {
+        match self {
+            Side::Rms => Side::Application,
+            Side::Application => Side::Rms,
+        }
+    }
+}
+
+impl Direction {
+    /// Who gives.
+    pub fn giver(self) -> Side {
+        match self {
+            Direction::Grow => Side::Rms,
+            Direction::Shrink => Side::Application,
+        }
+    }
+}
+
+impl Resource {
+    /// The largest total that can be held.
+    pub fn limit(self) -> Quantity {
+        match self {
+            Resource::Hosts(_) => Quantity(MAX_HOSTS),
+            Resource::Cores(_) => Quantity(MAX_CORES),
+            Resource::Time => Quantity(Span::MAX_WALL.as_millis().unsigned_abs()),
+        }
+    }
+}
+
+impl Item {
+    /// So much of a resource in set 0, with no terms but from 1 to this.
+    pub fn up_to(resource: Resource, held: u64, quantity: u64) -> Item {
+        let quantity = Quantity(quantity);
+        let held = Quantity(held);
+        let (set, hosts, terms) = (0, BTreeSet::new(), Terms::up_to(quantity));
+        Item { set, resource, quantity, held, hosts, terms, status: ItemStatus::Proposed }
+    }
+
+    /// Whether it is part of the proposal, or of what was agreed.
+    pub fn is_live(&self) -> bool {
+        match self.status {
+            ItemStatus::Proposed | ItemStatus::Accepted | ItemStatus::Ready => true,
+            ItemStatus::Refused | ItemStatus::Failed => false,
+        }
+    }
+
+    /// What is held after a change by so much; nothing if there is not so much to give back.
+    pub fn total(&self, direction: Direction, quantity: Quantity) -> Option<u64> {
+        match direction {
+            Direction::Grow => self.held.0.checked_add(quantity.0),
+            Direction::Shrink => self.held.0.checked_sub(quantity.0),
+        }
+    }
+
+    /// Whether a change by so much satisfies the terms of this item.
+    pub fn fits(&self, direction: Direction, quantity: Quantity) -> bool {
+        let in_range = quantity >= self.floor() && quantity <= self.ceiling(direction);
+        in_range && self.total(direction, quantity).is_some_and(|total| self.terms.sizes.fits(total))
+    }
+
+    /// The greatest change of at most `bound` that satisfies the terms.
+    ///
+    /// An application on 8 processors that needs a power of two and is offered 15 can use 8 (002, §3).
+    pub fn greatest(&self, direction: Direction, bound: Quantity) -> Option<Quantity> {
+        let bound = bound.min(self.ceiling(direction));
+        let total = self.total(direction, bound)?;
+        let change = match direction {
+            Direction::Grow => self.terms.sizes.greatest(total)?.checked_sub(self.held.0)?,
+            Direction::Shrink => self.held.0.checked_sub(self.terms.sizes.least(total)?)?,
+        };
+        Some(Quantity(change)).filter(|change| *change >= self.floor())
+    }
+
+    /// The least change of at least `bound` that satisfies the terms.
+    pub fn least(&self, direction: Direction, bound: Quantity) -> Option<Quantity> {
+        let total = self.total(direction, bound.max(self.floor()))?;
+        let change = match direction {
+            Direction::Grow => self.terms.sizes.least(total)?.checked_sub(self.held.0)?,
+            Direction::Shrink => self.held.0.checked_sub(self.terms.sizes.greatest(total)?)?,
+        };
+        Some(Quantity(change)).filter(|change| *change <= self.ceiling(direction))
+    }
+
+    /// Every change that satisfies the terms, ascending.
+    pub fn quantities(&self, direction: Direction) -> impl Iterator<Item = Quantity> + '_ {
+        let first = self.least(direction, Quantity(1));
+        std::iter::successors(first, move |last| self.least(direction, Quantity(last.0.checked_add(1)?)))
+    }
+
+    fn floor(&self) -> Quantity {
+        self.terms.least.max(Quantity(1))
+    }
+
+    fn ceiling(&self, direction: Direction) -> Quantity {
+        let possible = match direction {
+            Direction::Grow => Quantity(self.resource.limit().0.saturating_sub(self.held.0)),
+            Direction::Shrink => self.held,
+        };
+        self.terms.most.min(possible)
+    }
+
+    fn validate(&self, idx: usize, direction: Direction) -> Result<(), TemplateError> {
+        let Terms { least, most, sizes, duration, price, deadline, give_back_by, priority: _ } = &self.terms;
+        let limit = self.resource.limit();
+        if self.quantity == Quantity(0) {
+            return Err(TemplateError::NoQuantity { item: idx });
+        }
+        let largest = self.quantity.max(self.held).max(*most);
+        if largest > limit {
+            return Err(TemplateError::TooMuch { item: idx, asked: largest, limit });
+        }
+        match self.total(direction, self.quantity) {
+            None => return Err(TemplateError::MoreThanHeld { item: idx, asked: self.quantity, held: self.held }),
+            Some(total) if total > limit.0 => {
+                return Err(TemplateError::TooMuch { item: idx, asked: Quantity(total), limit });
+            }
+            Some(_) => {}
+        }
+        if *least == Quantity(0) || least > most {
+            return Err(TemplateError::EmptyRange { item: idx, least: *least, most: *most });
+        }
+        validate_sizes(idx, sizes)?;
+        if !self.fits(direction, self.quantity) {
+            return Err(TemplateError::AgainstOwnTerms { item: idx, quantity: self.quantity });
+        }
+        if price.0 > MAX_PRICE {
+            return Err(TemplateError::PriceTooHigh { item: idx });
+        }
+        if duration.is_some_and(|duration| duration <= Span::ZERO || duration > Span::MAX_WALL) {
+            return Err(TemplateError::Duration { item: idx });
+        }
+        if let (Some(deadline), Some(give_back_by)) = (deadline, give_back_by)
+            && deadline >= give_back_by
+        {
+            return Err(TemplateError::BackBeforeReady { item: idx });
+        }
+        let is_lent = duration.is_some() || give_back_by.is_some();
+        if self.resource == Resource::Time && is_lent {
+            return Err(TemplateError::TimeCannotBeLent { item: idx });
+        }
+        let names = self.hosts.len();
+        let names_fit = match self.resource {
+            Resource::Hosts(_) => names == 0 || names as u64 == self.quantity.0,
+            Resource::Cores(_) | Resource::Time => names == 0,
+        };
+        if !names_fit {
+            return Err(TemplateError::HostsNamed { item: idx, names, quantity: self.quantity });
+        }
+        match self.status {
+            ItemStatus::Proposed | ItemStatus::Refused => Ok(()),
+            ItemStatus::Accepted | ItemStatus::Ready | ItemStatus::Failed => {
+                Err(TemplateError::NotAProposal { item: idx })
+            }
+        }
+    }
+}
+
+fn validate_sizes(idx: usize, sizes: &Sizes) -> Result<(), TemplateError> {
+    match sizes {
+        Sizes::Any | Sizes::PowerOfTwo => Ok(()),
+        Sizes::MultipleOf(0) => Err(TemplateError::MultipleOfZero { item: idx }),
+        Sizes::MultipleOf(_) => Ok(()),
+        Sizes::Listed(sizes) if sizes.is_empty() => Err(TemplateError::NoSizes { item: idx }),
+        Sizes::Listed(sizes) if sizes.len() > MAX_SIZES => {
+            Err(TemplateError::TooManySizes { item: idx, n_sizes: sizes.len() })
+        }
+        Sizes::Listed(sizes) if !sizes.is_sorted_by(|one, next| one < next) => {
+            Err(TemplateError::SizesUnsorted { item: idx })
+        }
+        Sizes::Listed(_) => Ok(()),
+    }
+}
+
+impl Template {
+    /// A template as a proposal carries it.
+    ///
+    /// # Errors
+    /// What is wrong with it, and with which item.
+    pub fn new(
+        parties: Parties,
+        direction: Direction,
+        sets: Vec<SetRule>,
+        items: Vec<Item>,
+    ) -> Result<Template, TemplateError> {
+        if items.is_empty() {
+            return Err(TemplateError::NoItems);
+        }
+        if items.len() > MAX_ITEMS || sets.len() > MAX_ITEMS {
+            return Err(TemplateError::TooManyItems { n_items: items.len(), n_sets: sets.len() });
+        }
+        for (idx, item) in items.iter().enumerate() {
+            if usize::from(item.set) >= sets.len() {
+                return Err(TemplateError::NoSuchSet { item: idx, set: item.set });
+            }
+            item.validate(idx, direction)?;
+            validate_beside(idx, item, &items[..idx], &sets)?;
+        }
+        let template = Template { parties, direction, sets, items };
+        if let Some(set) = template.sets().position(|(_, mut members)| members.next().is_none()) {
+            return Err(TemplateError::EmptySet { set });
+        }
+        if template.status() == Status::Rejected {
+            return Err(TemplateError::CannotBeMet);
+        }
+        Ok(template)
+    }
+
+    /// One resource and nothing beside it.
+    ///
+    /// # Errors
+    /// As [`Template::new`].
+    pub fn of_one(parties: Parties, direction: Direction, item: Item) -> Result<Template, TemplateError> {
+        Template::new(parties, direction, vec![SetRule::All], vec![Item { set: 0, ..item }])
+    }
+
+    /// The same with other items: what a counter-offer is made of.
+    ///
+    /// # Errors
+    /// As [`Template::new`].
+    pub fn with_items(&self, items: Vec<Item>) -> Result<Template, TemplateError> {
+        Template::new(self.parties, self.direction, self.sets.clone(), items)
+    }
+
+    /// Section 1.
+    pub fn parties(&self) -> Parties {
+        self.parties
+    }
+
+    /// Whether the application would grow or shrink.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// How the sets are to be met, by their number.
+    pub fn rules(&self) -> &[SetRule] {
+        &self.sets
+    }
+
+    /// Section 3.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// Section 2: the worst of what the sets are.
+    pub fn status(&self) -> Status {
+        let sets: Vec<Status> = self.sets().map(|(rule, members)| set_status(rule, members)).collect();
+        let worst = [Status::Rejected, Status::Failed, Status::Open, Status::Accepted];
+        worst.into_iter().find(|status| sets.contains(status)).unwrap_or(Status::Ready)
+    }
+
+    /// Whether it can be accepted as it stands: no alternatives are left open.
+    pub fn is_definite(&self) -> bool {
+        self.sets().all(|(rule, members)| {
+            let n_live = members.filter(|item| item.is_live()).count();
+            match rule {
+                SetRule::All | SetRule::AnyOf => n_live > 0,
+                SetRule::OneOf => n_live == 1,
+            }
+        })
+    }
+
+    /// The same with every item that is part of it at `status`, as it is shown once the negotiation went on.
+    pub(crate) fn at(&self, status: ItemStatus) -> Template {
+        let mut template = self.clone();
+        for item in template.items.iter_mut().filter(|item| item.is_live()) {
+            item.status = status;
+        }
+        template
+    }
+
+    /// How many hosts change hands, if it is accepted as it stands.
+    pub fn n_hosts(&self) -> u64 {
+        self.live().filter(|item| matches!(item.resource, Resource::Hosts(_))).map(|item| item.quantity.0).sum()
+    }
+
+    /// Whether these hosts are what was agreed: as many, and all that were named.
+    pub(crate) fn is_met_by(&self, hosts: &BTreeSet<NodeId>) -> bool {
+        hosts.len() as u64 == self.n_hosts() && self.live().all(|item| item.hosts.is_subset(hosts))
+    }
+
+    /// The earliest of the deadlines that were agreed.
+    pub(crate) fn deadline(&self) -> Time {
+        self.live().filter_map(|item| item.terms.deadline).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Whether both are about the same parties and resources, so that one can answer the other.
+    pub(crate) fn has_subject_of(&self, other: &Template) -> bool {
+        let subject = |item: &Item| (item.set, item.resource, item.held);
+        self.parties == other.parties
+            && self.direction == other.direction
+            && self.sets == other.sets
+            && self.items.iter().map(subject).eq(other.items.iter().map(subject))
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| item.is_live())
+    }
+
+    fn sets(&self) -> impl Iterator<Item = (SetRule, impl Iterator<Item = &Item>)> {
+        let members = |set_idx: usize| self.items.iter().filter(move |item| usize::from(item.set) == set_idx);
+        self.sets.iter().enumerate().map(move |(set_idx, rule)| (*rule, members(set_idx)))
+    }
+}
+
+/// What an item must not be beside the ones before it.
+fn validate_beside(idx: usize, item: &Item, before: &[Item], sets: &[SetRule]) -> Result<(), TemplateError> {
+    for earlier in before.iter().filter(|earlier| earlier.resource == item.resource) {
+        // Two changes of one resource would make its total ambiguous; alternatives do not happen together.
+        let alternatives = earlier.set == item.set && sets[usize::from(item.set)] == SetRule::OneOf;
+        if !alternatives {
+            return Err(TemplateError::TwiceTheSame { item: idx });
+        }
+        if earlier.held != item.held {
+            return Err(TemplateError::HeldDiffers { item: idx });
+        }
+    }
+    Ok(())
+}
+
+fn set_status<'a>(rule: SetRule, members: impl Iterator<Item = &'a Item>) -> Status {
+    let statuses: Vec<ItemStatus> = members.map(|item| item.status).collect();
+    let some = |status: ItemStatus| statuses.contains(&status);
+    let lives = some(ItemStatus::Proposed) || some(ItemStatus::Accepted) || some(ItemStatus::Ready);
+    let refused = match rule {
+        SetRule::All => some(ItemStatus::Refused),
+        SetRule::AnyOf | SetRule::OneOf => !lives && !some(ItemStatus::Failed),
+    };
+    let failed = match rule {
+        SetRule::All => some(ItemStatus::Failed),
+        SetRule::AnyOf | SetRule::OneOf => !lives,
+    };
+    if refused {
+        Status::Rejected
+    } else if failed {
+        Status::Failed
+    } else if some(ItemStatus::Proposed) {
+        Status::Open
+    } else if some(ItemStatus::Accepted) {
+        Status::Accepted
+    } else {
+        Status::Ready
+    }
+}
+
+#[cfg(test)]
+#[path = "template/tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+//! Two desks that open negotiations whenever they like, over a bad channel: for each direction one goes on, and both
+//! ends agree how every one of them ended.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Dice, hosts};
+use negotiation::{
+    Action, Change, Desk, Dialogue, Direction, Message, NegotiationId, Output, Phase, Reason, Rules, SetRule, Side,
+    Template,
+};
+use rms_model::{JobId, NodeId, Run, Span, Time};
+
+struct World {
+    dice: Dice,
+    now: Time,
+    desks: [Desk; 2],
+    loss: u64,
+    slowest: u64,
+    channel: BTreeMap<(Time, u64), (Side, Message)>,
+    n_sent: u64,
+    n_opened: u64,
+    n_crossed: u64,
+    /// How each negotiation ended, as each end has learned it.
+    ended: [BTreeMap<NegotiationId, Phase>; 2],
+}
+
+const SIDES: [Side; 2] = [Side::Rms, Side::Application];
+const OPENINGS: u64 = 40;
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut dice = Dice::new(seed);
+        let rules = Rules { apply_within: Span::from_mins(2), ..Rules::default() };
+        World {
+            now: Time::EPOCH,
+            desks: SIDES.map(|side| Desk::new(side, JobId(7), Run(1), rules)),
+            loss: dice.one_of(&[0, 20, 70]),
+            slowest: dice.one_of(&[1, 3_000, 40_000]),
+            channel: BTreeMap::new(),
+            n_sent: 0,
+            n_opened: 0,
+            n_crossed: 0,
+            ended: [BTreeMap::new(), BTreeMap::new()],
+            dice,
+        }
+    }
+
+    fn send(&mut self, from: Side, output: Output) {
+        for Change { id, to, .. } in output.changes.iter().filter(|change| change.to.is_over()) {
+            let before = self.ended[from as usize].insert(*id, *to);
+            assert_eq!(before, None, "{id} ended twice for the {from}");
+        }
+        for message in output.messages {
+            for _ in 0..self.dice.one_of(&[1, 1, 2]) {
+                self.n_sent += 1;
+                let arrives = self.now + Span::from_millis(self.dice.below(self.slowest) as i64);
+                if !self.dice.percent(self.loss) {
+                    self.channel.insert((arrives, self.n_sent), (from.other(), message.clone()));
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, side: Side) {
+        let (now, desk) = (self.now, &mut self.desks[side as usize]);
+        let direction = self.dice.one_of(&[Direction::Grow, Direction::Shrink]);
+        let output = match desk.open_for(direction).cloned() {
+            None if self.n_opened < OPENINGS => {
+                let item = hosts(8, 1 + self.dice.below(4));
+                let valid_for = Span::from_secs(5 + self.dice.below(60) as i64);
+                let opened = desk.open(now, direction, vec![SetRule::All], vec![item], valid_for);
+                self.n_opened += 1;
+                opened.expect("nothing is open").1
+            }
+            None => return,
+            Some(open) => {
+                let action = choose(&mut self.dice, &open);
+                match desk.act(now, open.id(), action) {
+                    Ok(output) => output,
+                    Err(_) => return,
+                }
+            }
+        };
+        self.send(side, output);
+    }
+
+    fn step(&mut self) -> bool {
+        let arrives = self.channel.keys().next().copied();
+        let deadlines = self.desks.iter().filter_map(Desk::next_deadline).min();
+        let is_open = self.desks.iter().any(|desk| desk.dialogues().iter().any(|end| !end.phase().is_over()));
+        let wants = self.n_opened < OPENINGS || is_open;
+        let acts = wants.then(|| self.now + Span::from_millis(self.dice.below(9_000) as i64));
+        let Some(next) = [arrives.map(|(time, _)| time), deadlines, acts].into_iter().flatten().min() else {
+            return false;
+        };
+        self.now = next.max(self.now);
+        if let Some((side, message)) = arrives.filter(|key| key.0 <= self.now).and_then(|key| self.channel.remove(&key))
+        {
+            let output = self.desks[side as usize].receive(self.now, &message);
+            self.n_crossed += u64::from(matches!(output.refused, Some(negotiation::Refusal::AlreadyOpen(_))));
+            self.send(side, output);
+        } else if acts == Some(next) {
+            let side = self.dice.one_of(&SIDES);
+            self.act(side);
+        } else {
+            for side in SIDES {
+                let output = self.desks[side as usize].tick(self.now);
+                self.send(side, output);
+            }
+        }
+        true
+    }
+
+    fn check(&self) {
+        for direction in [Direction::Grow, Direction::Shrink] {
+            let is_open = |end: &&Dialogue| !end.phase().is_over() && end.direction() == Some(direction);
+            let n_open = self.desks[0].dialogues().iter().filter(is_open).count();
+            assert!(n_open <= 1, "the RMS has {n_open} open to {direction:?}");
+        }
+        let [by_rms, by_application] = &self.ended;
+        for (id, phase) in by_application {
+            assert!(by_rms.get(id).is_none_or(|word| word == phase), "{id} is {phase} for the application");
+        }
+    }
+}
+
+fn choose(dice: &mut Dice, end: &Dialogue) -> Action {
+    match end.phase() {
+        Phase::Accepted => {
+            let n_hosts = end.proposal().map_or(0, Template::n_hosts) as u32;
+            Action::Commit((0..n_hosts).map(NodeId).collect())
+        }
+        Phase::Committing => Action::Ready,
+        Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => dice.one_of(&[
+            Action::Accept,
+            Action::Accept,
+            Action::Reject(Reason::Declined),
+            Action::Withdraw(Reason::Changed),
+        ]),
+        Phase::Failing | Phase::Applied | Phase::Ended(_) => Action::Fail(Reason::Lost),
+    }
+}
+
+#[test]
+fn both_desks_agree_how_every_negotiation_ended() {
+    let (mut n_ended, mut n_crossed, mut n_applied) = (0, 0, 0);
+    common::seeds("both_desks_agree", 100, |seed| {
+        let mut world = World::new(seed);
+        let mut n_steps = 0;
+        while world.step() {
+            world.check();
+            n_steps += 1;
+            assert!(n_steps < 100_000, "it never ends");
+        }
+        for desk in &world.desks {
+            assert!(desk.dialogues().iter().all(|end| end.phase().is_over()), "something is open for ever");
+        }
+        let [by_rms, by_application] = &world.ended;
+        n_ended += by_application.len();
+        n_crossed += world.n_crossed;
+        n_applied += by_rms.values().filter(|phase| **phase == Phase::Applied).count();
+        // What is not known to both was never heard of by the other, or came after its own end.
+        for id in by_rms.keys().filter(|id| !by_application.contains_key(id)) {
+            assert!(id.initiator == Side::Rms && by_rms[id] != Phase::Applied, "{id} is {}", by_rms[id]);
+        }
+        for id in by_application.keys().filter(|id| !by_rms.contains_key(id)) {
+            assert!(by_application[id] != Phase::Applied, "{id} is {}", by_application[id]);
+        }
+    });
+    println!("{n_ended} ended, {n_applied} of them applied, {n_crossed} openings crossed another");
+    assert!(n_crossed > 0 && n_applied > 0);
+}

@@ -1,0 +1,22 @@
+//! The table in docs/negotiation.md is the one that the code runs. `LIMBER_BLESS=1` writes it anew.
+
+mod common;
+
+use std::path::Path;
+
+const BEGIN: &str = "<!-- from table::render; LIMBER_BLESS=1 cargo test -p negotiation writes it anew -->\n";
+const END: &str = "<!-- end of the table -->\n";
+
+#[test]
+fn the_table_in_the_specification_is_the_one_of_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/negotiation.md");
+    let text = std::fs::read_to_string(&path).expect("the specification is there");
+    let (before, rest) = text.split_once(BEGIN).expect("the table's place is marked");
+    let (published, after) = rest.split_once(END).expect("the table's end is marked");
+    let table = format!("\n{}", negotiation::table::render());
+    if common::variable("LIMBER_BLESS").is_some() {
+        std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).expect("it can be written");
+    } else {
+        assert!(published == table, "docs/negotiation.md shows another table; LIMBER_BLESS=1 writes it anew:\n{table}");
+    }
+}

@@ -1,0 +1,110 @@
+//! What a run gives: its figures, and how jobs fared by size and time.
+
+use std::path::Path;
+
+use rms_sim::batch::heat::HeatMap;
+use rms_sim::batch::{Figures, Summary};
+use serde_json::{Value, json};
+
+use super::cost::Cost;
+use super::heat;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::Show;
+use crate::table::Table;
+
+const HEAT_COLUMNS: usize = 60;
+
+/// One run of a workload.
+pub(super) struct RunAnswer {
+    pub(super) summary: Summary,
+    pub(super) n_dropped: usize,
+    pub(super) wall_s: f64,
+    pub(super) cost: Cost,
+    pub(super) title: String,
+    /// Are the host-seconds that ghosts kept idle of interest?
+    pub(super) has_ghosts: bool,
+}
+
+/// Writes the heat map as a picture, or as JSON where the file is called so.
+pub(super) fn write_heat(answer: &RunAnswer, file: &Path, context: &Context) -> Result<(), Failure> {
+    let map = answer.heat(HEAT_COLUMNS);
+    let is_json = file.extension().is_some_and(|extension| extension == "json");
+    let text = if is_json { format!("{}\n", json!(map)) } else { heat::svg(&map, &answer.title) };
+    let written = std::fs::write(file, text);
+    written.map_err(|error| Failure::io(format!("{} cannot be written", file.display()), error))?;
+    context.output.note(&format!("written to {}", file.display()));
+    Ok(())
+}
+
+impl RunAnswer {
+    fn heat(&self, n_columns: usize) -> HeatMap {
+        HeatMap::new(self.summary.finished.iter().flatten(), n_columns)
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        let Figures {
+            jobs,
+            refused: _,
+            makespan_s,
+            mean_wait_s,
+            mean_response_s,
+            mean_slowdown,
+            mean_bounded_slowdown,
+            utilisation,
+            ghost_host_s,
+        } = self.summary.figures;
+        let mut figures = vec![
+            ("jobs", jobs as f64),
+            ("dropped", self.n_dropped as f64),
+            ("makespan_s", makespan_s),
+            ("mean_wait_s", mean_wait_s),
+            ("mean_response_s", mean_response_s),
+            ("mean_slowdown", mean_slowdown),
+            ("mean_bounded_slowdown", mean_bounded_slowdown),
+            ("utilisation", utilisation),
+            ("wall_s", self.wall_s),
+            ("cpu_s", self.cost.cpu_s),
+            ("jobs_per_s", jobs as f64 / self.cost.cpu_s.max(1e-6)),
+            ("peak_rss_mib", self.cost.peak_rss_mib),
+        ];
+        if self.has_ghosts {
+            figures.push(("ghost_host_s", ghost_host_s));
+        }
+        figures
+    }
+}
+
+impl Show for RunAnswer {
+    fn text(&self) -> String {
+        let mut table = Table::new(&["figure", ">value"]);
+        for (name, value) in self.figures() {
+            table.row(vec![name.to_owned(), number(value)]);
+        }
+        format!("{}\n{}", table.text(""), heat::blocks(&self.heat(HEAT_COLUMNS)))
+    }
+
+    fn json(&self) -> Value {
+        let whole = |name: &str| name == "jobs" || name == "dropped";
+        let value = |(name, value): (&str, f64)| {
+            (name.to_owned(), if whole(name) { json!(value as u64) } else { json!(value) })
+        };
+        Value::Object(self.figures().into_iter().map(value).collect())
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.figures().iter().map(|(_, value)| number(*value)).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        let figures = self.figures();
+        let names: Vec<&'static str> = figures.iter().map(|(name, _)| *name).collect();
+        let mut table = Table::new(&names);
+        table.row(figures.iter().map(|(_, value)| value.to_string()).collect());
+        Some(table)
+    }
+}
+
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.3}") }
+}

@@ -1,0 +1,42 @@
+//! A server's own journal as a workload: opened read-only, as a copy or while the server runs.
+
+use std::path::{Path, PathBuf};
+
+use rms_model::Settings;
+use rms_server::journal::Past;
+use rms_sim::batch::{Hosts, JournalJobs, known_hosts};
+
+use crate::failure::Failure;
+use crate::problem::chain;
+
+/// What is needed to run it again.
+pub(super) struct Journal {
+    pub(super) jobs: JournalJobs,
+    pub(super) hosts: Vec<Hosts>,
+    pub(super) settings: Settings,
+}
+
+/// # Errors
+/// No journal there, a damaged one, or one that holds nothing to run.
+pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
+    let file: PathBuf = if path.is_dir() { path.join("journal.db") } else { path.to_owned() };
+    let past = Past::read(&file).map_err(|error| Failure::new("journal", chain(&error)))?;
+    let jobs = JournalJobs::new(&past.records, &past.specs, &past.state);
+    let hosts = known_hosts(&past.state);
+    if jobs.is_empty() || hosts.is_empty() {
+        let failure = Failure::new("journal", format!("{} knows of no job that ran, or of no node", file.display()));
+        return Err(failure.hint("jobs that never started, or that have not ended yet, can not be run again"));
+    }
+    Ok(Journal { jobs, hosts, settings: past.state.settings().clone() })
+}
+
+/// `key=value` for `--set`.
+pub(super) fn apply(settings: &mut Settings, changes: &[String]) -> Result<(), Failure> {
+    for change in changes {
+        let (key, value) = change
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("--set: '{change}' is not KEY=VALUE, as in fair_start=10s")))?;
+        settings.set(key.trim(), value.trim()).map_err(Failure::usage)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! `rms sim replay`: what other settings would have made of the jobs that a server has run.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use rms_sim::batch::{Batch, Workload};
+
+use super::answer::{RunAnswer, write_heat};
+use super::cost::Cost;
+use super::journal_file;
+use super::progress::Progress;
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::problem::chain;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+The journal is only read; the server may run. Each job comes when it could first have started, keeps the size that it
+ran with, its owner, priority and constraints, and runs for as long as it did. Nodes are those that the server knows,
+settings are its own but for what --set changes.
+
+Examples:
+  rms sim replay /var/lib/limber/journal.db --set fair_start=10s
+  rms sim replay /var/lib/limber --set policy=easy --set queue_depth=0 --json")]
+pub struct Args {
+    /// The journal of a server, or its data directory
+    #[arg(value_name = "JOURNAL")]
+    journal: PathBuf,
+    /// A setting to try instead of the server's own; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Write how jobs fared by size and time to this file, as a picture (.svg) or as .json
+    #[arg(long, value_name = "FILE")]
+    heat: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    let begun = Instant::now();
+    let cost = Cost::now();
+    let mut journal = journal_file::read(&args.journal)?;
+    journal_file::apply(&mut journal.settings, &args.set)?;
+    let failed = |error: &dyn std::error::Error| Failure::new("simulation", chain(error));
+    let mut progress = Progress::new(journal.jobs.n_jobs());
+    let batch = Batch::new(journal.settings, &journal.hosts, &journal.jobs).map_err(|error| failed(&error))?;
+    let summary = batch.run(|n_done| progress.at(n_done)).map_err(|error| failed(&error))?;
+    drop(progress);
+    let answer = RunAnswer {
+        n_dropped: journal.jobs.n_without_run + summary.figures.refused,
+        wall_s: begun.elapsed().as_secs_f64(),
+        cost: cost.until_now(),
+        title: args.journal.display().to_string(),
+        has_ghosts: true,
+        summary,
+    };
+    if let Some(file) = &args.heat {
+        write_heat(&answer, file, context)?;
+    }
+    context.output.show(&answer)?;
+    Ok(Exit::OK)
+}

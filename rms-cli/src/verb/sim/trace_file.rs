@@ -1,0 +1,150 @@
+//! Reads a trace from a file, compressed or not, and makes jobs of it by the options that its readers need.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use flate2::bufread::MultiGzDecoder;
+use rms_model::Span;
+use rms_sim::workload::swf::{Cleaned, Cleaning, Overrun, SizeFrom, Trace, ZeroRun};
+
+use crate::failure::Failure;
+use crate::problem::chain;
+
+/// Which trace, and for which cluster.
+#[derive(clap::Args, Debug)]
+pub(super) struct TraceArgs {
+    /// File in the Standard Workload Format; one that is compressed with gzip is read as it is
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Nodes of the cluster
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub nodes: u32,
+    #[command(flatten)]
+    pub cleaning: CleaningArgs,
+}
+
+/// What to make of the records that need a decision.
+#[derive(clap::Args, Debug)]
+pub(super) struct CleaningArgs {
+    /// Processors of a node; jobs get whole nodes
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub cores_per_node: u32,
+    /// Which field is the size: 5, allocated, or 8, requested; the other one where it is missing
+    #[arg(long, value_name = "FIELD", default_value = "allocated")]
+    field: Field,
+    /// A job without a run time runs for a second, or is dropped
+    #[arg(long, value_name = "WHAT", default_value = "second")]
+    zero_run: Zero,
+    /// A job that ran longer than it had asked for is killed at its limit, or had asked for as long as it ran
+    #[arg(long, value_name = "WHAT", default_value = "kill")]
+    overrun: Over,
+    /// Round wall times up to whole multiples of this
+    #[arg(long, value_name = "SPAN", default_value = "1s")]
+    wall_unit: Span,
+    /// A job larger than the cluster is dropped, or cut to it
+    #[arg(long, value_name = "WHAT", default_value = "drop")]
+    too_large: TooLarge,
+    /// Only records of this partition (field 16)
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    partition: Option<i64>,
+    /// Leave out so many jobs at the beginning
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    skip: usize,
+    /// Only so many jobs
+    #[arg(long, value_name = "COUNT")]
+    jobs: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Field {
+    #[value(alias = "5")]
+    Allocated,
+    #[value(alias = "8")]
+    Requested,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Zero {
+    Second,
+    Drop,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Over {
+    Kill,
+    Extend,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TooLarge {
+    Drop,
+    Cut,
+}
+
+impl TraceArgs {
+    /// # Errors
+    /// As [`read_trace`].
+    pub(super) fn read(&self) -> Result<Cleaned, Failure> {
+        read_trace(&self.trace, self.nodes, &self.cleaning)
+    }
+}
+
+/// The jobs of a trace for a cluster of so many nodes.
+///
+/// # Errors
+/// A file that can not be read, or the line of it that is no record.
+pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result<Cleaned, Failure> {
+    let of_file =
+        |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
+    let reader = open(path).map_err(|error| of_file(&error))?;
+    let mut cleaned = Trace::read_clean(reader, &args.cleaning(nodes)).map_err(|error| of_file(&error))?;
+    if args.too_large == TooLarge::Drop {
+        cleaned.drop_larger_than(nodes);
+    }
+    cleaned.skip(args.skip);
+    Ok(cleaned)
+}
+
+impl CleaningArgs {
+    fn cleaning(&self, nodes: u32) -> Cleaning {
+        Cleaning {
+            cores_per_node: self.cores_per_node,
+            size_from: match self.field {
+                Field::Allocated => SizeFrom::Allocated,
+                Field::Requested => SizeFrom::Requested,
+            },
+            most_nodes: match self.too_large {
+                TooLarge::Drop => None,
+                TooLarge::Cut => Some(nodes),
+            },
+            zero_run: match self.zero_run {
+                Zero::Second => ZeroRun::OneSecond,
+                Zero::Drop => ZeroRun::Drop,
+            },
+            overrun: match self.overrun {
+                Over::Kill => Overrun::Kill,
+                Over::Extend => Overrun::Extend,
+            },
+            wall_unit: self.wall_unit,
+            partition: self.partition,
+            most_jobs: self.jobs.map(|jobs| jobs.saturating_add(self.skip)),
+        }
+    }
+}
+
+/// A compressed file is known by its first two bytes, whatever its name is.
+fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
+    let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
+    let is_compressed = file.fill_buf()?.starts_with(&GZIP);
+    if is_compressed {
+        // A file may be several that were put one behind the other.
+        let unpacked: Box<dyn Read> = Box::new(MultiGzDecoder::new(file));
+        return Ok(Box::new(BufReader::with_capacity(BUFFER, unpacked)));
+    }
+    Ok(Box::new(file))
+}
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const BUFFER: usize = 64 * 1024;

@@ -1,0 +1,111 @@
+//! What `rms admin status` prints: counters and sizes of the server, and what launchers have cost.
+
+use launcher_sdk::LauncherReport;
+use rms_core::effect::Status;
+use rms_core::subscription::ADAPTATION_BOUNDS;
+use rms_model::Span;
+use serde_json::{Value, json};
+
+use crate::json;
+use crate::output::Show;
+use crate::stamp;
+use crate::table::{Table, plain};
+
+/// The server's core, and launchers.
+pub struct StatusAnswer {
+    pub status: Status,
+    pub report: LauncherReport,
+}
+
+impl StatusAnswer {
+    /// The mean of the adaptation delays seen.
+    fn mean_delay(&self) -> Span {
+        let delays = &self.report.status.adaptations;
+        let count = i64::try_from(delays.count.max(1)).unwrap_or(i64::MAX);
+        Span::from_millis(delays.total.as_millis() / count)
+    }
+
+    fn core_text(&self) -> String {
+        let status = &self.status;
+        format!(
+            "nodes      {} of {} connected\njobs       {} waiting, {} started, {} ghosts, {} ever submitted\n\
+             scheduler  {} passes, the last {}\nghosts     kept hosts idle for {} (host time)\n",
+            status.n_connected,
+            status.n_nodes,
+            status.n_waiting,
+            status.n_started,
+            status.n_ghosts,
+            status.n_submitted,
+            status.n_passes,
+            status.last_pass.map_or_else(|| "never".to_owned(), stamp::iso_secs),
+            stamp::brief(status.ghost_host_time),
+        )
+    }
+
+    fn launchers_text(&self) -> String {
+        let (status, traffic) = (&self.report.status, &self.report.traffic);
+        let of_ghosts = status.ghost_host_time.iter();
+        let of_ghosts: String = of_ghosts
+            .map(|(cluster, span)| format!("           {} {}\n", plain(cluster), stamp::brief(*span)))
+            .collect();
+        format!(
+            "{of_ghosts}launchers  {} of {} connected; {} channels were opened, {} bytes came and {} went\n\
+             views      {} sent, {} requests taken, {} calls refused; by the count of 001: {} and {} bytes\n\
+             adaptation {} delays: {} on average, {} at most\n",
+            status.n_connected,
+            status.n_launchers,
+            traffic.n_opened,
+            traffic.bytes_up,
+            traffic.bytes_down,
+            status.n_notices,
+            status.n_requests,
+            status.n_refused,
+            status.notice_bytes,
+            status.request_bytes,
+            status.adaptations.count,
+            self.mean_delay(),
+            status.adaptations.longest,
+        )
+    }
+}
+
+impl Show for StatusAnswer {
+    fn text(&self) -> String {
+        self.core_text() + &self.launchers_text()
+    }
+
+    fn json(&self) -> Value {
+        let mut value = json::status(&self.status);
+        let (status, traffic) = (&self.report.status, &self.report.traffic);
+        let delays = &status.adaptations;
+        let bounds = ADAPTATION_BOUNDS.iter().map(|bound| json!(bound)).chain([Value::Null]);
+        let bucket = |(bound, count): (Value, &u64)| json!({"at_most_ms": bound, "count": count});
+        let ghosts = status.ghost_host_time.iter().map(|(cluster, time)| (cluster.clone(), json::span(*time)));
+        value["ghost_host_ms_by_cluster"] = Value::Object(ghosts.collect());
+        value["launchers"] = json!({
+            "launchers": status.n_launchers,
+            "connected": status.n_connected,
+            "views_sent": status.n_notices,
+            "requests": status.n_requests,
+            "refused": status.n_refused,
+            "model_bytes": {"views": status.notice_bytes, "requests": status.request_bytes},
+            "channels": {"open": traffic.n_open, "opened": traffic.n_opened},
+            "bytes": {"received": traffic.bytes_up, "sent": traffic.bytes_down},
+            "adaptation_delays": {
+                "count": delays.count,
+                "mean_ms": json::span(self.mean_delay()),
+                "longest_ms": json::span(delays.longest),
+                "buckets": bounds.zip(&delays.buckets).map(bucket).collect::<Vec<_>>(),
+            },
+        });
+        value
+    }
+
+    fn ids(&self) -> Vec<String> {
+        vec![self.status.n_submitted.to_string()]
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}

@@ -1,0 +1,149 @@
+//! What is known of a launcher outside that speaks for an application (001, §4.2).
+
+use rms_model::{JobId, Span, Time};
+use serde::{Deserialize, Serialize};
+
+use super::{Job, Phase};
+use crate::subscription::{Filter, Tag};
+
+/// The launcher of one application, and what it last said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launcher {
+    pub filter: Filter,
+    pub link: LauncherLink,
+    /// Since when a first request is expected: since the subscription, or since a hold was lifted.
+    pub expected_since: Time,
+    /// Of the newest request; once the application has started, of the one that was granted.
+    pub tag: Option<Tag>,
+    /// What it does with the hosts of the present start.
+    pub answer: Option<StartAnswer>,
+}
+
+/// What the server knows of the connection over which a launcher speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LauncherLink {
+    Connected {
+        since: Time,
+    },
+    /// The connection is gone; another may come.
+    Away {
+        since: Time,
+    },
+    /// Away for longer than `launcher_grace`; its processes run on without it (`launcher_policy`).
+    Lost {
+        since: Time,
+    },
+}
+
+/// How a launcher answered the start of its application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartAnswer {
+    /// It uses the hosts by its own means.
+    Accepted { at: Time },
+    /// The agents start its processes.
+    Launched { at: Time },
+}
+
+/// Since when something is awaited of a launcher, or when it is over; each is in force for some states only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// Its first request.
+    pub(crate) request: Option<Time>,
+    /// That it launches or accepts.
+    pub(crate) answer: Option<Time>,
+    /// That it connects again.
+    pub(crate) attach: Option<Time>,
+    /// The end of the wall time of hosts on which no agent counts it.
+    pub(crate) wall: Option<Time>,
+}
+
+impl Launcher {
+    pub(crate) fn new(filter: Filter, now: Time) -> Launcher {
+        let link = LauncherLink::Connected { since: now };
+        Launcher { filter, link, expected_since: now, tag: None, answer: None }
+    }
+
+    pub fn is_connected(&self) -> bool {
+        match self.link {
+            LauncherLink::Connected { .. } => true,
+            LauncherLink::Away { .. } | LauncherLink::Lost { .. } => false,
+        }
+    }
+
+    pub fn has_launched(&self) -> bool {
+        match self.answer {
+            Some(StartAnswer::Launched { .. }) => true,
+            Some(StartAnswer::Accepted { .. }) | None => false,
+        }
+    }
+}
+
+impl Job {
+    pub(crate) fn awaited(&self) -> Awaited {
+        let Some(launcher) = &self.launcher else { return Awaited::default() };
+        // Time that a launcher had no connection does not count against it, or a restart of the server would end all.
+        let (connected, away) = match launcher.link {
+            LauncherLink::Connected { since } => (Some(since), None),
+            LauncherLink::Away { since } => (None, Some(since)),
+            LauncherLink::Lost { since: _ } => (None, None),
+        };
+        let nothing = Awaited::default();
+        match &self.phase {
+            Phase::Submitted { hold: None } if self.requested.is_none() => {
+                let request = connected.map(|since| since.max(launcher.expected_since));
+                Awaited { request, attach: away, ..nothing }
+            }
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => Awaited { attach: away, ..nothing },
+            Phase::Started(started) if started.ending.is_none() => {
+                let wall = Some(started.at + started.request.wall);
+                match launcher.answer {
+                    None => {
+                        let answer = connected.map(|since| since.max(started.at));
+                        Awaited { answer, attach: away, wall, ..nothing }
+                    }
+                    Some(StartAnswer::Accepted { at: _ }) => Awaited { attach: away, wall, ..nothing },
+                    Some(StartAnswer::Launched { at: _ }) => Awaited { attach: away, ..nothing },
+                }
+            }
+            Phase::Started(_) | Phase::Ghost(_) => nothing,
+        }
+    }
+
+    /// What is left of the granted wall time when the work begins: the time until a launcher launched is part of it.
+    pub(crate) fn wall_of_work(&self) -> Option<Span> {
+        let started = self.started()?;
+        let launched = match self.launcher.as_ref().and_then(|launcher| launcher.answer) {
+            Some(StartAnswer::Launched { at }) => at,
+            Some(StartAnswer::Accepted { at: _ }) | None => started.at,
+        };
+        let until = started.at + started.request.wall;
+        Some(until.since(launched).max(Span::from_millis(1)))
+    }
+}
+
+/// By what is awaited, in the order of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AwaitedIndex {
+    pub(crate) requests: std::collections::BTreeSet<(Time, JobId)>,
+    pub(crate) answers: std::collections::BTreeSet<(Time, JobId)>,
+    pub(crate) attaches: std::collections::BTreeSet<(Time, JobId)>,
+    pub(crate) walls: std::collections::BTreeSet<(Time, JobId)>,
+}
+
+impl AwaitedIndex {
+    pub(crate) fn insert(&mut self, job: JobId, entry: &Job) {
+        let Awaited { request, answer, attach, wall } = entry.awaited();
+        self.requests.extend(request.map(|at| (at, job)));
+        self.answers.extend(answer.map(|at| (at, job)));
+        self.attaches.extend(attach.map(|at| (at, job)));
+        self.walls.extend(wall.map(|at| (at, job)));
+    }
+
+    pub(crate) fn remove(&mut self, job: JobId, entry: &Job) {
+        let Awaited { request, answer, attach, wall } = entry.awaited();
+        request.map(|at| self.requests.remove(&(at, job)));
+        answer.map(|at| self.answers.remove(&(at, job)));
+        attach.map(|at| self.attaches.remove(&(at, job)));
+        wall.map(|at| self.walls.remove(&(at, job)));
+    }
+}

@@ -1,0 +1,323 @@
+//! What launchers outside say for their applications: who may, and what it does (001, §4.2 and §5.3.1).
+
+mod flood;
+mod notices;
+mod requests;
+mod status;
+mod timeouts;
+
+use std::sync::Arc;
+
+use rms_model::identity::check_name;
+use rms_model::job::TaskCount;
+use rms_model::{Environment, Identity, JobId, JobSpec, Limits, Outcome, Owner, Role, Stdio, Time, Work};
+
+pub(crate) use flood::Flood;
+#[cfg(test)]
+pub(crate) use flood::{MOST_CALLS, MOST_FLOODED};
+pub(crate) use status::LauncherCounts;
+
+use crate::admit;
+use crate::calls::{admins_only, check_priority, not_allowed, wrong_state};
+use crate::effect::{Answer, Effect};
+use crate::event::Ticket;
+use crate::executable;
+use crate::fact::Fact;
+use crate::job::{Job, Launcher, LauncherLink, Phase, StartAnswer, Started};
+use crate::plan::views;
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::step::Step;
+use crate::subscription::{ClusterLink, Filter, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag};
+
+impl Rms {
+    pub(crate) fn handle_launcher_call(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        ticket: Ticket,
+        who: &Identity,
+        call: LauncherCall,
+    ) {
+        // What follows from a call is told after its answer.
+        let mut after = Step::default();
+        let answer = self.launcher_call(now, step, &mut after, who, call);
+        self.launcher_counts.count(&answer);
+        step.order(Effect::LauncherAnswer { ticket, answer });
+        step.merge(after);
+    }
+
+    fn launcher_call(
+        &mut self,
+        now: Time,
+        before: &mut Step,
+        step: &mut Step,
+        who: &Identity,
+        call: LauncherCall,
+    ) -> Result<LauncherAnswer, Refusal> {
+        if let Some(job) = call.application() {
+            self.may_speak_for(who, job)?;
+            self.count_call(now, step, job)?;
+        }
+        match call {
+            LauncherCall::Subscribe(subscription) => self.subscribe(now, step, who, *subscription),
+            LauncherCall::Attach { job } => self.attach(now, before, step, job),
+            LauncherCall::Clusters { job } => Ok(LauncherAnswer::Clusters(self.cluster_infos(job))),
+            LauncherCall::Request { job, wish } => self.request(now, step, job, wish),
+            LauncherCall::Launch { job, tag, launch } => self.launch_work(now, step, job, tag, *launch),
+            LauncherCall::Accept { job, tag } => self.accept(now, step, job, tag),
+            LauncherCall::Finish { job, tag, code } => self.finish(now, step, job, tag, code),
+        }
+    }
+
+    /// 001: subscribe.
+    fn subscribe(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        subscription: Subscription,
+    ) -> Result<LauncherAnswer, Refusal> {
+        match who.role {
+            Role::User | Role::Admin => {}
+            Role::Server | Role::Agent => return Err(not_allowed(who, "subscribe", "users and admins may")),
+        }
+        let Subscription { name, filter, priority, comment } = subscription;
+        check_priority(who, priority)?;
+        let max = self.state.settings().max_jobs;
+        if self.state.jobs().len() >= max as usize {
+            return Err(Refusal::SystemFull { max });
+        }
+        admit::check_label(&name, &comment)?;
+        self.check_filter(&filter)?;
+        let job = self.state.last_job.next();
+        let spec = JobSpec {
+            name,
+            owner: Owner(who.name.clone()),
+            work: Work::Hosts,
+            tasks: TaskCount::PerHost(1),
+            cpus_per_task: 0,
+            cwd: "/".to_owned(),
+            environment: Arc::new(Environment::default()),
+            umask: 0o022,
+            stdio: Stdio::default(),
+            limits: Limits::default(),
+            options: Vec::new(),
+            constraint: filter.constraint.clone(),
+            priority,
+            // A new execution would be another start, of which its launcher knows nothing.
+            requeue: false,
+            begin: None,
+            comment,
+        };
+        self.streams.open(job, &filter);
+        self.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
+        self.tell_first_view(now, step, job);
+        let request_until = self.state.request_until(&self.state.jobs()[&job]);
+        Ok(LauncherAnswer::Subscribed { job, request_until })
+    }
+
+    /// What a filter names must exist, and some cluster must meet it.
+    fn check_filter(&self, filter: &Filter) -> Result<(), Refusal> {
+        admit::check_lists(filter.clusters.len(), &filter.constraint)?;
+        filter.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
+        if self.state.nodes().is_empty() {
+            return Err(Refusal::NoNodes);
+        }
+        filter.clusters.iter().try_for_each(|name| admit::cluster(&self.state, name).map(|_| ()))?;
+        admit::check_features(&self.state, &filter.constraint)?;
+        if views::shown(&self.state, filter).is_empty() {
+            let wanted = filter.least_hosts.max(1);
+            let constraint = admit::describe(&filter.constraint);
+            return Err(Refusal::TooManyNodes { wanted, constraint, possible: self.hosts_meeting(filter) });
+        }
+        Ok(())
+    }
+
+    /// Speaks for an application again.
+    fn attach(&mut self, now: Time, before: &mut Step, step: &mut Step, job: JobId) -> Result<LauncherAnswer, Refusal> {
+        let entry = &self.state.jobs()[&job];
+        if let Phase::Ghost(_) = &entry.phase {
+            return Err(wrong_state(job, "done", "there is nothing left to speak for"));
+        }
+        let launcher = launcher_of(entry);
+        let filter = launcher.filter.clone();
+        if launcher.is_connected() {
+            before.order(Effect::Notify { job, notice: Notice::Replaced });
+        }
+        self.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Connected { since: now } });
+        let entry = &self.state.jobs()[&job];
+        match &entry.phase {
+            Phase::Submitted { .. } => {
+                self.streams.open(job, &filter);
+                self.tell_first_view(now, step, job);
+            }
+            Phase::RequestSent | Phase::Waiting => {
+                // Its view is what is before it in the queue, so the pass tells it, once for all who come back.
+                self.streams.open(job, &filter);
+                self.passes.wanted = true;
+            }
+            Phase::Started(_) => self.tell_start(step, job),
+            Phase::Ghost(_) => {}
+        }
+        let request_until = self.state.request_until(&self.state.jobs()[&job]);
+        Ok(LauncherAnswer::Subscribed { job, request_until })
+    }
+
+    /// The connection of a launcher is gone.
+    pub(crate) fn launcher_gone(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let Some(entry) = self.state.jobs().get(&job) else { return };
+        let is_connected = entry.launcher.as_ref().is_some_and(Launcher::is_connected);
+        if is_connected {
+            self.streams.close(job);
+            self.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: now } });
+        }
+    }
+
+    /// After a restart nobody is connected, and the time in which nobody could is not held against anyone.
+    pub(crate) fn launchers_away(&mut self, now: Time, step: &mut Step) {
+        let has_launcher = |(_, entry): &(&JobId, &Job)| match entry.launcher.as_ref().map(|launcher| launcher.link) {
+            Some(LauncherLink::Connected { .. } | LauncherLink::Away { .. }) => true,
+            Some(LauncherLink::Lost { .. }) | None => false,
+        };
+        let jobs: Vec<JobId> = self.state.jobs().iter().filter(has_launcher).map(|(job, _)| *job).collect();
+        for job in jobs {
+            self.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: now } });
+        }
+    }
+
+    /// What the launcher wants started on the hosts that it was granted.
+    fn launch_work(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        tag: Tag,
+        launch: Launchable,
+    ) -> Result<LauncherAnswer, Refusal> {
+        let (launcher, started) = self.granted(job, tag)?;
+        if launcher.has_launched() {
+            return Err(wrong_state(job, "running", "it has launched its processes already"));
+        }
+        executable::check(&launch.work, &launch.cwd, &launch.environment, &launch.stdio)?;
+        let tasks = match launch.n_tasks {
+            Some(0) => return Err(Refusal::NothingAsked),
+            Some(n_tasks) => TaskCount::Total(n_tasks),
+            None => TaskCount::PerHost(1),
+        };
+        let n_hosts = started.nodes.len() as u32;
+        executable::check_spread(&launch.work, tasks, n_hosts)?;
+        let tasks_here = tasks.most_on_a_host(n_hosts);
+        let wanted_cpus = tasks_here.saturating_mul(launch.cpus_per_task);
+        let smallest = started.nodes.iter().map(|node| self.state.nodes()[node].inventory.cpus).min().unwrap_or(0);
+        if wanted_cpus > smallest {
+            let cpus_per_task = launch.cpus_per_task;
+            let place = " that every task could be on".to_owned();
+            return Err(Refusal::TooManyCpus { tasks: tasks_here, cpus_per_task, cpus: smallest, place });
+        }
+        self.record(step, Fact::LauncherLaunched { job, at: now, launch: Box::new(launch) });
+        Ok(LauncherAnswer::Done)
+    }
+
+    /// The launcher takes note of its start.
+    fn accept(&mut self, now: Time, step: &mut Step, job: JobId, tag: Tag) -> Result<LauncherAnswer, Refusal> {
+        let (launcher, _) = self.granted(job, tag)?;
+        match launcher.answer {
+            // It may not have heard that it was heard.
+            Some(StartAnswer::Accepted { at: _ }) => {}
+            Some(StartAnswer::Launched { at: _ }) => {
+                return Err(wrong_state(job, "running", "it has launched its processes already"));
+            }
+            None => self.record(step, Fact::LauncherAccepted { job, at: now }),
+        }
+        Ok(LauncherAnswer::Done)
+    }
+
+    /// 001: done.
+    fn finish(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        tag: Tag,
+        code: i32,
+    ) -> Result<LauncherAnswer, Refusal> {
+        let outcome = if code == 0 { Outcome::Completed } else { Outcome::Failed { code } };
+        match &self.state.jobs()[&job].phase {
+            // It withdraws, whichever of its requests it speaks of.
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => self.done(now, step, job, outcome),
+            Phase::Started(_) => {
+                self.granted(job, tag)?;
+                self.end(now, step, job, outcome, false);
+            }
+            Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the hosts")),
+        }
+        Ok(LauncherAnswer::Done)
+    }
+
+    /// The start that the launcher speaks of.
+    fn granted(&self, job: JobId, tag: Tag) -> Result<(&Launcher, &Started), Refusal> {
+        let entry = &self.state.jobs()[&job];
+        let launcher = launcher_of(entry);
+        let started = match &entry.phase {
+            Phase::Started(started) => started,
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                return Err(wrong_state(job, entry.state().word(), "it has not started"));
+            }
+            Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the hosts")),
+        };
+        if let Some(granted) = launcher.tag
+            && granted != tag
+        {
+            return Err(Refusal::WrongTag { job, tag: tag.0, granted: granted.0 });
+        }
+        if started.ending.is_some() {
+            return Err(wrong_state(job, "ending", "it is being ended already"));
+        }
+        Ok((launcher, started))
+    }
+
+    /// Only its owner speaks for an application.
+    fn may_speak_for(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
+        let is_owner = match who.role {
+            Role::User | Role::Admin => entry.spec.owner.0 == who.name,
+            Role::Agent | Role::Server => false,
+        };
+        if !is_owner {
+            return Err(Refusal::NotYourJob { job, owner: entry.spec.owner.0.clone() });
+        }
+        if entry.launcher.is_none() {
+            return Err(Refusal::NoLauncher(job));
+        }
+        Ok(())
+    }
+
+    /// 001: ICINFO, entered by an admin.
+    pub(crate) fn set_link(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        names: [&str; 2],
+        latency_us: u32,
+        bandwidth_mbit: u32,
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "set what lies between clusters")?;
+        let a = admit::cluster(&self.state, names[0])?;
+        let b = admit::cluster(&self.state, names[1])?;
+        if a == b {
+            return Err(Refusal::Malformed("a link is between two clusters"));
+        }
+        let link = ClusterLink { between: (a.min(b), a.max(b)), latency_us, bandwidth_mbit };
+        if self.state.links.get(&link.between) != Some(&link) {
+            self.record(step, Fact::ClusterLinkSet { link, at: now, by: who.name.clone() });
+            self.passes.wanted = true;
+        }
+        Ok(Answer::Done)
+    }
+}
+
+pub(crate) fn launcher_of(entry: &Job) -> &Launcher {
+    entry.launcher.as_ref().expect("the caller has seen that a launcher speaks for it")
+}

@@ -1,0 +1,67 @@
+//! What launchers are told without asking: first views, starts and ends.
+
+use rms_model::{JobId, Outcome, Time};
+
+use super::launcher_of;
+use crate::effect::Effect;
+use crate::job::Job;
+use crate::rms::Rms;
+use crate::step::Step;
+use crate::subscription::{Grant, GrantedHost, Notice};
+
+impl Rms {
+    pub(super) fn tell_first_view(&mut self, now: Time, step: &mut Step, job: JobId) {
+        if let Some(change) = self.streams.first(&self.state, now, job) {
+            step.order(Effect::Notify { job, notice: Notice::Changed(change) });
+        }
+    }
+
+    /// 001: startNotify.
+    pub(crate) fn tell_start(&mut self, step: &mut Step, job: JobId) {
+        let entry = &self.state.jobs()[&job];
+        if entry.launcher.is_none() {
+            return;
+        }
+        if let Some(grant) = self.grant(entry) {
+            step.order(Effect::Notify { job, notice: Notice::Started(grant) });
+        }
+        self.streams.forget(job);
+    }
+
+    fn grant(&self, entry: &Job) -> Option<Grant> {
+        let started = entry.started().filter(|started| started.ending.is_none())?;
+        let until = started.at + started.request.wall;
+        let timeout = self.state.settings().start_timeout;
+        let answer_until = match entry.awaited().answer {
+            Some(since) if !timeout.is_zero() => (since + timeout).min(until),
+            Some(_) | None => until,
+        };
+        let host = |node: &rms_model::NodeId| {
+            let host = &self.state.nodes()[node];
+            GrantedHost {
+                name: host.name.clone(),
+                cluster: host.cluster,
+                address: host.address.clone(),
+                cpus: host.inventory.cpus,
+            }
+        };
+        Some(Grant {
+            tag: launcher_of(entry).tag.unwrap_or_default(),
+            run: entry.run,
+            at: started.at,
+            request: started.request.clone(),
+            until,
+            answer_until,
+            hosts: started.nodes.iter().map(host).collect(),
+        })
+    }
+
+    /// The application has left; what is known of its launcher is forgotten.
+    pub(crate) fn tell_end(&mut self, step: &mut Step, job: JobId, has_launcher: bool, outcome: &Outcome) {
+        if has_launcher {
+            step.order(Effect::Notify { job, notice: Notice::Ended { outcome: outcome.clone() } });
+            self.streams.forget(job);
+            self.floods.remove(&job);
+        }
+    }
+}

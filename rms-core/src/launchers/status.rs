@@ -1,0 +1,68 @@
+//! Counts what launchers outside have cost.
+
+use rms_model::Span;
+
+use crate::effect::LauncherStatus;
+use crate::job::{Job, Launcher};
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::subscription::{ADAPTATION_BOUNDS, AdaptationDelays, LauncherAnswer};
+
+/// Since the server started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LauncherCounts {
+    n_requests: u64,
+    request_bytes: u64,
+    n_refused: u64,
+    adaptations: AdaptationDelays,
+}
+
+impl LauncherCounts {
+    pub(super) fn count(&mut self, answer: &Result<LauncherAnswer, Refusal>) {
+        self.n_refused += u64::from(answer.is_err());
+    }
+
+    /// A request was taken; `delay` is the time since its view was sent.
+    pub(super) fn request(&mut self, bytes: u64, delay: Option<Span>) {
+        self.n_requests += 1;
+        self.request_bytes += bytes;
+        if let Some(delay) = delay {
+            self.adaptations.add(delay);
+        }
+    }
+}
+
+impl AdaptationDelays {
+    /// One more delay.
+    pub fn add(&mut self, delay: Span) {
+        self.count += 1;
+        self.total = self.total + delay;
+        self.longest = self.longest.max(delay);
+        self.buckets.resize(ADAPTATION_BOUNDS.len() + 1, 0);
+        let idx = ADAPTATION_BOUNDS.partition_point(|bound| *bound < delay.as_millis());
+        self.buckets[idx] += 1;
+    }
+}
+
+impl Rms {
+    fn ghost_host_times(&self) -> Vec<(String, Span)> {
+        let name = |cluster| self.state.clusters().get(cluster).cloned().unwrap_or_default();
+        self.state.ghost_host_time_at.iter().map(|(cluster, span)| (name(cluster), *span)).collect()
+    }
+
+    pub(crate) fn launcher_status(&self) -> LauncherStatus {
+        let launchers = || self.state.jobs().values().filter_map(|entry: &Job| entry.launcher.as_ref());
+        let sent = self.streams.sent();
+        LauncherStatus {
+            n_launchers: launchers().count() as u32,
+            n_connected: launchers().filter(|launcher: &&Launcher| launcher.is_connected()).count() as u32,
+            n_notices: sent.notices,
+            notice_bytes: sent.bytes,
+            n_requests: self.launcher_counts.n_requests,
+            request_bytes: self.launcher_counts.request_bytes,
+            n_refused: self.launcher_counts.n_refused,
+            adaptations: self.launcher_counts.adaptations.clone(),
+            ghost_host_time: self.ghost_host_times(),
+        }
+    }
+}

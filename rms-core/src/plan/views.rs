@@ -1,0 +1,460 @@
+//! What each launcher outside sees after a pass, and which clusters of it are news to it (001, Fig. 5, step 5).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use rms_model::job::Constraint;
+use rms_model::{ClusterId, JobId, Profile, Span, Time};
+
+use super::digest::Digest;
+use super::ledger::{Ledger, meets};
+use super::pass::{Moment, Pass};
+use super::{Placed, Plan, Scope, policy};
+use crate::fact::Fact;
+use crate::job::Job;
+use crate::state::State;
+use crate::subscription::{ClusterChange, Filter, ViewChange};
+
+/// What the launchers of applications that have not started were told over their connections. It is not part of the
+/// state: a launcher that attaches anew is told everything anew.
+#[derive(Debug, Default)]
+pub struct Streams {
+    streams: BTreeMap<JobId, Stream>,
+    n_open: usize,
+    /// How often the information on each cluster has changed while this server ran.
+    infos: BTreeMap<ClusterId, u64>,
+    n_infos: u64,
+    /// Passes, to know whom this one has looked for.
+    n_looks: u64,
+    latest: Option<Latest>,
+    sent: Sent,
+}
+
+/// How much was sent, by the count of 001, B.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    pub notices: u64,
+    pub bytes: u64,
+}
+
+/// What one launcher was told.
+#[derive(Debug)]
+struct Stream {
+    filter: Filter,
+    is_open: bool,
+    version: u64,
+    told: BTreeMap<ClusterId, Told>,
+    /// When its newest versions were sent, to know how long it takes to answer them.
+    versions: VecDeque<(u64, Time)>,
+    /// The clusters that its filter shows, as of so many changes of information.
+    shown: Vec<ClusterId>,
+    shown_at: Option<u64>,
+    looked_at: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Told {
+    info: u64,
+    capacity: u32,
+    cop: Seen,
+}
+
+/// A profile that somebody saw, and what is left of it.
+#[derive(Clone, Debug)]
+struct Seen {
+    occupied: Arc<Profile>,
+    /// Of what is after `as_of`.
+    digest: Digest,
+    as_of: Time,
+    /// When time next passes over a step of it.
+    next: Option<Time>,
+}
+
+/// A cluster as all see it who see it now.
+#[derive(Clone, Debug)]
+struct Snapshot {
+    capacity: u32,
+    cop: Seen,
+    /// 001, B.1: what it costs to send it.
+    bytes: u64,
+}
+
+/// Hosts that an application may use: all of them, or those that meet a constraint.
+type Class = Option<Constraint>;
+
+/// What the latest pass left for those who come next.
+#[derive(Debug)]
+struct Latest {
+    classes: BTreeMap<Constraint, Class>,
+    shown: BTreeMap<(Class, ClusterId), Snapshot>,
+}
+
+impl Streams {
+    /// A launcher begins to listen; the first it is told is all that it may see.
+    pub fn open(&mut self, job: JobId, filter: &Filter) {
+        let version = self.streams.get(&job).map_or(0, |before| before.version);
+        self.close(job);
+        let stream = Stream {
+            filter: filter.clone(),
+            is_open: true,
+            version,
+            told: BTreeMap::new(),
+            versions: VecDeque::new(),
+            shown: Vec::new(),
+            shown_at: None,
+            looked_at: 0,
+        };
+        self.streams.insert(job, stream);
+        self.n_open += 1;
+    }
+
+    /// Its connection is gone. Versions go on rising should it come back.
+    pub fn close(&mut self, job: JobId) {
+        if let Some(stream) = self.streams.get_mut(&job)
+            && stream.is_open
+        {
+            stream.is_open = false;
+            stream.told.clear();
+            self.n_open -= 1;
+        }
+    }
+
+    /// The application has started or has left: it is shown nothing any more.
+    pub fn forget(&mut self, job: JobId) {
+        self.close(job);
+        self.streams.remove(&job);
+    }
+
+    /// Does anybody look?
+    pub fn is_watched(&self) -> bool {
+        self.n_open > 0
+    }
+
+    pub fn n_open(&self) -> usize {
+        self.n_open
+    }
+
+    pub fn sent(&self) -> Sent {
+        self.sent
+    }
+
+    /// Takes for granted that a launcher was told this at that time.
+    pub fn assume(&mut self, job: JobId, view: &rms_model::View, capacities: &BTreeMap<ClusterId, u32>, at: Time) {
+        let Some(stream) = self.streams.get_mut(&job) else { return };
+        for (cluster, capacity) in capacities {
+            let profile = view.get(cluster).cloned().unwrap_or_default().cut_before(at);
+            let info = self.infos.get(cluster).copied().unwrap_or(0);
+            let cop = Seen::of(profile, at);
+            stream.told.insert(*cluster, Told { info, capacity: *capacity, cop });
+        }
+    }
+
+    /// A fact is about to become true; some change what there is to know of clusters.
+    pub(crate) fn note(&mut self, state: &State, fact: &Fact) {
+        if let Fact::ClusterAdded { cluster, .. } | Fact::NodeJoined { cluster, .. } = fact {
+            self.info_changed(*cluster);
+        }
+        if let Fact::NodeDescribed { node, inventory, .. } = fact
+            && let Some(entry) = state.nodes().get(node)
+            && entry.inventory != *inventory
+        {
+            self.info_changed(entry.cluster);
+        }
+        if let Fact::NodeRemoved { node } = fact
+            && let Some(entry) = state.nodes().get(node)
+        {
+            self.info_changed(entry.cluster);
+        }
+        if let Fact::ClusterLinkSet { link, .. } = fact {
+            self.info_changed(link.between.0);
+            self.info_changed(link.between.1);
+        }
+    }
+
+    fn info_changed(&mut self, cluster: ClusterId) {
+        *self.infos.entry(cluster).or_default() += 1;
+        self.n_infos += 1;
+    }
+
+    /// How long the launcher took to answer a version of its view; none if that was long ago or counted before.
+    pub(crate) fn answered(&mut self, job: JobId, version: u64, now: Time) -> Option<Span> {
+        let stream = self.streams.get_mut(&job)?;
+        let (_, sent) = stream.versions.iter().find(|(sent, _)| *sent == version).copied()?;
+        stream.versions.retain(|(sent, _)| *sent > version);
+        Some(now.since(sent))
+    }
+
+    /// No pass has looked for anybody: what is left is not known.
+    pub(crate) fn unseen_pass(&mut self) {
+        self.latest = None;
+    }
+
+    /// The pass, and what each launcher is to be told after it.
+    pub fn pass(&mut self, state: &State, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
+        let (plan, changes) = self.run(state, now, true);
+        let starts = |placement: &&super::Placement| matches!(placement.outcome, Placed::Now { .. });
+        for placement in plan.placements.iter().filter(starts) {
+            // R6: the started are told of the start and of nothing else.
+            self.forget(placement.job);
+        }
+        let mut notices = Vec::with_capacity(changes.len());
+        for (job, clusters, bytes) in changes {
+            let Some(stream) = self.streams.get_mut(&job) else { continue };
+            notices.push((job, stream.change(clusters, now)));
+            self.sent.notices += 1;
+            self.sent.bytes += bytes;
+        }
+        (plan, notices)
+    }
+
+    /// What a launcher is told at once when it begins to listen, before it has a place in the queue (001, §5.3.1: the
+    /// last view).
+    pub fn first(&mut self, state: &State, now: Time, job: JobId) -> Option<ViewChange> {
+        let constraint = &self.streams.get(&job)?.filter.constraint;
+        let is_known = self.latest.as_ref().is_some_and(|latest| latest.classes.contains_key(constraint));
+        if !is_known {
+            // What the next pass would leave; so it is as well when the latest pass had nobody to look for.
+            self.run(state, now, false);
+        }
+        let (stream, latest) = (self.streams.get_mut(&job)?, self.latest.as_mut()?);
+        let class = latest.classes.get(&stream.filter.constraint)?.clone();
+        let mut clusters = Vec::new();
+        let mut bytes = 0;
+        for cluster in shown(state, &stream.filter) {
+            let Some(snapshot) = latest.shown.get_mut(&(class.clone(), cluster)) else { continue };
+            snapshot.cut(now);
+            let info = self.infos.get(&cluster).copied().unwrap_or(0);
+            let told = Told { info, capacity: snapshot.capacity, cop: snapshot.cop.clone() };
+            let occupied = Some(Arc::clone(&told.cop.occupied));
+            clusters.push(ClusterChange { cluster, info: true, capacity: told.capacity, occupied });
+            stream.told.insert(cluster, told);
+            bytes += snapshot.bytes;
+        }
+        self.sent.notices += 1;
+        self.sent.bytes += bytes;
+        Some(stream.change(clusters, now))
+    }
+
+    fn run(&mut self, state: &State, now: Time, tells: bool) -> (Plan, Vec<News>) {
+        self.n_looks += 1;
+        let mut looker = Looker {
+            state,
+            now,
+            number: self.n_looks,
+            streams: &mut self.streams,
+            infos: &self.infos,
+            n_infos: self.n_infos,
+            snapshots: BTreeMap::new(),
+            news: Vec::new(),
+        };
+        let mut latest = None;
+        let mut look = |pass: &mut Pass<'_>, moment: Moment| match moment {
+            Moment::Begins => looker.begin(pass),
+            Moment::Before(job) if tells => looker.look(pass, job),
+            Moment::Before(_) => {}
+            Moment::Ends => {
+                if tells {
+                    looker.look_for_others(pass);
+                }
+                latest = Some(looker.latest(pass));
+            }
+        };
+        let plan = policy::run(state, now, Scope::Estimates, None, Some(&mut look));
+        let news = looker.news;
+        self.latest = latest;
+        (plan, news)
+    }
+}
+
+/// For one application, the clusters that look different, and what it costs to say so.
+type News = (JobId, Vec<ClusterChange>, u64);
+
+/// Looks at a pass for all launchers that are connected.
+struct Looker<'s> {
+    state: &'s State,
+    now: Time,
+    number: u64,
+    streams: &'s mut BTreeMap<JobId, Stream>,
+    infos: &'s BTreeMap<ClusterId, u64>,
+    n_infos: u64,
+    /// The newest of each cluster; those who look one after the other mostly see the same.
+    snapshots: BTreeMap<(Class, ClusterId), Snapshot>,
+    news: Vec<News>,
+}
+
+impl Looker<'_> {
+    /// What is placed is counted in all ledgers, so they must be there.
+    fn begin(&mut self, pass: &mut Pass<'_>) {
+        for stream in self.streams.values().filter(|stream| stream.is_open) {
+            pass.seen_under(&stream.filter.constraint);
+        }
+    }
+
+    fn look(&mut self, pass: &mut Pass<'_>, job: JobId) {
+        let Some(stream) = self.streams.get_mut(&job).filter(|stream| stream.is_open) else { return };
+        stream.looked_at = self.number;
+        if stream.shown_at != Some(self.n_infos) {
+            stream.shown = shown(self.state, &stream.filter);
+            stream.shown_at = Some(self.n_infos);
+        }
+        let (ledger, class) = pass.seen_under(&stream.filter.constraint);
+        let class = class.cloned();
+        let mut clusters = Vec::new();
+        let mut bytes = 0;
+        for cluster in &stream.shown {
+            let info = self.infos.get(cluster).copied().unwrap_or(0);
+            let capacity = ledger.capacity_of(*cluster);
+            let told = stream.told.get_mut(cluster);
+            let is_known = told.is_some();
+            let (mut is_same, mut is_info_same) = (false, false);
+            if let Some(told) = told {
+                told.cop.pass_time(self.now);
+                is_same = told.cop.digest == ledger.digest(*cluster);
+                is_info_same = told.info == info;
+                if is_same && is_info_same && told.capacity == capacity {
+                    continue;
+                }
+                (told.info, told.capacity) = (info, capacity);
+            }
+            // A change without a profile, to no capacity, would be read as the cluster's end.
+            let tells_occupied = !is_same || capacity == 0;
+            let mut occupied = None;
+            bytes += 1;
+            if tells_occupied {
+                let snapshot = snapshot(&mut self.snapshots, ledger, &class, *cluster, self.now);
+                bytes += snapshot.bytes - 1;
+                occupied = Some(Arc::clone(&snapshot.cop.occupied));
+                stream.told.insert(*cluster, Told { info, capacity, cop: snapshot.cop.clone() });
+            }
+            let info = !is_known || !is_info_same;
+            clusters.push(ClusterChange { cluster: *cluster, info, capacity, occupied });
+        }
+        if stream.told.len() > stream.shown.len() {
+            let is_gone = |cluster: &&ClusterId| stream.shown.binary_search(cluster).is_err();
+            let gone: Vec<ClusterId> = stream.told.keys().filter(is_gone).copied().collect();
+            for cluster in gone {
+                stream.told.remove(&cluster);
+                clusters.push(ClusterChange { cluster, info: true, capacity: 0, occupied: None });
+                bytes += 1;
+            }
+        }
+        // Whoever begins to listen is told even that there is nothing to see.
+        let is_first = stream.versions.is_empty() && stream.told.is_empty();
+        if !clusters.is_empty() || is_first {
+            self.news.push((job, clusters, bytes));
+        }
+    }
+
+    /// Those who have sent no request yet, and those who stand behind the ones that are considered, see what is left.
+    fn look_for_others(&mut self, pass: &mut Pass<'_>) {
+        let is_left = |(job, stream): &(&JobId, &Stream)| {
+            let waits = self.state.jobs().get(job).is_some_and(Job::is_before_its_start);
+            stream.is_open && stream.looked_at != self.number && waits
+        };
+        let others: Vec<JobId> = self.streams.iter().filter(is_left).map(|(job, _)| *job).collect();
+        for job in others {
+            self.look(pass, job);
+        }
+    }
+
+    fn latest(&mut self, pass: &mut Pass<'_>) -> Latest {
+        let mut classes = BTreeMap::new();
+        let mut shown = BTreeMap::new();
+        // The default is what most will come with.
+        let everybody = Constraint::default();
+        let constraints = self.streams.values().filter(|stream| stream.is_open).map(|stream| &stream.filter.constraint);
+        for constraint in std::iter::once(&everybody).chain(constraints) {
+            if classes.contains_key(constraint) {
+                continue;
+            }
+            let (ledger, class) = pass.seen_under(constraint);
+            let class = class.cloned();
+            for cluster in self.state.clusters().keys() {
+                let snapshot = snapshot(&mut self.snapshots, ledger, &class, *cluster, self.now);
+                shown.insert((class.clone(), *cluster), snapshot.clone());
+            }
+            classes.insert(constraint.clone(), class);
+        }
+        Latest { classes, shown }
+    }
+}
+
+/// The cluster as it looks now, made once for all who see the same.
+fn snapshot<'m>(
+    snapshots: &'m mut BTreeMap<(Class, ClusterId), Snapshot>,
+    ledger: &Ledger,
+    class: &Class,
+    cluster: ClusterId,
+    now: Time,
+) -> &'m Snapshot {
+    let digest = ledger.digest(cluster);
+    let make = || {
+        let occupied = ledger.view.get(&cluster).map(|profile| profile.cut_before(now)).unwrap_or_default();
+        let mut snapshot = Snapshot { capacity: ledger.capacity_of(cluster), cop: Seen::of(occupied, now), bytes: 0 };
+        snapshot.count();
+        snapshot
+    };
+    let snapshot = snapshots.entry((class.clone(), cluster)).or_insert_with(make);
+    if snapshot.cop.digest != digest {
+        *snapshot = make();
+    }
+    snapshot
+}
+
+impl Snapshot {
+    fn count(&mut self) {
+        self.bytes = 1 + 8 * self.cop.occupied.pairs_from(self.cop.as_of).len() as u64;
+    }
+
+    /// Leaves out what has passed.
+    fn cut(&mut self, now: Time) {
+        if self.cop.as_of < now {
+            self.cop = Seen::of(self.cop.occupied.cut_before(now), now);
+            self.count();
+        }
+    }
+}
+
+impl Seen {
+    fn of(occupied: Profile, now: Time) -> Seen {
+        let digest = Digest::of(&occupied, now);
+        let next = occupied.change_points(now).nth(1);
+        Seen { occupied: Arc::new(occupied), digest, as_of: now, next }
+    }
+
+    fn pass_time(&mut self, now: Time) {
+        if self.next.is_some_and(|next| next <= now) {
+            self.digest.pass_time(&self.occupied, self.as_of, now);
+            self.next = self.occupied.change_points(now).nth(1);
+            self.as_of = now;
+        }
+    }
+}
+
+impl Stream {
+    fn change(&mut self, clusters: Vec<ClusterChange>, now: Time) -> ViewChange {
+        self.version += 1;
+        if self.versions.len() == VERSIONS_KEPT {
+            self.versions.pop_front();
+        }
+        self.versions.push_back((self.version, now));
+        ViewChange { version: self.version, at: now, clusters }
+    }
+}
+
+/// The clusters that a filter lets through: those with hosts that meet it, and enough of them.
+pub(crate) fn shown(state: &State, filter: &Filter) -> Vec<ClusterId> {
+    let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
+    let has_enough = |cluster: ClusterId| n_meeting(state, filter, cluster) >= filter.least_hosts.max(1);
+    let clusters = state.clusters().iter();
+    clusters.filter(|(cluster, name)| is_named(name) && has_enough(**cluster)).map(|(cluster, _)| *cluster).collect()
+}
+
+/// Hosts of a cluster that exist and meet the filter, whether or not they are up today.
+pub(crate) fn n_meeting(state: &State, filter: &Filter, cluster: ClusterId) -> u32 {
+    let meeting = state.kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint));
+    meeting.map(|(_, n_alike)| n_alike).sum()
+}
+
+/// A launcher that answers an older one has been overtaken by so many changes that its delay says little.
+const VERSIONS_KEPT: usize = 16;

@@ -1,0 +1,55 @@
+//! Ghosts that leave their clusters one after the other, and what they have kept idle.
+
+use std::collections::BTreeMap;
+
+use rms_model::{ClusterId, JobId, NodeId, Span, Time};
+
+use super::{Bumped, Misfit, State};
+use crate::job::Phase;
+
+impl State {
+    pub(super) fn ghost_parted(&mut self, job: JobId, until: &BTreeMap<ClusterId, Time>) -> Result<(), Misfit> {
+        let mut is_ghost = false;
+        self.edit_job(job, |entry| {
+            if let Phase::Ghost(ghost) = &mut entry.phase {
+                ghost.parts = until.clone();
+                is_ghost = true;
+            }
+        })?;
+        if is_ghost { Ok(()) } else { Err(Misfit::Phase { job, needed: "a ghost" }) }
+    }
+
+    pub(super) fn ghost_part_expired(
+        &mut self,
+        job: JobId,
+        cluster: ClusterId,
+        bumped: &mut Bumped<'_>,
+    ) -> Result<(), Misfit> {
+        self.count_ghost(job, Some(cluster));
+        let nodes = self.jobs.get(&job).ok_or(Misfit::Job(job))?.nodes();
+        let is_here = |node: &&NodeId| self.nodes.get(node).is_some_and(|entry| entry.cluster == cluster);
+        let leaves: Vec<NodeId> = nodes.iter().filter(is_here).copied().collect();
+        self.release(job, &leaves, bumped)?;
+        self.edit_job(job, |entry| {
+            if let Phase::Ghost(ghost) = &mut entry.phase {
+                ghost.nodes.retain(|node| !leaves.contains(node));
+                ghost.parts.remove(&cluster);
+            }
+        })
+    }
+
+    /// Counts for how long a ghost has kept its hosts, on one cluster or on all that it still keeps.
+    pub(super) fn count_ghost(&mut self, job: JobId, only: Option<ClusterId>) {
+        let Some(Phase::Ghost(ghost)) = self.jobs.get(&job).map(|entry| &entry.phase) else { return };
+        for node in &ghost.nodes {
+            let Some(cluster) = self.nodes.get(node).map(|entry| entry.cluster) else { continue };
+            if only.is_some_and(|only| only != cluster) {
+                continue;
+            }
+            let kept = ghost.until_in(cluster).since(ghost.done_at);
+            self.ghost_host_time = self.ghost_host_time + kept;
+            let here = self.ghost_host_time_at.entry(cluster).or_insert(Span::ZERO);
+            *here = *here + kept;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the facts of launchers outside change, and when the next of them is due.
+
+use std::sync::Arc;
+
+use rms_model::job::TaskCount;
+use rms_model::{JobId, JobSpec, Request, Run, Time};
+
+use super::{Bumped, Misfit, State};
+use crate::fact::SettingChange;
+use crate::job::{Job, Launcher, Phase, Share, StartAnswer};
+use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
+
+impl State {
+    pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {
+        let mut spec = spec.clone();
+        spec.environment = self.index.share(&spec.environment);
+        let spec = Arc::new(spec);
+        let phase = Phase::Submitted { hold: None };
+        let launcher = Some(Launcher::new(filter.clone(), at));
+        self.insert_job(
+            job,
+            Job { spec, submitted: at, requested: None, run: Run(0), phase, promised: None, launcher },
+        );
+    }
+
+    pub(super) fn edit_launcher(&mut self, job: JobId, edit: impl FnOnce(&mut Launcher)) -> Result<(), Misfit> {
+        let mut has_launcher = false;
+        self.edit_job(job, |entry| {
+            if let Some(launcher) = &mut entry.launcher {
+                edit(launcher);
+                has_launcher = true;
+            }
+        })?;
+        if has_launcher { Ok(()) } else { Err(Misfit::Phase { job, needed: "spoken for by a launcher" }) }
+    }
+
+    pub(super) fn requested(&mut self, job: JobId, at: Time, tag: Tag, request: &Request) -> Result<(), Misfit> {
+        self.edit_launcher(job, |launcher| launcher.tag = Some(tag))?;
+        let mut may_request = true;
+        self.edit_job(job, |entry| {
+            // What was promised was another request.
+            entry.promised = None;
+            Arc::make_mut(&mut entry.spec).options = vec![request.clone()];
+            match &entry.phase {
+                // It has its place, and takes it up when the hold is lifted.
+                Phase::Submitted { hold: Some(_) } => {}
+                Phase::Submitted { hold: None } | Phase::RequestSent | Phase::Waiting => {
+                    entry.phase = Phase::RequestSent;
+                }
+                Phase::Started(_) | Phase::Ghost(_) => may_request = false,
+            }
+            entry.requested.get_or_insert(at);
+        })?;
+        if may_request { Ok(()) } else { Err(Misfit::Phase { job, needed: "waiting" }) }
+    }
+
+    /// The launcher's work becomes the job's, and a matter of the agents.
+    pub(super) fn launched(
+        &mut self,
+        job: JobId,
+        at: Time,
+        launch: &Launchable,
+        bumped: &mut Bumped<'_>,
+    ) -> Result<(), Misfit> {
+        let nodes = self.started_mut(job)?.nodes.clone();
+        self.edit_launcher(job, |launcher| launcher.answer = Some(StartAnswer::Launched { at }))?;
+        let environment = self.index.share(&Arc::new(launch.environment.clone()));
+        let mut before = Arc::clone(&environment);
+        self.edit_job(job, |entry| {
+            let Launchable { work, n_tasks, cpus_per_task, cwd, environment: _, umask, stdio, limits } = launch;
+            let spec = Arc::make_mut(&mut entry.spec);
+            spec.work = work.clone();
+            spec.tasks = n_tasks.map_or(TaskCount::PerHost(1), TaskCount::Total);
+            spec.cpus_per_task = *cpus_per_task;
+            spec.cwd = cwd.clone();
+            before = std::mem::replace(&mut spec.environment, environment);
+            spec.umask = *umask;
+            spec.stdio = stdio.clone();
+            spec.limits = limits.clone();
+            if let Phase::Started(started) = &mut entry.phase {
+                started.shares = nodes.iter().map(|node| (*node, Share::Ordered)).collect();
+            }
+        })?;
+        self.index.unshare(&before);
+        for node in nodes {
+            self.bump(node, bumped);
+        }
+        Ok(())
+    }
+
+    pub(super) fn link_set(&mut self, link: ClusterLink, at: Time, by: &str) {
+        let written = |link: &ClusterLink| format!("{} µs, {} Mbit/s", link.latency_us, link.bandwidth_mbit);
+        let name = |cluster| self.clusters.get(&cluster).map_or("?", String::as_str);
+        let key = format!("link {} {}", name(link.between.0), name(link.between.1));
+        let new = written(&link);
+        let old = self.links.insert(link.between, link).map_or_else(|| "unknown".to_owned(), |old| written(&old));
+        self.keep_audit(SettingChange { at, by: by.to_owned(), key, old, new });
+    }
+
+    /// When the next launcher has let a time-out pass; of wall times, those that no agent counts.
+    pub(crate) fn next_launcher_deadline(&self) -> Option<Time> {
+        let deadlines = [self.late_request(), self.late_answer(), self.late_attach(), self.late_wall()];
+        deadlines.into_iter().flatten().map(|(at, _)| at).min()
+    }
+
+    /// The application whose first request is due next, and when.
+    pub(crate) fn late_request(&self) -> Option<(Time, JobId)> {
+        let (since, job) = self.index.awaited.requests.first()?;
+        let timeout = self.settings.request_timeout;
+        (!timeout.is_zero()).then(|| (*since + timeout, *job))
+    }
+
+    /// The application whose start is to be answered next, and when.
+    pub(crate) fn late_answer(&self) -> Option<(Time, JobId)> {
+        let (since, job) = self.index.awaited.answers.first()?;
+        let timeout = self.settings.start_timeout;
+        (!timeout.is_zero()).then(|| (*since + timeout, *job))
+    }
+
+    /// The application whose launcher is lost next, and when.
+    pub(crate) fn late_attach(&self) -> Option<(Time, JobId)> {
+        let (since, job) = self.index.awaited.attaches.first()?;
+        Some((*since + self.settings.launcher_grace, *job))
+    }
+
+    /// The application whose wall time, which no agent counts, is over next, and when.
+    pub(crate) fn late_wall(&self) -> Option<(Time, JobId)> {
+        self.index.awaited.walls.first().copied()
+    }
+
+    /// When the server expects a first request of an application at the latest.
+    pub(crate) fn request_until(&self, entry: &Job) -> Option<Time> {
+        let timeout = self.settings.request_timeout;
+        let since = entry.awaited().request?;
+        (!timeout.is_zero()).then(|| since + timeout)
+    }
+}
+
+/// Links between clusters as a list: some encodings have no maps with pairs for keys.
+pub(super) mod links {
+    use std::collections::BTreeMap;
+
+    use rms_model::ClusterId;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::subscription::ClusterLink;
+
+    type Links = BTreeMap<(ClusterId, ClusterId), ClusterLink>;
+
+    pub(in crate::state) fn serialize<S: Serializer>(links: &Links, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(links.values())
+    }
+
+    pub(in crate::state) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Links, D::Error> {
+        let links = Vec::<ClusterLink>::deserialize(deserializer)?;
+        Ok(links.into_iter().map(|link| (link.between, link)).collect())
+    }
+}

@@ -1,0 +1,108 @@
+//! Who holds how many hosts until when, kept up fact by fact: the first view of each pass is read off, not counted anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_model::profile::Block;
+use rms_model::{ClusterId, JobId, NodeId, Request, Time, View};
+
+use crate::job::{Job, Phase};
+use crate::node::Node;
+
+/// Derived from jobs and nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Occupation {
+    held: BTreeMap<JobId, Held>,
+    untils: BTreeSet<(Time, JobId)>,
+    /// Started jobs until their wall times are over and ghosts until they expire, on hosts that may be planned with.
+    busy: View,
+    /// What queued jobs were promised.
+    promised: View,
+}
+
+/// What one job or ghost holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    from: Time,
+    /// When it first lets go of some of them.
+    until: Time,
+    hosts: Vec<(ClusterId, Time, i64)>,
+}
+
+impl Occupation {
+    /// The job has started or become a ghost; or its nodes have changed.
+    pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>, all_usable: bool) {
+        let (request, from, until) = match &entry.phase {
+            Phase::Started(started) => (&started.request, started.at, started.at + started.request.wall),
+            Phase::Ghost(ghost) => (&ghost.request, ghost.done_at, ghost.until),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
+        };
+        let is_whole = entry.nodes().len() == request.n_hosts() as usize;
+        let counts = if all_usable && is_whole {
+            request.hosts.iter().map(|(cluster, hosts)| (*cluster, i64::from(*hosts))).collect()
+        } else {
+            usable(entry.nodes(), nodes)
+        };
+        // The ghost of an application over several clusters may leave one before the others.
+        let until_in = |cluster: ClusterId| match &entry.phase {
+            Phase::Ghost(ghost) => ghost.until_in(cluster),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => until,
+        };
+        let hosts: Vec<_> = counts.into_iter().map(|(cluster, hosts)| (cluster, until_in(cluster), hosts)).collect();
+        let until = hosts.iter().map(|(_, until, _)| *until).min().unwrap_or(until);
+        let held = Held { from, until, hosts };
+        held.add(&mut self.busy, 1);
+        self.untils.insert((until, job));
+        self.held.insert(job, held);
+    }
+
+    /// It holds them no more.
+    pub(super) fn let_go(&mut self, job: JobId) {
+        if let Some(held) = self.held.remove(&job) {
+            self.untils.remove(&(held.until, job));
+            held.add(&mut self.busy, -1);
+        }
+    }
+
+    /// A queued job was promised its request at this time; or, with a `sign` of -1, it no longer is.
+    pub(super) fn promise(&mut self, request: &Request, at: Time, sign: i64) {
+        let until = at + request.wall;
+        let hosts = request.hosts.iter().map(|(cluster, hosts)| (*cluster, until, i64::from(*hosts))).collect();
+        Held { from: at, until, hosts }.add(&mut self.promised, sign);
+    }
+
+    pub(crate) fn busy(&self) -> &View {
+        &self.busy
+    }
+
+    pub(crate) fn promised(&self) -> &View {
+        &self.promised
+    }
+
+    /// Is `busy` what a pass at `now` should see? Not while a job is there that should have left, nor after the clock
+    /// was set back.
+    pub(crate) fn is_regular(&self, now: Time) -> bool {
+        let is_overdue = self.untils.first().is_some_and(|(until, _)| *until <= now);
+        !is_overdue && self.held.values().all(|held| held.from <= now)
+    }
+}
+
+impl Held {
+    fn add(&self, view: &mut View, sign: i64) {
+        for (cluster, until, hosts) in &self.hosts {
+            let profile = view.entry(*cluster).or_default();
+            profile.add(Block { from: self.from, until: *until, hosts: sign * hosts });
+            if profile.is_empty() {
+                view.remove(cluster);
+            }
+        }
+    }
+}
+
+/// How many of them may be planned with, by cluster.
+fn usable(held: &[NodeId], nodes: &BTreeMap<NodeId, Node>) -> Vec<(ClusterId, i64)> {
+    let mut counts: BTreeMap<ClusterId, i64> = BTreeMap::new();
+    for entry in held.iter().filter_map(|node| nodes.get(node)).filter(|entry| entry.is_usable()) {
+        *counts.entry(entry.cluster).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}

@@ -1,0 +1,332 @@
+//! Stories of launchers outside: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
+
+mod notices;
+mod rules;
+mod silence;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_model::{
+    ClusterId, Environment, Identity, Inventory, JobId, Limits, Outcome, Profile, Request, Role, Span, Stdio, Work,
+};
+
+use super::World;
+use crate::desired::{Desired, NodeReport};
+use crate::effect::{Effect, JobState};
+use crate::event::{AgentHello, Ticket};
+use crate::refusal::Refusal;
+use crate::subscription::{
+    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
+};
+use crate::{Call, Event};
+
+/// The clusters of the stories, in the order in which they join.
+const A: ClusterId = ClusterId(0);
+const B: ClusterId = ClusterId(1);
+
+/// Cluster `a` of 4 hosts and `b` of 2, and what launchers were told since somebody last asked.
+struct Launchers {
+    world: World,
+    told: Vec<(JobId, Notice)>,
+    desires: Vec<(String, Desired)>,
+}
+
+impl Launchers {
+    fn new() -> Launchers {
+        let mut launchers = Launchers { world: World::new(), told: Vec::new(), desires: Vec::new() };
+        for (cluster, n_hosts) in [("a", 4), ("b", 2)] {
+            (1..=n_hosts).for_each(|idx| launchers.joins(cluster, &format!("{cluster}{idx}"), plain()));
+        }
+        launchers.desires.clear();
+        launchers
+    }
+
+    fn joins(&mut self, cluster: &str, name: &str, inventory: Inventory) {
+        let address = format!("{name}:1");
+        let hello = AgentHello { cluster: cluster.to_owned(), address, inventory };
+        self.event(Event::AgentConnected { name: name.to_owned(), hello, report: NodeReport::default() });
+    }
+
+    fn event(&mut self, event: Event) -> Vec<Effect> {
+        let effects = self.world.event(event);
+        for effect in &effects {
+            match effect {
+                Effect::Notify { job, notice } => self.told.push((*job, notice.clone())),
+                Effect::Desire { node, desired } => self.desires.push((node.clone(), desired.clone())),
+                _ => {}
+            }
+        }
+        effects
+    }
+
+    fn call(&mut self, who: &str, call: LauncherCall) -> Result<LauncherAnswer, Refusal> {
+        let who = Identity::new(Role::User, who).expect("a plain name");
+        let effects = self.event(Event::LauncherCalled { ticket: Ticket(7), who, call });
+        let answer = effects.into_iter().find_map(|effect| match effect {
+            Effect::LauncherAnswer { ticket: Ticket(7), answer } => Some(answer),
+            _ => None,
+        });
+        answer.expect("every call is answered")
+    }
+
+    fn ann(&mut self, call: LauncherCall) -> Result<LauncherAnswer, Refusal> {
+        self.call("ann", call)
+    }
+
+    fn subscribe_with(&mut self, filter: Filter) -> Result<JobId, Refusal> {
+        let subscription = Subscription { name: "app".to_owned(), filter, priority: 0, comment: String::new() };
+        match self.ann(LauncherCall::Subscribe(Box::new(subscription)))? {
+            LauncherAnswer::Subscribed { job, .. } => Ok(job),
+            other => panic!("not subscribed: {other:?}"),
+        }
+    }
+
+    fn subscribe(&mut self) -> JobId {
+        self.subscribe_with(Filter::default()).expect("it is allowed")
+    }
+
+    fn try_request(&mut self, job: JobId, tag: u64, request: Request) -> Result<(), Refusal> {
+        let wish = Wish { tag: Tag(tag), seen: 0, request };
+        self.ann(LauncherCall::Request { job, wish }).map(|answer| assert_eq!(answer, LauncherAnswer::Done))
+    }
+
+    fn request(&mut self, job: JobId, tag: u64, request: Request) {
+        self.try_request(job, tag, request).expect("it is possible");
+    }
+
+    /// A new application that has requested this.
+    fn waiting(&mut self, request: Request) -> JobId {
+        let job = self.subscribe();
+        self.request(job, 1, request);
+        job
+    }
+
+    fn accept(&mut self, job: JobId, tag: u64) {
+        assert_eq!(self.ann(LauncherCall::Accept { job, tag: Tag(tag) }), Ok(LauncherAnswer::Done));
+    }
+
+    fn finish(&mut self, job: JobId, tag: u64, code: i32) {
+        assert_eq!(self.ann(LauncherCall::Finish { job, tag: Tag(tag), code }), Ok(LauncherAnswer::Done));
+    }
+
+    fn infos(&mut self, job: JobId) -> ClusterInfos {
+        match self.ann(LauncherCall::Clusters { job }) {
+            Ok(LauncherAnswer::Clusters(infos)) => infos,
+            other => panic!("no clusters: {other:?}"),
+        }
+    }
+
+    fn admin(&mut self, call: Call) {
+        let who = Identity::new(Role::Admin, "root").expect("a plain name");
+        let effects = self.event(Event::Called { ticket: Ticket(1), who, call });
+        let is_taken = |effect: &Effect| matches!(effect, Effect::Answer { answer: Ok(_), .. });
+        assert!(effects.iter().any(is_taken), "{effects:?}");
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        self.admin(Call::Set { key: key.to_owned(), value: value.to_owned() });
+    }
+
+    /// Time passes, and everything that is due in it happens when it is.
+    fn after(&mut self, secs: i64) {
+        let until = self.world.now + Span::from_secs(secs);
+        while let Some(due) = self.world.rms.next_timer().filter(|due| *due <= until) {
+            self.world.now = self.world.now.max(due);
+            self.event(Event::Tick);
+        }
+        self.world.now = until;
+    }
+
+    /// What one launcher was told since somebody last asked.
+    fn told(&mut self, job: JobId) -> Vec<Notice> {
+        let (told, rest) = std::mem::take(&mut self.told).into_iter().partition(|(to, _)| *to == job);
+        self.told = rest;
+        told.into_iter().map(|(_, notice)| notice).collect()
+    }
+
+    fn changes(&mut self, job: JobId) -> Vec<ViewChange> {
+        let change = |notice| match notice {
+            Notice::Changed(change) => Some(change),
+            Notice::Started(_) | Notice::Ended { .. } | Notice::Replaced => None,
+        };
+        self.told(job).into_iter().filter_map(change).collect()
+    }
+
+    /// The one change that it was told.
+    fn change(&mut self, job: JobId) -> ViewChange {
+        let mut changes = self.changes(job);
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        changes.remove(0)
+    }
+
+    fn grant(&mut self, job: JobId) -> Grant {
+        let told = self.told(job);
+        let start = told.iter().find_map(|notice| match notice {
+            Notice::Started(grant) => Some(grant.clone()),
+            Notice::Changed(_) | Notice::Ended { .. } | Notice::Replaced => None,
+        });
+        start.unwrap_or_else(|| panic!("job {job} was not started: {told:?}"))
+    }
+
+    fn ended(&mut self, job: JobId) -> Option<Outcome> {
+        self.told(job).into_iter().find_map(|notice| match notice {
+            Notice::Ended { outcome } => Some(outcome),
+            Notice::Changed(_) | Notice::Started(_) | Notice::Replaced => None,
+        })
+    }
+
+    fn state(&self, job: JobId) -> Option<JobState> {
+        self.world.rms.state().jobs().get(&job).map(crate::job::Job::state)
+    }
+
+    fn secs(&self, profile: &Profile) -> Vec<(i64, i64)> {
+        let pairs = profile.pairs_from(self.world.now);
+        pairs.into_iter().map(|(span, hosts)| (span.as_millis() / 1000, hosts)).collect()
+    }
+
+    /// What changed, as capacity and steps of seconds and hosts.
+    fn shape(&self, change: &ViewChange) -> BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)> {
+        let shape = |cluster: &crate::subscription::ClusterChange| {
+            (cluster.cluster, (cluster.capacity, cluster.occupied.as_ref().map(|profile| self.secs(profile))))
+        };
+        change.clusters.iter().map(shape).collect()
+    }
+}
+
+fn plain() -> Inventory {
+    Inventory { cores: 4, cpus: 4, ..Inventory::default() }
+}
+
+fn on_a(n_hosts: u32, secs: i64) -> Request {
+    Request::on_one(A, n_hosts, Span::from_secs(secs))
+}
+
+fn on_b(n_hosts: u32, secs: i64) -> Request {
+    Request::on_one(B, n_hosts, Span::from_secs(secs))
+}
+
+fn program() -> Box<Launchable> {
+    Box::new(Launchable {
+        work: Work::Tasks { argv: vec!["solve".to_owned()] },
+        n_tasks: None,
+        cpus_per_task: 0,
+        cwd: "/home/ann".to_owned(),
+        environment: Environment(vec![("STEPS".to_owned(), "9".to_owned())]),
+        umask: 0o027,
+        stdio: Stdio::default(),
+        limits: Limits::default(),
+    })
+}
+
+/// 001, Fig. 2, from one end to the other.
+#[test]
+fn an_application_sees_requests_starts_and_is_done() {
+    let mut launchers = Launchers::new();
+    let job = launchers.subscribe();
+    assert_eq!(launchers.state(job), Some(JobState::Submitted));
+    let first = launchers.change(job);
+    assert_eq!(first.version, 1);
+    assert!(first.clusters.iter().all(|cluster| cluster.info), "it knows nothing of them yet");
+    assert_eq!(
+        launchers.shape(&first),
+        BTreeMap::from([(A, (4, Some(vec![]))), (B, (2, Some(vec![])))]),
+        "the whole view, and all is free"
+    );
+    let infos = launchers.infos(job);
+    let known: Vec<_> = infos.clusters.iter().map(|info| (info.name.as_str(), info.hosts, info.cpus)).collect();
+    assert_eq!(known, [("a", 4, 4), ("b", 2, 4)]);
+
+    let request = Request { hosts: BTreeMap::from([(A, 3), (B, 1)]), wall: Span::from_secs(100) };
+    launchers.request(job, 5, request.clone());
+    let grant = launchers.grant(job);
+    assert_eq!((grant.tag, &grant.request, grant.at), (Tag(5), &request, launchers.world.now));
+    assert_eq!(grant.until, grant.at + Span::from_secs(100));
+    assert_eq!(grant.answer_until, grant.at + Span::from_secs(60));
+    let names: Vec<&str> = grant.hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(names, ["a1", "a2", "a3", "b1"], "in the order of the request's clusters");
+    assert!(launchers.desires.is_empty(), "the agents are told nothing while the launcher says nothing");
+
+    launchers.accept(job, 5);
+    launchers.after(50);
+    launchers.finish(job, 5, 0);
+    assert_eq!(launchers.ended(job), Some(Outcome::Completed));
+    assert_eq!(launchers.state(job), None);
+}
+
+/// What it launches becomes the job's work, within what is left of the wall time that was granted.
+#[test]
+fn launched_processes_are_started_by_the_agents_and_end_the_application() {
+    let mut launchers = Launchers::new();
+    let job = launchers.waiting(on_b(2, 100));
+    launchers.after(10);
+    let call = LauncherCall::Launch { job, tag: Tag(1), launch: program() };
+    assert_eq!(launchers.ann(call.clone()), Ok(LauncherAnswer::Done));
+    let nodes: BTreeSet<&str> = launchers.desires.iter().map(|(node, _)| node.as_str()).collect();
+    assert_eq!(nodes, BTreeSet::from(["b1", "b2"]));
+    let launch = launchers.desires[0].1.jobs[0].launch.clone();
+    assert_eq!((launch.n_tasks, launch.cwd.as_str(), launch.umask), (2, "/home/ann", 0o027));
+    assert_eq!(launch.wall, Span::from_secs(90));
+    let twice = launchers.ann(call).expect_err("once for each start");
+    assert!(twice.to_string().contains("launched its processes already"), "{twice}");
+
+    launchers.world.finish(job);
+    launchers.told.clear();
+    assert_eq!(launchers.state(job), None, "it is done when they have ended");
+}
+
+#[test]
+fn a_launcher_that_is_done_ends_processes_that_still_run() {
+    let mut launchers = Launchers::new();
+    let job = launchers.waiting(on_b(1, 100));
+    launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch: program() }).expect("it is taken");
+    launchers.told.clear();
+    launchers.finish(job, 1, 3);
+    assert_eq!(launchers.state(job), Some(JobState::Ending));
+    assert_eq!(launchers.ended(job), None, "the processes may still be there");
+    launchers.world.finish(job);
+    assert_eq!(launchers.state(job), None);
+}
+
+#[test]
+fn before_its_start_an_application_may_withdraw() {
+    let mut launchers = Launchers::new();
+    let holder = launchers.waiting(on_a(4, 100));
+    let (waiting, silent) = (launchers.waiting(on_a(4, 100)), launchers.subscribe());
+    launchers.finish(waiting, 1, 0);
+    launchers.finish(silent, 0, 2);
+    assert_eq!(launchers.ended(waiting), Some(Outcome::Completed));
+    assert_eq!(launchers.ended(silent), Some(Outcome::Failed { code: 2 }));
+    assert_eq!(launchers.state(holder), Some(JobState::Started));
+}
+
+/// A batch job, a silent launcher, two that wait: the place in the queue is that of the first request.
+#[test]
+fn a_silent_application_takes_no_place_and_a_new_request_keeps_the_old_one() {
+    let mut launchers = Launchers::new();
+    let holder = launchers.waiting(on_a(4, 100));
+    let silent = launchers.subscribe();
+    launchers.after(1);
+    let first = launchers.waiting(on_a(4, 100));
+    launchers.after(1);
+    let second = launchers.waiting(on_a(4, 100));
+    launchers.after(1);
+    launchers.request(first, 2, on_a(3, 50));
+    launchers.request(silent, 1, on_a(4, 10));
+    assert_eq!(launchers.world.line(silent).state, JobState::Waiting);
+    launchers.accept(holder, 1);
+    launchers.finish(holder, 1, 0);
+    assert_eq!(launchers.grant(first).tag, Tag(2), "it stands before the second one, with its newest request");
+    assert_eq!(launchers.state(second), Some(JobState::Waiting));
+    assert_eq!(launchers.state(silent), Some(JobState::Waiting), "it came last");
+}
+
+#[test]
+fn the_time_of_its_start_is_over_for_a_launcher_whose_hosts_no_agent_watches() {
+    let mut launchers = Launchers::new();
+    let job = launchers.waiting(on_a(2, 100));
+    launchers.accept(job, 1);
+    launchers.after(99);
+    assert_eq!(launchers.state(job), Some(JobState::Started));
+    launchers.after(1);
+    assert_eq!(launchers.ended(job), Some(Outcome::WallTime));
+}

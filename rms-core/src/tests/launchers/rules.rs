@@ -1,0 +1,181 @@
+//! A launcher that does not keep to the rules is refused or ended, and nobody else notices.
+
+use super::*;
+use crate::launchers::{MOST_CALLS, MOST_FLOODED};
+
+/// A holder and two that wait behind it, bystanders of what another launcher does.
+struct Bystanders {
+    launchers: Launchers,
+    jobs: [JobId; 3],
+}
+
+impl Bystanders {
+    fn new() -> Bystanders {
+        let mut launchers = Launchers::new();
+        let holder = launchers.waiting(on_a(4, 100));
+        let jobs = [holder, launchers.waiting(on_a(2, 60)), launchers.waiting(on_b(2, 30))];
+        launchers.accept(holder, 1);
+        // The last one's start is news for the one before it.
+        launchers.set("kill_grace", "9s");
+        launchers.told.clear();
+        Bystanders { launchers, jobs }
+    }
+
+    /// None of them was told anything, and each is what it was.
+    fn notice_nothing(&mut self) {
+        for job in self.jobs {
+            assert_eq!(self.launchers.told(job), [], "job {job}");
+        }
+        let states = self.jobs.map(|job| self.launchers.state(job));
+        let expected = [JobState::Started, JobState::Waiting, JobState::Started].map(Some);
+        assert_eq!(states, expected);
+    }
+}
+
+fn refusal<T: std::fmt::Debug>(answer: Result<T, Refusal>) -> String {
+    answer.expect_err("it breaks a rule").to_string()
+}
+
+#[test]
+fn nobody_speaks_for_the_application_of_another() {
+    let mut bystanders = Bystanders::new();
+    let [holder, waits, _] = bystanders.jobs;
+    let launchers = &mut bystanders.launchers;
+    let wish = Wish { tag: Tag(9), seen: 0, request: on_a(1, 1) };
+    let calls = [
+        LauncherCall::Attach { job: waits },
+        LauncherCall::Clusters { job: waits },
+        LauncherCall::Request { job: waits, wish },
+        LauncherCall::Launch { job: holder, tag: Tag(1), launch: program() },
+        LauncherCall::Accept { job: holder, tag: Tag(1) },
+        LauncherCall::Finish { job: holder, tag: Tag(1), code: 0 },
+    ];
+    for call in calls {
+        let answer = launchers.call("eve", call.clone());
+        assert!(matches!(answer, Err(Refusal::NotYourJob { .. })), "{call:?}: {answer:?}");
+    }
+    let agent = Identity::new(Role::Agent, "a1").expect("a plain name");
+    let subscription =
+        Subscription { name: "x".to_owned(), filter: Filter::default(), priority: 0, comment: String::new() };
+    let subscribe = LauncherCall::Subscribe(Box::new(subscription.clone()));
+    let effects = launchers.event(Event::LauncherCalled { ticket: Ticket(7), who: agent, call: subscribe });
+    assert!(matches!(&effects[0], Effect::LauncherAnswer { answer: Err(Refusal::NotAllowed { .. }), .. }));
+    let first = Subscription { priority: 1, ..subscription };
+    let first = launchers.ann(LauncherCall::Subscribe(Box::new(first)));
+    assert!(matches!(first, Err(Refusal::NotAllowed { .. })), "only admins let go first");
+    bystanders.notice_nothing();
+}
+
+#[test]
+fn a_tag_of_another_request_is_refused() {
+    let mut bystanders = Bystanders::new();
+    let [holder, waits, _] = bystanders.jobs;
+    let launchers = &mut bystanders.launchers;
+    let again = launchers.try_request(waits, 1, on_a(2, 60));
+    assert_eq!(again, Ok(()), "the same once more is a lost answer, not news");
+    assert_eq!(
+        refusal(launchers.try_request(waits, 1, on_a(1, 60))),
+        format!("job {waits}: request 1 does not come after 1; tags rise from request to request")
+    );
+    for call in [
+        LauncherCall::Accept { job: holder, tag: Tag(2) },
+        LauncherCall::Launch { job: holder, tag: Tag(0), launch: program() },
+        LauncherCall::Finish { job: holder, tag: Tag(3), code: 0 },
+    ] {
+        let answer = launchers.ann(call);
+        assert!(matches!(answer, Err(Refusal::WrongTag { granted: 1, .. })), "{answer:?}");
+    }
+    assert!(refusal(launchers.try_request(holder, 2, on_a(1, 60))).contains("granted already"));
+    let early = launchers.ann(LauncherCall::Accept { job: waits, tag: Tag(1) });
+    assert!(refusal(early).contains("it has not started"));
+    bystanders.notice_nothing();
+}
+
+#[test]
+fn a_request_for_what_its_filter_does_not_show_is_refused() {
+    let mut bystanders = Bystanders::new();
+    let launchers = &mut bystanders.launchers;
+    let filter = Filter { clusters: BTreeSet::from(["b".to_owned()]), ..Filter::default() };
+    let job = launchers.subscribe_with(filter).expect("it exists");
+    launchers.told.clear();
+    let tried = [
+        (on_a(1, 60), format!("job {job}: its filter does not show cluster a; it shows cluster b has 2")),
+        (on_b(3, 60), "3 nodes were asked for, but cluster b has 2".to_owned()),
+        (on_b(0, 60), "a job needs at least one node, one task and one CPU for each task".to_owned()),
+        (on_b(1, 0), "the wall time must be longer than zero".to_owned()),
+        (on_b(1, 366 * 24 * 3600), "a wall time of 366d is longer than the longest allowed, 365d".to_owned()),
+    ];
+    for (request, expected) in tried {
+        assert_eq!(refusal(launchers.try_request(job, 1, request)), expected);
+    }
+    assert_eq!(launchers.state(job), Some(JobState::Submitted), "it has no place in the queue");
+    let unknown = Filter { clusters: BTreeSet::from(["c".to_owned()]), ..Filter::default() };
+    assert_eq!(refusal(launchers.subscribe_with(unknown)), "there is no cluster 'c'; the clusters are a, b");
+    let mut featured = Filter::default();
+    featured.constraint.features.insert("warp".to_owned());
+    assert!(matches!(launchers.subscribe_with(featured), Err(Refusal::NoSuchFeature { .. })));
+    bystanders.notice_nothing();
+}
+
+#[test]
+fn what_is_launched_must_fit_the_hosts_that_were_granted() {
+    let mut launchers = Launchers::new();
+    let job = launchers.waiting(on_b(2, 100));
+    let mut try_launch = |change: fn(&mut Launchable)| {
+        let mut launch = program();
+        change(&mut launch);
+        refusal(launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch }))
+    };
+    assert!(try_launch(|launch| launch.n_tasks = Some(1)).contains("1 tasks cannot be spread over 2 nodes"));
+    assert!(try_launch(|launch| launch.cpus_per_task = 5).contains("1 tasks of 5 CPUs"));
+    assert!(try_launch(|launch| launch.n_tasks = Some(0)).contains("at least one"));
+    assert!(try_launch(|launch| launch.cwd = "here".to_owned()).contains("absolute path"));
+    assert!(try_launch(|launch| launch.work = Work::Hosts).contains("a script or a program"));
+    assert!(launchers.desires.is_empty());
+}
+
+/// A batch job has no launcher that could be spoken for.
+#[test]
+fn a_job_that_was_submitted_with_its_work_is_no_launchers() {
+    let mut launchers = Launchers::new();
+    let job = launchers.world.submit(1, 60, &[]);
+    let who = Identity::new(Role::Admin, "root").expect("a plain name");
+    let call = LauncherCall::Attach { job };
+    let effects = launchers.event(Event::LauncherCalled { ticket: Ticket(7), who, call });
+    assert!(matches!(&effects[0], Effect::LauncherAnswer { answer: Err(Refusal::NoLauncher(_)), .. }));
+}
+
+/// Requests of one application are bounded for each second; one that goes on is ended.
+#[test]
+fn a_flood_is_refused_and_then_ended() {
+    let mut bystanders = Bystanders::new();
+    let launchers = &mut bystanders.launchers;
+    launchers.set("resched_timer", "1s");
+    let flooder = launchers.subscribe();
+    let mut tag = 0;
+    let mut flood = |launchers: &mut Launchers, n_calls| {
+        let mut n_refused = 0;
+        for _ in 0..n_calls {
+            tag += 1;
+            match launchers.try_request(flooder, tag, on_a(1 + (tag % 4) as u32, 60)) {
+                Ok(()) => {}
+                Err(Refusal::Flood { most: MOST_CALLS, .. }) => n_refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        n_refused
+    };
+    assert_eq!(flood(launchers, MOST_CALLS + 20), 20);
+    // A calm second makes it good again.
+    launchers.after(2);
+    for _ in 1..MOST_FLOODED {
+        assert_eq!(flood(launchers, MOST_CALLS + 1), 1);
+        launchers.after(1);
+    }
+    assert_eq!(launchers.state(flooder), Some(JobState::Waiting));
+    assert_eq!(flood(launchers, MOST_CALLS + 1), 1);
+    assert_eq!(launchers.state(flooder), None);
+    let outcome = launchers.ended(flooder);
+    assert!(matches!(outcome, Some(Outcome::Violation { .. })), "{outcome:?}");
+    bystanders.notice_nothing();
+}

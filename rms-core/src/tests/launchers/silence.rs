@@ -1,0 +1,119 @@
+//! Launchers that say nothing, or are gone: what they hold is given back in time.
+
+use super::*;
+
+#[test]
+fn an_application_that_never_requests_is_ended_in_time() {
+    let mut launchers = Launchers::new();
+    launchers.set("request_timeout", "10s");
+    let (silent, held) = (launchers.subscribe(), launchers.subscribe());
+    launchers.admin(Call::Hold { select: crate::event::Select::Ids(vec![held]) });
+    launchers.after(9);
+    assert_eq!(launchers.state(silent), Some(JobState::Submitted));
+    launchers.after(1);
+    assert!(matches!(launchers.ended(silent), Some(Outcome::Violation { .. })));
+    assert_eq!(launchers.state(held), Some(JobState::Held), "a hold is not its launcher's fault");
+    launchers.admin(Call::Release { select: crate::event::Select::Ids(vec![held]) });
+    let line = launchers.world.line(held);
+    let until = Some(launchers.world.now + Span::from_secs(10));
+    assert_eq!(line.reason, Some(crate::effect::Reason::NoRequest { until }));
+    launchers.set("request_timeout", "0s");
+    launchers.after(1_000_000);
+    assert_eq!(launchers.state(held), Some(JobState::Submitted), "zero is for ever");
+}
+
+#[test]
+fn a_start_that_is_not_answered_is_taken_back() {
+    let mut launchers = Launchers::new();
+    launchers.set("start_timeout", "5s");
+    let mute = launchers.waiting(on_a(4, 100));
+    let next = launchers.waiting(on_a(4, 100));
+    launchers.after(4);
+    assert_eq!(launchers.state(mute), Some(JobState::Started));
+    launchers.after(1);
+    let outcome = launchers.ended(mute);
+    assert!(matches!(outcome, Some(Outcome::Violation { .. })), "{outcome:?}");
+    assert_eq!(launchers.grant(next).answer_until, launchers.world.now + Span::from_secs(5));
+    launchers.accept(next, 1);
+    launchers.after(50);
+    assert_eq!(launchers.state(next), Some(JobState::Started));
+}
+
+/// 001: killed with its launcher, after a grace in which it may come back.
+#[test]
+fn a_lost_launcher_takes_its_application_with_it() {
+    let mut launchers = Launchers::new();
+    let (accepted, launched) = (launchers.waiting(on_a(4, 1000)), launchers.waiting(on_b(1, 1000)));
+    let (waits, silent) = (launchers.waiting(on_a(4, 100)), launchers.subscribe());
+    launchers.accept(accepted, 1);
+    launchers.ann(LauncherCall::Launch { job: launched, tag: Tag(1), launch: program() }).expect("it is taken");
+    for job in [accepted, launched, waits, silent] {
+        launchers.event(Event::LauncherGone { job });
+    }
+    launchers.after(59);
+    assert_eq!(launchers.state(accepted), Some(JobState::Started));
+    launchers.ann(LauncherCall::Attach { job: silent }).expect("in time");
+    launchers.after(1);
+    assert_eq!(launchers.ended(accepted), Some(Outcome::LauncherLost));
+    assert_eq!(launchers.ended(waits), Some(Outcome::LauncherLost));
+    assert_eq!(launchers.state(launched), Some(JobState::Ending), "its processes are ended first");
+    assert_eq!(launchers.state(silent), Some(JobState::Submitted));
+    launchers.world.finish(launched);
+    assert_eq!(launchers.state(launched), None);
+}
+
+#[test]
+fn an_admin_may_let_processes_run_on_without_their_launcher() {
+    let mut launchers = Launchers::new();
+    launchers.set("launcher_policy", "run");
+    launchers.set("launcher_grace", "0s");
+    let (accepted, launched) = (launchers.waiting(on_a(4, 1000)), launchers.waiting(on_b(1, 1000)));
+    launchers.accept(accepted, 1);
+    launchers.ann(LauncherCall::Launch { job: launched, tag: Tag(1), launch: program() }).expect("it is taken");
+    launchers.event(Event::LauncherGone { job: launched });
+    launchers.event(Event::LauncherGone { job: accepted });
+    launchers.after(0);
+    assert_eq!(launchers.state(accepted), None, "who knows whether its hosts are used");
+    assert_eq!(launchers.state(launched), Some(JobState::Started));
+    launchers.ann(LauncherCall::Attach { job: launched }).expect("it may come back");
+    assert_eq!(launchers.grant(launched).tag, Tag(1));
+    launchers.finish(launched, 1, 0);
+    assert_eq!(launchers.state(launched), Some(JobState::Ending));
+}
+
+/// After a restart all are away, and nobody is ended for the time in which nobody could connect.
+#[test]
+fn a_restart_of_the_server_is_not_held_against_launchers() {
+    let mut launchers = Launchers::new();
+    let started = launchers.waiting(on_a(4, 100_000));
+    let (waits, silent) = (launchers.waiting(on_a(2, 100)), launchers.subscribe());
+    launchers.world.restart(7200);
+    for (cluster, n_hosts) in [("a", 4), ("b", 2)] {
+        (1..=n_hosts).for_each(|idx| launchers.joins(cluster, &format!("{cluster}{idx}"), plain()));
+    }
+    launchers.after(59);
+    launchers.told.clear();
+    for job in [started, waits, silent] {
+        launchers.ann(LauncherCall::Attach { job }).expect("in time");
+    }
+    let grant = launchers.grant(started);
+    assert_eq!(grant.answer_until, launchers.world.now + Span::from_secs(60), "it could not answer before");
+    launchers.accept(started, 1);
+    let change = launchers.change(silent);
+    assert_eq!(change.clusters.len(), 2, "it is told everything");
+    assert_eq!(launchers.changes(waits).len(), 1);
+    launchers.after(100);
+    assert_eq!(launchers.state(waits), Some(JobState::Waiting));
+    assert_eq!(launchers.state(silent), Some(JobState::Submitted));
+}
+
+/// Hosts on which no agent watches anything are still lost with their nodes.
+#[test]
+fn an_application_whose_node_is_lost_is_ended_though_nothing_of_it_runs_there() {
+    let mut launchers = Launchers::new();
+    let job = launchers.waiting(on_b(2, 1000));
+    launchers.accept(job, 1);
+    launchers.event(Event::AgentGone { name: "b2".to_owned() });
+    launchers.after(60);
+    assert_eq!(launchers.ended(job), Some(Outcome::NodeLost { node: "b2".to_owned() }));
+}

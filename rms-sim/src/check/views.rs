@@ -1,0 +1,62 @@
+//! Views converge: once nothing happens, what each launcher holds is what the plan says (001, §4.1 and §5.3.2).
+
+use rms_core::job::{Job, Started};
+use rms_core::plan::Scope;
+use rms_core::subscription::LauncherView;
+use rms_core::{State, plan};
+use rms_model::{ClusterId, JobId, Profile, Time, View};
+
+use super::{Rule, Violation};
+
+/// Compares views, as launchers laid them together from changes, with those of a plan made from the beginning.
+pub(crate) fn held_as_planned<'v>(
+    state: &State,
+    now: Time,
+    held: impl Iterator<Item = (JobId, &'v LauncherView)>,
+) -> Result<(), Violation> {
+    // A job that is ended for its wall time is seen a little longer than now, whenever that is.
+    let is_overdue = |started: &Started| started.at + started.request.wall <= now;
+    if state.jobs().values().filter_map(Job::started).any(is_overdue) {
+        return Ok(());
+    }
+    let plan = plan(state, now, Scope::Views);
+    for (job, held) in held {
+        if !state.jobs().get(&job).is_some_and(|entry| entry.is_before_its_start()) {
+            continue;
+        }
+        let planned = plan.placement(job).and_then(|placement| placement.view.as_ref()).unwrap_or(&plan.last_view);
+        for cluster in state.clusters().keys() {
+            same_cluster(state, now, job, *cluster, held, planned)?;
+        }
+    }
+    Ok(())
+}
+
+fn same_cluster(
+    state: &State,
+    now: Time,
+    job: JobId,
+    cluster: ClusterId,
+    held: &LauncherView,
+    planned: &View,
+) -> Result<(), Violation> {
+    let free = Profile::new();
+    let is_known = held.capacity.contains_key(&cluster);
+    let exists = state.nodes().values().any(|node| node.cluster == cluster);
+    if is_known != exists {
+        let what = format!("job {job} is shown cluster {cluster}: {is_known}; it has hosts: {exists}");
+        return Err(Rule::Views.broken(what));
+    }
+    let seen = held.occupied.get(&cluster).map_or(&free, |occupied| &**occupied).cut_before(now);
+    let expected = planned.get(&cluster).unwrap_or(&free).cut_before(now);
+    let usable = state.nodes().values().filter(|node| node.cluster == cluster && node.is_usable()).count() as u32;
+    let capacity = held.capacity.get(&cluster).copied().unwrap_or(0);
+    if seen != expected || capacity != usable {
+        return Err(Rule::Views.broken(format!(
+            "job {job} sees {capacity} hosts of cluster {cluster}, busy {:?}, where the plan has {usable} and {:?}",
+            seen.pairs_from(now),
+            expected.pairs_from(now)
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! A model launcher outside: after a while it adapts its request to its view, and with the start it uses its hosts in a
+//! manner of its own, or breaks the rules. It selects with the functions that real launchers run.
+
+use std::collections::BTreeMap;
+
+use launcher_schedule::Sight;
+use launcher_schedule::moldable::{self, Amdahl, Sizes};
+use rms_core::Refusal;
+use rms_core::subscription::{
+    Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish,
+};
+use rms_model::{Environment, JobId, Limits, Profile, Request, Span, Stdio, Time, Work};
+
+/// How a launcher behaves.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    pub user: String,
+    pub sizes: Sizes,
+    /// The wall time on one host; nine tenths of the work are parallel.
+    pub on_one: Span,
+    /// From a change of its view until it has chosen.
+    pub adapts_in: Span,
+    pub then: Then,
+}
+
+/// What a launcher does once it has its hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Uses them by its own means for so long, and says how that ended.
+    Accepts { runs: Span, code: i32 },
+    /// Has its program started by the agents.
+    Launches,
+    /// Says nothing: a violation.
+    FallsSilent,
+    /// Is gone, and does not come back.
+    Vanishes,
+    /// It has not even requested: a violation.
+    NeverRequests,
+}
+
+/// What the server says to it.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Answer(Result<LauncherAnswer, Refusal>),
+    Notice(Notice),
+}
+
+/// What it does about it.
+#[derive(Debug, Default)]
+pub(crate) struct Reaction {
+    pub(crate) says: Vec<LauncherCall>,
+    pub(crate) wakes_at: Option<Time>,
+    /// It hangs up for ever.
+    pub(crate) vanishes: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct ModelLauncher {
+    pub(crate) name: String,
+    pub(crate) manner: Manner,
+    pub(crate) job: Option<JobId>,
+    pub(crate) view: LauncherView,
+    phase: Phase,
+    /// Is a choice on its way? Then it will see what has changed meanwhile (RULES S4).
+    computes: bool,
+    sent: Option<Wish>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Waits,
+    Runs { tag: Tag, until: Time },
+    Ended,
+}
+
+impl ModelLauncher {
+    pub(crate) fn new(name: String, manner: Manner) -> ModelLauncher {
+        let view = LauncherView::default();
+        ModelLauncher { name, manner, job: None, view, phase: Phase::Waits, computes: false, sent: None }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// Has it got a view that changes, and does it wait for its start?
+    pub(crate) fn looks(&self) -> bool {
+        self.phase == Phase::Waits && self.job.is_some()
+    }
+
+    /// A new connection: it has heard nothing over it yet.
+    pub(crate) fn connects(&mut self) -> LauncherCall {
+        self.view = LauncherView::default();
+        match self.job {
+            Some(job) => LauncherCall::Attach { job },
+            None => LauncherCall::Subscribe(Box::new(Subscription {
+                name: self.name.clone(),
+                filter: Filter::default(),
+                priority: 0,
+                comment: String::new(),
+            })),
+        }
+    }
+
+    pub(crate) fn hears(&mut self, now: Time, told: Told) -> Reaction {
+        match told {
+            Told::Answer(Ok(LauncherAnswer::Subscribed { job, request_until: _ })) => {
+                self.job = Some(job);
+                // What was said last may have been lost with the old connection.
+                let says = self.sent.clone().filter(|_| self.phase == Phase::Waits);
+                let says = says.map(|wish| LauncherCall::Request { job, wish });
+                Reaction { says: says.into_iter().collect(), ..Reaction::default() }
+            }
+            Told::Answer(Ok(LauncherAnswer::Clusters(_) | LauncherAnswer::Done)) => Reaction::default(),
+            Told::Answer(Err(Refusal::NoSuchJob(_))) => {
+                self.phase = Phase::Ended;
+                Reaction::default()
+            }
+            // It was done, was started meanwhile, or says twice what it does not know to have been heard.
+            Told::Answer(Err(_)) => Reaction::default(),
+            Told::Notice(Notice::Changed(change)) => {
+                self.view.apply(change);
+                let begins = self.phase == Phase::Waits && !self.computes;
+                self.computes |= begins;
+                let wakes_at = begins.then(|| now + self.manner.adapts_in);
+                Reaction { wakes_at, ..Reaction::default() }
+            }
+            Told::Notice(Notice::Started(grant)) => self.starts(now, &grant),
+            Told::Notice(Notice::Ended { outcome: _ }) => {
+                self.phase = Phase::Ended;
+                Reaction::default()
+            }
+            Told::Notice(Notice::Replaced) => Reaction::default(),
+        }
+    }
+
+    fn starts(&mut self, now: Time, grant: &Grant) -> Reaction {
+        let (Some(job), tag) = (self.job, grant.tag) else { return Reaction::default() };
+        match &self.manner.then {
+            Then::Accepts { runs, code: _ } => {
+                let until = match self.phase {
+                    Phase::Runs { until, .. } => until.max(now),
+                    Phase::Waits | Phase::Ended => now + *runs,
+                };
+                self.phase = Phase::Runs { tag, until };
+                let says = vec![LauncherCall::Accept { job, tag }];
+                Reaction { says, wakes_at: Some(until), vanishes: false }
+            }
+            Then::Launches => {
+                self.phase = Phase::Runs { tag, until: Time::NEVER };
+                let launch = Box::new(program());
+                Reaction { says: vec![LauncherCall::Launch { job, tag, launch }], ..Reaction::default() }
+            }
+            Then::FallsSilent | Then::NeverRequests => {
+                self.phase = Phase::Runs { tag, until: Time::NEVER };
+                Reaction::default()
+            }
+            Then::Vanishes => {
+                self.phase = Phase::Ended;
+                Reaction { vanishes: true, ..Reaction::default() }
+            }
+        }
+    }
+
+    /// The time has come that it asked for.
+    pub(crate) fn wakes(&mut self, now: Time) -> Vec<LauncherCall> {
+        let Some(job) = self.job else { return Vec::new() };
+        match (&self.phase, &self.manner.then) {
+            (Phase::Waits, Then::NeverRequests) => Vec::new(),
+            (Phase::Waits, _) => {
+                self.computes = false;
+                let request = self.chooses(now);
+                let is_news = request.is_some() && request.as_ref() != self.sent.as_ref().map(|wish| &wish.request);
+                let Some(request) = request.filter(|_| is_news) else { return Vec::new() };
+                let tag = self.sent.as_ref().map_or(Tag(1), |wish| Tag(wish.tag.0 + 1));
+                let wish = Wish { tag, seen: self.view.version, request };
+                self.sent = Some(wish.clone());
+                vec![LauncherCall::Request { job, wish }]
+            }
+            (Phase::Runs { tag, until }, Then::Accepts { runs: _, code }) if *until <= now => {
+                vec![LauncherCall::Finish { job, tag: *tag, code: *code }]
+            }
+            (Phase::Runs { .. } | Phase::Ended, _) => Vec::new(),
+        }
+    }
+
+    fn chooses(&self, now: Time) -> Option<Request> {
+        static FREE: Profile = Profile::new();
+        let on_one: BTreeMap<_, _> = self.view.capacity.keys().map(|cluster| (*cluster, self.manner.on_one)).collect();
+        let amdahl = Amdahl::new(9, 10, on_one).expect("nine tenths are a part");
+        let sight = Sight::of(self.view.capacity.iter().map(|(cluster, n_hosts)| {
+            (*cluster, *n_hosts, self.view.occupied.get(cluster).map_or(&FREE, |occupied| &**occupied))
+        }));
+        moldable::propose(&sight, now, self.manner.sizes, &amdahl).map(|proposal| proposal.request)
+    }
+}
+
+/// Nodes find the program by the job's name.
+fn program() -> Launchable {
+    Launchable {
+        work: Work::Tasks { argv: vec!["model".to_owned()] },
+        n_tasks: None,
+        cpus_per_task: 1,
+        cwd: "/".to_owned(),
+        environment: Environment::default(),
+        umask: 0o022,
+        stdio: Stdio::default(),
+        limits: Limits::default(),
+    }
+}

@@ -1,0 +1,153 @@
+//! Times what it takes to tell launchers their views when one job ends, in this process.
+
+use std::convert::Infallible;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rms_core::subscription::{Filter, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, Wish};
+use rms_core::{Config, Effect, Event, Fact, Journal, Rms, Ticket};
+use rms_model::{ClusterId, Identity, JobId, Request, Role, Settings, Span, Time};
+
+use super::pass::connected;
+use crate::table::{Table, Target, quantile};
+
+const N_NODES: u32 = 128;
+const N_PASSES: usize = 15;
+const SEED: u64 = 7;
+
+pub fn table() -> Result<Table> {
+    let mut table =
+        Table::new("Views when one of 128 jobs ends (10,000 launchers subscribed, one cluster of 128 nodes)");
+    for n_waiting in [0, 1_000] {
+        let mut world = World::full(10_000 - n_waiting, n_waiting)?;
+        let mut ends: Vec<End> = (0..N_PASSES).map(|_| world.end_a_job()).collect::<Result<_>>()?;
+        let mut times: Vec<f64> = ends.iter().map(|end| end.millis).collect();
+        let bound = "each waiting launcher sees another profile, of up to two steps for each application before it";
+        for (word, share) in [("median", 0.5), ("slowest", 1.0)] {
+            let what = format!("{n_waiting} of them waiting, {word} of {N_PASSES} passes");
+            table.measure(what, quantile(&mut times, share), "ms", Target::Reference, bound);
+        }
+        ends.sort_by_key(|end| end.n_notices);
+        let median = &ends[ends.len() / 2];
+        table.note(format!("{n_waiting} waiting: launchers told"), median.n_notices as f64, "");
+        table.note(format!("{n_waiting} waiting: sent, as 001 counts"), median.bytes as f64 / 1e6, "MB");
+        let idle = world.idle_pass();
+        table.note(format!("{n_waiting} waiting: a pass that finds nothing new"), idle, "ms");
+    }
+    Ok(table)
+}
+
+struct World {
+    rms: Rms,
+    now: Time,
+    running: Vec<JobId>,
+}
+
+struct End {
+    millis: f64,
+    n_notices: usize,
+    bytes: u64,
+}
+
+/// The pass is timed, not the disk.
+struct Forgetful;
+
+impl Journal for Forgetful {
+    type Error = Infallible;
+
+    fn append(&mut self, _facts: &[Fact]) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+impl World {
+    /// All nodes are taken, one by each running application; the waiting ones want up to 64 of them.
+    fn full(n_silent: usize, n_waiting: usize) -> Result<World> {
+        let settings = Settings { queue_depth: 0, ..Settings::default() };
+        let rms = Rms::new(Config { settings, ..Config::default() });
+        let mut world = World { rms, now: Time::from_secs(1_000_000), running: Vec::new() };
+        for node_idx in 0..N_NODES {
+            world.handle(connected(node_idx));
+        }
+        world.handle(Event::Tick);
+        let mut random = ChaCha8Rng::seed_from_u64(SEED);
+        for _ in 0..N_NODES {
+            let job = world.subscribe()?;
+            world.request(job, 1, Span::from_mins(random.random_range(10..1440)));
+            world.running.push(job);
+        }
+        world.handle(Event::Tick);
+        for job in world.running.clone() {
+            world.call(LauncherCall::Accept { job, tag: Tag(1) });
+        }
+        for _ in 0..n_waiting {
+            let job = world.subscribe()?;
+            world.request(job, random.random_range(2..=64), Span::from_mins(random.random_range(10..1440)));
+        }
+        for _ in 0..n_silent {
+            world.subscribe()?;
+        }
+        world.handle(Event::Tick);
+        Ok(world)
+    }
+
+    fn subscribe(&mut self) -> Result<JobId> {
+        let subscription =
+            Subscription { name: "bench".to_owned(), filter: Filter::default(), priority: 0, comment: String::new() };
+        for effect in self.call(LauncherCall::Subscribe(Box::new(subscription))) {
+            if let Effect::LauncherAnswer { answer: Ok(LauncherAnswer::Subscribed { job, .. }), .. } = effect {
+                return Ok(job);
+            }
+        }
+        bail!("a subscription was refused")
+    }
+
+    fn request(&mut self, job: JobId, hosts: u32, wall: Span) {
+        let request = Request::on_one(ClusterId(0), hosts, wall);
+        self.call(LauncherCall::Request { job, wish: Wish { tag: Tag(1), seen: 1, request } });
+    }
+
+    fn call(&mut self, call: LauncherCall) -> Vec<Effect> {
+        let who = Identity { role: Role::User, name: "bench".to_owned() };
+        self.handle(Event::LauncherCalled { ticket: Ticket(0), who, call })
+    }
+
+    /// The oldest application is done; the milliseconds of the pass that follows, and what it tells.
+    fn end_a_job(&mut self) -> Result<End> {
+        self.now += Span::from_secs(1);
+        let job = self.running.pop().context("no job runs")?;
+        self.call(LauncherCall::Finish { job, tag: Tag(1), code: 0 });
+        let begun = Instant::now();
+        let effects = self.handle(Event::Tick);
+        let millis = begun.elapsed().as_secs_f64() * 1000.0;
+        let mut end = End { millis, n_notices: 0, bytes: 0 };
+        for effect in effects {
+            if let Effect::Notify { notice: Notice::Changed(change), .. } = effect {
+                end.n_notices += 1;
+                let profiles = change.clusters.iter().filter_map(|cluster| cluster.occupied.as_ref());
+                end.bytes += profiles.map(|profile| 1 + 8 * profile.n_steps() as u64).sum::<u64>();
+            }
+        }
+        Ok(end)
+    }
+
+    /// A pass after a change that no launcher sees.
+    fn idle_pass(&mut self) -> f64 {
+        self.now += Span::from_secs(1);
+        let call = rms_core::Call::Set { key: "kill_grace".to_owned(), value: "11s".to_owned() };
+        let who = Identity { role: Role::Admin, name: "bench".to_owned() };
+        self.handle(Event::Called { ticket: Ticket(0), who, call });
+        let begun = Instant::now();
+        self.handle(Event::Tick);
+        begun.elapsed().as_secs_f64() * 1000.0
+    }
+
+    fn handle(&mut self, event: Event) -> Vec<Effect> {
+        match self.rms.handle(self.now, event).commit(&mut Forgetful) {
+            Ok(effects) => effects,
+            Err(uncommitted) => match uncommitted.error {},
+        }
+    }
+}

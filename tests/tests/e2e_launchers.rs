@@ -1,0 +1,283 @@
+//! Launchers as real processes, the SDK's examples, against real deployments.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use launcher_sdk::launcher::{Subscription, Tag};
+use rms_tests::apps::{self, Mpi};
+use rms_tests::harness::{Deployment, NodeOptions, Reaper, binaries, example, wait_until};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A launcher that runs, and what it has said.
+struct Running {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the example starts");
+        let stdout = child.stdout.take().expect("it is piped");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let said = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                said.lock().expect("no reader panics").push(line);
+            }
+        });
+        Running { child, lines }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("no reader panics").clone()
+    }
+
+    /// Waits until a line says this.
+    fn says(&self, part: &str) -> String {
+        wait_until(&format!("a launcher to say '{part}' beside {:?}", self.lines()), SOON, || {
+            self.lines().into_iter().find(|line| line.contains(part))
+        })
+    }
+
+    /// `kill -9`.
+    fn kill(mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it was killed");
+    }
+
+    fn ends(mut self) {
+        let status = self.child.wait().expect("it is our child");
+        assert!(status.success(), "{status}: {:?}", self.lines());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command line that ends when the file is there.
+fn until(file: &str) -> String {
+    format!("while [ ! -e {file} ]; do sleep 0.05; done")
+}
+
+/// The id of the only application of this name that waits or runs.
+fn job_of(deployment: &Deployment, name: &str) -> u64 {
+    wait_until(&format!("'{name}' in the queue"), SOON, || {
+        let queue = deployment.rms(&["queue", "--json"]).ok().json();
+        let line = queue["jobs"].as_array()?.iter().find(|line| line["name"] == name)?;
+        line["job"].as_u64()
+    })
+}
+
+#[test]
+fn a_rigid_launcher_runs_its_program_on_its_hosts() {
+    let deployment = Deployment::of_nodes(3);
+    let launcher = Running::start(deployment.example("rigid", &["2", "60", "sh", "-c", "echo on $RMS_NODE_NAME"]));
+    let started = launcher.says("started on");
+    let hosts = started.trim_start_matches("started on ").split(',').count();
+    assert_eq!(hosts, 2, "{started}");
+    launcher.says("completed");
+    launcher.ends();
+    let record = deployment.wait_for_end(1);
+    assert_eq!((&record["outcome"]["word"], &record["name"]), (&"completed".into(), &"rigid".into()));
+    for task in 0..2 {
+        let output = fs::read_to_string(deployment.path().join(format!("rigid-1-{task}.out"))).expect("its output");
+        assert!(output.starts_with("on "), "{output}");
+    }
+}
+
+#[test]
+fn a_request_moves_when_another_job_ends_and_its_ghost_gives_the_time_for_it() {
+    let deployment = Deployment::of_nodes(2);
+    deployment.rms(&["admin", "set", "fair_start", "3s"]).ok();
+    let short = deployment.submit(&["-t", "100s", "--wrap", &until("short.ends")]);
+    let long = deployment.submit(&["-t", "600s", "--wrap", &until("long.ends")]);
+    deployment.wait_for_state(short, "started");
+    deployment.wait_for_state(long, "started");
+
+    // 400 s on one host: best on the one that is free in 100 s, for two are free in 600 s only.
+    let launcher = Running::start(deployment.example("moldable", &["1", "400", "2", "sh", "-c", "exit 0"]));
+    launcher.says("asks for 1 hosts for 6m40s");
+    let job = job_of(&deployment, "moldable");
+    deployment.wait_for_state(job, "waiting");
+
+    // Now two hosts are free in 100 s, which is better than one at once. Without the ghost, one would start.
+    fs::write(deployment.path().join("long.ends"), "").expect("the directory is ours");
+    launcher.says("asks for 2 hosts for 3m20s");
+    deployment.wait_for_end(long);
+    fs::write(deployment.path().join("short.ends"), "").expect("the directory is ours");
+    let started = launcher.says("started on");
+    assert_eq!(started.split(',').count(), 2, "{started}");
+    launcher.says("completed");
+    launcher.ends();
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed");
+}
+
+#[test]
+fn a_launcher_that_is_killed_is_lost_after_the_grace() {
+    let deployment = Deployment::of_nodes(1);
+    deployment.rms(&["admin", "set", "launcher_grace", "1s"]).ok();
+    let launcher = Running::start(deployment.example("own_algorithm", &["id", "600", "sleep", "1000"]));
+    launcher.says("started on a1");
+    let job = job_of(&deployment, "own");
+    launcher.kill();
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "launcher_lost");
+    // Its host is free for others.
+    let next = deployment.submit(&["--wrap", "true"]);
+    assert_eq!(deployment.wait_for_end(next)["outcome"]["word"], "completed");
+}
+
+#[test]
+fn a_launcher_that_is_started_again_within_the_grace_goes_on() {
+    let deployment = Deployment::of_nodes(2);
+    let go = until("go");
+    let arguments = ["id", "600", "sh", "-c", &format!("echo run on $RMS_HOSTS; {go}; exit 4")];
+    let first = Running::start(deployment.example("own_algorithm", &arguments));
+    first.says("run on a1,a2");
+    let job = job_of(&deployment, "own");
+    first.kill();
+    let second = Running::start(deployment.example("own_algorithm", &arguments));
+    second.says("started again on a1,a2");
+    fs::write(deployment.path().join("go"), "").expect("the directory is ours");
+    second.says("failed with exit code 4");
+    second.ends();
+    let record = deployment.wait_for_end(job);
+    assert_eq!((&record["outcome"]["word"], &record["outcome"]["code"]), (&"failed".into(), &4.into()));
+    assert!(!deployment.path().join("id").exists(), "the launcher forgets an application that has ended");
+}
+
+#[test]
+fn a_killed_server_loses_no_application_of_a_launcher() {
+    let mut deployment = Deployment::of_nodes(1);
+    let go = until("go");
+    let runs = Running::start(deployment.example("own_algorithm", &["id", "600", "sh", "-c", &go]));
+    runs.says("started on a1");
+    let job = job_of(&deployment, "own");
+    let waits = Running::start(deployment.example("rigid", &["1", "60", "true"]));
+    let waiting = job_of(&deployment, "rigid");
+    deployment.wait_for_state(waiting, "waiting");
+
+    deployment.kill_server();
+    deployment.start_server();
+
+    fs::write(deployment.path().join("go"), "").expect("the directory is ours");
+    runs.says("completed");
+    runs.ends();
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed");
+    waits.says("started on a1");
+    waits.says("completed");
+    waits.ends();
+    assert_eq!(deployment.wait_for_end(waiting)["outcome"]["word"], "completed");
+}
+
+#[test]
+fn an_mpi_launcher_starts_as_many_ranks_as_its_hosts_have_cpus() {
+    let Some(mpi) = Mpi::ALL.into_iter().find(|mpi| mpi.compiler().is_some()) else {
+        println!("skipped: no MPI is installed");
+        return;
+    };
+    let program = apps::build(mpi, "hello").expect("it compiles").expect("it is installed");
+    let node = |name: &str| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
+    let deployment = Deployment::builder().node(node("a1")).node(node("a2")).start();
+    let program = program.to_string_lossy().into_owned();
+    let launcher = Running::start(deployment.example("mpi", &["1=120,2=60", &program]));
+    launcher.says("started 4 ranks on a1,a2");
+    launcher.says("completed");
+    launcher.ends();
+    let output: String = (0..4)
+        .map(|rank| fs::read_to_string(deployment.path().join(format!("mpi-1-{rank}.out"))).unwrap_or_default())
+        .collect();
+    assert_eq!(output.matches("ranks=4").count(), 4, "{output}");
+}
+
+#[test]
+fn launchers_run_against_the_cluster_of_rms_up() {
+    let dir = tempfile::Builder::new().prefix("limber-test-").tempdir().expect("a temporary directory");
+    let _reaper = Reaper::new(dir.path());
+    let up = dir.path().join("up");
+    let rms = |arguments: &[&str]| {
+        let mut command = Command::new(&binaries().rms);
+        let output = command.args(arguments).env("RMS_DIR", &up).current_dir(dir.path()).output().expect("it runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    rms(&["up", "--dir", &up.to_string_lossy(), "--nodes", "2"]);
+    let mut moldable = Command::new(example("moldable"));
+    moldable.args(["0.5", "60", "2", "true"]).env("RMS_DIR", &up).current_dir(dir.path());
+    let launcher = Running::start(moldable);
+    launcher.says("asks for 2 hosts for 45s, in 0s");
+    launcher.says("completed");
+    launcher.ends();
+    assert!(rms(&["history"]).contains("moldable"));
+    rms(&["down"]);
+}
+
+#[test]
+fn a_model_gives_every_size_its_time_and_the_best_is_planned_and_started() {
+    let deployment = Deployment::of_nodes(4);
+    let blocker = deployment.submit(&["-N", "3", "-t", "600s", "--wrap", &until("go")]);
+    deployment.wait_for_state(blocker, "started");
+    let flags = ["-N", "1-4", "--amdahl", "1", "-t", "1000s"];
+    let plan = |more: &[&str]| deployment.rms(&[&["plan"], &flags[..], more].concat()).ok();
+    // One node now for 1000 s, or two, three, four in 600 s for 500, 334 and 250 s: four end first, at 850 s.
+    let sizes = plan(&["--json"]).json()["sizes"].clone();
+    let best: Vec<(u64, i64)> = sizes
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|size| size["best"] == true)
+        .map(|size| (size["nodes"].as_u64().expect("a number"), size["wall_ms"].as_i64().expect("a number")))
+        .collect();
+    assert_eq!(best, [(4, 250_000)]);
+    assert_eq!(sizes.as_array().map(Vec::len), Some(4));
+    assert_eq!(plan(&["-q"]).stdout.trim(), "4");
+    assert_eq!(deployment.rms(&["queue", "-q"]).ok().stdout.trim(), blocker.to_string(), "nothing was submitted");
+
+    let job = deployment.submit(&[&flags[..], &["--wrap", "echo $RMS_NNODES"]].concat());
+    let waiting = deployment.wait_for_state(job, "waiting");
+    assert_eq!(waiting["request"]["wall_ms"], 250_000, "{waiting}");
+    fs::write(deployment.path().join("go"), "").expect("the directory is ours");
+    let record = deployment.wait_for_end(job);
+    assert_eq!(record["nodes"].as_array().map(Vec::len), Some(4), "{record}");
+    // By measured times, more nodes need not be better.
+    fs::write(deployment.path().join("times"), "# measured\n1 10m\n2 5m\n4 6m\n").expect("the directory is ours");
+    assert_eq!(deployment.rms(&["plan", "--table", "times", "-q"]).ok().stdout.trim(), "2");
+}
+
+#[test]
+fn what_an_admin_says_of_clusters_reaches_launchers_and_what_they_cost_is_counted() {
+    let deployment = Deployment::builder().cluster("a", 1).cluster("b", 1).start();
+    deployment.rms(&["admin", "set", "fair_start@a", "7s"]).ok();
+    assert_eq!(deployment.rms(&["admin", "show", "fair_start@a", "-q"]).ok().stdout.trim(), "7s");
+    assert_eq!(deployment.rms(&["admin", "show", "fair_start@b", "-q"]).ok().stdout.trim(), "default");
+    let refused = deployment.rms(&["admin", "set", "fair_start@nowhere", "7s"]).fails(1);
+    assert!(refused.stderr.contains("nowhere"), "{refused:?}");
+    deployment.rms(&["admin", "link", "b", "a", "--latency", "5ms", "--bandwidth", "1000"]).ok();
+    let refused = deployment.rms(&["admin", "link", "a", "nowhere", "--latency", "5ms"]).fails(1);
+    assert!(refused.stderr.contains("nowhere"), "{refused:?}");
+
+    let client = launcher_sdk::blocking::Client::connect(deployment.client_dir()).expect("the admin's directory");
+    let mut session = client.subscribe(Subscription::named("looks")).expect("a subscription");
+    let infos = session.clusters().expect("an answer");
+    let names: Vec<&str> = infos.clusters.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!((infos.links[0].latency_us, infos.links[0].bandwidth_mbit), (5000, 1000));
+
+    let status = deployment.rms(&["admin", "status", "--json"]).ok().json();
+    let launchers = &status["launchers"];
+    assert_eq!((&launchers["connected"], &launchers["channels"]["open"]), (&1.into(), &1.into()), "{status}");
+    let traffic = session.traffic();
+    assert_eq!(launchers["bytes"]["sent"].as_u64(), Some(traffic.received), "{status}");
+    assert!(traffic.sent > 0);
+    session.finish(Tag(0), 0).expect("it withdraws");
+    let line = deployment.rms(&["admin", "status"]).ok().stdout;
+    assert!(line.contains("launchers  0 of 0 connected; 1 channels were opened"), "{line}");
+}
