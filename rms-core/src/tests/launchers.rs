@@ -20,6 +20,9 @@ use crate::subscription::{
 };
 use crate::{Call, Event};
 
+/// For each cluster its capacity, and its new occupation in seconds and hosts.
+type Shape = BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)>;
+
 /// The clusters of the stories, in the order in which they join.
 const A: ClusterId = ClusterId(0);
 const B: ClusterId = ClusterId(1);
@@ -185,7 +188,7 @@ impl Launchers {
     }
 
     /// What changed, as capacity and steps of seconds and hosts.
-    fn shape(&self, change: &ViewChange) -> BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)> {
+    fn shape(&self, change: &ViewChange) -> Shape {
         let shape = |cluster: &crate::subscription::ClusterChange| {
             (cluster.cluster, (cluster.capacity, cluster.occupied.as_ref().map(|profile| self.secs(profile))))
         };
