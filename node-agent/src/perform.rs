@@ -385,7 +385,7 @@ impl Node {
         match &report.status {
             JobStatus::Starting | JobStatus::Running { .. } => share.iter().for_each(Share::begin),
             JobStatus::Ended { exit, .. } => {
-                tracing::info!(job = %report.job, run = %report.run, ?exit, "ended");
+                tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
                 share.iter().for_each(Share::end);
             }
         }

@@ -68,6 +68,8 @@ pub(crate) struct Passes {
     pub(crate) wanted: bool,
     pub(crate) last: Option<Time>,
     pub(crate) count: u64,
+    /// Has anything happened since the last pass that may let a job start earlier than it was promised?
+    pub(crate) freed: bool,
 }
 
 impl Rms {
@@ -102,7 +104,7 @@ impl Rms {
         Rms {
             config,
             state,
-            passes: Passes { wanted: true, ..Passes::default() },
+            passes: Passes { wanted: true, freed: true, ..Passes::default() },
             sent: BTreeMap::new(),
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
@@ -196,6 +198,7 @@ impl Rms {
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
         self.streams.note(&self.state, &fact);
+        self.passes.freed |= fact.may_free(&self.state);
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
@@ -229,17 +232,24 @@ impl Rms {
 
     /// 001, Fig. 5: plans and turns the plan into facts.
     fn pass(&mut self, now: Time, step: &mut Step) {
-        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1 };
         let (plan, changes) = if self.streams.is_watched() {
             self.streams.pass(&self.state, now)
         } else {
             self.streams.unseen_pass();
-            (plan::plan(&self.state, now, Scope::Starts), Vec::new())
+            let scope = match self.state.settings().policy {
+                Policy::Conservative if !self.passes.freed => Scope::Arrivals,
+                Policy::Views | Policy::Fcfs | Policy::Easy | Policy::Conservative => Scope::Starts,
+            };
+            (plan::plan(&self.state, now, scope), Vec::new())
         };
         let is_promised = self.state.settings().policy == Policy::Conservative;
+        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1, freed: false };
         let mut starts = Vec::new();
+        // Whoever fell behind the depth is not considered; his promise, if it stayed, would be due for ever.
+        let mut promised: BTreeSet<JobId> = self.state.promised().collect();
         for placement in plan.placements {
             let job = placement.job;
+            promised.remove(&job);
             let promise = match placement.outcome {
                 Placed::Now { request, nodes, fit } => {
                     self.start(now, step, job, request, nodes);
@@ -258,6 +268,7 @@ impl Rms {
                 starts.push((job, promise));
             }
         }
+        starts.extend(promised.into_iter().map(|job| (job, None)));
         if !starts.is_empty() {
             self.record(step, Fact::StartsPromised { starts });
         }

@@ -37,3 +37,44 @@ fn the_same_seed_gives_the_same_bytes_on_however_many_threads() {
     }
     assert_ne!(json(Figure::Eight, QUICK), json(Figure::Eight, Effort { first_seed: 2, ..QUICK }));
 }
+
+/// One run of a whole figure.
+fn values(figure: Figure, series_idx: usize, x_idx: usize) -> Values {
+    let effort = Effort { quick: false, ..QUICK };
+    let is_it = |case: &Case| (case.series_idx, case.x_idx) == (series_idx, x_idx);
+    let case = figure.cases(effort).into_iter().find(is_it).expect("the figure has this point");
+    case.run(&Logs::default(), &mut || Duration::ZERO).expect("every application can be run")
+}
+
+const VIEWS: usize = 0;
+const LISTED: usize = 1;
+
+#[test]
+fn long_with_views_less_is_computed_and_the_server_does_less_than_with_all_sizes_listed() {
+    // 001, Fig. 7: no, half of and all applications are moldable.
+    let (views, listed) = (values(Figure::Seven, VIEWS, 0), values(Figure::Seven, LISTED, 0));
+    assert_eq!((views.n_configurations, listed.n_configurations), (200, 200));
+    let points = [(Figure::Seven, 5), (Figure::Seven, 10), (Figure::Eight, 7)];
+    for (figure, x_idx) in points {
+        let (views, listed) = (values(figure, VIEWS, x_idx), values(figure, LISTED, x_idx));
+        assert!(views.n_configurations < listed.n_configurations, "{figure}: {views:?} {listed:?}");
+        assert!(views.server_steps < listed.server_steps, "{figure}: {views:?} {listed:?}");
+        assert!(views.server_steps + views.launcher_steps < listed.server_steps, "{figure}: {views:?} {listed:?}");
+        assert!(views.bytes > listed.bytes, "{figure}: {views:?} {listed:?}");
+    }
+    // 001, Fig. 8.
+    assert!(values(Figure::Eight, VIEWS, 7).bytes <= 40_000_000);
+}
+
+/// 001, Fig. 11.
+#[test]
+fn long_ghosts_waste_in_proportion_to_the_fair_start_delay() {
+    let axes = Figure::Eleven.axes(Effort { quick: false, ..QUICK });
+    let at = |secs: f64| axes.xs.iter().position(|x| *x == secs).expect("the figure has this point");
+    let complex_alone = axes.series.len() - 1;
+    let (of_10, of_30) =
+        (values(Figure::Eleven, complex_alone, at(10.0)), values(Figure::Eleven, complex_alone, at(30.0)));
+    let ratio = of_30.ghost_host_secs / of_10.ghost_host_secs;
+    assert!((2.97..=3.03).contains(&ratio), "{ratio}");
+    assert!((2.7e6..=3.3e6).contains(&of_30.ghost_host_secs), "{}", of_30.ghost_host_secs);
+}

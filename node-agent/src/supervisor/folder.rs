@@ -177,8 +177,10 @@ impl Slot {
     }
 
     fn write(&mut self, contents: &[u8]) -> io::Result<()> {
+        // A write that fails half-way leaves a length that nobody knows.
+        let before = std::mem::replace(&mut self.len, usize::MAX);
         self.file.write_all_at(contents, 0)?;
-        if contents.len() < self.len {
+        if contents.len() < before {
             self.file.set_len(contents.len() as u64)?;
         }
         self.len = contents.len();

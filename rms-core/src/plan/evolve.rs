@@ -24,6 +24,8 @@ pub(super) struct Part {
 pub(super) enum Hosts {
     /// Those of its current stage.
     Held,
+    /// Those of one cluster, of which a ghost may leave one before the others.
+    In(ClusterId),
     /// Those it has freed, until their processes are gone.
     Leaving,
     /// So many of its cluster; nobody knows yet which.
@@ -61,7 +63,16 @@ pub(super) fn parts(entry: &Job, now: Time, kill_grace: Span) -> Vec<Part> {
             let leaving = Part { until: overdue, hosts: Hosts::Leaving, ..held };
             if entry.leaving().is_empty() { vec![held] } else { vec![held, leaving] }
         }
-        Phase::Ghost(ghost) => vec![Part { from: ghost.done_at.min(now), until: ghost.until, hosts: Hosts::Held }],
+        Phase::Ghost(ghost) if ghost.parts.is_empty() => {
+            vec![Part { from: ghost.done_at.min(now), until: ghost.until, hosts: Hosts::Held }]
+        }
+        Phase::Ghost(ghost) => {
+            let part = |cluster: &ClusterId| {
+                let (from, until) = (ghost.done_at.min(now), ghost.until_in(*cluster));
+                Part { from, until, hosts: Hosts::In(*cluster) }
+            };
+            ghost.request.hosts.keys().map(part).collect()
+        }
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => Vec::new(),
     }
 }

@@ -11,7 +11,7 @@ use super::digest::Digest;
 use super::evolve::{self, Hosts, Part};
 use super::frontier::Frontier;
 use crate::effect::JobState;
-use crate::job::{Job, Phase};
+use crate::job::Job;
 use crate::launcher;
 use crate::node::Node;
 use crate::state::State;
@@ -38,10 +38,8 @@ impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &State, now: Time, without: Option<JobId>) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        let mut ledger = Ledger::over(None, capacity);
-        // An evolving application holds more or less in time, which the occupation that is kept up does not know.
-        let evolves = state.holding().any(|(_, entry)| entry.started().is_some_and(|job| job.evolved.is_some()));
-        let is_regular = !evolves && without.is_none() && state.occupation().is_regular(now);
+        let mut ledger = Ledger::bare(None, capacity);
+        let is_regular = without.is_none() && state.occupation().is_regular(now);
         ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now, without) };
         ledger
     }
@@ -52,14 +50,16 @@ impl Ledger {
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        let mut ledger = Ledger::over(Some(eligible), capacity);
-        ledger.view = ledger.base(state, now, without);
-        ledger
+        Ledger::bare(Some(eligible), capacity).over(state, now, without)
     }
 
-    fn over(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
-        let (view, frontiers) = (View::new(), BTreeMap::new());
-        Ledger { eligible, capacity, view, frontiers, digests: None, has_shrunk: false }
+    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
+        Ledger { eligible, capacity, view: View::new(), frontiers: BTreeMap::new(), digests: None, has_shrunk: false }
+    }
+
+    fn over(mut self, state: &State, now: Time, without: Option<JobId>) -> Ledger {
+        self.view = self.base(state, now, without);
+        self
     }
 
     /// From now on it says of each cluster whether what it shows has changed.
@@ -96,7 +96,6 @@ impl Ledger {
         for (_, entry) in state.holding().filter(|(job, _)| Some(*job) != without) {
             for Part { from, until, hosts } in evolve::parts(entry, now, state.settings().kill_grace) {
                 for (cluster, hosts) in self.share_of(state, entry, hosts) {
-                    let until = until_in(entry, cluster, until);
                     blocks.entry(cluster).or_default().push(Block { from, until, hosts });
                 }
             }
@@ -108,6 +107,9 @@ impl Ledger {
     fn share_of(&self, state: &State, entry: &Job, hosts: Hosts) -> BTreeMap<ClusterId, i64> {
         match hosts {
             Hosts::Held => self.count(state, entry.nodes()),
+            Hosts::In(cluster) => {
+                self.count(state, entry.nodes()).into_iter().filter(|(here, _)| *here == cluster).collect()
+            }
             Hosts::Leaving => self.count(state, &entry.leaving()),
             Hosts::Count(wanted) => {
                 let Some(started) = entry.started() else { return BTreeMap::new() };
@@ -254,14 +256,6 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
         && constraint.features.is_subset(&inventory.features)
 }
 
-/// A ghost may leave one of its clusters before the others.
-fn until_in(entry: &Job, cluster: ClusterId, until: Time) -> Time {
-    match &entry.phase {
-        Phase::Ghost(ghost) => ghost.until_in(cluster),
-        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => until,
-    }
-}
-
 /// What each started job and ghost holds of one cluster, with its state.
 pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, Block)> {
     holds(state, now, cluster).map(|(_, state, block)| (state, block)).collect()
@@ -273,12 +267,11 @@ pub(super) fn holds(
     now: Time,
     cluster: ClusterId,
 ) -> impl Iterator<Item = (JobId, JobState, Block)> + '_ {
-    let all = Ledger::over(None, BTreeMap::new());
+    let all = Ledger::bare(None, BTreeMap::new());
     state.holding().flat_map(move |(job, entry)| {
         let parts = evolve::parts(entry, now, state.settings().kill_grace).into_iter();
         let blocks = parts.filter_map(|Part { from, until, hosts }| {
             let hosts = all.share_of(state, entry, hosts).get(&cluster).copied()?;
-            let until = until_in(entry, cluster, until);
             Some((job, entry.state(), Block { from, until, hosts }))
         });
         blocks.collect::<Vec<_>>()
@@ -350,7 +343,7 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger = Ledger::over(None, capacity);
+        let mut ledger = Ledger::bare(None, capacity);
         let mut state = 7_u64;
         let mut roll = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -30,6 +30,9 @@ pub enum Scope {
     /// Only what starts now. The pass ends early once no host is free: nothing later in the order could start,
     /// and nothing earlier depends on it.
     Starts,
+    /// The same where nothing was freed since the last pass, so that nobody who was promised a start can have an earlier
+    /// one.
+    Arrivals,
     /// An estimate for every application that is considered.
     Estimates,
     /// Estimates, and each application's view.

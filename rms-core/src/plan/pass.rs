@@ -127,6 +127,10 @@ impl<'a> Pass<'a> {
 
     /// The same among the sizes that start by `latest`, one of which does.
     pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
+        if let Some(evolving) = &spec.evolving {
+            self.open_ledgers(spec);
+            return self.find_stages(spec, evolving, from, latest);
+        }
         if let [only] = spec.options.as_slice()
             && spec.evolving.is_none()
             && launcher::takes_any_hosts(spec)
@@ -134,9 +138,6 @@ impl<'a> Pass<'a> {
             return self.find_anywhere(only, from);
         }
         self.open_ledgers(spec);
-        if let Some(evolving) = &spec.evolving {
-            return self.find_stages(spec, evolving, from, latest);
-        }
         let constraint = |request: &Request| launcher::constraint_of(spec, request);
         let holes = spec.options.iter().enumerate().map(|(option_idx, request)| {
             let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);

@@ -351,7 +351,7 @@ impl State {
     }
 
     /// A node changes hands: nothing else of it changes, but what it should be doing does if agents are told of it.
-    fn change_holders(
+    pub(super) fn change_holders(
         &mut self,
         node: NodeId,
         bumped: &mut Bumped<'_>,

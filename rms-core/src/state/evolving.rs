@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use rms_model::{JobId, NodeId, Time};
 
-use super::{Bumped, Misfit, State};
+use super::apply::Misfit;
+use super::{Bumped, State};
 use crate::course::{Course, Evolved};
 use crate::job::{Phase, Share};
 use crate::plan::evolve::cluster_of;
@@ -56,10 +57,7 @@ impl State {
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
         for node in gained {
-            self.edit_node(*node, |entry| {
-                entry.holders.insert(job);
-            })?;
-            self.bump(*node, bumped);
+            self.change_holders(*node, bumped, true, |holders| holders.insert(job))?;
         }
         let ordered: Vec<_> = gained.iter().map(|node| (*node, self.nodes[node].generation)).collect();
         let mut empty = Vec::new();
@@ -104,15 +102,7 @@ impl State {
                 shares.remove(node);
             }
         })?;
-        for node in nodes {
-            if self.nodes.contains_key(node) {
-                self.edit_node(*node, |entry| {
-                    entry.holders.remove(job);
-                })?;
-                self.bump(*node, bumped);
-            }
-        }
-        Ok(())
+        self.release(job, nodes, bumped)
     }
 
     /// Of a job that runs and evolves; its shares are given beside what evolves.

@@ -73,13 +73,12 @@ pub(crate) struct PlainWish {
 
 impl Wish {
     fn of(entry: &Job) -> Wish {
-        if let Some(evolving) = &entry.spec.evolving {
-            let least_hosts = evolving.stages.stages().first().map_or(0, |first| first.hosts);
-            return Wish { least_hosts, plain: None, promised: None };
-        }
-        let least_hosts = entry.spec.options.iter().map(Request::n_hosts).min().unwrap_or(0);
+        // An evolving application starts with what its first stage needs.
+        let first_stage = entry.spec.evolving.as_ref().and_then(|evolving| evolving.stages.stages().first());
+        let sizes = entry.spec.options.iter().map(Request::n_hosts).chain(first_stage.map(|stage| stage.hosts));
+        let least_hosts = sizes.min().unwrap_or(0);
         let plain = match entry.spec.options.as_slice() {
-            [only] if launcher::takes_any_hosts(&entry.spec) => only_cluster(only),
+            [only] if entry.spec.evolving.is_none() && launcher::takes_any_hosts(&entry.spec) => only_cluster(only),
             _ => None,
         };
         Wish { least_hosts, plain, promised: entry.promised.map(|promise| promise.at) }

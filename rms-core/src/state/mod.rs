@@ -116,7 +116,7 @@ impl State {
     }
 
     /// The same with what each wants.
-    pub(crate) fn wishes(&self) -> impl Iterator<Item = (JobId, &Wish)> + '_ {
+    pub(crate) fn wishes(&self) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '_ {
         self.index.queue.iter().map(|(key, wish)| (key.job, wish))
     }
 
@@ -183,6 +183,11 @@ impl State {
 
     pub(crate) fn n_promised(&self) -> usize {
         self.index.promises.len()
+    }
+
+    /// Jobs that were promised a start.
+    pub(crate) fn promised(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.index.promises.iter().map(|(_, job)| *job)
     }
 
     /// When the next queued job was promised to start.

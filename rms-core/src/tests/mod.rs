@@ -19,7 +19,7 @@ pub(crate) struct World {
     pub(crate) now: Time,
 }
 
-struct Nowhere;
+pub(crate) struct Nowhere;
 
 impl Journal for Nowhere {
     type Error = std::convert::Infallible;

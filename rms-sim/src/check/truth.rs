@@ -81,11 +81,6 @@ impl Truth {
         {
             self.scripts.insert(*job);
         }
-        if let Fact::JobSubmitted { job, spec, .. } = fact
-            && spec.evolving.is_some()
-        {
-            self.evolving.insert(*job);
-        }
         if let Fact::LauncherSubscribed { job, .. } = fact {
             self.by_launcher.entry(*job).or_default();
         }
@@ -94,6 +89,11 @@ impl Truth {
         }
         if let Fact::LauncherLinkChanged { job, link: LauncherLink::Away { .. } } = fact {
             self.by_launcher.entry(*job).or_default().was_away = true;
+        }
+        if let Fact::JobSubmitted { job, spec, .. } = fact
+            && spec.evolving.is_some()
+        {
+            self.evolving.insert(*job);
         }
         if let Fact::NodeJoined { node, name, .. } = fact {
             self.names.insert(*node, name.clone());

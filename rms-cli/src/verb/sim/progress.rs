@@ -8,6 +8,7 @@ use crate::output;
 /// Drawn over itself on the standard error, and wiped away at the end. One line of text needs no library.
 #[derive(Debug)]
 pub(super) struct Progress {
+    what: &'static str,
     total: usize,
     is_shown: bool,
     begun: Instant,
@@ -16,7 +17,11 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(total: usize) -> Progress {
-        Progress { total, is_shown: output::is_stderr_terminal(), begun: Instant::now(), drawn: None }
+        Progress::of("jobs", total)
+    }
+
+    pub(super) fn of(what: &'static str, total: usize) -> Progress {
+        Progress { what, total, is_shown: output::is_stderr_terminal(), begun: Instant::now(), drawn: None }
     }
 
     pub(super) fn at(&mut self, done: usize) {
@@ -24,7 +29,8 @@ impl Progress {
         if self.is_shown && is_due {
             self.drawn = Some(Instant::now());
             // If the terminal is gone there is nobody to tell.
-            let _ = write!(std::io::stderr().lock(), "\r{}\x1b[K", line(done, self.total, self.begun.elapsed()));
+            let _ =
+                write!(std::io::stderr().lock(), "\r{}\x1b[K", line(self.what, done, self.total, self.begun.elapsed()));
         }
     }
 }
@@ -37,12 +43,12 @@ impl Drop for Progress {
     }
 }
 
-fn line(done: usize, total: usize, took: Duration) -> String {
+fn line(what: &str, done: usize, total: usize, took: Duration) -> String {
     let part = if total == 0 { 1.0 } else { done as f64 / total as f64 };
     let n_full = (part * WIDTH as f64) as usize;
     let bar: String = (0..WIDTH).map(|idx| if idx < n_full { '█' } else { '░' }).collect();
     let rate = done as f64 / took.as_secs_f64().max(0.001);
-    format!("{bar} {:3.0} %  {done} of {total} jobs, {rate:.0}/s", part * 100.0)
+    format!("{bar} {:3.0} %  {done} of {total} {what}, {rate:.0}/s", part * 100.0)
 }
 
 const EVERY: Duration = Duration::from_millis(100);
@@ -54,11 +60,11 @@ mod tests {
 
     #[test]
     fn a_line_says_how_far_it_is() {
-        let text = line(500, 1000, Duration::from_secs(2));
+        let text = line("jobs", 500, 1000, Duration::from_secs(2));
         assert_eq!(
             text,
             format!("{}{}  50 %  500 of 1000 jobs, 250/s", "█".repeat(15), "░".repeat(15)).replace("░  50", "░  50")
         );
-        assert!(line(0, 0, Duration::ZERO).contains("100 %"));
+        assert!(line("jobs", 0, 0, Duration::ZERO).contains("100 %"));
     }
 }

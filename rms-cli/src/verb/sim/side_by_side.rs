@@ -1,16 +1,15 @@
 //! Runs experiments that know nothing of each other on several threads, and says how far they are.
 
-use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::output;
+use super::progress::Progress;
 
 /// What `run` gives for each item, in the order of the items.
-pub(super) fn map<T: Sync, R: Send>(items: &[T], n_threads: usize, what: &str, run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(super) fn map<T: Sync, R: Send>(items: &[T], n_threads: usize, run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     // Bounded by the number of items: a thread never waits for its results to be taken.
     let (sender, receiver) = mpsc::sync_channel(items.len());
@@ -30,24 +29,15 @@ pub(super) fn map<T: Sync, R: Send>(items: &[T], n_threads: usize, what: &str, r
             });
         }
         drop(sender);
+        let mut progress = Progress::of("runs", items.len());
         let mut n_done = 0;
         while let Ok((idx, result)) = receiver.recv() {
             results[idx] = Some(result);
             n_done += 1;
-            progress(what, n_done, items.len());
+            progress.at(n_done);
         }
     });
     results.into_iter().map(|result| result.expect("every item was taken by a thread")).collect()
-}
-
-/// One line that is written over; only for somebody who looks.
-fn progress(what: &str, n_done: usize, n_all: usize) {
-    if !output::is_stderr_terminal() {
-        return;
-    }
-    let mut err = std::io::stderr().lock();
-    let end = if n_done == n_all { "\r\x1b[K".to_owned() } else { format!("\r{what}: {n_done} of {n_all} runs") };
-    let _ = err.write_all(end.as_bytes()).and_then(|()| err.flush());
 }
 
 /// CPU time of the calling thread; runs beside it do not count.
@@ -63,9 +53,9 @@ mod tests {
     fn results_come_in_the_order_of_the_items() {
         let items: Vec<u64> = (0..100).collect();
         for n_threads in [1, 3, 500] {
-            let doubled = map(&items, n_threads, "test", |item| item * 2);
+            let doubled = map(&items, n_threads, |item| item * 2);
             assert_eq!(doubled, items.iter().map(|item| item * 2).collect::<Vec<_>>());
         }
-        assert!(map(&[] as &[u64], 2, "test", |item| *item).is_empty());
+        assert!(map(&[] as &[u64], 2, |item| *item).is_empty());
     }
 }

@@ -135,7 +135,7 @@ impl CleaningArgs {
 }
 
 /// A compressed file is known by its first two bytes, whatever its name is.
-fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
+pub(super) fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
     let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
     let is_compressed = file.fill_buf()?.starts_with(&GZIP);
     if is_compressed {

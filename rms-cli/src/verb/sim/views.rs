@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::figures;
 use super::side_by_side;
+use super::trace_file;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
@@ -81,7 +82,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     for figure in chosen {
         let cases = figure.cases(effort);
         let run = |case: &Case| case.run(&logs, &mut side_by_side::thread_cpu).map(|values| (*case, values));
-        let ran = side_by_side::map(&cases, n_threads.unwrap_or(1), &format!("figure {figure}"), run);
+        let ran = side_by_side::map(&cases, n_threads.unwrap_or(1), run);
         let ran: Vec<(Case, Values)> =
             ran.into_iter().collect::<Result<_, _>>().map_err(|error| Failure::new("experiment", chain(&error)))?;
         reports.push(Report::new(figure, effort, &ran));
@@ -97,8 +98,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
 
 fn read(path: &Path) -> Result<Logs, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
-    let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
-    let log = Trace::read(std::io::BufReader::new(file)).map_err(|error| failed(&error))?;
+    let file = trace_file::open(path).map_err(|error| failed(&error))?;
+    let log = Trace::read(file).map_err(|error| failed(&error))?;
     let logs = Logs::of(&log);
     if logs.whole.is_empty() {
         return Err(Failure::new("trace", format!("{}: no job in it has ever run", path.display())));

@@ -31,6 +31,7 @@ pub fn table() -> Result<Table> {
         table.note(name("simulated, by 001's count"), megabytes(simulated.bytes), "MB");
         table.note(name("live, by 001's count"), megabytes(live.counted), "MB");
         table.note(name("live, frames sent and received"), megabytes(live.framed), "MB");
+        table.note(name("ended at their wall time, for live delays"), f64::from(live.n_late), "");
         let bytes_ratio = live.framed as f64 / simulated.bytes as f64;
         let bound = "what live timing changes, and the frames of calls that 001 does not count";
         table.measure(
@@ -73,6 +74,7 @@ struct Live {
     framed: u64,
     server: Duration,
     launchers: Duration,
+    n_late: u32,
 }
 
 fn live(p_cem: f64) -> Result<Live> {
@@ -101,17 +103,18 @@ fn live(p_cem: f64) -> Result<Live> {
     for launcher in &mut launchers {
         launcher.go()?;
     }
-    let (mut framed, mut spent) = (0, Duration::ZERO);
+    let (mut framed, mut spent, mut n_late) = (0, Duration::ZERO, 0);
     for (number, launcher) in launchers.into_iter().enumerate() {
-        let (bytes, cpu) = launcher.ended().with_context(|| format!("launcher {number}"))?;
+        let (bytes, cpu, is_late) = launcher.ended().with_context(|| format!("launcher {number}"))?;
         framed += bytes;
         spent += cpu;
+        n_late += u32::from(is_late);
     }
     let server_cpu = cpu()? - before;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(async { server.client().await?.status().await })?.launchers;
     let counted = status.notice_bytes + status.request_bytes;
-    Ok(Live { counted, framed, server: server_cpu, launchers: spent })
+    Ok(Live { counted, framed, server: server_cpu, launchers: spent, n_late })
 }
 
 /// A process that ends with this value.
@@ -145,13 +148,13 @@ impl Launcher {
         self.stdin.write_all(b"\n").context("a launcher is gone")
     }
 
-    /// Its bytes and its CPU time.
-    fn ended(mut self) -> Result<(u64, Duration)> {
+    /// Its bytes, its CPU time, and whether its application was ended at its wall time.
+    fn ended(mut self) -> Result<(u64, Duration, bool)> {
         let mut text = String::new();
         self.stdout.read_to_string(&mut text).context("its output")?;
         let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let [sent, received, micros] = numbers.as_slice() else { bail!("it said '{}'", text.trim()) };
-        Ok((sent + received, Duration::from_micros(*micros)))
+        let [sent, received, micros, is_late] = numbers.as_slice() else { bail!("it said '{}'", text.trim()) };
+        Ok((sent + received, Duration::from_micros(*micros), *is_late == 1))
     }
 }
 

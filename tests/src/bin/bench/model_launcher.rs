@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use launcher_sdk::launcher::{News, Session, Subscription, Tag};
+use launcher_sdk::launcher::{News, Session, Subscription, Tag, Traffic};
 use launcher_sdk::schedule::{Proposal, Sight, cem, moldable};
 use launcher_sdk::{CallError, Client};
 use nix::time::{ClockId, clock_gettime};
@@ -26,7 +26,8 @@ pub fn applications(p_cem: f64) -> Vec<Application> {
 const SEED: u64 = 1;
 
 /// The life of such a process: `CLIENT-DIR P-CEM NUMBER SCALE`. It says `r` when it is connected, waits for a line, which
-/// starts the experiment's clock, and at the end prints the bytes it sent and received and its CPU time in microseconds.
+/// starts the experiment's clock, and at the end prints the bytes it sent and received, its CPU time in microseconds, and
+/// whether the application was ended at its wall time, which live delays can make too short.
 pub fn live(args: &[String]) -> Result<()> {
     let [dir, p_cem, number, scale] = args else { bail!("usage: bench {WORD} CLIENT-DIR P-CEM NUMBER SCALE") };
     let (p_cem, number, scale) = (p_cem.parse::<f64>()?, number.parse::<usize>()?, scale.parse::<i64>()?);
@@ -42,13 +43,13 @@ pub fn live(args: &[String]) -> Result<()> {
         stdin.read_line(&mut line).await?;
         tokio::time::sleep(scaled(application.arrival.since(Time::EPOCH), scale)).await;
         let session = Session::subscribe(&client, Subscription::named("model")).await?;
-        let spent = tokio::select! {
-            spent = (Launcher { application, scale, session, sent: None, tag: Tag(0) }).live() => spent?,
+        let (spent, is_late) = tokio::select! {
+            lived = (Launcher { application, scale, session, sent: None, tag: Tag(0) }).live() => lived?,
             // Whoever started us is gone.
             _ = async { stdin.read_u8().await } => bail!("nobody waits for this launcher"),
         };
         let cpu = Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?);
-        println!(" {} {} {}", spent.0, spent.1, cpu.as_micros());
+        println!(" {} {} {} {}", spent.sent, spent.received, cpu.as_micros(), u8::from(is_late));
         Ok(())
     });
     // A thread still waits for input that nobody wants any more.
@@ -66,26 +67,31 @@ struct Launcher<'a> {
 }
 
 impl Launcher<'_> {
-    /// Bytes sent and received, at the end.
-    async fn live(mut self) -> Result<(u64, u64)> {
+    /// What went over the session, and whether the wall time was over before the application was.
+    async fn live(mut self) -> Result<(Traffic, bool)> {
+        let mut is_late = false;
         while let Some(news) = self.session.next().await? {
             match news {
                 News::View { asks_clusters: _ } => self.choose().await?,
                 News::Started(grant) => {
-                    self.session.accept(grant.tag).await?;
+                    let accepted = self.session.accept(grant.tag).await;
                     let wall = Span::from_millis(grant.request.wall.as_millis() * self.scale);
                     tokio::time::sleep(scaled(self.application.execution.of(wall), self.scale)).await;
-                    self.session.finish(grant.tag, 0).await?;
+                    let finished = self.session.finish(grant.tag, 0).await;
+                    if accepted.and(finished).is_err() {
+                        is_late = true;
+                        break;
+                    }
                 }
                 News::Ended(outcome) => match outcome {
                     rms_model::Outcome::Completed => {}
+                    rms_model::Outcome::WallTime => is_late = true,
                     other => bail!("the application {other}"),
                 },
                 News::Replaced => bail!("another launcher speaks for the application"),
             }
         }
-        let traffic = self.session.traffic();
-        Ok((traffic.sent, traffic.received))
+        Ok((self.session.traffic(), is_late))
     }
 
     async fn choose(&mut self) -> Result<()> {
