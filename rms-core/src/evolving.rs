@@ -164,7 +164,7 @@ impl Rms {
     }
 
     /// How much later than its limit a stage may be: those who leave the hosts may take so long.
-    fn late_grace(&self) -> Span {
+    pub(crate) fn late_grace(&self) -> Span {
         let settings = self.state.settings();
         settings.kill_grace + settings.release_grace + Span::from_secs(1)
     }

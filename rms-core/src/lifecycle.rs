@@ -254,7 +254,12 @@ impl Rms {
     /// The supervisors let an evolving application wait for late stages, as long as it may; the server knows its end.
     fn longest_wall(&self, entry: &Job, started: &Started) -> Span {
         let wall = entry.wall_of_work().expect("it has started");
-        let longest = started.evolved.as_ref().map(|evolved| evolved.course.latest_end().since(started.at));
+        // Each stage may be late by a grace, and a node that is out of reach then is not told.
+        let longest = started.evolved.as_ref().map(|evolved| {
+            let graces = evolved.course.legs.iter().skip(1).map(|_| self.late_grace());
+            let longest = evolved.course.latest_end().since(started.at);
+            graces.fold(longest, |longest, grace| longest + grace)
+        });
         longest.map_or(wall, |longest| longest.min(self.state.settings().max_wall).max(wall))
     }
 
