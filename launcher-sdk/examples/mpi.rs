@@ -1,7 +1,8 @@
 //! A sketch of an MPI launcher: as many hosts as complete first by measured times, one rank for each of their CPUs.
 //!
 //! `rms up`, then `cargo run -p launcher-sdk --example mpi -- 1=120,2=70,4=45 ./ring`: 120 s on one host, 70 s on two and
-//! 45 s on four. The agents of the hosts start the ranks themselves and tell them of each other: there is no mpirun.
+//! 45 s on four. The agents of the hosts start the ranks of a program of the MPICH family themselves and tell them of each
+//! other: there is no mpirun. `--mpirun PATH` before all starts them by that, as Open MPI needs it.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -23,8 +24,9 @@ fn table(text: &str) -> Result<BTreeMap<u32, Span>, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
-    let usage = "usage: mpi HOSTS=SECONDS[,HOSTS=SECONDS...] PROGRAM [ARGS]";
+    let mut args = std::env::args().skip(1).peekable();
+    let usage = "usage: mpi [--mpirun PATH] HOSTS=SECONDS[,HOSTS=SECONDS...] PROGRAM [ARGS]";
+    let mpirun = args.next_if_eq("--mpirun").and_then(|_| args.next());
     let model = Model::table(table(&args.next().ok_or(usage)?)?)?;
     let argv: Vec<String> = args.collect();
     if argv.is_empty() {
@@ -41,7 +43,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         let ranks_each = start.grant.hosts.iter().map(|host| host.cpus).min().unwrap_or(1).clamp(1, 4);
         let n_ranks = ranks_each * start.grant.request.n_hosts();
         println!("started {n_ranks} ranks on {}", start.host_list());
-        Action::launch(Program::new(argv.clone()).tasks(n_ranks).output("mpi-%j-%t.out"))
+        let program = match &mpirun {
+            None => Program::new(argv.clone()),
+            // What runs on the first host reaches the others through Limber.
+            Some(mpirun) => Program::script("#!/bin/sh\nexec \"$@\"\n")
+                .args([mpirun.clone(), "-n".to_owned(), n_ranks.to_string()])
+                .args(argv.clone()),
+        };
+        // For mpirun the number of tasks is that of the slots in its host file.
+        Action::launch(program.tasks(n_ranks).output("mpi-%j-%t.out"))
     };
     let mut launcher = moldable(Sizes::at_least(1), model, start);
     let outcome = client.launch(subscription, &mut launcher)?;

@@ -8,7 +8,7 @@ use rms_core::effect::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer}
 use rms_core::event::{Call, Query, Select, Submission};
 use rms_core::fact::SettingChange;
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Identity, JobId, JobRecord, Request, Time};
+use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Time};
 use rms_wire::convert::client_call;
 use rms_wire::{
     Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, LauncherReport, Link, LinkError, NewKey, Refused,
@@ -227,7 +227,9 @@ impl Client {
             | Call::Join { .. }
             | Call::Renew { .. }
             | Call::RevokeCertificate { .. }
-            | Call::SetLink { .. } => self.tell(&message).await,
+            | Call::SetLink { .. }
+            | Call::Evolve { .. }
+            | Call::FreeNodes { .. } => self.tell(&message).await,
         }
     }
 
@@ -274,6 +276,25 @@ impl Client {
         // Which jobs it concerned is of no matter here.
         let is_done = matches!(reply, Reply::Done | Reply::Jobs { .. });
         if is_done { Ok(()) } else { Err(CallError::Unexpected) }
+    }
+
+    /// Announces the stages of an evolving job anew: of a waiting one all, of a running one those from now on, of which
+    /// the first is what it holds (000, 003). With `open`, more may be announced before these are over.
+    ///
+    /// # Errors
+    /// Where the stages do not fit within the job's expand limit the refusal says when they would; those announced
+    /// before stay.
+    pub async fn evolve(&self, job: JobId, stages: Evolution, open: bool) -> Result<(), CallError> {
+        self.change(Call::Evolve { job, stages, open }).await
+    }
+
+    /// Names, by name, the nodes that an evolving job frees at its next smaller stage (003, Alg. 1: the application
+    /// chooses).
+    ///
+    /// # Errors
+    /// Nodes that are not the job's, its first one, or more than the next stage gives up.
+    pub async fn free_nodes(&self, job: JobId, nodes: Vec<String>) -> Result<(), CallError> {
+        self.change(Call::FreeNodes { job, nodes }).await
     }
 
     /// Jobs that wait or run.

@@ -8,7 +8,8 @@ use clap::{Parser, Subcommand};
 use node_agent::config::{DEFAULT_DIR, Written};
 use node_agent::{run, spawner, sys};
 use rms_wire::TokenText;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 /// The agent of one node: starts, watches and ends the jobs that the server places here.
 #[derive(Parser, Debug)]
@@ -66,9 +67,11 @@ fn command(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run { config, flags } => {
             let config = flags.with_file(config.as_deref())?.check()?;
-            let filter = EnvFilter::try_from_env("RMS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+            let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+            let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
             let with_color = std::io::stderr().is_terminal();
-            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(with_color).init();
+            let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(with_color);
+            tracing_subscriber::registry().with(lines).with(filter).init();
             run::run(config)
         }
         Command::Join { token, dir, name } => {

@@ -254,7 +254,7 @@ impl Peers {
 impl Carrier for Peers {
     fn resume(&self, share: &Share) {
         let order = share.order();
-        let has_ranks_elsewhere = matches!(order.work, Work::Tasks { .. }) && order.host_idx > 0;
+        let has_ranks_elsewhere = matches!(order.work, Work::Tasks { .. }) && order.host_idx > 0 && order.joined() == 1;
         if has_ranks_elsewhere {
             self.way_to_hub(share);
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_core::agent::{Agent, AgentEffect, AgentEvent};
+use rms_core::agent::{Agent, AgentEffect, AgentEvent, Found as Known};
 use rms_core::desired::{Desired, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_model::{JobId, Run, Usage};
 use tokio::process::Child;
@@ -131,19 +131,19 @@ impl Node {
     pub async fn open(&mut self) -> io::Result<()> {
         takeover::clear_seats(&self.setup.spool.seats_dir());
         let boot = spool::boot_id();
-        let mut reports = Vec::new();
+        let mut reports: Vec<Known> = Vec::new();
         for (job, run, dir) in self.setup.spool.entries()? {
             match takeover::examine(&self.setup.spool, job, run, &boot)? {
                 Found::Nothing => {}
                 Found::Alive { entry, socket } => {
                     let share = Share::new(entry.order.clone(), dir);
                     self.shares.insert(share.clone());
-                    reports.push(takeover::unknown(job, run));
+                    reports.push(takeover::known(takeover::unknown(job, run), Some(&entry.order)));
                     self.adopt(&share, &entry, &socket);
                 }
                 Found::Ended { entry, report } => {
                     self.insert_ended(entry.as_deref(), dir);
-                    reports.push(report);
+                    reports.push(takeover::known(report, entry.as_deref().map(|entry| &entry.order)));
                 }
                 Found::Forgotten { entry } => {
                     self.insert_ended(Some(&entry), dir);
@@ -153,7 +153,7 @@ impl Node {
                     tracing::warn!(%job, %run, reason, "a job has vanished");
                     let report = leftovers::vanish(&dir, entry.as_deref(), takeover::unknown(job, run), reason).await;
                     self.insert_ended(entry.as_deref(), dir);
-                    reports.push(report);
+                    reports.push(takeover::known(report, entry.as_deref().map(|entry| &entry.order)));
                 }
             }
         }
@@ -227,6 +227,13 @@ impl Node {
                     self.waiting.push_back((desired.job, desired.run));
                     self.fill_seats();
                 }
+                AgentEffect::Update(desired) => {
+                    if let Some(share) = self.shares.get(desired.job, desired.run) {
+                        let order = self.setup.order(&desired);
+                        share.update(order.clone());
+                        share.tell(&ToSupervisor::Update(Box::new(order)));
+                    }
+                }
                 AgentEffect::Stop { job, run, grace } => self.stop(job, run, &ToSupervisor::Stop { grace }),
                 AgentEffect::Kill { job, run } => self.stop(job, run, &ToSupervisor::Kill),
                 AgentEffect::Forget { job, run } => self.forget(job, run),
@@ -266,7 +273,7 @@ impl Node {
             let Some(share) = self.shares.get(job, run) else { continue };
             seat.serves = Some((job, run));
             share.attach(seat.to.clone(), seat.pid);
-            push(&seat.to, frame::message(&ToSupervisor::Start(Box::new(share.order().clone()))));
+            push(&seat.to, frame::message(&ToSupervisor::Start(Box::new((*share.order()).clone()))));
         }
         let n_wanted = self.waiting.len() + self.setup.n_warm;
         while self.idle.len() + self.n_making < n_wanted && self.spawner.is_some() {
@@ -378,7 +385,7 @@ impl Node {
         match &report.status {
             JobStatus::Starting | JobStatus::Running { .. } => share.iter().for_each(Share::begin),
             JobStatus::Ended { exit, .. } => {
-                tracing::info!(job = %report.job, run = %report.run, ?exit, "ended");
+                tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
                 share.iter().for_each(Share::end);
             }
         }
@@ -387,6 +394,9 @@ impl Node {
 
     /// Our order met an execution that an earlier agent had ordered in its last moment.
     fn found_already(&mut self, job: JobId, run: Run) {
+        if self.is_of_earlier_berth(job, run) {
+            return self.waiting.push_back((job, run));
+        }
         match takeover::examine(&self.setup.spool, job, run, &spool::boot_id()) {
             Ok(Found::Alive { entry, socket }) => {
                 if let Some(share) = self.shares.get(job, run) {
@@ -398,6 +408,18 @@ impl Node {
             Ok(Found::Vanished { entry, reason }) => self.vanish(job, run, entry.map(|entry| *entry), reason),
             Ok(Found::Forgotten { .. }) | Err(_) => self.vanish(job, run, None, "its spool entry cannot be read"),
         }
+    }
+
+    /// The job had this host before, freed it and has it again: what lies there of the earlier time is known to the
+    /// server, and its supervisor is about to take it away. Streams that were kept for followers go now.
+    fn is_of_earlier_berth(&self, job: JobId, run: Run) -> bool {
+        let Some(share) = self.shares.get(job, run) else { return false };
+        let Ok(entry) = spool::read_entry(share.entry_dir()) else { return false };
+        let is_earlier = entry.order.joined() < share.order().joined();
+        if is_earlier && spool::forgotten_path(share.entry_dir()).exists() {
+            let _gone_already = std::fs::remove_dir_all(share.entry_dir());
+        }
+        is_earlier
     }
 
     fn adopt(&mut self, share: &Share, entry: &spool::Entry, socket: &std::path::Path) {

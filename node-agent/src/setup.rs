@@ -57,6 +57,7 @@ impl Setup {
             first_task: host.first_task,
             n_tasks: host.n_tasks,
             cpus: host.cpus,
+            joined: host.joined,
         };
         Order {
             job: desired.job,
@@ -74,6 +75,7 @@ impl Setup {
             wall: launch.wall,
             grace: launch.grace,
             hosts: launch.hosts.iter().map(place).collect(),
+            generation: launch.generation,
             host_idx: desired.host_idx,
             mask: self.mask.clone(),
             agent_socket: self.agent_socket.clone(),

@@ -17,7 +17,10 @@ pub struct Share(Arc<Parts>);
 
 #[derive(Debug)]
 struct Parts {
-    order: Order,
+    job: JobId,
+    run: Run,
+    /// Replaced when the hosts of the job change.
+    order: Mutex<Arc<Order>>,
     entry_dir: PathBuf,
     state: Mutex<State>,
     /// Wakes who waits for the end of the streams or for a supervisor.
@@ -63,11 +66,18 @@ impl Share {
             hub: None,
             hosts: BTreeMap::new(),
         };
-        Share(Arc::new(Parts { order, entry_dir, state: Mutex::new(state), changed: Notify::new() }))
+        let (job, run, order) = (order.job, order.run, Mutex::new(Arc::new(order)));
+        Share(Arc::new(Parts { job, run, order, entry_dir, state: Mutex::new(state), changed: Notify::new() }))
     }
 
-    pub fn order(&self) -> &Order {
-        &self.0.order
+    /// As it was last.
+    pub fn order(&self) -> Arc<Order> {
+        Arc::clone(&self.0.order.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The hosts of the job have changed.
+    pub fn update(&self, order: Order) {
+        *self.0.order.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(order);
     }
 
     pub fn entry_dir(&self) -> &PathBuf {
@@ -75,11 +85,11 @@ impl Share {
     }
 
     pub fn job(&self) -> JobId {
-        self.0.order.job
+        self.0.job
     }
 
     pub fn run(&self) -> Run {
-        self.0.order.run
+        self.0.run
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

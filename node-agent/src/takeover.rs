@@ -4,10 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rms_core::agent::{self, Told};
 use rms_core::desired::{JobReport, JobStatus};
-use rms_model::{JobId, Run};
+use rms_model::{JobId, Run, Span};
 
 use crate::spool::{self, Entry, Spool};
+use crate::supervisor::order::Order;
 
 /// One execution as it was found.
 #[derive(Debug)]
@@ -73,6 +75,16 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> io::Result<Fo
 /// A report for a job of which nothing is known but that it was started, until its supervisor speaks.
 pub fn unknown(job: JobId, run: Run) -> JobReport {
     JobReport { job, run, status: JobStatus::Starting }
+}
+
+/// What the node's logic needs to know of it.
+pub fn known(report: JobReport, order: Option<&Order>) -> agent::Found {
+    let joined = order.map_or(1, Order::joined);
+    let told = order.map_or(Told { generation: 1, wall: Span::ZERO }, |order| Told {
+        generation: order.generation,
+        wall: order.wall,
+    });
+    agent::Found { report, joined, told }
 }
 
 /// Removes the folders of supervisors that have ended. One that is alive and has no job ends by this.

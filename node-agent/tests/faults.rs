@@ -154,6 +154,71 @@ async fn a_killed_spawner_is_replaced() {
     world.close().await;
 }
 
+/// Runs job 1 to its end and returns who served it. The server has not taken note of that yet.
+async fn first_supervisor(world: &mut World) -> i32 {
+    let launch = script(world, WAITS);
+    world.submit(1, launch).await;
+    world.line_in("pid").await;
+    let supervisor = spool::read_entry(&world.spool().entry_dir(JobId(1), Run(1))).expect("an entry").supervisor;
+    go(world);
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 5 });
+    supervisor
+}
+
+/// As a server says it that gives the node to the next job: the first is forgotten in the same breath.
+async fn second_instead(world: &mut World) {
+    world.desired.jobs.clear();
+    let launch = script(world, "ls $(dirname $RMS_HOSTFILE) > files; exit 6");
+    world.submit(2, launch).await;
+    assert_eq!(world.ended(2).await.0, NodeExit::Exited { code: 6 });
+    let first = world.spool().entry_dir(JobId(1), Run(1));
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while first.exists() {
+        assert!(std::time::Instant::now() < deadline, "what is forgotten goes");
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_supervisor_goes_on_to_the_next_job_with_nothing_of_the_last() {
+    let mut goes_on = false;
+    // On a busy machine it may have written the result down and ended before it hears of the next job.
+    for _ in 0..10 {
+        let mut world = World::new(Wanted::None).await;
+        let supervisor = first_supervisor(&mut world).await;
+        second_instead(&mut world).await;
+        let second = spool::read_entry(&world.spool().entry_dir(JobId(2), Run(1))).expect("an entry");
+        assert_eq!(second.order.job, JobId(2));
+        let files = world.read("files");
+        let mut names: Vec<&str> = files.split_whitespace().filter(|name| *name != "result").collect();
+        names.sort_unstable();
+        assert_eq!(names, ["control.sock", "entry", "hosts.mpich", "hosts.openmpi", "script"]);
+        world.close().await;
+        goes_on = second.supervisor == supervisor;
+        if goes_on {
+            break;
+        }
+    }
+    assert!(goes_on, "another supervisor is made for each job");
+}
+
+#[tokio::test]
+async fn a_job_given_to_a_supervisor_that_dies_before_it_begins_is_given_to_another() {
+    let mut world = World::new(Wanted::None).await;
+    let supervisor = first_supervisor(&mut world).await;
+    // It cannot hear what it is told, and then nothing any more; unless it has ended by itself, which is as good.
+    let _ended_already = node_agent::sys::kill(supervisor, nix::libc::SIGSTOP);
+    let killed = tokio::spawn(async move {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        let _ended_already = node_agent::sys::kill(supervisor, nix::libc::SIGKILL);
+    });
+    second_instead(&mut world).await;
+    killed.await.expect("it was killed");
+    let second = spool::read_entry(&world.spool().entry_dir(JobId(2), Run(1))).expect("an entry");
+    assert_ne!(second.supervisor, supervisor);
+    world.close().await;
+}
+
 #[tokio::test]
 async fn nothing_runs_twice_when_the_agent_dies_with_the_order() {
     for _ in 0..10 {

@@ -4,6 +4,7 @@ use rms_core::effect::{Blocker, JobLine, JobState, Reason};
 use rms_model::{JobRecord, Time};
 
 use crate::names::ClusterNames;
+use crate::stages;
 use crate::stamp;
 
 /// Why a job is not running, as the part of a sentence.
@@ -104,7 +105,7 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, now: Time) -> String {
             let until = line.until.map_or_else(String::new, |at| {
                 format!(" Its wall time ends at {} ({}).", stamp::short(at, now), ahead(at, now))
             });
-            format!("{job} runs on {}{since}.{until}", on())
+            format!("{job} runs on {}{since}.{}{until}", on(), stages::sentence(line, now))
         }
         JobState::Ending => {
             let outcome = line.outcome.as_ref().map_or_else(String::new, |outcome| format!(": it was {outcome}"));

@@ -3,10 +3,11 @@
 use std::str::FromStr;
 
 use clap::Args;
-use rms_model::{Mebibytes, Span};
+use rms_model::{ExpandLimit, Mebibytes, Span};
 use thiserror::Error;
 
 use crate::model_options::ModelOptions;
+use crate::profile::ProfileText;
 use crate::size::{NodeCount, Shapes};
 
 /// How a job is to be; every flag may be absent, so that sources can be laid over each other.
@@ -32,6 +33,22 @@ pub struct JobOptions {
     /// Sizes with a wall time each, best first: 2x1h,4x35m; instead of -N and -t
     #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time", "tasks_per_node"])]
     pub shapes: Option<Shapes>,
+    /// Stages of a job whose needs change: 2x500s,8x1h,2x10m, or a file FILE.toml or FILE.json; instead of -N and -t
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["nodes", "time", "shapes"])]
+    pub profile: Option<ProfileText>,
+    /// How many times as long as asked for a stage may last while it waits for the next one: 1 to 1000 or inf; 2 if
+    /// absent
+    #[arg(long, value_name = "TIMES", value_parser = crate::profile::parse_limit)]
+    pub expand: Option<ExpandLimit>,
+    /// Start as late as the same end allows, so that stages wait for less
+    #[arg(long)]
+    pub compact: bool,
+    /// Plan the profile as its most nodes for all of its time
+    #[arg(long)]
+    pub rigid: bool,
+    /// More stages may be announced while it runs (rms evolve)
+    #[arg(long)]
+    pub open: bool,
     #[command(flatten)]
     pub model: ModelOptions,
 
@@ -86,6 +103,8 @@ pub struct JobOptions {
 impl JobOptions {
     /// These options, completed by `lower` where they say nothing.
     pub fn over(self, lower: JobOptions) -> JobOptions {
+        let names_a_size = self.nodes.is_some() || self.time.is_some() || self.shapes.is_some();
+        let profile = self.profile.clone().or(lower.profile.clone().filter(|_| !names_a_size));
         let (nodes, tasks_per_node, time, shapes) = self.size_over(&lower);
         let tasks = if self.tasks_per_node.is_some() { None } else { self.tasks.or(lower.tasks) };
         JobOptions {
@@ -95,6 +114,11 @@ impl JobOptions {
             tasks_per_node,
             time,
             shapes,
+            profile,
+            expand: self.expand.or(lower.expand),
+            compact: self.compact || lower.compact,
+            rigid: self.rigid || lower.rigid,
+            open: self.open || lower.open,
             model: if self.shapes.is_some() { ModelOptions::default() } else { self.model.or(lower.model) },
             clusters: self.clusters.or(lower.clusters),
             constraint: self.constraint.or(lower.constraint),
@@ -119,6 +143,9 @@ impl JobOptions {
     fn size_over(&self, lower: &JobOptions) -> (Option<NodeCount>, Option<u32>, Option<Span>, Option<Shapes>) {
         if self.shapes.is_some() {
             return (None, None, None, self.shapes.clone());
+        }
+        if self.profile.is_some() {
+            return (None, self.tasks_per_node.or(lower.tasks_per_node), None, None);
         }
         let names_a_size =
             self.nodes.is_some() || self.time.is_some() || self.tasks_per_node.is_some() || self.model.is_some();

@@ -7,6 +7,7 @@ use rms_model::{ClusterId, JobId, JobRecord, Outcome, Profile, Request, Span, Ti
 use serde_json::{Map, Value, json};
 
 use crate::names::ClusterNames;
+use crate::stages;
 use crate::stamp;
 
 /// ISO 8601 in UTC, or null.
@@ -60,6 +61,7 @@ pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
         "until": time(line.until),
         "reason": reason(line.reason.as_ref()),
         "outcome": outcome(line.outcome.as_ref()),
+        "stages": stages::to_json(line.stages.as_ref()),
     })
 }
 
@@ -138,6 +140,7 @@ pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
         "outcome": outcome(Some(&record.outcome)),
         "cpu_ms": span(record.usage.cpu),
         "peak_memory_kib": record.usage.peak_memory_kib,
+        "stages_held": stages::evolution(record.evolution.as_ref()),
     })
 }
 

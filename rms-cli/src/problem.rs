@@ -8,6 +8,7 @@ use rms_model::hostlist::HostlistError;
 use crate::directive::DirectiveError;
 use crate::failure::{Exit, Failure};
 use crate::model_options::ModelError;
+use crate::profile::ProfileError;
 use crate::select::SelectError;
 use crate::submission::SubmissionError;
 
@@ -86,6 +87,12 @@ impl From<DirectiveError> for Failure {
     fn from(error: DirectiveError) -> Failure {
         Failure::usage(error)
             .hint("the lines before the script's first command that begin with #RMS or #SBATCH hold its flags")
+    }
+}
+
+impl From<ProfileError> for Failure {
+    fn from(error: ProfileError) -> Failure {
+        Failure::usage(error)
     }
 }
 

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use rms_core::event::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
-use rms_model::{Environment, Mebibytes, Stdio, Work};
+use rms_model::{Environment, Evolving, Expansion, Mebibytes, Stdio, Work};
 use thiserror::Error;
 
 use crate::export::{self, ExportError};
 use crate::here::Here;
 use crate::job_options::{JobOptions, OpenMode};
 use crate::model_options::ModelError;
+use crate::profile::ProfileError;
 use crate::stamp::{self, ParseTimeError};
 
 /// What runs and what becomes of its output.
@@ -46,6 +47,10 @@ pub enum SubmissionError {
     Model(#[from] ModelError),
     #[error(transparent)]
     Export(#[from] ExportError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error("--{0} says how a profile is planned: write --profile, too")]
+    NoProfile(&'static str),
     #[error("--tasks-per-node needs one fixed number of nodes: write -N 4, or say the tasks by -n")]
     PerNodeOfRange,
     #[error("{per_node} tasks on each of {n_nodes} nodes are more than can be counted")]
@@ -69,9 +74,16 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         (None, None) => Vec::new(),
     };
     let shapes = options.model.timed(shapes, options.time)?;
+    let (shapes, evolving) = match announced(&options, here)? {
+        Some(evolving) if options.rigid => {
+            let wall = Some(evolving.stages.span());
+            (vec![Shape { nodes: Nodes::Count(evolving.stages.peak()), wall }], None)
+        }
+        evolving => (shapes, evolving),
+    };
     let begin = options.begin.as_deref().map(|text| stamp::parse(text, here.now)).transpose()?;
     let environment = export::select(options.export.as_deref(), &here.environment)?;
-    let n_tasks = n_tasks(&options)?;
+    let n_tasks = n_tasks(&options, evolving.as_ref())?;
     let stream = order.output == Output::Stream && options.output.is_none();
     let output = if stream { None } else { Some(options.output.unwrap_or_else(|| DEFAULT_OUTPUT.to_owned())) };
     let constraint = Constraint {
@@ -107,14 +119,36 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         begin,
         comment: options.comment.unwrap_or_default(),
         test_only: order.test_only,
+        evolving,
     })
 }
 
-fn n_tasks(options: &JobOptions) -> Result<Option<u32>, SubmissionError> {
+/// What `--profile` and the flags beside it announce.
+fn announced(options: &JobOptions, here: &Here) -> Result<Option<Evolving>, SubmissionError> {
+    let Some(profile) = &options.profile else {
+        let flags = [
+            (options.expand.is_some(), "expand"),
+            (options.compact, "compact"),
+            (options.rigid, "rigid"),
+            (options.open, "open"),
+        ];
+        let stray = flags.into_iter().find(|(is_given, _)| *is_given);
+        return stray.map_or(Ok(None), |(_, flag)| Err(SubmissionError::NoProfile(flag)));
+    };
+    let announced = profile.read(&here.cwd)?;
+    let limit = options.expand.or(announced.expand).unwrap_or(Expansion::default().limit);
+    let expansion = Expansion { limit, compacting: options.compact || announced.compact };
+    Ok(Some(Evolving { stages: announced.stages, expansion, open: options.open || announced.open }))
+}
+
+fn n_tasks(options: &JobOptions, evolving: Option<&Evolving>) -> Result<Option<u32>, SubmissionError> {
     let Some(per_node) = options.tasks_per_node else {
         return Ok(options.tasks);
     };
+    // The server counts the tasks of a profile on each node, from those of its first stage.
+    let first = evolving.and_then(|evolving| evolving.stages.stages().first()).map(|first| first.hosts);
     let n_nodes = match &options.nodes {
+        None if first.is_some() => first.unwrap_or(1),
         Some(nodes) => nodes.fixed().ok_or(SubmissionError::PerNodeOfRange)?,
         None => 1,
     };

@@ -1,17 +1,20 @@
 //! Turns a submission into a job that is possible here, or says what would be.
 
+mod stages;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
-use rms_model::{ClusterId, Identity, Inventory, JobSpec, Owner, Request, Span};
+use rms_model::{ClusterId, Evolving, Identity, Inventory, JobSpec, Owner, Request, Span};
 
 use crate::event::{Nodes, Shape, Submission};
 use crate::executable::{self, too_large};
 use crate::plan::meets;
 use crate::refusal::Refusal;
 use crate::state::State;
+pub(crate) use stages::{check_stages, evolving_options};
 
 /// # Errors
 /// What is wrong or impossible, and what would be possible.
@@ -27,7 +30,15 @@ pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Re
         Some(n_tasks) => TaskCount::Total(n_tasks),
         None => TaskCount::PerHost(1),
     };
-    let options = Sizes { state, submission: &submission, clusters: &clusters, tasks }.options()?;
+    let (tasks, options) = match &submission.evolving {
+        Some(evolving) if submission.shapes.is_empty() => {
+            let tasks = stages::tasks_of_stages(evolving, tasks)?;
+            let sizes = Sizes { state, submission: &submission, clusters: &clusters, tasks };
+            (tasks, sizes.options_of_stages(evolving)?)
+        }
+        Some(_) => return Err(Refusal::Malformed("a profile says nodes and times: it stands in place of sizes")),
+        None => (tasks, Sizes { state, submission: &submission, clusters: &clusters, tasks }.options()?),
+    };
     Ok(JobSpec {
         name: submission.name,
         owner: Owner(who.name.clone()),
@@ -45,6 +56,7 @@ pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Re
         requeue: submission.requeue,
         begin: submission.begin,
         comment: submission.comment,
+        evolving: submission.evolving,
     })
 }
 
@@ -84,6 +96,13 @@ impl Sizes<'_> {
             (true, Some(refusal)) => Err(refusal),
             (true, None) => Err(Refusal::NothingAsked),
         }
+    }
+
+    fn options_of_stages(&self, evolving: &Evolving) -> Result<Vec<Request>, Refusal> {
+        let (constraint, tasks) = (&self.submission.constraint, self.tasks.most_on_a_host(1));
+        executable::check_spread(&self.submission.work, self.tasks, 1)?;
+        let cpus = tasks.saturating_mul(self.submission.cpus_per_task).max(constraint.cpus);
+        stages::options(self.state, self.clusters, &Constraint { cpus, ..constraint.clone() }, evolving)
     }
 
     fn wall(&self, shape: &Shape) -> Result<Span, Refusal> {

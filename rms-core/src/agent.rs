@@ -13,7 +13,7 @@ use crate::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, N
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEvent {
     /// Once, when the agent starts: the jobs that supervisors of an earlier agent still run or have ended.
-    Found(Vec<JobReport>),
+    Found(Vec<Found>),
     /// The server's wish.
     Desired(Desired),
     /// A supervisor said so.
@@ -22,10 +22,29 @@ pub enum AgentEvent {
     LinkUp,
 }
 
+/// A job that an earlier agent has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub report: JobReport,
+    /// With which generation of the job's hosts this one came; 1 if nobody knows.
+    pub joined: u32,
+    /// The last that its supervisor was told of; 1 if nobody knows.
+    pub told: Told,
+}
+
+/// What may change while a job runs, as its supervisor was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub generation: u32,
+    pub wall: Span,
+}
+
 /// An order to the part that has hands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEffect {
     Start(DesiredJob),
+    /// It runs, and its hosts or its wall time have changed.
+    Update(DesiredJob),
     /// TERM, wait, KILL; on the whole tree.
     Stop {
         job: JobId,
@@ -61,6 +80,8 @@ struct Local {
     is_stopping: bool,
     /// Does the server want to hear of it?
     is_desired: bool,
+    joined: u32,
+    told: Told,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,10 +121,10 @@ impl Agent {
     }
 
     /// Until a server has spoken, what was found is taken for wanted: a restart must not kill jobs.
-    fn found(&mut self, reports: Vec<JobReport>) {
-        for JobReport { job, run, status } in reports {
+    fn found(&mut self, found: Vec<Found>) {
+        for Found { report: JobReport { job, run, status }, joined, told } in found {
             let status = Status::of(status);
-            self.jobs.insert((job, run), Local { status, is_stopping: false, is_desired: true });
+            self.jobs.insert((job, run), Local { status, is_stopping: false, is_desired: true, joined, told });
         }
     }
 
@@ -135,11 +156,28 @@ impl Agent {
                 // It was ended before it began: nothing of it will ever run here.
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
-                let local = Local { status, is_stopping: false, is_desired: true };
+                let (joined, told) = (wanted.joined(), Told::by(&wanted));
+                let local = Local { status, is_stopping: false, is_desired: true, joined, told };
                 reports.push(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }
-            (Some(_), Aim::Run) => {}
+            (Some(local), Aim::Run) if local.has_ended() => {
+                if wanted.joined() > local.joined {
+                    // It left this host, and comes again.
+                    effects.push(AgentEffect::Forget { job, run });
+                    self.start(wanted, effects);
+                } else if wanted.launch.generation > 1 {
+                    // What was said of an earlier time here may have been taken for this one, and left aside.
+                    reports.push(local.report(job, run));
+                }
+            }
+            (Some(local), Aim::Run) => {
+                let told = Told::by(&wanted);
+                if local.told != told {
+                    local.told = told;
+                    effects.push(AgentEffect::Update(wanted));
+                }
+            }
             (Some(local), Aim::End { grace }) => {
                 if !local.has_ended() && !local.is_stopping {
                     local.is_stopping = true;
@@ -150,7 +188,8 @@ impl Agent {
     }
 
     fn start(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>) {
-        let local = Local { status: Status::Starting, is_stopping: false, is_desired: true };
+        let (joined, told) = (wanted.joined(), Told::by(&wanted));
+        let local = Local { status: Status::Starting, is_stopping: false, is_desired: true, joined, told };
         self.jobs.insert((wanted.job, wanted.run), local);
         effects.push(AgentEffect::Start(wanted));
     }
@@ -186,6 +225,13 @@ impl Agent {
             self.jobs.remove(&(job, run));
             effects.push(AgentEffect::Forget { job, run });
         }
+    }
+}
+
+impl Told {
+    /// What a wish says.
+    pub fn by(wanted: &DesiredJob) -> Told {
+        Told { generation: wanted.launch.generation, wall: wanted.launch.wall }
     }
 }
 

@@ -120,7 +120,7 @@ impl Rms {
                 }
                 JobStatus::Ended { at: _, exit, usage } => {
                     stale.remove(&(*job, *run));
-                    if is_wanted {
+                    if is_wanted && !self.is_of_earlier_berth(*job, node, report.seen) {
                         self.share_ended(now, step, *job, node, exit.clone(), *usage);
                     }
                 }
@@ -182,7 +182,7 @@ impl Rms {
     /// The job ends, or waits again, because `node` is not to be had any more.
     pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
         let entry = &self.state.jobs()[&job];
-        let is_running = entry.started().is_some_and(|started| started.ending.is_none());
+        let is_running = entry.started().is_some_and(|started| started.ending.is_none() && !started.is_leaving(node));
         if is_running {
             let requeue = match self.state.settings().lost_policy {
                 LostPolicy::Fail => false,

@@ -77,6 +77,8 @@ impl Rms {
             }
             let queue_idx = queue_idxs.get(&job).copied();
             let mut line = self.line(&plan, queue_idx, job);
+            let placed = queue_idx.and_then(|idx| plan.placements.get(idx)).and_then(|placed| placed.outcome.fit());
+            line.stages = self.stages(entry, placed, now, usize::MAX);
             line.reason = plan::reason(&self.state, &plan, job, queue_idx, self.next_pass().unwrap_or(now).max(now));
             details.push(JobDetail { line, spec });
         }
@@ -126,6 +128,7 @@ impl Rms {
             nodes: self.state.node_names(entry.nodes()),
             reason: self.short_reason(plan, placed, entry, job, queue_idx),
             outcome,
+            stages: self.stages(entry, placed.and_then(plan::Placed::fit), plan.now, 2),
         }
     }
 

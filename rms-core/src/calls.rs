@@ -45,6 +45,8 @@ impl Rms {
             }
             Call::RevokeToken { id } => self.revoke_token(now, step, who, &id),
             Call::RevokeCertificate { which } => self.revoke_certificate(now, step, who, &which),
+            Call::Evolve { job, stages, open } => self.evolve(now, step, who, job, stages, open),
+            Call::FreeNodes { job, nodes } => self.free_nodes(step, who, job, &nodes),
             // These two are answered with a certificate, unless they are refused.
             Call::Join { token_id, digest, name, csr, serial } => {
                 match self.join(now, step, &token_id, &digest, name.as_deref(), &serial) {
@@ -153,7 +155,7 @@ impl Rms {
         }
     }
 
-    fn may_touch(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
+    pub(crate) fn may_touch(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
         let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         if self.may_see_secrets(who, entry) {
             return Ok(());
@@ -327,7 +329,7 @@ impl Rms {
         Ok(Answer::Done)
     }
 
-    fn nodes_named(&self, names: &[String]) -> Result<Vec<NodeId>, Refusal> {
+    pub(crate) fn nodes_named(&self, names: &[String]) -> Result<Vec<NodeId>, Refusal> {
         if names.is_empty() {
             return Err(Refusal::Malformed("name at least one node"));
         }

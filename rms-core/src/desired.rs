@@ -29,6 +29,13 @@ pub struct DesiredJob {
     pub host_idx: u32,
 }
 
+impl DesiredJob {
+    /// With which generation of the job's hosts this one came.
+    pub fn joined(&self) -> u32 {
+        self.launch.hosts.get(self.host_idx as usize).map_or(1, |host| host.joined)
+    }
+}
+
 /// What the node should bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
@@ -57,6 +64,8 @@ pub struct Launch {
     pub grace: Span,
     /// Host 0 runs a script; tasks are spread in blocks in this order.
     pub hosts: Vec<Host>,
+    /// Counts the changes of the hosts, from 1: an agent that sees a higher one tells the processes.
+    pub generation: u32,
 }
 
 /// One host of a job and its share of the tasks.
@@ -70,6 +79,8 @@ pub struct Host {
     pub first_task: u32,
     pub n_tasks: u32,
     pub cpus: u32,
+    /// The generation with which it came. A host that was freed and comes again is started again.
+    pub joined: u32,
 }
 
 /// One job as an agent sees it.
@@ -122,6 +133,8 @@ pub enum NodeExit {
     NotStarted {
         reason: String,
     },
+    /// Ended because the server wanted it, by KILL: it had not left within the grace after TERM.
+    Overstayed,
 }
 
 /// What an agent tells: all its jobs after a (re)connect, the changed ones otherwise.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
-use rms_model::{Environment, Identity, Inventory, JobId, Limits, Outcome, Run, Span, Stdio, Time, Work};
+use rms_model::{
+    Environment, Evolution, Evolving, Identity, Inventory, JobId, Limits, Outcome, Run, Span, Stdio, Time, Work,
+};
 
 use crate::desired::NodeReport;
 use crate::subscription::LauncherCall;
@@ -138,6 +140,18 @@ pub enum Call {
         /// Megabits in a second; 0 is unknown.
         bandwidth_mbit: u32,
     },
+    /// An evolving application announces its stages anew: a waiting one all of them, a running one those from now on,
+    /// of which the first is what it holds.
+    Evolve {
+        job: JobId,
+        stages: Evolution,
+        open: bool,
+    },
+    /// An evolving application names, by name, nodes that it frees at its next smaller stage.
+    FreeNodes {
+        job: JobId,
+        nodes: Vec<String>,
+    },
 }
 
 /// A token to be remembered; its secret was drawn outside.
@@ -214,6 +228,8 @@ pub struct Submission {
     pub comment: String,
     /// Check and estimate only: nothing is submitted.
     pub test_only: bool,
+    /// Stages, in place of the shapes.
+    pub evolving: Option<Evolving>,
 }
 
 /// One size a job can have.

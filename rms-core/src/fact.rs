@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Request, Run,
-    Time, Usage,
+    ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
+    Request, Run, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::course::Course;
 use crate::desired::NodeExit;
 use crate::job::{LauncherLink, Promise};
+use crate::state::State;
 use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
@@ -210,9 +212,88 @@ pub enum Fact {
         job: JobId,
         cluster: ClusterId,
     },
+    /// The stages of a running evolving application were placed, or placed anew.
+    CourseSet {
+        job: JobId,
+        at: Time,
+        course: Box<Course>,
+    },
+    /// An evolving application is in its next stage. Hosts that it frees stay with it until their processes are gone.
+    StageEntered {
+        job: JobId,
+        at: Time,
+        gained: Vec<NodeId>,
+        freed: Vec<NodeId>,
+        course: Box<Course>,
+    },
+    /// No process is left on hosts that an evolving application has freed.
+    HostsFreed {
+        job: JobId,
+        nodes: Vec<NodeId>,
+    },
+    /// An evolving application has named what it frees at its next smaller stage.
+    HostsChosen {
+        job: JobId,
+        nodes: Vec<NodeId>,
+        by: String,
+    },
+    /// A waiting evolving application announces another profile.
+    ProfileChanged {
+        job: JobId,
+        evolving: Evolving,
+        options: Vec<Request>,
+    },
 }
 
 impl Fact {
+    /// May it let a job start earlier than it was promised? `state` is the one before it.
+    pub(crate) fn may_free(&self, state: &State) -> bool {
+        match self {
+            Fact::JobSubmitted { .. }
+            | Fact::RequestSent { .. }
+            | Fact::JobsQueued { .. }
+            | Fact::JobStarted { .. }
+            | Fact::StartsPromised { .. }
+            | Fact::ShareRunning { .. }
+            | Fact::ShareEnded { .. }
+            | Fact::JobEnding { .. } => false,
+            // Who leaves when he was expected to frees what others were promised already.
+            Fact::JobDone { record, ghost_until } => {
+                let started = state.jobs().get(&record.job).and_then(|entry| entry.started());
+                started.is_none_or(|started| started.at + started.request.wall != *ghost_until)
+            }
+            Fact::ClusterAdded { .. }
+            | Fact::NodeJoined { .. }
+            | Fact::NodeDescribed { .. }
+            | Fact::NodeAdminChanged { .. }
+            | Fact::NodeLinkChanged { .. }
+            | Fact::NodeRemoved { .. }
+            | Fact::SettingChanged { .. }
+            | Fact::JobHeld { .. }
+            | Fact::JobReleased { .. }
+            | Fact::JobPriorityChanged { .. }
+            | Fact::GhostExpired { .. }
+            | Fact::JobRequeued { .. }
+            | Fact::TokenCreated { .. }
+            | Fact::TokenUsed { .. }
+            | Fact::TokenRevoked { .. }
+            | Fact::TokenForgotten { .. }
+            | Fact::CertificateIssued { .. }
+            | Fact::CertificatesRevoked { .. }
+            | Fact::CertificateForgotten { .. }
+            | Fact::NodeFenced { .. }
+            | Fact::NodeGenerationRaised { .. }
+            | Fact::LauncherSubscribed { .. }
+            | Fact::LauncherLinkChanged { .. }
+            | Fact::LauncherRequested { .. }
+            | Fact::LauncherLaunched { .. }
+            | Fact::LauncherAccepted { .. }
+            | Fact::GhostParted { .. }
+            | Fact::GhostPartExpired { .. }
+            | Fact::ClusterLinkSet { .. } => true,
+        }
+    }
+
     /// Would the same fact come about again if it were lost? So it is with what an agent still reports as running,
     /// with applications that have been given a view, and with launchers that are away: after a restart all are.
     pub(crate) fn comes_again(&self) -> bool {

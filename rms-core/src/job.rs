@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
+use crate::course::Evolved;
 use crate::effect::JobState;
 
 pub(crate) use launcher::AwaitedIndex;
@@ -75,6 +76,9 @@ pub struct Started {
     pub worst_code: i32,
     /// Over the shares that have ended.
     pub usage: Usage,
+    /// Of an evolving application. Its request then is what it holds now, until its course ends.
+    #[serde(default)]
+    pub evolved: Option<Box<Evolved>>,
 }
 
 /// A job's part on one node.
@@ -179,12 +183,24 @@ impl Job {
         self.spec.options.first().cloned().unwrap_or_else(nothing)
     }
 
+    /// Hosts it has freed, but whose processes have not been seen gone.
+    pub fn leaving(&self) -> Vec<NodeId> {
+        let evolved = self.started().and_then(|started| started.evolved.as_ref());
+        evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// The hosts it keeps from others, those that it is leaving, too.
+    pub fn held(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes().iter().copied().chain(self.leaving())
+    }
+
     /// The history's line for a job that ends now with `outcome`. `nodes` are the names of its hosts.
     pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
         let started = self.started();
         let request = match started {
-            Some(started) => started.request.clone(),
-            None => self.first_request(),
+            Some(started) if started.evolved.is_none() => started.request.clone(),
+            // An evolving application is remembered by its peak and all of its time, beside what it really held.
+            Some(_) | None => self.first_request(),
         };
         JobRecord {
             job,
@@ -201,11 +217,17 @@ impl Job {
             nodes,
             outcome,
             usage: started.map(|started| started.usage).unwrap_or_default(),
+            evolution: started.and_then(|started| started.evolved.as_ref()?.history(ended)),
         }
     }
 }
 
 impl Started {
+    /// Has it freed this host, whose processes are still there?
+    pub fn is_leaving(&self, node: NodeId) -> bool {
+        self.evolved.as_ref().is_some_and(|evolved| evolved.leaving.contains_key(&node))
+    }
+
     /// Shares whose processes may still be there.
     pub fn alive(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.shares.iter().filter(|(_, share)| **share != Share::Ended).map(|(node, _)| *node)

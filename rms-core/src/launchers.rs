@@ -109,6 +109,7 @@ impl Rms {
             requeue: false,
             begin: None,
             comment,
+            evolving: None,
         };
         self.streams.open(job, &filter);
         self.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });

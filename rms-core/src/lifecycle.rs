@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_model::{ClusterId, JobId, NodeId, Outcome, Request, Run, Time, Usage, Work};
+use rms_model::{ClusterId, JobId, NodeId, Outcome, Request, Run, Span, Time, Usage, Work};
 
 use crate::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
 use crate::effect::{Effect, JobChange, JobState};
@@ -31,6 +31,15 @@ impl Rms {
         exit: NodeExit,
         usage: Usage,
     ) {
+        let is_leaving = self.state.jobs()[&job].started().is_some_and(|started| started.is_leaving(node));
+        if is_leaving {
+            self.left(step, job, node, exit, usage);
+            let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
+            if is_clear {
+                self.settle(now, step, job);
+            }
+            return;
+        }
         if let NodeExit::Vanished { reason: _ } = exit {
             self.end_lost(now, step, job, node);
         }
@@ -61,7 +70,7 @@ impl Rms {
             NodeExit::Aborted { code } => Some(Outcome::Failed { code: if *code == 0 { 1 } else { *code } }),
             NodeExit::WallTime => Some(Outcome::WallTime),
             // The agent was told by hand, or by an order that a restart has forgotten.
-            NodeExit::Ordered => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
+            NodeExit::Ordered | NodeExit::Overstayed => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
             NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),
             NodeExit::NotStarted { reason } => Some(Outcome::NotStarted { node: name(), reason: reason.clone() }),
         }
@@ -205,11 +214,10 @@ impl Rms {
             if is_over {
                 continue;
             }
-            let aim = match &started.ending {
-                Some(_) => Aim::End { grace: self.state.settings().kill_grace },
-                None => Aim::Run,
-            };
-            let host_idx = started.nodes.iter().position(|host| *host == node).expect("a share has a host") as u32;
+            let is_to_end = started.ending.is_some() || started.is_leaving(node);
+            let aim = if is_to_end { Aim::End { grace: self.state.settings().kill_grace } } else { Aim::Run };
+            // A host that it has freed is none of the launch's any more, and is only to end.
+            let host_idx = started.nodes.iter().position(|host| *host == node).unwrap_or(0) as u32;
             let run = self.state.jobs()[&job].run;
             jobs.push(DesiredJob { job, run, aim, launch: self.launch(job), host_idx });
         }
@@ -234,12 +242,20 @@ impl Rms {
             umask: spec.umask,
             stdio: spec.stdio.clone(),
             limits: spec.limits.clone(),
-            wall: entry.wall_of_work().expect("it has started"),
+            wall: self.longest_wall(entry, started),
             grace: self.state.settings().kill_grace,
             hosts: self.hosts(entry, started),
+            generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
         });
         self.launches.insert(job, Arc::clone(&launch));
         launch
+    }
+
+    /// The supervisors let an evolving application wait for late stages, as long as it may; the server knows its end.
+    fn longest_wall(&self, entry: &Job, started: &Started) -> Span {
+        let wall = entry.wall_of_work().expect("it has started");
+        let longest = started.evolved.as_ref().map(|evolved| evolved.course.latest_end().since(started.at));
+        longest.map_or(wall, |longest| longest.min(self.state.settings().max_wall).max(wall))
     }
 
     /// The hosts with their blocks of tasks, the first hosts taking one more where it does not divide.
@@ -252,14 +268,16 @@ impl Rms {
         for (idx, node) in started.nodes.iter().enumerate() {
             let entry = &self.state.nodes()[node];
             let n_tasks = least + u32::from((idx as u32) < n_with_more);
+            let berth = started.evolved.as_ref().and_then(|evolved| evolved.berths.get(node));
             hosts.push(Host {
                 node: *node,
                 name: entry.name.clone(),
                 cluster: self.state.clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
-                first_task,
+                first_task: berth.map_or(first_task, |berth| berth.first_task),
                 n_tasks,
                 cpus: entry.inventory.cpus,
+                joined: berth.map_or(1, |berth| berth.joined),
             });
             first_task += n_tasks;
         }

@@ -72,6 +72,22 @@ pub enum Refusal {
     NodeInAnotherCluster { node: String, known: String, asked: String },
     #[error("node {node} holds jobs or is connected: drain it and stop its agent first")]
     NodeInUse { node: String },
+    #[error("an evolving application needs at least one stage, and at least one node in each")]
+    EmptyStage,
+    #[error("stage {stage} needs {wanted} nodes of {possible}")]
+    StageTooLarge { stage: usize, wanted: u32, possible: String },
+    #[error("the profile's first stage is what the job holds, {held} nodes, but it says {first}")]
+    StageNotHeld { held: u32, first: u32 },
+    #[error(
+        "{wanted} nodes are free for the next stage in {earliest} at the earliest, but this one can be expanded for {latest} only: the stages announced before stay"
+    )]
+    StageLater { wanted: u32, earliest: Span, latest: Span },
+    #[error("{n_named} nodes are named, but only {surplus} are freed at its next stage")]
+    FreesTooMany { surplus: usize, n_named: usize },
+    #[error(
+        "with a profile, tasks are counted on each node: {n_tasks} do not divide by the {first} nodes of its first stage"
+    )]
+    TasksOfStages { n_tasks: u32, first: u32 },
     #[error("only {expected} speaks here, not {actual}")]
     WrongRole { expected: Role, actual: Role },
     #[error("job {0} was submitted with its work: no launcher speaks for it")]

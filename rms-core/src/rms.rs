@@ -48,6 +48,10 @@ pub struct Rms {
     bumped: BTreeSet<NodeId>,
     /// Launches are the same for all nodes of a job and for as long as it runs.
     pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
+    /// When to look again at applications whose next stage is late.
+    pub(crate) alarms: BTreeMap<JobId, Time>,
+    /// When this server was started again.
+    pub(crate) booted: Option<Time>,
     /// The last full plan, for as long as no fact has passed since.
     estimates: Option<Arc<Plan>>,
     /// What launchers outside were told of their views.
@@ -64,6 +68,8 @@ pub(crate) struct Passes {
     pub(crate) wanted: bool,
     pub(crate) last: Option<Time>,
     pub(crate) count: u64,
+    /// Has anything happened since the last pass that may let a job start earlier than it was promised?
+    pub(crate) freed: bool,
 }
 
 impl Rms {
@@ -98,10 +104,12 @@ impl Rms {
         Rms {
             config,
             state,
-            passes: Passes { wanted: true, ..Passes::default() },
+            passes: Passes { wanted: true, freed: true, ..Passes::default() },
             sent: BTreeMap::new(),
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            booted: None,
             estimates: None,
             streams: Streams::default(),
             floods: BTreeMap::new(),
@@ -113,6 +121,7 @@ impl Rms {
     /// lost for the time in which it could not connect. The clock may have been set back meanwhile.
     pub fn boot(&mut self, now: Time) -> Step {
         let mut step = Step::default();
+        self.booted = Some(now);
         for node in self.state.nodes().keys().copied().collect::<Vec<_>>() {
             let is_lost = matches!(self.state.nodes()[&node].link, NodeLink::Lost { .. });
             if !is_lost {
@@ -159,7 +168,7 @@ impl Rms {
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
         let launcher = self.state.next_launcher_deadline();
-        [self.next_pass(), lost, ghost, begin, launcher].into_iter().flatten().min()
+        [self.next_pass(), lost, ghost, begin, launcher, self.next_stage()].into_iter().flatten().min()
     }
 
     pub fn state(&self) -> &State {
@@ -189,6 +198,7 @@ impl Rms {
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
         self.streams.note(&self.state, &fact);
+        self.passes.freed |= fact.may_free(&self.state);
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
@@ -213,6 +223,7 @@ impl Rms {
             self.node_lost(now, step, node);
         }
         self.end_late_launchers(now, step);
+        self.enter_stages(now, step);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.pass(now, step);
@@ -221,20 +232,28 @@ impl Rms {
 
     /// 001, Fig. 5: plans and turns the plan into facts.
     fn pass(&mut self, now: Time, step: &mut Step) {
-        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1 };
         let (plan, changes) = if self.streams.is_watched() {
             self.streams.pass(&self.state, now)
         } else {
             self.streams.unseen_pass();
-            (plan::plan(&self.state, now, Scope::Starts), Vec::new())
+            let scope = match self.state.settings().policy {
+                Policy::Conservative if !self.passes.freed => Scope::Arrivals,
+                Policy::Views | Policy::Fcfs | Policy::Easy | Policy::Conservative => Scope::Starts,
+            };
+            (plan::plan(&self.state, now, scope), Vec::new())
         };
         let is_promised = self.state.settings().policy == Policy::Conservative;
+        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1, freed: false };
         let mut starts = Vec::new();
+        // Whoever fell behind the depth is not considered; his promise, if it stayed, would be due for ever.
+        let mut promised: BTreeSet<JobId> = self.state.promised().collect();
         for placement in plan.placements {
             let job = placement.job;
+            promised.remove(&job);
             let promise = match placement.outcome {
-                Placed::Now { request, nodes } => {
+                Placed::Now { request, nodes, fit } => {
                     self.start(now, step, job, request, nodes);
+                    fit.iter().for_each(|fit| self.begin_course(now, step, job, fit));
                     continue;
                 }
                 // A promise for now that could not be kept for want of hosts is not worth another pass at once.
@@ -247,6 +266,7 @@ impl Rms {
                 starts.push((job, promise));
             }
         }
+        starts.extend(promised.into_iter().map(|job| (job, None)));
         if !starts.is_empty() {
             self.record(step, Fact::StartsPromised { starts });
         }

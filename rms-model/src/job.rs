@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::evolution::Evolution;
+use crate::evolving::Evolving;
 use crate::id::{JobId, Run};
 use crate::request::Request;
 use crate::resources::Mebibytes;
@@ -117,6 +119,9 @@ pub struct JobSpec {
     /// Not eligible before this time.
     pub begin: Option<Time>,
     pub comment: String,
+    /// The stages of an application whose needs change; its options are then its peak for all of its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evolving: Option<Evolving>,
 }
 
 /// How an application ended.
@@ -243,4 +248,7 @@ pub struct JobRecord {
     pub nodes: Vec<String>,
     pub outcome: Outcome,
     pub usage: Usage,
+    /// What an evolving application really held, stage by stage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evolution: Option<Evolution>,
 }

@@ -5,6 +5,7 @@
 //! names hosts per cluster and a wall time.
 
 pub mod evolution;
+pub mod evolving;
 pub mod hostlist;
 pub mod id;
 pub mod identity;
@@ -18,6 +19,7 @@ pub mod time;
 pub mod token;
 
 pub use evolution::{Evolution, ExpandLimit, Expansion, Stage};
+pub use evolving::Evolving;
 pub use id::{ClusterId, Generation, JobId, NodeId, Run};
 pub use identity::{Identity, Role};
 pub use job::{Environment, JobRecord, JobSpec, Limits, Outcome, Owner, Stdio, TaskCount, Usage, Work};

@@ -61,6 +61,9 @@ pub struct Settings {
     /// How long a launcher may be away before it is lost, and its application with it; 0 = not at all.
     pub launcher_grace: Span,
     pub launcher_policy: LauncherPolicy,
+    /// How long an evolving application may take, once a smaller stage is due, to name the nodes that it frees.
+    #[serde(default)]
+    pub release_grace: Span,
 }
 
 impl Default for Settings {
@@ -81,6 +84,7 @@ impl Default for Settings {
             start_timeout: Span::from_secs(60),
             launcher_grace: Span::from_secs(60),
             launcher_policy: LauncherPolicy::End,
+            release_grace: Span::ZERO,
         }
     }
 }
@@ -97,7 +101,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 14] = [
+pub const KEYS: [&str; 15] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -112,6 +116,7 @@ pub const KEYS: [&str; 14] = [
     "start_timeout",
     "launcher_grace",
     "launcher_policy",
+    "release_grace",
 ];
 
 /// What a setting of one cluster is set to so that the one for all clusters counts again.
@@ -167,6 +172,7 @@ impl Settings {
                 LauncherPolicy::End => "end".to_owned(),
                 LauncherPolicy::Run => "run".to_owned(),
             },
+            "release_grace" => self.release_grace.to_string(),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -203,6 +209,7 @@ impl Settings {
                 }
             }
             "kill_grace" => self.kill_grace = span()?,
+            "release_grace" => self.release_grace = span()?,
             "default_wall" => self.default_wall = wall()?,
             "max_wall" => self.max_wall = wall()?,
             "max_jobs" => {

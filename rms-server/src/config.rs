@@ -146,6 +146,7 @@ struct SettingsText {
     start_timeout: Option<Spanned<Scalar>>,
     launcher_grace: Option<Spanned<Scalar>>,
     launcher_policy: Option<Spanned<Scalar>>,
+    release_grace: Option<Spanned<Scalar>>,
 }
 
 impl SettingsText {
@@ -165,6 +166,7 @@ impl SettingsText {
             ("start_timeout", &self.start_timeout),
             ("launcher_grace", &self.launcher_grace),
             ("launcher_policy", &self.launcher_policy),
+            ("release_grace", &self.release_grace),
         ]
     }
 }
@@ -271,7 +273,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,

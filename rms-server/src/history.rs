@@ -204,6 +204,7 @@ mod tests {
             nodes: vec!["n1".to_owned()],
             outcome,
             usage: Usage::default(),
+            evolution: None,
         };
         Fact::JobDone { record: Box::new(record), ghost_until: at(20) }
     }

@@ -11,7 +11,8 @@ use rms_server::config::{self, ConfigError, DEFAULT_LISTEN, DEFAULTS, ServerConf
 use rms_server::dir::DataDir;
 use rms_server::init::{Deployment, init};
 use rms_server::run::run;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 /// The server of a Limber deployment.
 #[derive(Debug, Parser)]
@@ -102,13 +103,16 @@ fn calling_user() -> anyhow::Result<String> {
 }
 
 fn serve(dir: &DataDir, config: Option<&Path>, listen: Option<SocketAddr>) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let is_terminal = io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal).with_writer(io::stderr).init();
+    // By target and level: filters by the fields of spans would look at every span, and need regular expressions.
+    let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let lines = tracing_subscriber::fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
+    tracing_subscriber::registry().with(lines).with(filter).init();
     let config = read_config(dir, config)?;
     let address = listen.unwrap_or(config.listen);
-    // Sessions only move bytes; what is decided, is decided on the driver's thread.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // Sessions only move bytes; what is decided, is decided on the driver's thread. They share the endpoint's one
+    // socket and its locks, so a second thread beside them costs more than it does.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(dir, &config, address))?;
     Ok(())
 }

@@ -35,6 +35,10 @@ pub fn fact(fact: &Fact) {
         Fact::CertificatesRevoked { serials, by, .. } => {
             tracing::warn!(target: "facts", by, ?serials, "certificates revoked");
         }
+        Fact::StageEntered { job, gained, freed, course, .. } => {
+            let (stage, n_gained, n_freed) = (course.number, gained.len(), freed.len());
+            tracing::debug!(target: "facts", %job, stage, n_gained, n_freed, "next stage");
+        }
         Fact::JobHeld { job, .. }
         | Fact::JobReleased { job, .. }
         | Fact::JobPriorityChanged { job, .. }
@@ -42,6 +46,10 @@ pub fn fact(fact: &Fact) {
         | Fact::ShareRunning { job, .. }
         | Fact::ShareEnded { job, .. }
         | Fact::JobEnding { job, .. }
+        | Fact::CourseSet { job, .. }
+        | Fact::HostsFreed { job, .. }
+        | Fact::HostsChosen { job, .. }
+        | Fact::ProfileChanged { job, .. }
         | Fact::GhostExpired { job } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::LauncherSubscribed { job, spec, .. } => {
             tracing::info!(target: "facts", %job, owner = spec.owner.0, name = spec.name, "a launcher subscribed");

@@ -4,13 +4,13 @@ use launcher_schedule::moldable::Sizes;
 use rms_core::Call;
 use rms_core::desired::NodeExit;
 use rms_core::event::Select;
-use rms_model::{JobId, Span, Time};
+use rms_model::{Evolution, ExpandLimit, JobId, Span, Stage, Time};
 
 use crate::dice::Dice;
 use crate::launcher::{Manner, Then};
 use crate::program::Program;
 use crate::story::{admin, user};
-use crate::work::{ModelJob, moldable, rigid, script, spanning};
+use crate::work::{ModelJob, evolving, moldable, rigid, script, spanning};
 use crate::world::World;
 
 #[derive(Debug)]
@@ -86,7 +86,8 @@ impl Crowd {
         let wall = secs(&mut self.dice, 5, 90);
         let n_hosts = self.dice.number(1, self.n_hosts);
         let job = match self.dice.number(0, 9) {
-            0..=3 => rigid(n_hosts, wall),
+            0 | 1 => rigid(n_hosts, wall),
+            2 | 3 => self.evolving(),
             4..=6 => script(n_hosts, wall),
             7 | 8 => moldable(&[(n_hosts, wall), (1, wall + wall)]),
             _ => spanning(&[("a", self.dice.number(1, self.n_hosts)), ("b", 1)], wall),
@@ -123,13 +124,27 @@ impl Crowd {
         job.by(self.dice.pick(&users).expect("there are three"))
     }
 
+    /// Some stages of some seconds.
+    fn evolving(&mut self) -> ModelJob {
+        let n_stages = self.dice.number(1, 5);
+        let stages: Vec<(u32, Span)> = (0..n_stages).map(|_| self.stage()).collect();
+        let limits = [ExpandLimit::NONE, ExpandLimit::Milli(1500), ExpandLimit::TWICE, ExpandLimit::Infinite];
+        let job = evolving(&stages, *self.dice.pick(&limits).expect("there are four"));
+        let job = if self.dice.chance(30) { job.compacting() } else { job };
+        if self.dice.chance(50) { job.as_script() } else { job }
+    }
+
+    fn stage(&mut self) -> (u32, Span) {
+        (self.dice.number(1, self.n_hosts), self.dice.span(Span::from_secs(1), Span::from_secs(30)))
+    }
+
     fn call(&mut self, world: &mut World) -> Call {
         let known: Vec<JobId> = world.checks.acknowledged.iter().copied().collect();
         let some_job = self.dice.pick(&known).copied().unwrap_or(JobId(1));
         let select = Select::Ids(vec![some_job]);
         let names: Vec<String> = world.nodes.iter().map(|node| node.name.clone()).collect();
         let nodes = vec![self.dice.pick(&names).expect("a world has nodes").clone()];
-        match self.dice.number(0, 11) {
+        match self.dice.number(0, 13) {
             0..=2 => {
                 world.checks.cancel_ordered(some_job);
                 Call::Cancel { select }
@@ -141,6 +156,13 @@ impl Crowd {
             7 => Call::Down { nodes, reason: "broken".to_owned() },
             8 | 9 => Call::Resume { nodes },
             10 => Call::Remove { nodes },
+            11 => Call::FreeNodes { job: some_job, nodes },
+            12 => {
+                let n_stages = self.dice.number(1, 3);
+                let stages = (0..n_stages).map(|_| self.stage()).map(|(hosts, span)| Stage { hosts, span });
+                let stages = Evolution::new(stages.collect()).expect("stages that can be");
+                Call::Evolve { job: some_job, stages, open: self.dice.chance(50) }
+            }
             _ => {
                 let settings = [
                     ("fair_start", "0s"),
@@ -158,6 +180,8 @@ impl Crowd {
                     ("lost_policy", "fail"),
                     ("lost_policy", "requeue"),
                     ("kill_grace", "2s"),
+                    ("release_grace", "3s"),
+                    ("release_grace", "0s"),
                     ("node_lost_after", "2s"),
                     ("node_lost_after", "30s"),
                     ("policy", "views"),

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use launcher_schedule::Sight;
-use launcher_schedule::moldable::{self, Amdahl, Sizes};
+pub use launcher_schedule::moldable::Sizes;
+use launcher_schedule::moldable::{self, Amdahl};
 use rms_core::Refusal;
 use rms_core::subscription::{
     Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish,

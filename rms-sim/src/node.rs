@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::agent::{Agent, AgentEffect, AgentEvent};
+use rms_core::agent::{Agent, AgentEffect, AgentEvent, Found};
 use rms_core::desired::{JobReport, NodeReport};
 use rms_core::event::AgentHello;
 use rms_model::{JobId, Run, Time};
@@ -35,7 +35,7 @@ impl ModelNode {
 
     /// A new agent looks at the spool, as the real one does, and takes over what it finds.
     pub(crate) fn start_agent(&mut self) {
-        let found: Vec<JobReport> = self.supervisors.values().map(Supervisor::report).collect();
+        let found: Vec<Found> = self.supervisors.values().map(Supervisor::found).collect();
         let mut agent = Agent::new();
         let effects = agent.handle(AgentEvent::Found(found));
         assert!(effects.is_empty(), "finding jobs orders nothing");
@@ -92,6 +92,11 @@ impl ModelNode {
                     let program = programs.get(&wanted.launch.name).cloned().unwrap_or_default();
                     let supervisor = Supervisor::start(now, &wanted, &program);
                     self.supervisors.insert((wanted.job, wanted.run), supervisor);
+                }
+                AgentEffect::Update(wanted) => {
+                    if let Some(supervisor) = self.supervisors.get_mut(&(wanted.job, wanted.run)) {
+                        supervisor.update(&wanted);
+                    }
                 }
                 AgentEffect::Stop { job, run, grace } => {
                     if let Some(supervisor) = self.supervisors.get_mut(&(job, run)) {

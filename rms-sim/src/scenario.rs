@@ -18,6 +18,8 @@ pub struct Ended {
     /// Equal for equal seeds.
     pub trace_hash: u64,
     pub n_facts: usize,
+    /// Views of launchers that were compared with the plan, in the calm after the storm.
+    pub n_views: usize,
     pub n_jobs: usize,
 }
 
@@ -49,9 +51,10 @@ pub fn small(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Brok
     let crowd = Crowd::new(seed, n_jobs, n_a);
     let storm_ends = Time::EPOCH + dice.span(Span::from_mins(1), Span::from_mins(8));
     match live(&mut world, crowd, Storm::new(seed), storm_ends) {
-        Ok(()) => Ok(Ended {
+        Ok(n_views) => Ok(Ended {
             trace_hash: world.trace_hash(),
             n_facts: world.facts().len(),
+            n_views,
             n_jobs: world.checks.acknowledged.len(),
         }),
         Err(violation) => {
@@ -79,7 +82,7 @@ fn settings(dice: &mut Dice) -> Settings {
     }
 }
 
-fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time) -> Result<(), Violation> {
+fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time) -> Result<usize, Violation> {
     // Everybody joins on a fine morning.
     world.run_until(Time::from_secs(1))?;
     let (mut act_at, mut strike_at) = (crowd.next(world.now()), storm.next(world.now()));
@@ -99,20 +102,22 @@ fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time)
     for call in crowd.last_calls(world) {
         world.call(&admin(), call);
     }
-    views_converge(world)?;
-    wait_for_the_end(world)
+    let n_views = views_converge(world)?;
+    wait_for_the_end(world)?;
+    Ok(n_views)
 }
 
 /// Asks for a pass by a change that changes no plan, and looks before anything else happens.
-fn views_converge(world: &mut World) -> Result<(), Violation> {
+fn views_converge(world: &mut World) -> Result<usize, Violation> {
+    let mut n_views = 0;
     for n_jobs in 1_000..1_005 {
         world.run_until(world.now() + Span::from_secs(20))?;
         let n_facts = world.facts().len();
         world.call(&admin(), Call::Set { key: "max_jobs".to_owned(), value: n_jobs.to_string() });
         world.run_until(world.now() + LATEST_PASS)?;
-        world.check_views_converged(n_facts)?;
+        n_views += world.check_views_converged(n_facts)?;
     }
-    Ok(())
+    Ok(n_views)
 }
 
 /// Looks now and then, and for the last time when everything must have ended.

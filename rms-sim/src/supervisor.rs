@@ -1,5 +1,6 @@
 //! One job on one node: its processes, wall time and result. It needs neither agent nor server.
 
+use rms_core::agent::{Found, Told};
 use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, Run, Span, Time, Usage};
 
@@ -10,7 +11,8 @@ pub struct Supervisor {
     job: JobId,
     run: Run,
     part: Part,
-    wall: Span,
+    told: Told,
+    joined: u32,
     grace: Span,
     heeds_term: Option<Span>,
     phase: Phase,
@@ -43,18 +45,29 @@ impl Supervisor {
             job: wanted.job,
             run: wanted.run,
             part: program.part(&wanted.launch, wanted.host_idx),
-            wall: wanted.launch.wall,
+            told: Told::by(wanted),
+            joined: wanted.joined(),
             grace: wanted.launch.grace,
             heeds_term: program.heeds_term,
             phase: Phase::Starting { up_at: now + program.start_delay },
         }
     }
 
+    /// Its hosts or its wall time have changed.
+    pub fn update(&mut self, wanted: &DesiredJob) {
+        self.told = Told::by(wanted);
+    }
+
+    /// What an agent that starts finds.
+    pub fn found(&self) -> Found {
+        Found { report: self.report(), joined: self.joined, told: self.told }
+    }
+
     /// When something happens by itself.
     pub fn due(&self) -> Option<Time> {
         match &self.phase {
             Phase::Starting { up_at } => Some(*up_at),
-            Phase::Running { since } => Some(self.exits_at(*since).min(*since + self.wall)),
+            Phase::Running { since } => Some(self.exits_at(*since).min(*since + self.told.wall)),
             Phase::Ending { gone_at, .. } => Some(*gone_at),
             Phase::Ended { .. } => None,
         }
@@ -73,9 +86,10 @@ impl Supervisor {
                 | NodeExit::Aborted { .. }
                 | NodeExit::WallTime
                 | NodeExit::Ordered
+                | NodeExit::Overstayed
                 | NodeExit::Vanished { .. } => self.phase = Phase::Running { since: now },
             },
-            Phase::Running { since } if self.exits_at(since) <= since + self.wall => {
+            Phase::Running { since } if self.exits_at(since) <= since + self.told.wall => {
                 self.end(since, now, self.part.exit.clone());
             }
             Phase::Running { since } => {
@@ -97,7 +111,9 @@ impl Supervisor {
             }
             Phase::Running { since } => {
                 let gone_at = self.gone_after_term(now, grace).min(self.exits_at(*since));
-                self.phase = Phase::Ending { since: *since, gone_at, exit: NodeExit::Ordered };
+                let is_killed = !grace.is_zero() && gone_at > now + grace;
+                let exit = if is_killed { NodeExit::Overstayed } else { NodeExit::Ordered };
+                self.phase = Phase::Ending { since: *since, gone_at, exit };
             }
             // A second order does not prolong the first.
             Phase::Ending { .. } | Phase::Ended { .. } => {}

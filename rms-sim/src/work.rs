@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_core::desired::NodeExit;
 use rms_core::event::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
-use rms_model::{Environment, Limits, Mebibytes, Span, Stdio, Time, Work};
+use rms_model::{
+    Environment, Evolution, Evolving, ExpandLimit, Expansion, Limits, Mebibytes, Span, Stage, Stdio, Time, Work,
+};
 
 use crate::program::{Part, Program};
 
@@ -31,6 +33,16 @@ pub fn moldable(sizes: &[(u32, Span)]) -> ModelJob {
         program: Program::default(),
         user: "ann".to_owned(),
     }
+}
+
+/// Tasks on hosts of one cluster whose number changes.
+pub fn evolving(stages: &[(u32, Span)], limit: ExpandLimit) -> ModelJob {
+    let stages = stages.iter().map(|(hosts, span)| Stage { hosts: *hosts, span: *span }).collect();
+    let stages = Evolution::new(stages).expect("stages that can be");
+    let expansion = Expansion { limit, compacting: false };
+    let mut job = moldable(&[]);
+    job.submission.evolving = Some(Evolving { stages, expansion, open: false });
+    job
 }
 
 /// Hosts on several clusters at once.
@@ -68,6 +80,7 @@ fn submission(shapes: Vec<Shape>) -> Submission {
         begin: None,
         comment: String::new(),
         test_only: false,
+        evolving: None,
     }
 }
 
@@ -80,6 +93,18 @@ impl ModelJob {
     /// How long the work takes if nobody ends it.
     pub fn runs(mut self, span: Span) -> ModelJob {
         self.program.runs = Some(span);
+        self
+    }
+
+    /// It is one script instead of tasks.
+    pub fn as_script(mut self) -> ModelJob {
+        self.submission.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
+        self
+    }
+
+    /// Its stages begin as late as the same end allows.
+    pub fn compacting(mut self) -> ModelJob {
+        self.submission.evolving.iter_mut().for_each(|evolving| evolving.expansion.compacting = true);
         self
     }
 

@@ -2,6 +2,7 @@
 
 use bincode::{Decode, Encode};
 
+use crate::evolving::Stages;
 use crate::message::{Kind, Message, Size};
 use crate::refused::Refused;
 use crate::vocabulary::{Identity, Inventory, JobRecord, JobSpec, JobState, Outcome, Profile, Request, TokenIdentity};
@@ -102,6 +103,7 @@ pub struct JobLine {
     pub nodes: Vec<String>,
     pub reason: Option<Reason>,
     pub outcome: Option<Outcome>,
+    pub stages: Option<Stages>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -2,6 +2,7 @@
 
 use bincode::{Decode, Encode};
 
+use crate::evolving::{Evolving, Stage};
 use crate::follow::Offset;
 use crate::message::{Kind, Message, Size};
 use crate::vocabulary::{Constraint, Identity, Limits, Stdio, TokenIdentity, Variable, Work};
@@ -74,6 +75,15 @@ pub enum ClientCall {
     },
     /// What launchers have cost.
     Launchers,
+    Evolve {
+        job: u64,
+        stages: Vec<Stage>,
+        open: bool,
+    },
+    FreeNodes {
+        job: u64,
+        nodes: Vec<String>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -96,6 +106,7 @@ pub struct Submission {
     pub begin: Option<i64>,
     pub comment: String,
     pub test_only: bool,
+    pub evolving: Option<Evolving>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

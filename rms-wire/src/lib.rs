@@ -8,6 +8,7 @@ pub mod answer;
 pub mod call;
 pub mod codec;
 pub mod convert;
+pub mod evolving;
 pub mod follow;
 pub mod hello;
 pub mod join;

@@ -79,5 +79,11 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::WrongTag { .. } => "wrong_tag",
         Refusal::NotInView { .. } => "not_in_view",
         Refusal::Flood { .. } => "flood",
+        Refusal::EmptyStage => "empty_stage",
+        Refusal::StageTooLarge { .. } => "stage_too_large",
+        Refusal::StageNotHeld { .. } => "stage_not_held",
+        Refusal::StageLater { .. } => "stage_later",
+        Refusal::FreesTooMany { .. } => "frees_too_many",
+        Refusal::TasksOfStages { .. } => "tasks_of_stages",
     }
 }

@@ -67,6 +67,7 @@ pub struct Launch {
     pub wall: i64,
     pub grace: i64,
     pub hosts: Vec<Host>,
+    pub generation: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -78,6 +79,7 @@ pub struct Host {
     pub first_task: u32,
     pub n_tasks: u32,
     pub cpus: u32,
+    pub joined: u32,
 }
 
 impl Message for ToAgent {

@@ -55,6 +55,7 @@ pub enum NodeExit {
     Ordered,
     Vanished { reason: String },
     NotStarted { reason: String },
+    Overstayed,
 }
 
 impl Message for ToServer {

@@ -4,6 +4,8 @@
 
 use bincode::{Decode, Encode};
 
+use crate::evolving::{Evolving, Stage};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Role {
     Server,
@@ -138,6 +140,7 @@ pub struct JobSpec {
     pub requeue: bool,
     pub begin: Option<i64>,
     pub comment: String,
+    pub evolving: Option<Evolving>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -156,6 +159,7 @@ pub struct JobRecord {
     pub nodes: Vec<String>,
     pub outcome: Outcome,
     pub usage: Usage,
+    pub evolution: Option<Vec<Stage>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

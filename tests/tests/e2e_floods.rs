@@ -242,6 +242,7 @@ fn submission(change: impl FnOnce(&mut rms_wire::call::Submission)) -> rms_wire:
         begin: None,
         comment: String::new(),
         test_only: false,
+        evolving: None,
     };
     change(&mut submission);
     rms_wire::ClientCall::Submit(Box::new(submission))

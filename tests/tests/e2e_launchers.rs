@@ -95,13 +95,14 @@ fn a_rigid_launcher_runs_its_program_on_its_hosts() {
 }
 
 #[test]
-fn a_request_moves_when_another_job_ends_and_its_ghost_gives_the_time_for_it() {
+fn a_request_moves_when_anothers_application_ends_and_its_ghost_gives_the_time_for_it() {
     let deployment = Deployment::of_nodes(2);
     deployment.rms(&["admin", "set", "fair_start", "3s"]).ok();
     let short = deployment.submit(&["-t", "100s", "--wrap", &until("short.ends")]);
-    let long = deployment.submit(&["-t", "600s", "--wrap", &until("long.ends")]);
     deployment.wait_for_state(short, "started");
-    deployment.wait_for_state(long, "started");
+    let other = Running::start(deployment.example("rigid", &["1", "600", "sh", "-c", &until("long.ends")]));
+    other.says("started on");
+    let long = job_of(&deployment, "rigid");
 
     // 400 s on one host: best on the one that is free in 100 s, for two are free in 600 s only.
     let launcher = Running::start(deployment.example("moldable", &["1", "400", "2", "sh", "-c", "exit 0"]));
@@ -113,6 +114,7 @@ fn a_request_moves_when_another_job_ends_and_its_ghost_gives_the_time_for_it() {
     fs::write(deployment.path().join("long.ends"), "").expect("the directory is ours");
     launcher.says("asks for 2 hosts for 3m20s");
     deployment.wait_for_end(long);
+    other.ends();
     fs::write(deployment.path().join("short.ends"), "").expect("the directory is ours");
     let started = launcher.says("started on");
     assert_eq!(started.split(',').count(), 2, "{started}");
@@ -180,22 +182,29 @@ fn a_killed_server_loses_no_application_of_a_launcher() {
 
 #[test]
 fn an_mpi_launcher_starts_as_many_ranks_as_its_hosts_have_cpus() {
-    let Some(mpi) = Mpi::ALL.into_iter().find(|mpi| mpi.compiler().is_some()) else {
-        println!("skipped: no MPI is installed");
-        return;
-    };
-    let program = apps::build(mpi, "hello").expect("it compiles").expect("it is installed");
     let node = |name: &str| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
     let deployment = Deployment::builder().node(node("a1")).node(node("a2")).start();
-    let program = program.to_string_lossy().into_owned();
-    let launcher = Running::start(deployment.example("mpi", &["1=120,2=60", &program]));
-    launcher.says("started 4 ranks on a1,a2");
-    launcher.says("completed");
-    launcher.ends();
-    let output: String = (0..4)
-        .map(|rank| fs::read_to_string(deployment.path().join(format!("mpi-1-{rank}.out"))).unwrap_or_default())
-        .collect();
-    assert_eq!(output.matches("ranks=4").count(), 4, "{output}");
+    for (idx, mpi) in Mpi::ALL.into_iter().filter(|mpi| mpi.compiler().is_some()).enumerate() {
+        let program = apps::build(mpi, "hello").expect("it compiles").expect("it is installed");
+        let (program, mpirun) = (text(&program), mpi.mpirun().map(|path| text(&path)));
+        let by_mpirun = match (mpi, &mpirun) {
+            // Its ranks need nobody between them and the agents.
+            (Mpi::Mpich, _) | (Mpi::OpenMpi, None) => Vec::new(),
+            (Mpi::OpenMpi, Some(mpirun)) => vec!["--mpirun", mpirun],
+        };
+        let launcher = Running::start(deployment.example("mpi", &[&by_mpirun[..], &["1=120,2=60", &program]].concat()));
+        launcher.says("started 4 ranks on a1,a2");
+        launcher.says("completed");
+        launcher.ends();
+        let file = |task: u32| deployment.path().join(format!("mpi-{}-{task}.out", idx + 1));
+        // All of it is that of the script's only task where mpirun collects it.
+        let output: String = (0..4).map(|task| fs::read_to_string(file(task)).unwrap_or_default()).collect();
+        assert_eq!(output.matches("ranks=4").count(), 4, "{}: {output}", mpi.name());
+    }
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 #[test]

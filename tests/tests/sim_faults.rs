@@ -50,14 +50,15 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
         return;
     }
     let n_seeds = variable("LIMBER_SEEDS").unwrap_or(seeds.end - seeds.start);
-    let (mut n_jobs, mut n_facts) = (0, 0);
+    let (mut n_jobs, mut n_facts, mut n_views) = (0, 0, 0);
     for seed in seeds.start..seeds.start + n_seeds {
         let ended = run(seed);
         n_jobs += ended.n_jobs;
         n_facts += ended.n_facts;
+        n_views += ended.n_views;
     }
-    println!("{n_seeds} seeds: {n_jobs} jobs, {n_facts} facts");
-    assert!(n_jobs > 0, "nothing was run");
+    println!("{n_seeds} seeds: {n_jobs} jobs, {n_facts} facts, {n_views} views compared");
+    assert!(n_jobs > 0 && n_views > 0, "nothing was run");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod sim {
     mod durable;
     mod ending;
     mod fencing;
+    mod launchers;
     mod nodes;
     mod queue;
     mod scheduling;

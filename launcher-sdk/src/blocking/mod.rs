@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rms_core::effect::{JobChange, ViewAnswer};
 use rms_core::event::{Call, Select, Submission};
-use rms_model::{JobId, JobRecord, Outcome};
+use rms_model::{Evolution, JobId, JobRecord, Outcome};
 use rms_wire::HistoryQuery;
 use tokio::runtime::{Builder, Runtime};
 
@@ -62,6 +62,22 @@ impl Client {
     /// As [`crate::Client::order`].
     pub fn order(&self, call: Call) -> Result<JobsDone, CallError> {
         self.runtime.block_on(self.client.order(call))
+    }
+
+    /// As [`crate::Client::evolve`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::evolve`].
+    pub fn evolve(&self, job: JobId, stages: Evolution, open: bool) -> Result<(), CallError> {
+        self.runtime.block_on(self.client.evolve(job, stages, open))
+    }
+
+    /// As [`crate::Client::free_nodes`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::free_nodes`].
+    pub fn free_nodes(&self, job: JobId, nodes: Vec<String>) -> Result<(), CallError> {
+        self.runtime.block_on(self.client.free_nodes(job, nodes))
     }
 
     /// As [`crate::Client::queue`].

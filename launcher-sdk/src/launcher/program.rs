@@ -23,14 +23,27 @@ pub struct Program {
 
 impl Program {
     /// One task on each host, each of them running `argv`: a program that is found by the job's `PATH`, and its
-    /// arguments. Tasks of an MPI program find each other without mpirun.
+    /// arguments. Tasks of a program of the MPICH family find each other without mpirun; for Open MPI, start a
+    /// [script](Program::script) that calls mpirun.
     pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Program {
         Program::of(Work::Tasks { argv: argv.into_iter().map(Into::into).collect() })
     }
 
-    /// A batch script, as text.
+    /// A batch script, as text. It runs once, on the first host; `mpirun` in it reaches the others.
     pub fn script(script: impl Into<String>) -> Program {
         Program::of(Work::Script { script: script.into(), args: Vec::new() })
+    }
+
+    /// More arguments, of the program or of the script.
+    #[must_use]
+    pub fn args(mut self, more: impl IntoIterator<Item = impl Into<String>>) -> Program {
+        match &mut self.launch.work {
+            Work::Tasks { argv: args } | Work::Script { script: _, args } => {
+                args.extend(more.into_iter().map(Into::into))
+            }
+            Work::Hosts => {}
+        }
+        self
     }
 
     fn of(work: Work) -> Program {

@@ -3,28 +3,21 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use rms_model::hostlist;
 
+use super::hostfile::HostFiles;
 use super::order::{Order, Place};
 use super::user::Account;
 
 /// Variables by name; the last setting of a name wins.
 pub type Variables = BTreeMap<String, String>;
 
-/// Where the host files of a job are.
-#[derive(Clone, Debug)]
-pub struct HostFiles<'a> {
-    pub openmpi: &'a Path,
-    pub mpich: &'a Path,
-}
-
 /// Left over from the launcher under which somebody submitted; an MPI library would believe them.
 const INHERITED: [&str; 9] = ["SLURM_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "RMS_"];
 
 /// What all processes of the job on this host have in common.
-pub fn of_job(order: &Order, account: &Account, files: &HostFiles<'_>) -> Variables {
+pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables {
     let mut variables = Variables::new();
     variables.insert("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned());
     let is_inherited = |name: &str| INHERITED.iter().any(|prefix| name.starts_with(prefix));
@@ -56,8 +49,9 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles<'_>) -> Variab
     set("RMS_HOSTFILE", files.openmpi.display().to_string());
     set("RMS_HOSTFILE_MPICH", files.mpich.display().to_string());
     // Counts the host file's contents; it is rewritten when the job's hosts change.
-    set("RMS_GENERATION", "1".to_owned());
+    set("RMS_GENERATION", order.generation.to_string());
     set("RMS_AGENT_SOCKET", order.agent_socket.display().to_string());
+    set("RMS_GENERATION_FILE", files.generation.display().to_string());
     set("RMS_MARK", order.mark.clone());
     set_for_mpirun(&mut variables, order, account, files);
     variables
@@ -80,7 +74,7 @@ pub fn of_rank(variables: &mut Variables, pmi_fd: i32, rank: u32, local: u32, n_
 }
 
 /// `mpirun` reaches the other hosts through the agents, and leaves binding to us.
-fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, files: &HostFiles<'_>) {
+fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, files: &HostFiles) {
     let Some(rsh) = &order.rsh else { return };
     let rsh = rsh.display().to_string();
     let openmpi = files.openmpi.display().to_string();

@@ -12,7 +12,7 @@ use rms_core::desired::JobReport;
 use rms_model::Work;
 use serde::Serialize;
 
-use super::hostfile;
+use super::hostfile::{self, HostFiles};
 use super::order::Order;
 use crate::spool::{self, EntryRef};
 
@@ -26,6 +26,7 @@ pub struct Folder {
     entry: Slot,
     openmpi: Slot,
     mpich: Slot,
+    generation: Slot,
     /// Made at the first end of a job, so that what is there is a result.
     result: Option<Slot>,
 }
@@ -61,6 +62,7 @@ impl Folder {
             entry: Slot::make(&spool::entry_path(&seat), 0o600)?,
             openmpi: Slot::make(&seat.join("hosts.openmpi"), 0o644)?,
             mpich: Slot::make(&seat.join("hosts.mpich"), 0o644)?,
+            generation: Slot::make(&seat.join("generation"), 0o644)?,
             result: None,
             dir: seat.clone(),
             seat,
@@ -71,9 +73,22 @@ impl Folder {
         &self.dir
     }
 
-    /// Where Open MPI's and MPICH's host files are.
-    pub fn host_files(&self) -> (PathBuf, PathBuf) {
-        (self.dir.join("hosts.openmpi"), self.dir.join("hosts.mpich"))
+    pub fn host_files(&self) -> HostFiles {
+        HostFiles::of(&self.dir)
+    }
+
+    /// The hosts have changed while processes read: each file is there as it was or as it is, and the generation comes
+    /// last, so who sees it finds the hosts that it counts.
+    ///
+    /// # Errors
+    /// No space, no permission.
+    pub fn update(&mut self, entry: &EntryRef<'_>) -> io::Result<()> {
+        let files = self.host_files();
+        self.entry = Slot::replace(&spool::entry_path(&self.dir), &serde_json::to_vec(entry)?, 0o600)?;
+        self.openmpi = Slot::replace(&files.openmpi, hostfile::openmpi(entry.order).as_bytes(), 0o644)?;
+        self.mpich = Slot::replace(&files.mpich, hostfile::mpich(entry.order).as_bytes(), 0o644)?;
+        self.generation = Slot::replace(&files.generation, hostfile::generation(entry.order).as_bytes(), 0o644)?;
+        Ok(())
     }
 
     /// Writes down what a later agent needs to know, and takes the execution's name. From then on it is known.
@@ -84,6 +99,7 @@ impl Folder {
         self.entry.write_json(entry)?;
         self.openmpi.write(hostfile::openmpi(entry.order).as_bytes())?;
         self.mpich.write(hostfile::mpich(entry.order).as_bytes())?;
+        self.generation.write(hostfile::generation(entry.order).as_bytes())?;
         fs::rename(&self.dir, entry_dir).map_err(|error| match error.kind() {
             io::ErrorKind::DirectoryNotEmpty => io::ErrorKind::AlreadyExists.into(),
             _other => error,
@@ -150,9 +166,21 @@ impl Slot {
         Ok(Slot { file, len: 0 })
     }
 
+    /// A file with other contents in the place of one that may be read just now.
+    fn replace(path: &Path, contents: &[u8], mode: u32) -> io::Result<Slot> {
+        let draft = path.with_extension("new");
+        let _left_over = fs::remove_file(&draft);
+        let mut slot = Slot::make(&draft, mode)?;
+        slot.write(contents)?;
+        fs::rename(&draft, path)?;
+        Ok(slot)
+    }
+
     fn write(&mut self, contents: &[u8]) -> io::Result<()> {
+        // A write that fails half-way leaves a length that nobody knows.
+        let before = std::mem::replace(&mut self.len, usize::MAX);
         self.file.write_all_at(contents, 0)?;
-        if contents.len() < self.len {
+        if contents.len() < before {
             self.file.set_len(contents.len() as u64)?;
         }
         self.len = contents.len();

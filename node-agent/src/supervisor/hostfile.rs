@@ -1,6 +1,7 @@
 //! Writes a job's host files: the forms that Open MPI and MPICH read.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use super::order::Order;
 
@@ -22,8 +23,31 @@ pub fn mpich(order: &Order) -> String {
     text
 }
 
+/// How often the hosts have changed, counted from 1.
+pub fn generation(order: &Order) -> String {
+    format!("{}\n", order.generation)
+}
+
+/// Where the host files of an execution are.
+#[derive(Clone, Debug)]
+pub struct HostFiles {
+    pub openmpi: PathBuf,
+    pub mpich: PathBuf,
+    pub generation: PathBuf,
+}
+
+impl HostFiles {
+    pub fn of(dir: &Path) -> HostFiles {
+        HostFiles {
+            openmpi: dir.join("hosts.openmpi"),
+            mpich: dir.join("hosts.mpich"),
+            generation: dir.join("generation"),
+        }
+    }
+}
+
 fn heading(order: &Order) -> String {
-    format!("# job {} run {} generation 1\n", order.job, order.run)
+    format!("# job {} run {} generation {}\n", order.job, order.run, order.generation)
 }
 
 /// A host that holds no task still has its CPUs, which a script may use.

@@ -6,8 +6,9 @@ use nix::unistd::getpid;
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, Run, Span, Time, Usage};
 
-use super::environment::Variables;
+use super::environment::{self, Variables};
 use super::exec::{Exec, Feeder};
+use super::hostfile::HostFiles;
 use super::mpi::{Desk, Errand};
 use super::order::Order;
 use super::start::{Started, Task};
@@ -28,6 +29,8 @@ pub struct Job {
     pub input: Feeder,
     pub desk: Option<Desk>,
     pub execs: Vec<Exec>,
+    /// From here its wall time counts.
+    begun: Instant,
     wall_at: Instant,
     /// Set once its own tasks have ended while ranks elsewhere still meet here.
     stays_until: Option<Instant>,
@@ -57,6 +60,8 @@ pub struct Ending {
     /// The next KILL.
     kill_at: Instant,
     n_kills: u32,
+    /// Was it sent TERM before?
+    had_grace: bool,
 }
 
 /// A result that the server has within this time never costs a disk flush. It is in the file before: only a
@@ -72,7 +77,8 @@ const STAY: Duration = Duration::from_secs(30);
 impl Job {
     pub fn new(order: Order, baseline: Baseline) -> Job {
         // A wall time that no clock can hold never comes.
-        let wall_at = Instant::now().checked_add(order.wall.to_std()).unwrap_or_else(far_away);
+        let begun = Instant::now();
+        let wall_at = begun.checked_add(order.wall.to_std()).unwrap_or_else(far_away);
         Job {
             phase: Phase::Running,
             since: now(),
@@ -82,6 +88,7 @@ impl Job {
             input: Feeder::default(),
             desk: None,
             execs: Vec::new(),
+            begun,
             wall_at,
             stays_until: None,
             tell_at: None,
@@ -113,6 +120,21 @@ impl Job {
         self.tell_at = Some(Instant::now() + delay);
     }
 
+    /// The hosts of the job or its wall time have changed: what is started from now on has them in its environment.
+    /// False where that is no news.
+    pub fn update(&mut self, order: Order, files: &HostFiles) -> bool {
+        let is_outdated = order.generation < self.order.generation;
+        if is_outdated || matches!(self.phase, Phase::Ended { .. }) {
+            return false;
+        }
+        self.wall_at = self.begun.checked_add(order.wall.to_std()).unwrap_or_else(far_away);
+        self.order = order;
+        if let Some(account) = &self.account {
+            self.variables = environment::of_job(&self.order, account, files);
+        }
+        true
+    }
+
     /// What is to be told of it now, which is then told.
     pub fn tell(&mut self) -> JobReport {
         self.tell_at = None;
@@ -139,7 +161,7 @@ impl Job {
         let kill_at = Instant::now().checked_add(grace.to_std()).unwrap_or_else(far_away);
         match &mut self.phase {
             Phase::Running => {
-                self.phase = Phase::Ending(Ending { exit, kill_at, n_kills: 0 });
+                self.phase = Phase::Ending(Ending { exit, kill_at, n_kills: 0, had_grace: !grace.is_zero() });
                 if !grace.is_zero() {
                     tree::signal_descendants(getpid(), nix::libc::SIGTERM);
                     tree::signal_descendants(getpid(), nix::libc::SIGCONT);
@@ -213,7 +235,7 @@ impl Job {
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
             if tree_is_gone {
-                self.phase = Phase::Ending(Ending { exit, kill_at: Instant::now(), n_kills: 0 });
+                self.phase = Phase::Ending(Ending { exit, kill_at: Instant::now(), n_kills: 0, had_grace: false });
             } else {
                 self.end(exit, Span::ZERO, cgroup);
             }
@@ -239,7 +261,12 @@ impl Job {
         if ending.n_kills > 0 {
             cgroup.forbid_forks(false);
         }
-        Some(self.ended(ending.exit.clone(), meter))
+        let exit = match &ending.exit {
+            // It had its time after TERM, and KILL was needed.
+            NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
+            exit => exit.clone(),
+        };
+        Some(self.ended(exit, meter))
     }
 
     /// It ended, or never started.

@@ -268,6 +268,7 @@ impl Supervisor {
         match message {
             ToSupervisor::Start(order) => return self.start(*order),
             ToSupervisor::Forget { keep } => return self.forget(keep),
+            ToSupervisor::Update(order) => self.update(*order),
             ToSupervisor::Stop { grace } => self.end(NodeExit::Ordered, grace),
             ToSupervisor::Kill => self.end(NodeExit::Ordered, Span::ZERO),
             ToSupervisor::Signal { signal } => {
@@ -337,6 +338,27 @@ impl Supervisor {
         self.tell_running(Instant::now());
         // A task may have ended before it was listed.
         self.reap()
+    }
+
+    fn update(&mut self, order: Order) {
+        let files = self.folder.host_files();
+        let Some(job) = self.job.as_mut().filter(|job| (order.job, order.run) == (job.job(), job.run())) else {
+            return;
+        };
+        if !job.update(order, &files) {
+            return;
+        }
+        let entry = EntryRef {
+            order: &job.order,
+            boot: &self.boot,
+            cgroup: &self.seat.cgroup,
+            seat: &self.seat.name,
+            supervisor: nix::unistd::getpid().as_raw(),
+        };
+        if let Err(error) = self.folder.update(&entry) {
+            // The processes go on with what they know; the next change is written again.
+            eprintln!("cannot write to {}: {error}", self.folder.dir().display());
+        }
     }
 
     /// Says that the job runs, as soon as that is news.

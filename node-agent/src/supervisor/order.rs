@@ -28,6 +28,9 @@ pub struct Order {
     pub wall: Span,
     pub grace: Span,
     pub hosts: Vec<Place>,
+    /// Counts the changes of the hosts, from 1.
+    #[serde(default = "first")]
+    pub generation: u32,
     /// Which of the hosts this is.
     pub host_idx: u32,
     /// The CPUs of every process of the job; absent: all.
@@ -49,12 +52,24 @@ pub struct Place {
     pub first_task: u32,
     pub n_tasks: u32,
     pub cpus: u32,
+    /// The generation with which it came.
+    #[serde(default = "first")]
+    pub joined: u32,
+}
+
+fn first() -> u32 {
+    1
 }
 
 impl Order {
     /// This host.
     pub fn place(&self) -> Option<&Place> {
         self.hosts.get(self.host_idx as usize)
+    }
+
+    /// With which generation this host came.
+    pub fn joined(&self) -> u32 {
+        self.place().map_or(1, |place| place.joined)
     }
 
     /// Do the streams of the tasks stay in the spool for a client that follows them?
@@ -67,6 +82,8 @@ impl Order {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSupervisor {
     Start(Box<Order>),
+    /// The hosts or the wall time of the job that runs have changed.
+    Update(Box<Order>),
     /// TERM, wait, KILL.
     Stop {
         grace: Span,

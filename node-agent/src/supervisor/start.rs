@@ -12,7 +12,7 @@ use rms_model::Work;
 use thiserror::Error;
 
 use super::child::{ChildError, Program};
-use super::environment::{self, HostFiles, Variables};
+use super::environment::{self, Variables};
 use super::folder::Folder;
 use super::order::{Order, Place};
 use super::streams::{self, StreamsError};
@@ -63,9 +63,7 @@ pub enum StartError {
 pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<Started, StartError> {
     let account = Account::resolve(&order.owner.0)?;
     let place = order.place().ok_or(StartError::NoPlace)?;
-    let (openmpi, mpich) = folder.host_files();
-    let files = HostFiles { openmpi: &openmpi, mpich: &mpich };
-    let variables = environment::of_job(order, &account, &files);
+    let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
     let (tasks, input, rank_sockets) = match &order.work {
         Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
@@ -128,7 +126,9 @@ impl Starter<'_> {
     }
 
     fn tasks(&self, argv: &[String]) -> Result<Tasks, StartError> {
-        let Place { first_task, n_tasks: n_local, .. } = *self.place;
+        let Place { first_task, n_tasks: n_local, joined, .. } = *self.place;
+        // The ranks of an MPI program are those that it begins with: hosts that come later bring tasks, no ranks.
+        let has_ranks = joined == 1;
         let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local)?;
         let argv = argv.iter().cloned().map(c_string).collect::<Result<Vec<CString>, StartError>>()?;
         let candidates = candidates(argv.first().ok_or(StartError::ZeroByte)?, self.variables);
@@ -136,12 +136,14 @@ impl Starter<'_> {
         let mut tasks = Vec::with_capacity(all.tasks.len());
         let mut rank_sockets = Vec::with_capacity(all.tasks.len());
         for (local, streams) in (0_u32..).zip(&all.tasks) {
-            let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
-                .map_err(StartError::Socket)?;
+            let pair = || socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
+            let (ours, theirs) = has_ranks.then(pair).transpose().map_err(StartError::Socket)?.unzip();
             let rank = first_task + local;
             environment::of_task(&mut variables, rank, local);
-            let pmi_fd = std::os::fd::AsRawFd::as_raw_fd(&theirs);
-            environment::of_rank(&mut variables, pmi_fd, rank, local, n_local, self.order.n_tasks);
+            if let Some(theirs) = &theirs {
+                let pmi_fd = std::os::fd::AsRawFd::as_raw_fd(theirs);
+                environment::of_rank(&mut variables, pmi_fd, rank, local, n_local, self.order.n_tasks);
+            }
             let program = Program {
                 order: self.order,
                 account: self.account,
@@ -151,10 +153,10 @@ impl Starter<'_> {
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,
-                inherited: Some(&theirs),
+                inherited: theirs.as_ref(),
             };
             tasks.push(Task { pid: program.start(self.single)?, end: None });
-            rank_sockets.push(ours);
+            rank_sockets.extend(ours);
         }
         Ok((tasks, all.input, rank_sockets))
     }

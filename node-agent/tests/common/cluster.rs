@@ -136,6 +136,7 @@ impl Cluster {
                 first_task: idx * n_each,
                 n_tasks: n_each,
                 cpus: 4,
+                joined: 1,
             })
             .collect();
         edit(&mut launch);

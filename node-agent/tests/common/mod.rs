@@ -283,6 +283,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         first_task: 0,
         n_tasks,
         cpus: 2,
+        joined: 1,
     };
     Launch {
         name: "story".to_owned(),
@@ -298,6 +299,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         wall: Span::from_mins(5),
         grace: Span::from_secs(5),
         hosts: vec![host],
+        generation: 1,
     }
 }
 

@@ -227,6 +227,7 @@ fn line(job: u64, state: JobState) -> JobLine {
         nodes: Vec::new(),
         reason: None,
         outcome: None,
+        stages: None,
     }
 }
 
@@ -293,6 +294,7 @@ fn detail(line: JobLine) -> JobDetail {
         requeue: false,
         begin: None,
         comment: "second try".into(),
+        evolving: None,
     };
     JobDetail { line, spec }
 }
@@ -313,6 +315,7 @@ fn record() -> JobRecord {
         nodes: vec!["b1".into()],
         outcome: Outcome::Failed { code: 3 },
         usage: Usage { cpu: Span::from_secs(590), peak_memory_kib: 20_480 },
+        evolution: None,
     }
 }
 

@@ -10,7 +10,9 @@ use crate::failure::{Exit, Failure};
 mod admin;
 mod cancel;
 mod down;
+mod evolve;
 mod explain;
+mod free;
 #[cfg(test)]
 mod golden;
 mod history;
@@ -57,6 +59,10 @@ pub enum Verb {
     Hold(hold::Args),
     /// Let held jobs start
     Release(release::Args),
+    /// Announce the stages of an evolving job anew
+    Evolve(evolve::Args),
+    /// Name the nodes that an evolving job frees next
+    Free(free::Args),
     /// Move waiting jobs before or behind others
     Priority(priority::Args),
     /// List jobs that have ended
@@ -102,6 +108,8 @@ impl Verb {
             Verb::Cancel(args) => cancel::run(args, context).await,
             Verb::Hold(args) => hold::run(args, context).await,
             Verb::Release(args) => release::run(args, context).await,
+            Verb::Evolve(args) => evolve::run(args, context).await,
+            Verb::Free(args) => free::run(args, context).await,
             Verb::Priority(args) => priority::run(args, context).await,
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,

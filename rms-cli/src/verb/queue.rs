@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::json;
 use crate::names::ClusterNames;
 use crate::output::{self, Form, Show};
+use crate::stages;
 use crate::stamp;
 use crate::table::{Table, plain};
 
@@ -131,7 +132,8 @@ impl QueueAnswer {
 
     fn place(&self, line: &JobLine, now: Time) -> String {
         if !line.nodes.is_empty() {
-            return hostlist::fold(&line.nodes);
+            let stages = line.stages.as_ref().map(|stages| format!(" ({})", stages::brief(stages, now)));
+            return hostlist::fold(&line.nodes) + &stages.unwrap_or_default();
         }
         match &line.reason {
             Some(reason) => short_reason(reason, now),

@@ -12,6 +12,7 @@ use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
 use crate::output::Show;
 use crate::select;
+use crate::stages;
 use crate::stamp;
 use crate::table::{Table, plain};
 
@@ -92,6 +93,9 @@ impl ShowAnswer {
             fields.add("waits because", crate::explain::reason(reason, now));
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
+        for (name, value) in line.stages.iter().flat_map(|stages| stages::lines(stages, now)) {
+            fields.add(name, value);
+        }
         fields.add("tasks", tasks(line.n_tasks, line.cpus_per_task));
         fields.add("wall time", line.request.wall.to_string());
         if spec.options.len() > 1 {
@@ -142,6 +146,9 @@ impl ShowAnswer {
         fields.add("nodes", self.size(&record.request, &record.nodes));
         fields.add("tasks", tasks(record.n_tasks, record.cpus_per_task));
         fields.add("wall time", record.request.wall.to_string());
+        if let Some(evolution) = &record.evolution {
+            fields.add("held", evolution.to_string());
+        }
         fields.add("submitted", stamp::iso_secs(record.submitted));
         fields.add("eligible", stamp::iso_secs(record.eligible));
         if let Some(started) = record.started {

@@ -28,6 +28,7 @@ Examples:
   rms submit --shapes 2x1h,4x35m job.sh    two sizes; the one that ends first is started
   rms submit -N 1-64 --amdahl 0.95 -t 20h job.sh
                                            20 hours on one node; the size that ends first is started
+  rms submit --profile 2x10m,8x1h job.sh   two nodes for ten minutes, then eight
   rms submit -N a:2,b:2 job.sh             nodes on two clusters at once
   rms submit --test-only -N 8 job.sh       when would it start?
   job=$(rms submit -q job.sh)              the bare id")]

@@ -5,7 +5,7 @@
 
 use rms_model::{Evolution, ExpandLimit, Profile, Span, Stage, Time};
 
-use super::fit::{Fit, least_starts};
+use super::fit::{First, Fit, least_starts};
 
 /// `base` must be the fit of `request` for the same occupation, capacity and limit.
 pub fn compact(occupied: &Profile, capacity: u32, request: &Evolution, limit: ExpandLimit, base: Fit) -> Fit {
@@ -14,7 +14,7 @@ pub fn compact(occupied: &Profile, capacity: u32, request: &Evolution, limit: Ex
     let stages: Vec<Stage> = request.stages().iter().rev().copied().collect();
     // Nothing outside of what the base fit holds is looked at: a later start can not need more.
     let mirrored = occupied.mirrored(base.start, completion);
-    let ends = least_starts(&mirrored, capacity, &stages, limit, mirror(completion));
+    let ends = least_starts(&mirrored, capacity, &stages, limit, First::Moves, mirror(completion));
     // Each stage ends where its mirror begins, and begins where the stage before it ends.
     let ends: Vec<Time> = ends.into_iter().rev().map(mirror).collect();
     let (Some(first_end), Some(first)) = (ends.first(), request.stages().first()) else { return base };

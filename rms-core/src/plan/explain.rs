@@ -2,7 +2,7 @@
 
 use rms_model::{JobId, Time};
 
-use super::{Blocked, Placed, Plan};
+use super::{Blocked, Placed, Plan, ledger};
 use crate::effect::{Blocker, Reason};
 use crate::job::Phase;
 use crate::state::State;
@@ -91,25 +91,25 @@ fn outcome_reason_by(
 fn blockers(state: &State, plan: &Plan, job: JobId, blocked: &Blocked) -> Vec<Blocker> {
     let instant = blocked.step.from.max(plan.now);
     let mut blockers = Vec::new();
-    for (holder, entry) in state.holding() {
-        let in_cluster = |node: &&rms_model::NodeId| state.nodes()[*node].cluster == blocked.cluster;
-        let hosts = entry.nodes().iter().filter(in_cluster).count() as u32;
-        let until = match &entry.phase {
-            Phase::Started(started) => {
-                (started.at + started.request.wall).max(plan.now + rms_model::Span::from_millis(1))
-            }
-            Phase::Ghost(ghost) => ghost.until_in(blocked.cluster),
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => continue,
-        };
-        if hosts > 0 && until > instant {
-            blockers.push(Blocker { job: holder, state: entry.state(), hosts });
+    for (holder, state, block) in ledger::holds(state, plan.now, blocked.cluster) {
+        let hosts = block.hosts.max(0) as u32;
+        if hosts > 0 && block.from <= instant && instant < block.until {
+            blockers.push(Blocker { job: holder, state, hosts });
         }
     }
     for placement in plan.placements.iter().take_while(|placement| placement.job != job) {
         let (Some(at), Some(request)) = (placement.outcome.estimate(plan.now), placement.outcome.request()) else {
             continue;
         };
-        let hosts = request.hosts.get(&blocked.cluster).copied().unwrap_or(0);
+        let hosts = match placement.outcome.fit() {
+            Some(fit) if request.hosts.contains_key(&blocked.cluster) => {
+                let mut blocks = fit.expanded.blocks(fit.start);
+                blocks
+                    .find(|block| block.from <= instant && instant < block.until)
+                    .map_or(0, |block| block.hosts as u32)
+            }
+            Some(_) | None => request.hosts.get(&blocked.cluster).copied().unwrap_or(0),
+        };
         if hosts > 0 && at <= instant && instant < at + request.wall {
             blockers.push(Blocker { job: placement.job, state: state.jobs()[&placement.job].state(), hosts });
         }

@@ -72,8 +72,17 @@ pub fn fit(
     if let Some(idx) = stages.iter().position(|stage| stage.hosts > capacity) {
         return Err(TooLarge { number: idx + 1, wanted: stages[idx].hosts, capacity });
     }
-    let starts = least_starts(occupied, capacity, stages, limit, from);
+    let starts = least_starts(occupied, capacity, stages, limit, First::Moves, from);
     Ok(Fit { start: starts.first().copied().unwrap_or(from), expanded: expanded(request, &starts) })
+}
+
+/// What may become of the first stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// It begins next to the second one, and is not expanded.
+    Moves,
+    /// It has begun and holds its hosts: it lasts until the second one begins, however long that takes.
+    Held,
 }
 
 /// The component-wise least starts of stages that fit the capacity: each begins before the next one needs it, holds
@@ -83,6 +92,7 @@ pub(super) fn least_starts(
     capacity: u32,
     stages: &[Stage],
     limit: ExpandLimit,
+    first: First,
     from: Time,
 ) -> Vec<Time> {
     let room = |stage: &Stage| i64::from(capacity) - i64::from(stage.hosts);
@@ -91,15 +101,17 @@ pub(super) fn least_starts(
     };
     // Lower bounds. They only rise, and what was learned of a stage stays when an earlier one is moved again.
     let mut starts = vec![from; stages.len()];
-    if let Some(first) = stages.first() {
-        starts[0] = hole(first, from);
+    match (first, stages.first()) {
+        (First::Moves, Some(first)) => starts[0] = hole(first, from),
+        (First::Held, _) | (First::Moves, None) => {}
     }
     let mut idx = 0;
     while let [stage, next, ..] = &stages[idx.min(stages.len())..] {
         let end = starts[idx] + stage.span;
         let next_start = hole(next, starts[idx + 1].max(end));
         starts[idx + 1] = next_start;
-        if next_start == end {
+        let is_settled = next_start == end || (idx == 0 && first == First::Held);
+        if is_settled {
             idx += 1;
             continue;
         }
@@ -118,6 +130,32 @@ pub(super) fn least_starts(
         }
     }
     starts
+}
+
+/// [`fit`] of an application that runs: its first stage began at `since` and is held until the second one begins, which
+/// is not before `now`. It is the caller who judges whether that is soon enough.
+///
+/// # Errors
+/// A later stage that is larger than the capacity.
+pub fn refit(
+    occupied: &Profile,
+    capacity: u32,
+    request: &Evolution,
+    limit: ExpandLimit,
+    (since, now): (Time, Time),
+) -> Result<Fit, TooLarge> {
+    let stages = request.stages();
+    if let Some(idx) = stages.iter().skip(1).position(|stage| stage.hosts > capacity) {
+        return Err(TooLarge { number: idx + 2, wanted: stages[idx + 1].hosts, capacity });
+    }
+    // Seen from now, what is left of the first stage; a stage that is past its time lasts for a moment more.
+    let mut left = stages.to_vec();
+    if let Some(first) = left.first_mut() {
+        first.span = (since + first.span).since(now).max(Span::ZERO);
+    }
+    let starts = least_starts(occupied, capacity, &left, limit, First::Held, now);
+    let begins = std::iter::once(since).chain(starts.iter().skip(1).copied()).take(stages.len());
+    Ok(Fit { start: since, expanded: expanded(request, &begins.collect::<Vec<_>>()) })
 }
 
 /// Every stage until the next one begins.

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Hole};
-use rms_model::{ClusterId, Inventory, NodeId, Profile, Request, Span, Time, View};
+use rms_model::{ClusterId, Inventory, JobId, NodeId, Profile, Request, Span, Time, View};
 
 use super::Blocked;
 use super::digest::Digest;
+use super::evolve::{self, Hosts, Part};
 use super::frontier::Frontier;
 use crate::effect::JobState;
-use crate::job::{Job, Phase};
+use crate::job::Job;
+use crate::launcher;
 use crate::node::Node;
 use crate::state::State;
 
@@ -34,28 +36,30 @@ const MANY_STEPS: usize = 256;
 
 impl Ledger {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
-    pub(super) fn of_all(state: &State, now: Time) -> Ledger {
+    pub(super) fn of_all(state: &State, now: Time, without: Option<JobId>) -> Ledger {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
-        let mut ledger = Ledger::over(None, capacity);
-        let is_regular = state.occupation().is_regular(now);
-        ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now) };
+        let mut ledger = Ledger::bare(None, capacity);
+        let is_regular = without.is_none() && state.occupation().is_regular(now);
+        ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now, without) };
         ledger
     }
 
     /// These hosts, all of them usable.
-    pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>) -> Ledger {
+    pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>, without: Option<JobId>) -> Ledger {
         let mut capacity: BTreeMap<ClusterId, u32> = state.clusters().keys().map(|cluster| (*cluster, 0)).collect();
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        let mut ledger = Ledger::over(Some(eligible), capacity);
-        ledger.view = ledger.base(state, now);
-        ledger
+        Ledger::bare(Some(eligible), capacity).over(state, now, without)
     }
 
-    fn over(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
-        let (view, frontiers) = (View::new(), BTreeMap::new());
-        Ledger { eligible, capacity, view, frontiers, digests: None, has_shrunk: false }
+    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
+        Ledger { eligible, capacity, view: View::new(), frontiers: BTreeMap::new(), digests: None, has_shrunk: false }
+    }
+
+    fn over(mut self, state: &State, now: Time, without: Option<JobId>) -> Ledger {
+        self.view = self.base(state, now, without);
+        self
     }
 
     /// From now on it says of each cluster whether what it shows has changed.
@@ -87,16 +91,41 @@ impl Ledger {
         self.capacity.get(&cluster).copied().unwrap_or(0)
     }
 
-    fn base(&self, state: &State, now: Time) -> View {
+    fn base(&self, state: &State, now: Time, without: Option<JobId>) -> View {
         let mut blocks: BTreeMap<ClusterId, Vec<Block>> = BTreeMap::new();
-        for (_, job) in state.holding() {
-            for (cluster, hosts) in self.count(state, job.nodes()) {
-                let hold_time = hold_time(job, cluster, now, state.settings().kill_grace);
-                let Some((from, until)) = hold_time else { continue };
-                blocks.entry(cluster).or_default().push(Block { from, until, hosts });
+        for (_, entry) in state.holding().filter(|(job, _)| Some(*job) != without) {
+            for Part { from, until, hosts } in evolve::parts(entry, now, state.settings().kill_grace) {
+                for (cluster, hosts) in self.share_of(state, entry, hosts) {
+                    blocks.entry(cluster).or_default().push(Block { from, until, hosts });
+                }
             }
         }
         blocks.into_iter().map(|(cluster, blocks)| (cluster, Profile::from_blocks(blocks))).collect()
+    }
+
+    /// How many hosts of this ledger a holder keeps: of those that nobody knows yet, the ones that cannot be others.
+    fn share_of(&self, state: &State, entry: &Job, hosts: Hosts) -> BTreeMap<ClusterId, i64> {
+        match hosts {
+            Hosts::Held => self.count(state, entry.nodes()),
+            Hosts::In(cluster) => {
+                self.count(state, entry.nodes()).into_iter().filter(|(here, _)| *here == cluster).collect()
+            }
+            Hosts::Leaving => self.count(state, &entry.leaving()),
+            Hosts::Count(wanted) => {
+                let Some(started) = entry.started() else { return BTreeMap::new() };
+                let cluster = evolve::cluster_of(&started.request);
+                let held = self.count(state, entry.nodes()).get(&cluster).copied().unwrap_or(0);
+                let more = wanted.saturating_sub(entry.nodes().len() as u32);
+                let n_elsewhere = if self.eligible.is_some() && more > 0 {
+                    let constraint = launcher::constraint_of(&entry.spec, &started.request);
+                    evolve::n_elsewhere(state, cluster, &constraint, self, entry.nodes())
+                } else {
+                    0
+                };
+                let hosts = held.min(i64::from(wanted)) + i64::from(more.saturating_sub(n_elsewhere));
+                BTreeMap::from([(cluster, hosts)])
+            }
+        }
     }
 
     /// How many of `nodes` this ledger plans with, by cluster.
@@ -227,32 +256,26 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
         && constraint.features.is_subset(&inventory.features)
 }
 
-/// R3: a started job is seen until its wall time is over, a ghost until it expires. A job that is still there
-/// after its wall time is being ended: it is seen a little longer than now, or others would be planned into it.
-fn hold_time(job: &Job, cluster: ClusterId, now: Time, kill_grace: Span) -> Option<(Time, Time)> {
-    match &job.phase {
-        Phase::Started(started) => {
-            let planned = started.at + started.request.wall;
-            let overdue = now + kill_grace.max(Span::from_secs(1));
-            // The clock may have been set back since: what holds a host holds it now.
-            Some((started.at.min(now), if planned > now { planned } else { overdue }))
-        }
-        Phase::Ghost(ghost) => Some((ghost.done_at.min(now), ghost.until_in(cluster))),
-        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,
-    }
-}
-
 /// What each started job and ghost holds of one cluster, with its state.
 pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, Block)> {
-    let is_here = |node: &&NodeId| state.nodes()[*node].cluster == cluster && state.nodes()[*node].is_usable();
-    let mut blocks = Vec::new();
-    for (_, job) in state.holding() {
-        let hosts = job.nodes().iter().filter(is_here).count() as i64;
-        if let Some((from, until)) = hold_time(job, cluster, now, state.settings().kill_grace) {
-            blocks.push((job.state(), Block { from, until, hosts }));
-        }
-    }
-    blocks
+    holds(state, now, cluster).map(|(_, state, block)| (state, block)).collect()
+}
+
+/// The same with the jobs.
+pub(super) fn holds(
+    state: &State,
+    now: Time,
+    cluster: ClusterId,
+) -> impl Iterator<Item = (JobId, JobState, Block)> + '_ {
+    let all = Ledger::bare(None, BTreeMap::new());
+    state.holding().flat_map(move |(job, entry)| {
+        let parts = evolve::parts(entry, now, state.settings().kill_grace).into_iter();
+        let blocks = parts.filter_map(|Part { from, until, hosts }| {
+            let hosts = all.share_of(state, entry, hosts).get(&cluster).copied()?;
+            Some((job, entry.state(), Block { from, until, hosts }))
+        });
+        blocks.collect::<Vec<_>>()
+    })
 }
 
 /// The earliest time from `now` on when the request fits in every ledger on every cluster it names (R4).
@@ -320,7 +343,7 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger = Ledger::over(None, capacity);
+        let mut ledger = Ledger::bare(None, capacity);
         let mut state = 7_u64;
         let mut roll = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -6,6 +6,7 @@
 
 pub mod compact;
 mod digest;
+pub(crate) mod evolve;
 mod explain;
 pub mod fit;
 mod frontier;
@@ -29,6 +30,9 @@ pub enum Scope {
     /// Only what starts now. The pass ends early once no host is free: nothing later in the order could start,
     /// and nothing earlier depends on it.
     Starts,
+    /// The same where nothing was freed since the last pass, so that nobody who was promised a start can have an earlier
+    /// one.
+    Arrivals,
     /// An estimate for every application that is considered.
     Estimates,
     /// Estimates, and each application's view.
@@ -59,10 +63,15 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
     /// It starts now, on these hosts; host 0 first.
-    Now { request: Request, nodes: Vec<NodeId> },
+    Now {
+        request: Request,
+        nodes: Vec<NodeId>,
+        /// The stages of an evolving application; the request has those hosts that it starts with.
+        fit: Option<Box<fit::Fit>>,
+    },
     /// It would start then, if nothing changed; the last step that kept it from starting earlier is given.
     /// `option_idx` says which of its sizes that is.
-    Later { request: Request, option_idx: u32, at: Time, blocked: Option<Blocked> },
+    Later { request: Request, option_idx: u32, at: Time, blocked: Option<Blocked>, fit: Option<Box<fit::Fit>> },
     /// No size of it fits the hosts that are usable today.
     Never { shortage: Shortage },
 }
@@ -96,6 +105,14 @@ impl Placed {
         match self {
             Placed::Now { .. } => Some(now),
             Placed::Later { at, .. } => Some(*at),
+            Placed::Never { .. } => None,
+        }
+    }
+
+    /// The stages of an evolving application, placed.
+    pub fn fit(&self) -> Option<&fit::Fit> {
+        match self {
+            Placed::Now { fit, .. } | Placed::Later { fit, .. } => fit.as_deref(),
             Placed::Never { .. } => None,
         }
     }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Time, View};
+use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Request, Time, View};
 
+use super::evolve;
+use super::fit::Fit;
 use super::ledger::{self, Ledger};
 use super::{Blocked, Placed, Shortage};
-use crate::job::Promise;
+use crate::job::{Promise, Started};
 use crate::launcher::{self, Choice, SizedHole, TooSmall};
 use crate::state::State;
 
@@ -29,14 +31,14 @@ pub(super) enum Moment {
 /// The views as they fill up, application by application.
 pub(super) struct Pass<'a> {
     state: &'a State,
-    now: Time,
+    pub(super) now: Time,
     /// Every usable host.
     pub(super) all: Ledger,
     /// Hosts that meet a constraint, for the constraints met so far that exclude any; of those that the same hosts
     /// meet, the first one stands for all.
-    special: BTreeMap<Constraint, Ledger>,
+    pub(super) special: BTreeMap<Constraint, Ledger>,
     /// Which constraint stands for one met before; none if every usable host meets it.
-    stands_for: BTreeMap<Constraint, Option<Constraint>>,
+    pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
     placed: Vec<Taken>,
     /// Hosts given away in this pass, and how many of each cluster: while no ledger is special they are the first of
@@ -58,15 +60,19 @@ pub(super) struct Taken {
     pub(super) at: Time,
     /// Known only if it starts now.
     nodes: Option<Vec<NodeId>>,
+    /// What an evolving application needs from its start on, instead of the hosts of the request.
+    stages: Option<Evolution>,
 }
 
 /// Where an application fits; nothing is taken for it yet.
 pub(super) struct Found {
     pub(super) request: Request,
     pub(super) option_idx: u32,
-    constraint: Option<Constraint>,
+    pub(super) constraint: Option<Constraint>,
     pub(super) start: Time,
     pub(super) blocked: Option<Blocked>,
+    /// The stages of an evolving application; the request has those hosts that it starts with.
+    pub(super) fit: Option<Box<Fit>>,
 }
 
 /// What came of taking hosts for an application that its profiles let start now.
@@ -80,10 +86,10 @@ enum Take {
 
 impl<'a> Pass<'a> {
     pub(super) fn new(state: &'a State, now: Time, n_free: usize) -> Pass<'a> {
-        Pass {
+        let mut pass = Pass {
             state,
             now,
-            all: Ledger::of_all(state, now),
+            all: Ledger::of_all(state, now, None),
             special: BTreeMap::new(),
             stands_for: BTreeMap::from([(Constraint::default(), None)]),
             placed: Vec::new(),
@@ -91,7 +97,14 @@ impl<'a> Pass<'a> {
             n_taken: BTreeMap::new(),
             taken_set: BTreeSet::new(),
             n_free,
+        };
+        // Hosts that a running application will need, and can use no others, are kept from the first one on.
+        for (_, entry) in state.holding() {
+            if let Some(Started { request, evolved: Some(_), .. }) = entry.started() {
+                pass.open_ledger(&launcher::constraint_of(&entry.spec, request));
+            }
         }
+        pass
     }
 
     /// The last view as an application may see it: from now on, over all clusters (R5).
@@ -114,6 +127,10 @@ impl<'a> Pass<'a> {
 
     /// The same among the sizes that start by `latest`, one of which does.
     pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
+        if let Some(evolving) = &spec.evolving {
+            self.open_ledgers(spec);
+            return self.find_stages(spec, evolving, from, latest);
+        }
         if let [only] = spec.options.as_slice()
             && launcher::takes_any_hosts(spec)
         {
@@ -136,7 +153,7 @@ impl<'a> Pass<'a> {
                 let request = choice.request.clone();
                 let constraint = self.stands_for.get(&constraint(&request)).cloned().flatten();
                 let Choice { option_idx, start, blocked, request: _ } = choice;
-                Ok(Found { request, option_idx, constraint, start, blocked })
+                Ok(Found { request, option_idx, constraint, start, blocked, fit: None })
             }
             Err(TooSmall { request, cluster, wanted }) => {
                 let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
@@ -150,7 +167,7 @@ impl<'a> Pass<'a> {
     fn find_anywhere(&mut self, request: &Request, from: Time) -> Result<Found, Shortage> {
         match ledger::first_hole(&mut [&mut self.all], request, from) {
             Ok((start, blocked)) => {
-                Ok(Found { request: request.clone(), option_idx: 0, constraint: None, start, blocked })
+                Ok(Found { request: request.clone(), option_idx: 0, constraint: None, start, blocked, fit: None })
             }
             Err((cluster, wanted)) => Err(Shortage { cluster, wanted, usable: self.all.capacity_of(cluster) }),
         }
@@ -173,7 +190,7 @@ impl<'a> Pass<'a> {
 
     /// As [`Pass::settle`], and what was taken comes back; where the hosts are not free, the hole at `latest` will do.
     pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
-        let Found { request, option_idx, constraint, start, blocked } = found;
+        let Found { request, option_idx, constraint, start, blocked, mut fit } = found;
         let take = if start == self.now { self.take_nodes(&request, constraint.as_ref()) } else { Take::NotFree };
         let later = latest.filter(|latest| *latest > self.now && start == self.now);
         let (at, blocked, nodes) = match take {
@@ -184,11 +201,14 @@ impl<'a> Pass<'a> {
                 (later.unwrap_or(next), blocked, None)
             }
         };
-        let taken = Taken { constraint, request: request.clone(), at, nodes: nodes.clone() };
+        // Where hosts are not free after all, the stages move on as they are: it is a guess until the next pass.
+        fit.iter_mut().for_each(|fit| fit.start = at);
+        let stages = fit.as_ref().map(|fit| fit.expanded.clone());
+        let taken = Taken { constraint, request: request.clone(), at, nodes: nodes.clone(), stages };
         self.add_shares(&taken, 1);
         let outcome = match nodes {
-            Some(nodes) => Placed::Now { request, nodes },
-            None => Placed::Later { request, option_idx, at, blocked },
+            Some(nodes) => Placed::Now { request, nodes, fit },
+            None => Placed::Later { request, option_idx, at, blocked, fit },
         };
         (outcome, taken)
     }
@@ -200,9 +220,11 @@ impl<'a> Pass<'a> {
         }
         match self.take_nodes(&found.request, found.constraint.as_ref()) {
             Take::Hosts(nodes) => {
-                let Found { request, constraint, start, .. } = found;
-                self.add(Taken { constraint, request: request.clone(), at: start, nodes: Some(nodes.clone()) });
-                Some(Placed::Now { request, nodes })
+                let Found { request, constraint, start: at, fit, .. } = found;
+                let stages = fit.as_ref().map(|fit| fit.expanded.clone());
+                let taken = Taken { constraint, request: request.clone(), at, nodes: Some(nodes.clone()), stages };
+                self.add(taken);
+                Some(Placed::Now { request, nodes, fit })
             }
             Take::NotFree | Take::Kept(_) => None,
         }
@@ -220,7 +242,7 @@ impl<'a> Pass<'a> {
             let sum = self.all.view.get(cluster).map_or_else(|| profile.clone(), |busy| busy + profile);
             let capacity = i64::from(self.all.capacity_of(*cluster));
             if sum.max(self.now, Time::NEVER) > capacity {
-                self.all = Ledger::of_all(self.state, self.now);
+                self.all = Ledger::of_all(self.state, self.now, None);
                 return false;
             }
             self.all.view.insert(*cluster, sum);
@@ -233,7 +255,7 @@ impl<'a> Pass<'a> {
     pub(super) fn promised(&self, spec: &JobSpec, promise: Option<Promise>) -> Option<Taken> {
         let Promise { at, option_idx } = promise?;
         let request = spec.options.get(option_idx as usize)?.clone();
-        Some(Taken { constraint: None, request, at, nodes: None })
+        Some(Taken { constraint: None, request, at, nodes: None, stages: None })
     }
 
     /// Takes from the view what was promised, if the hosts are still there; the ledgers of `spec` are open.
@@ -245,11 +267,14 @@ impl<'a> Pass<'a> {
         let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
         // A promise that could not be kept in time is kept as soon as possible.
         let at = promise.at.max(self.now);
+        if let Some(evolving) = &spec.evolving {
+            return self.keep_stages(spec, evolving, at);
+        }
         let fits = ledger::joint_hole(&ledgers, request, (at, None)).is_ok_and(|(start, _)| start == at);
         if !fits {
             return None;
         }
-        let taken = Taken { constraint, request: request.clone(), at, nodes: None };
+        let taken = Taken { constraint, request: request.clone(), at, nodes: None, stages: None };
         self.add_shares(&taken, 1);
         Some(taken)
     }
@@ -330,9 +355,8 @@ impl<'a> Pass<'a> {
 
     /// Adds what `taken` takes from each ledger, or takes it away with a `sign` of -1.
     fn add_shares(&mut self, taken: &Taken, sign: i64) {
-        let until = taken.at + taken.request.wall;
-        for (cluster, wanted) in &taken.request.hosts {
-            self.all.add(*cluster, Block { from: taken.at, until, hosts: sign * i64::from(*wanted) });
+        for (cluster, block) in taken.blocks() {
+            self.all.add(cluster, Block { hosts: sign * block.hosts, ..block });
         }
         if self.special.is_empty() {
             return;
@@ -345,28 +369,37 @@ impl<'a> Pass<'a> {
             .collect();
         for (constraint, shares) in shares {
             let ledger = special.get_mut(&constraint).expect("it was listed just now");
-            for (cluster, hosts) in shares {
-                ledger.add(cluster, Block { from: taken.at, until, hosts: sign * hosts });
+            for (cluster, block) in shares {
+                ledger.add(cluster, Block { hosts: sign * block.hosts, ..block });
             }
         }
         self.special = special;
     }
 
-    /// What `taken` takes from the hosts of `ledger`.
+    /// What `taken` takes from the hosts of `ledger`: the hosts that it has, as long as it needs as many, and of others
+    /// those that cannot come from elsewhere.
     fn shares(
         &self,
         taken: &Taken,
         ledger: &Ledger,
         special: &BTreeMap<Constraint, Ledger>,
-    ) -> BTreeMap<ClusterId, i64> {
-        if let Some(nodes) = &taken.nodes {
-            return ledger.count(self.state, nodes);
-        }
+    ) -> Vec<(ClusterId, Block)> {
+        let known = taken.nodes.as_ref().map(|nodes| ledger.count(self.state, nodes));
         let source = taken.constraint.as_ref().and_then(|constraint| special.get(constraint)).unwrap_or(&self.all);
-        let share = |(cluster, wanted): (&ClusterId, &u32)| {
-            (*cluster, i64::from(ledger.least_share(self.state, source, *cluster, *wanted)))
+        let share = |(cluster, block): (ClusterId, Block)| {
+            let (n_known, n_held) = match &known {
+                Some(known) => (known.get(&cluster).copied().unwrap_or(0), i64::from(taken.request.hosts[&cluster])),
+                None => (0, 0),
+            };
+            let more = block.hosts - n_held;
+            let hosts = if more > 0 {
+                n_known + i64::from(ledger.least_share(self.state, source, cluster, more as u32))
+            } else {
+                n_known.min(block.hosts)
+            };
+            (cluster, Block { hosts, ..block })
         };
-        taken.request.hosts.iter().map(share).collect()
+        taken.blocks().map(share).collect()
     }
 
     /// What the clusters look like to those that can use only hosts which meet a constraint; with the constraint that
@@ -380,7 +413,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Makes sure that a ledger exists for a constraint that excludes some hosts.
-    fn open_ledger(&mut self, constraint: &Constraint) {
+    pub(super) fn open_ledger(&mut self, constraint: &Constraint) {
         if self.stands_for.contains_key(constraint) {
             return;
         }
@@ -392,14 +425,13 @@ impl<'a> Pass<'a> {
         } else if let Some(known) = known {
             Some(known)
         } else {
-            let mut ledger = Ledger::of(self.state, self.now, eligible);
+            let mut ledger = Ledger::of(self.state, self.now, eligible, None);
             if self.all.keeps_digests() {
                 ledger.keep_digests(self.now);
             }
             for taken in &self.placed {
-                let until = taken.at + taken.request.wall;
-                for (cluster, hosts) in self.shares(taken, &ledger, &self.special) {
-                    ledger.add(cluster, Block { from: taken.at, until, hosts });
+                for (cluster, block) in self.shares(taken, &ledger, &self.special) {
+                    ledger.add(cluster, block);
                 }
             }
             if self.special.is_empty() {
@@ -409,6 +441,24 @@ impl<'a> Pass<'a> {
             Some(constraint.clone())
         };
         self.stands_for.insert(constraint.clone(), stands_for);
+    }
+}
+
+impl Taken {
+    /// Stages on the cluster of an evolving application.
+    pub(super) fn of_stages(constraint: Option<Constraint>, request: Request, fit: &Fit) -> Taken {
+        Taken { constraint, request, at: fit.start, nodes: None, stages: Some(fit.expanded.clone()) }
+    }
+
+    /// What it takes of each cluster, in the order of time.
+    fn blocks(&self) -> impl Iterator<Item = (ClusterId, Block)> + '_ {
+        let until = self.at + self.request.wall;
+        let rigid = if self.stages.is_none() { Some(&self.request.hosts) } else { None };
+        let rigid = rigid.into_iter().flatten();
+        let rigid =
+            rigid.map(move |(cluster, wanted)| (*cluster, Block { from: self.at, until, hosts: i64::from(*wanted) }));
+        let stages = self.stages.iter().flat_map(|stages| stages.blocks(self.at));
+        rigid.chain(stages.map(|block| (evolve::cluster_of(&self.request), block)))
     }
 }
 

@@ -9,7 +9,9 @@
 //!   early moves others forward and nobody back. A promise holds as long as jobs leave by their wall times and hosts
 //!   stay: where it does not fit any more, the application is placed like a new one.
 
-use rms_model::{JobId, JobSpec, Policy, Time, View};
+use std::collections::BTreeMap;
+
+use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
 
 use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
@@ -26,7 +28,8 @@ pub(super) fn run(
     let n_free = n_free(state);
     // Promises are made even while no host is free.
     let promises = state.settings().policy == Policy::Conservative;
-    if scope == Scope::Starts && n_free == 0 && !promises {
+    let only_starts = matches!(scope, Scope::Starts | Scope::Arrivals);
+    if only_starts && n_free == 0 && !promises {
         return Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() };
     }
     let shows = |_: JobId| scope == Scope::Views;
@@ -69,7 +72,7 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
 
 /// The applications of the queue that a pass looks at, in order. Who was promised a start is looked at even if others
 /// have since come before it, beyond the depth.
-fn considered(state: &State) -> impl Iterator<Item = (JobId, &Wish)> + '_ {
+fn considered(state: &State) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '_ {
     let depth = match state.settings().queue_depth {
         0 => usize::MAX,
         depth => depth as usize,
@@ -87,20 +90,34 @@ fn n_free(state: &State) -> usize {
     state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
 }
 
-/// One application under the conservative policy.
-struct Slot<'a> {
-    job: JobId,
-    wish: &'a Wish,
+/// One application under the conservative policy, once it was looked at.
+struct Slot {
     held: Held,
     outcome: Option<Placed>,
 }
 
 /// What an application holds in the view.
+#[derive(Clone)]
 enum Held {
     Nothing,
-    /// What it was promised, which was taken together with everybody's.
-    AsPromised,
+    /// From this time on what it was promised, which was taken together with everybody's.
+    AsPromised(Time),
     Taken(Taken),
+}
+
+impl Held {
+    fn promised(wish: &Wish) -> Held {
+        wish.promised.map_or(Held::Nothing, Held::AsPromised)
+    }
+}
+
+/// Which applications need no look.
+struct Stays {
+    may_pass_by: bool,
+    /// Nothing was freed since everybody stood as early as possible.
+    nothing_was_freed: bool,
+    /// For so many hosts of a cluster and so long there is no start until then; it holds until somebody moves.
+    full_until: BTreeMap<(ClusterId, u32, Span), Time>,
 }
 
 /// One pass on its way through the queue.
@@ -129,7 +146,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
+    fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)> + Clone, scope: Scope) {
         match self.state.settings().policy {
             Policy::Views => self.views(jobs.map(|(job, _)| job), scope),
             Policy::Fcfs => self.fcfs(jobs.map(|(job, _)| job), scope),
@@ -231,29 +248,32 @@ impl<'a, 'l> Walk<'a, 'l> {
         })
     }
 
-    fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
-        let mut slots: Vec<Slot<'a>> =
-            jobs.map(|(job, wish)| Slot { job, wish, held: Held::Nothing, outcome: None }).collect();
-        let may_pass_by = scope == Scope::Starts && self.state.wants_are_plain() && self.pass.take_promises();
-        if may_pass_by {
-            slots
-                .iter_mut()
-                .for_each(|slot| slot.held = slot.wish.promised.map_or(Held::Nothing, |_| Held::AsPromised));
-        } else {
-            for slot in &slots {
-                self.pass.open_ledgers(self.spec(slot.job));
+    fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)> + Clone, scope: Scope) {
+        let may_pass_by = match scope {
+            Scope::Starts | Scope::Arrivals => self.state.wants_are_plain() && self.pass.take_promises(),
+            Scope::Estimates | Scope::Views => false,
+        };
+        let mut slots: BTreeMap<JobId, Slot> = BTreeMap::new();
+        if !may_pass_by {
+            for (job, _) in jobs.clone() {
+                self.pass.open_ledgers(self.spec(job));
             }
-            for slot in &mut slots {
-                slot.held = self.keep(slot.job).map_or(Held::Nothing, Held::Taken);
+            for (job, _) in jobs.clone() {
+                let held = self.keep(job).map_or(Held::Nothing, Held::Taken);
+                slots.insert(job, Slot { held, outcome: None });
             }
         }
+        let mut stays = Stays { may_pass_by, nothing_was_freed: scope == Scope::Arrivals, full_until: BTreeMap::new() };
         // What one lets go of may let another, even one before it, move forward: until nobody moves.
-        while self.sweep(&mut slots, may_pass_by) {}
-        for slot in slots {
-            self.look_without(&slot);
-            let view = (self.shows)(slot.job).then(|| self.view_without(&slot));
+        while self.sweep(jobs.clone(), &mut slots, &mut stays) {
+            stays.nothing_was_freed = false;
+        }
+        for (job, wish) in jobs {
+            let held = slots.get(&job).map_or_else(|| Held::promised(wish), |slot| slot.held.clone());
+            self.look_without(job, &held);
+            let view = (self.shows)(job).then(|| self.view_without(job, &held));
             // Without an outcome it was passed by: it keeps what it was promised.
-            let Slot { job, wish: _, held: _, outcome } = slot;
+            let outcome = slots.remove(&job).and_then(|slot| slot.outcome);
             self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
         }
     }
@@ -264,72 +284,96 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     /// Each in order lets go of what it holds and takes the first hole. Did that move anyone forward?
-    fn sweep(&mut self, slots: &mut [Slot<'a>], may_pass_by: bool) -> bool {
+    fn sweep(
+        &mut self,
+        jobs: impl Iterator<Item = (JobId, &'a Wish)>,
+        slots: &mut BTreeMap<JobId, Slot>,
+        stays: &mut Stays,
+    ) -> bool {
         let mut has_moved = false;
-        for slot in slots {
-            let has_started = matches!(slot.outcome, Some(Placed::Now { .. }));
-            if has_started || (may_pass_by && self.must_stay(slot)) {
+        for (job, wish) in jobs {
+            let slot = slots.get_mut(&job);
+            let has_started = slot.as_ref().is_some_and(|slot| matches!(slot.outcome, Some(Placed::Now { .. })));
+            if has_started {
                 continue;
             }
-            let held = match std::mem::replace(&mut slot.held, Held::Nothing) {
-                Held::Nothing => None,
-                Held::AsPromised => self.pass.promised(self.spec(slot.job), self.state.jobs()[&slot.job].promised),
-                Held::Taken(taken) => Some(taken),
+            let held = match slot {
+                Some(slot) => std::mem::replace(&mut slot.held, Held::Nothing),
+                None => Held::promised(wish),
             };
-            if let Some(held) = &held {
-                self.pass.give_back(held);
-            }
-            let latest = held.map(|held| held.at);
-            let found = match self.pass.find_until(self.spec(slot.job), self.now, latest) {
-                Ok(found) => found,
-                Err(shortage) => {
-                    slot.outcome = Some(Placed::Never { shortage });
-                    continue;
+            if stays.may_pass_by && self.must_stay(wish, &held, stays) {
+                if let Some(slot) = slots.get_mut(&job) {
+                    slot.held = held;
                 }
+                continue;
+            }
+            let held = self.lay_down(job, &held);
+            let latest = held.map(|held| held.at);
+            let slot = match self.pass.find_until(self.spec(job), self.now, latest) {
+                Ok(found) => {
+                    let (outcome, held) = self.pass.settle_until(found, latest);
+                    let is_earlier = latest.is_some_and(|latest| held.at < latest);
+                    if is_earlier {
+                        has_moved = true;
+                        stays.full_until.clear();
+                    }
+                    Slot { held: Held::Taken(held), outcome: Some(outcome) }
+                }
+                Err(shortage) => Slot { held: Held::Nothing, outcome: Some(Placed::Never { shortage }) },
             };
-            let (outcome, held) = self.pass.settle_until(found, latest);
-            has_moved |= latest.is_some_and(|latest| held.at < latest);
-            slot.outcome = Some(outcome);
-            slot.held = Held::Taken(held);
+            slots.insert(job, slot);
         }
         has_moved
     }
 
     /// Before its promised start it holds nothing itself, so it can move forward only if hosts enough are free from some
     /// instant on until then, or for its wall time.
-    fn must_stay(&self, slot: &Slot<'_>) -> bool {
-        let held = match &slot.held {
+    fn must_stay(&self, wish: &Wish, held: &Held, stays: &mut Stays) -> bool {
+        let at = match held {
             Held::Nothing => return false,
-            Held::AsPromised => slot.wish.promised,
-            Held::Taken(taken) => Some(taken.at),
+            Held::AsPromised(at) => *at,
+            Held::Taken(taken) => taken.at,
         };
-        let (Some(at), Some(PlainWish { cluster, wall })) = (held, slot.wish.plain) else { return false };
-        let is_due = at <= self.now;
-        !is_due && self.pass.all.is_full_until(cluster, slot.wish.least_hosts, wall, (self.now, at))
+        let Some(PlainWish { cluster, wall }) = wish.plain else { return false };
+        if at <= self.now {
+            return false;
+        }
+        if stays.nothing_was_freed {
+            return true;
+        }
+        let known = stays.full_until.entry((cluster, wish.least_hosts, wall)).or_insert(self.now);
+        // What holds until an earlier time holds for a later one, but not the other way round: the promised start cuts
+        // off what has to be free.
+        let from = if *known <= at { *known } else { self.now };
+        let is_full = self.pass.all.is_full_until(cluster, wish.least_hosts, wall, (from, at));
+        if is_full {
+            *known = at.max(*known);
+        }
+        is_full
     }
 
     /// What an application sees is what it does not hold itself.
-    fn view_without(&mut self, slot: &Slot<'a>) -> View {
-        let held = self.lay_down(slot);
+    fn view_without(&mut self, job: JobId, held: &Held) -> View {
+        let held = self.lay_down(job, held);
         let view = self.pass.view(self.state, self.now);
         self.take_up(held);
         view
     }
 
-    fn look_without(&mut self, slot: &Slot<'a>) {
+    fn look_without(&mut self, job: JobId, held: &Held) {
         if self.look.is_none() {
             return;
         }
-        let held = self.lay_down(slot);
-        self.look(Moment::Before(slot.job));
+        let held = self.lay_down(job, held);
+        self.look(Moment::Before(job));
         self.take_up(held);
     }
 
     /// Gives back what an application holds, for a moment.
-    fn lay_down(&mut self, slot: &Slot<'a>) -> Option<Taken> {
-        let held = match &slot.held {
+    fn lay_down(&mut self, job: JobId, held: &Held) -> Option<Taken> {
+        let held = match held {
             Held::Nothing => None,
-            Held::AsPromised => self.pass.promised(self.spec(slot.job), self.state.jobs()[&slot.job].promised),
+            Held::AsPromised(_) => self.pass.promised(self.spec(job), self.state.jobs()[&job].promised),
             Held::Taken(taken) => Some(taken.clone()),
         };
         if let Some(held) = &held {

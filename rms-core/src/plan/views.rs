@@ -21,6 +21,8 @@ use crate::subscription::{ClusterChange, Filter, ViewChange};
 pub struct Streams {
     streams: BTreeMap<JobId, Stream>,
     n_open: usize,
+    /// What those who listen want of every host, and how many want it.
+    constraints: BTreeMap<Constraint, u32>,
     /// How often the information on each cluster has changed while this server ran.
     infos: BTreeMap<ClusterId, u64>,
     n_infos: u64,
@@ -104,6 +106,7 @@ impl Streams {
             shown_at: None,
             looked_at: 0,
         };
+        *self.constraints.entry(stream.filter.constraint.clone()).or_default() += 1;
         self.streams.insert(job, stream);
         self.n_open += 1;
     }
@@ -116,6 +119,12 @@ impl Streams {
             stream.is_open = false;
             stream.told.clear();
             self.n_open -= 1;
+            if let Some(n_alike) = self.constraints.get_mut(&stream.filter.constraint) {
+                *n_alike -= 1;
+                if *n_alike == 0 {
+                    self.constraints.remove(&stream.filter.constraint);
+                }
+            }
         }
     }
 
@@ -242,6 +251,7 @@ impl Streams {
             now,
             number: self.n_looks,
             streams: &mut self.streams,
+            constraints: &self.constraints,
             infos: &self.infos,
             n_infos: self.n_infos,
             snapshots: BTreeMap::new(),
@@ -275,6 +285,7 @@ struct Looker<'s> {
     now: Time,
     number: u64,
     streams: &'s mut BTreeMap<JobId, Stream>,
+    constraints: &'s BTreeMap<Constraint, u32>,
     infos: &'s BTreeMap<ClusterId, u64>,
     n_infos: u64,
     /// The newest of each cluster; those who look one after the other mostly see the same.
@@ -285,8 +296,8 @@ struct Looker<'s> {
 impl Looker<'_> {
     /// What is placed is counted in all ledgers, so they must be there.
     fn begin(&mut self, pass: &mut Pass<'_>) {
-        for stream in self.streams.values().filter(|stream| stream.is_open) {
-            pass.seen_under(&stream.filter.constraint);
+        for constraint in self.constraints.keys() {
+            pass.seen_under(constraint);
         }
     }
 
@@ -362,8 +373,7 @@ impl Looker<'_> {
         let mut shown = BTreeMap::new();
         // The default is what most will come with.
         let everybody = Constraint::default();
-        let constraints = self.streams.values().filter(|stream| stream.is_open).map(|stream| &stream.filter.constraint);
-        for constraint in std::iter::once(&everybody).chain(constraints) {
+        for constraint in std::iter::once(&everybody).chain(self.constraints.keys()) {
             if classes.contains_key(constraint) {
                 continue;
             }
@@ -390,9 +400,7 @@ fn snapshot<'m>(
     let digest = ledger.digest(cluster);
     let make = || {
         let occupied = ledger.view.get(&cluster).map(|profile| profile.cut_before(now)).unwrap_or_default();
-        let mut snapshot = Snapshot { capacity: ledger.capacity_of(cluster), cop: Seen::of(occupied, now), bytes: 0 };
-        snapshot.count();
-        snapshot
+        Snapshot::of(ledger.capacity_of(cluster), Seen::with_digest(occupied, digest, now))
     };
     let snapshot = snapshots.entry((class.clone(), cluster)).or_insert_with(make);
     if snapshot.cop.digest != digest {
@@ -402,15 +410,17 @@ fn snapshot<'m>(
 }
 
 impl Snapshot {
-    fn count(&mut self) {
-        self.bytes = 1 + 8 * self.cop.occupied.pairs_from(self.cop.as_of).len() as u64;
+    fn of(capacity: u32, cop: Seen) -> Snapshot {
+        let begins_now = cop.occupied.steps().next().is_some_and(|step| step.from == cop.as_of);
+        // A gap before the first step counts as one, and the end of the last one does not.
+        let n_pairs = cop.occupied.n_steps() - usize::from(begins_now);
+        Snapshot { capacity, cop, bytes: 1 + 8 * n_pairs as u64 }
     }
 
     /// Leaves out what has passed.
     fn cut(&mut self, now: Time) {
         if self.cop.as_of < now {
-            self.cop = Seen::of(self.cop.occupied.cut_before(now), now);
-            self.count();
+            *self = Snapshot::of(self.capacity, Seen::of(self.cop.occupied.cut_before(now), now));
         }
     }
 }
@@ -418,6 +428,11 @@ impl Snapshot {
 impl Seen {
     fn of(occupied: Profile, now: Time) -> Seen {
         let digest = Digest::of(&occupied, now);
+        Seen::with_digest(occupied, digest, now)
+    }
+
+    fn with_digest(occupied: Profile, digest: Digest, now: Time) -> Seen {
+        debug_assert_eq!(digest, Digest::of(&occupied, now), "a digest is kept up with each block");
         let next = occupied.change_points(now).nth(1);
         Seen { occupied: Arc::new(occupied), digest, as_of: now, next }
     }

@@ -166,6 +166,7 @@ impl State {
                         ending: None,
                         worst_code: 0,
                         usage: Default::default(),
+                        evolved: None,
                     });
                 })?;
                 for node in nodes {
@@ -179,8 +180,23 @@ impl State {
                 let started = self.started_mut(*job)?;
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);
-                if let NodeExit::Exited { code } = exit {
-                    started.worst_code = started.worst_code.max(*code);
+                match (exit, &mut started.evolved) {
+                    // How the processes left that were told to go says nothing of the job.
+                    (NodeExit::Overstayed, Some(evolved)) => {
+                        evolved.n_violations += u32::from(evolved.leaving.contains_key(node));
+                    }
+                    (_, Some(evolved)) if evolved.leaving.contains_key(node) => {}
+                    (NodeExit::Exited { code }, _) => started.worst_code = started.worst_code.max(*code),
+                    (
+                        NodeExit::Signaled { .. }
+                        | NodeExit::Aborted { .. }
+                        | NodeExit::WallTime
+                        | NodeExit::Ordered
+                        | NodeExit::Vanished { .. }
+                        | NodeExit::NotStarted { .. }
+                        | NodeExit::Overstayed,
+                        _,
+                    ) => {}
                 }
                 self.bump(*node, bumped);
             }
@@ -225,6 +241,19 @@ impl State {
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| entry.phase = Phase::RequestSent)?;
             }
+            Fact::CourseSet { job, at, course } => self.set_course(*job, *at, course, bumped)?,
+            Fact::StageEntered { job, at, gained, freed, course } => {
+                self.enter_stage(*job, *at, gained, freed, course, bumped)?;
+            }
+            Fact::HostsFreed { job, nodes } => self.free_hosts(*job, nodes, bumped)?,
+            Fact::HostsChosen { job, nodes, by: _ } => {
+                self.edit_evolved(*job, |_, evolved| evolved.chosen = nodes.clone())?;
+            }
+            Fact::ProfileChanged { job, evolving, options } => self.edit_job(*job, |entry| {
+                let spec = Arc::make_mut(&mut entry.spec);
+                spec.evolving = Some(evolving.clone());
+                spec.options = options.clone();
+            })?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }
@@ -304,7 +333,7 @@ impl State {
         Ok(())
     }
 
-    fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
+    pub(super) fn edit_node(&mut self, node: NodeId, edit: impl FnOnce(&mut Node)) -> Result<(), Misfit> {
         let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
         let was_usable = entry.is_usable();
         self.index.remove_node(node, entry);
@@ -322,7 +351,7 @@ impl State {
     }
 
     /// A node changes hands: nothing else of it changes, but what it should be doing does if agents are told of it.
-    fn change_holders(
+    pub(super) fn change_holders(
         &mut self,
         node: NodeId,
         bumped: &mut Bumped<'_>,
@@ -366,7 +395,7 @@ impl State {
     }
 
     fn release_nodes(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
-        let nodes = self.jobs.get(&job).map(|entry| entry.nodes().to_vec()).unwrap_or_default();
+        let nodes: Vec<NodeId> = self.jobs.get(&job).map(|entry| entry.held().collect()).unwrap_or_default();
         self.release(job, &nodes, bumped)
     }
 

@@ -37,7 +37,7 @@ impl State {
                 });
             }
             for job in &entry.holders {
-                let agrees = self.jobs.get(job).is_some_and(|entry| entry.nodes().contains(node));
+                let agrees = self.jobs.get(job).is_some_and(|entry| entry.held().any(|held| held == *node));
                 if !agrees {
                     return Err(Violation::HoldersDisagree { job: *job, node: *node });
                 }
@@ -50,10 +50,10 @@ impl State {
             if entry.promised.is_some() && !entry.is_queued() {
                 return Err(Violation::StalePromise { job: *job });
             }
-            for node in entry.nodes() {
-                let agrees = self.nodes.get(node).is_some_and(|entry| entry.holders.contains(job));
+            for node in entry.held() {
+                let agrees = self.nodes.get(&node).is_some_and(|entry| entry.holders.contains(job));
                 if !agrees {
-                    return Err(Violation::HoldersDisagree { job: *job, node: *node });
+                    return Err(Violation::HoldersDisagree { job: *job, node });
                 }
             }
             let request = match &entry.phase {

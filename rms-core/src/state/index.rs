@@ -8,7 +8,7 @@ use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Requ
 
 use super::State;
 use super::occupation::Occupation;
-use crate::job::{AwaitedIndex, Job, Phase, Promise};
+use crate::job::{AwaitedIndex, Job, Phase, Promise, Started};
 use crate::launcher;
 use crate::node::Node;
 
@@ -27,6 +27,8 @@ pub(crate) struct Index {
     pub(crate) awaited: AwaitedIndex,
     /// When queued jobs were promised to start.
     pub(crate) promises: BTreeSet<(Time, JobId)>,
+    /// When running evolving applications reach their next stage, or their end.
+    pub(crate) stages: BTreeSet<(Time, JobId)>,
     pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
@@ -71,9 +73,12 @@ pub(crate) struct PlainWish {
 
 impl Wish {
     fn of(entry: &Job) -> Wish {
-        let least_hosts = entry.spec.options.iter().map(Request::n_hosts).min().unwrap_or(0);
+        // An evolving application starts with what its first stage needs.
+        let first_stage = entry.spec.evolving.as_ref().and_then(|evolving| evolving.stages.stages().first());
+        let sizes = entry.spec.options.iter().map(Request::n_hosts).chain(first_stage.map(|stage| stage.hosts));
+        let least_hosts = sizes.min().unwrap_or(0);
         let plain = match entry.spec.options.as_slice() {
-            [only] if launcher::takes_any_hosts(&entry.spec) => only_cluster(only),
+            [only] if entry.spec.evolving.is_none() && launcher::takes_any_hosts(&entry.spec) => only_cluster(only),
             _ => None,
         };
         Wish { least_hosts, plain, promised: entry.promised.map(|promise| promise.at) }
@@ -86,6 +91,12 @@ fn only_cluster(request: &Request) -> Option<PlainWish> {
         (Some((cluster, _)), None) => Some(PlainWish { cluster: *cluster, wall: request.wall }),
         (Some(_), Some(_)) | (None, _) => None,
     }
+}
+
+/// A job that is being ended goes through no more stages.
+fn next_stage(started: &Started) -> Option<Time> {
+    let evolved = started.evolved.as_ref().filter(|_| started.ending.is_none())?;
+    Some(evolved.course.next_change())
 }
 
 impl Index {
@@ -140,9 +151,10 @@ impl Index {
             Phase::Waiting => {
                 self.enqueue(job, entry);
             }
-            Phase::Started(_) => {
+            Phase::Started(started) => {
                 self.holding.insert(job);
                 self.hold(job, entry, nodes);
+                self.stages.extend(next_stage(started).map(|at| (at, job)));
             }
             Phase::Ghost(ghost) => {
                 self.holding.insert(job);
@@ -167,9 +179,12 @@ impl Index {
             Phase::Waiting => {
                 self.dequeue(job, entry);
             }
-            Phase::Started(_) => {
+            Phase::Started(started) => {
                 self.holding.remove(&job);
                 self.occupation.let_go(job);
+                if let Some(at) = next_stage(started) {
+                    self.stages.remove(&(at, job));
+                }
             }
             Phase::Ghost(ghost) => {
                 self.holding.remove(&job);

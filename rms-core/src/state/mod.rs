@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod evolving;
 mod ghost;
 mod holders;
 mod index;
@@ -115,7 +116,7 @@ impl State {
     }
 
     /// The same with what each wants.
-    pub(crate) fn wishes(&self) -> impl Iterator<Item = (JobId, &Wish)> + '_ {
+    pub(crate) fn wishes(&self) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '_ {
         self.index.queue.iter().map(|(key, wish)| (key.job, wish))
     }
 
@@ -184,9 +185,24 @@ impl State {
         self.index.promises.len()
     }
 
+    /// Jobs that were promised a start.
+    pub(crate) fn promised(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.index.promises.iter().map(|(_, job)| *job)
+    }
+
     /// When the next queued job was promised to start.
     pub(crate) fn next_promise(&self) -> Option<Time> {
         self.index.promises.first().map(|(at, _)| *at)
+    }
+
+    /// When running evolving applications reach their next stage or their end, the earliest first.
+    pub(crate) fn next_stages(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
+        self.index.stages.iter().copied()
+    }
+
+    /// Is an agent of this cluster away, whose node is not lost yet?
+    pub(crate) fn is_any_away(&self, cluster: ClusterId) -> bool {
+        self.index.away.iter().any(|(_, node)| self.nodes[node].cluster == cluster)
     }
 
     /// The agent that has been away for the longest time and is not lost yet.

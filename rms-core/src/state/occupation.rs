@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View};
 
-use crate::job::{Job, Phase};
+use crate::job::{Job, Phase, Started};
 use crate::node::Node;
 
 /// Derived from jobs and nodes.
@@ -17,6 +17,8 @@ pub(crate) struct Occupation {
     busy: View,
     /// What queued jobs were promised.
     promised: View,
+    /// Those that run and whose needs change: what they hold when depends on the time of the pass.
+    evolving: BTreeSet<JobId>,
 }
 
 /// What one job or ghost holds.
@@ -32,6 +34,10 @@ impl Occupation {
     /// The job has started or become a ghost; or its nodes have changed.
     pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>, all_usable: bool) {
         let (request, from, until) = match &entry.phase {
+            Phase::Started(Started { evolved: Some(_), .. }) => {
+                self.evolving.insert(job);
+                return;
+            }
             Phase::Started(started) => (&started.request, started.at, started.at + started.request.wall),
             Phase::Ghost(ghost) => (&ghost.request, ghost.done_at, ghost.until),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
@@ -57,6 +63,7 @@ impl Occupation {
 
     /// It holds them no more.
     pub(super) fn let_go(&mut self, job: JobId) {
+        self.evolving.remove(&job);
         if let Some(held) = self.held.remove(&job) {
             self.untils.remove(&(held.until, job));
             held.add(&mut self.busy, -1);
@@ -78,11 +85,11 @@ impl Occupation {
         &self.promised
     }
 
-    /// Is `busy` what a pass at `now` should see? Not while a job is there that should have left, nor after the clock
-    /// was set back.
+    /// Is `busy` what a pass at `now` should see? Not while a job is there that should have left or whose needs change,
+    /// nor after the clock was set back.
     pub(crate) fn is_regular(&self, now: Time) -> bool {
         let is_overdue = self.untils.first().is_some_and(|(until, _)| *until <= now);
-        !is_overdue && self.held.values().all(|held| held.from <= now)
+        !is_overdue && self.evolving.is_empty() && self.held.values().all(|held| held.from <= now)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stories of launchers outside: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
 
+mod held;
 mod notices;
 mod rules;
 mod silence;

@@ -1,6 +1,7 @@
 //! Stories of the server without I/O, at the size where each has one point.
 
 mod answers;
+mod evolving;
 mod launchers;
 mod placing;
 
@@ -18,7 +19,7 @@ pub(crate) struct World {
     pub(crate) now: Time,
 }
 
-struct Nowhere;
+pub(crate) struct Nowhere;
 
 impl Journal for Nowhere {
     type Error = std::convert::Infallible;
@@ -88,7 +89,17 @@ impl World {
     }
 
     pub(crate) fn submit_with(&mut self, change: impl FnOnce(&mut Submission)) -> JobId {
-        let mut submission = Submission {
+        let mut submission = self.submission();
+        change(&mut submission);
+        match self.ask(Call::Submit(Box::new(submission))) {
+            Answer::Submitted { job } => job,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    /// The least that can be submitted.
+    fn submission(&self) -> Submission {
+        Submission {
             name: "j".to_owned(),
             work: Work::Tasks { argv: vec!["true".to_owned()] },
             n_tasks: None,
@@ -107,11 +118,7 @@ impl World {
             begin: None,
             comment: String::new(),
             test_only: false,
-        };
-        change(&mut submission);
-        match self.ask(Call::Submit(Box::new(submission))) {
-            Answer::Submitted { job } => job,
-            other => panic!("not submitted: {other:?}"),
+            evolving: None,
         }
     }
 

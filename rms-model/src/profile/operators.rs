@@ -5,6 +5,14 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 use super::{Builder, Profile, Step};
 use crate::time::Time;
 
+impl Profile {
+    /// At each instant what it holds, or what `other` holds beyond `spare`, whichever is more: the occupation of some
+    /// hosts, if `other` is that of all, of which `spare` are none of these.
+    pub fn or_beyond(&self, other: &Profile, spare: i64) -> Profile {
+        merged(self, other, |own, others| own.max(others - spare.max(0)))
+    }
+}
+
 impl AddAssign<&Profile> for Profile {
     fn add_assign(&mut self, other: &Profile) {
         *self = merged(self, other, |own, others| own + others);

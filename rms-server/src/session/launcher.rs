@@ -38,10 +38,11 @@ pub async fn serve(
         served = writing.run(&mut traffic) => served,
     };
     let job = reading.outbox.job();
+    let (up, down) = (traffic.up.bytes(), traffic.down.bytes());
     drop(traffic);
     // Before the driver hears of it: whatever it still binds to this channel finds it closed.
     drop(writing);
-    tracing::debug!(job = job.map(|job| job.0), "a launcher's channel ends");
+    tracing::debug!(job = job.map(|job| job.0), up, down, "a launcher's channel ends");
     shared.inbox.put(Inbound::LauncherGone { channel }).await?;
     served
 }

@@ -297,6 +297,7 @@ pub fn job(name: &str) -> Submission {
         begin: None,
         comment: String::new(),
         test_only: false,
+        evolving: None,
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rms_core::Fact;
+use rms_core::course::{Course, Leg};
 use rms_core::desired::NodeExit;
 use rms_core::fact::SettingChange;
 use rms_core::job::{LauncherLink, Promise};
@@ -16,8 +17,9 @@ use rms_core::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, NodeAdmin,
-    NodeId, NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
+    ClusterId, Environment, Evolving, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId, JobRecord,
+    JobSpec, Limits, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio,
+    TaskCount, Time, Usage, Work,
 };
 
 #[test]
@@ -147,8 +149,27 @@ fn examples() -> Vec<Fact> {
         Fact::GhostPartExpired { job, cluster },
         Fact::ClusterLinkSet { link: link(), at, by: by() },
         Fact::NodeGenerationRaised { node, generation: Generation(77) },
+        Fact::CourseSet { job, at, course: course() },
+        Fact::StageEntered { job, at, gained: vec![NodeId(5)], freed: vec![NodeId(4)], course: course() },
+        Fact::HostsFreed { job, nodes: vec![NodeId(4)] },
+        Fact::HostsChosen { job, nodes: vec![NodeId(4)], by: by() },
+        Fact::ProfileChanged {
+            job,
+            evolving: Evolving {
+                stages: "2x500s,8x1h".parse().expect("a profile"),
+                expansion: Expansion { limit: ExpandLimit::Infinite, compacting: true },
+                open: true,
+            },
+            options: vec![request()],
+        },
         Fact::StartsPromised { starts: vec![(job, Some(Promise { at, option_idx: 1 })), (JobId(300), None)] },
     ]
+}
+
+fn course() -> Box<Course> {
+    let leg = |hosts, start| Leg { hosts, span: Span::from_mins(5), start: Time::from_secs(start) };
+    let legs = vec![leg(2, 1_700_000_000), leg(8, 1_700_000_300)];
+    Box::new(Course { number: 2, legs, limit: ExpandLimit::Milli(1500), open: false })
 }
 
 /// A job of ann's with everything in it.
@@ -195,6 +216,7 @@ pub fn spec(request: Request) -> JobSpec {
         requeue: true,
         begin: None,
         comment: "a comment".to_owned(),
+        evolving: None,
     }
 }
 
@@ -214,5 +236,6 @@ fn record(request: Request, usage: Usage) -> JobRecord {
         nodes: vec!["n3".to_owned(), "n4".to_owned()],
         outcome: Outcome::Failed { code: 3 },
         usage,
+        evolution: None,
     }
 }

@@ -8,6 +8,7 @@ mod golden;
 mod journal;
 mod launchers;
 mod measure;
+mod past;
 mod rights;
 mod server;
 mod settings;

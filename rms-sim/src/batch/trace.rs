@@ -67,5 +67,6 @@ pub(super) fn submission(name: &str, shapes: Vec<Shape>) -> Submission {
         begin: None,
         comment: String::new(),
         test_only: false,
+        evolving: None,
     }
 }

@@ -38,11 +38,17 @@ pub(crate) fn acknowledged_jobs_are_kept(acknowledged: &BTreeSet<JobId>, facts: 
 }
 
 /// A result that a node has let go is in the journal, or nobody waits for it any more.
-pub(crate) fn results_are_kept(forgotten: &[(String, JobId, Run)], durable: &State) -> Result<(), Violation> {
-    for (node, job, run) in forgotten {
+pub(crate) fn results_are_kept(forgotten: &[(String, JobId, Run, u32)], durable: &State) -> Result<(), Violation> {
+    for (node, job, run, joined) in forgotten {
         let Some(entry) = durable.jobs().get(job).filter(|entry| entry.run == *run) else { continue };
         let id = durable.nodes().iter().find(|(_, entry)| entry.name == *node).map(|(id, _)| *id);
         let share = entry.started().and_then(|started| started.shares.get(&id?).copied());
+        let evolved = entry.started().and_then(|started| started.evolved.as_ref());
+        let berth = evolved.and_then(|evolved| evolved.berths.get(&id?));
+        // An evolving application that has the host again is at another time there.
+        if berth.is_some_and(|berth| berth.joined > *joined) {
+            continue;
+        }
         match share {
             Some(Share::Ordered | Share::Running { .. }) => {
                 return Err(

@@ -6,6 +6,7 @@ mod fcfs;
 mod ghost;
 mod oversubscription;
 mod runs;
+mod stages;
 mod truth;
 mod views;
 
@@ -44,6 +45,7 @@ pub enum Rule {
     Truth,
     Durable,
     Views,
+    Stages,
     /// [`State::check`].
     State,
     /// The core wants the same instant again and again.
@@ -61,6 +63,7 @@ impl fmt::Display for Rule {
             Rule::Truth => "a job's outcome is how it really ended",
             Rule::Durable => "what was told is durable, and a restart changes nothing",
             Rule::Views => "views converge (001, §4.1)",
+            Rule::Stages => "an evolving application gets each stage, in time",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
         })
@@ -79,10 +82,11 @@ pub struct Checks {
     runs: runs::Runs,
     ghosts: ghost::Ghosts,
     truth: truth::Truth,
+    stages: stages::Stages,
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
     /// Results that nodes have let go since somebody last looked.
-    pub(crate) forgotten: Vec<(String, JobId, Run)>,
+    pub(crate) forgotten: Vec<(String, JobId, Run, u32)>,
 }
 
 impl Checks {
@@ -92,6 +96,7 @@ impl Checks {
             runs: runs::Runs::default(),
             ghosts: ghost::Ghosts::new(settings),
             truth: truth::Truth::default(),
+            stages: stages::Stages::default(),
             acknowledged: BTreeSet::new(),
             forgotten: Vec::new(),
         }
@@ -106,7 +111,7 @@ impl Checks {
         there: &BTreeMap<(JobId, Run), Supervisor>,
     ) -> Result<(), Violation> {
         oversubscription::starts_alone(node, wanted, there)?;
-        self.runs.starting(now, node, wanted.job, wanted.run)
+        self.runs.starting(now, node, wanted)
     }
 
     /// A node's agent has let go of what it kept of a job.
@@ -120,7 +125,8 @@ impl Checks {
         if removed.is_some_and(Supervisor::is_alive) {
             return Err(Rule::Runs.broken(format!("{node} forgot job {job}, run {run}, while it has processes")));
         }
-        self.forgotten.push((node.to_owned(), job, run));
+        let joined = removed.map_or(1, |supervisor| supervisor.found().joined);
+        self.forgotten.push((node.to_owned(), job, run, joined));
         Ok(())
     }
 
@@ -136,6 +142,11 @@ impl Checks {
     pub(crate) fn vanished(&mut self, node: &str, job: JobId, run: Run) {
         let reason = "the node was restarted".to_owned();
         self.truth.ended(node, job, run, NodeExit::Vanished { reason });
+    }
+
+    /// The server was started, or cannot write: what is due now is late.
+    pub(crate) fn hindered(&mut self, now: Time) {
+        self.stages.hindered(now);
     }
 
     pub(crate) fn cancel_ordered(&mut self, job: JobId) {
@@ -155,6 +166,7 @@ impl Checks {
     /// A fact has become durable; `state` is what holds with it.
     pub(crate) fn durable(&mut self, fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
         self.ghosts.durable(fact)?;
+        self.stages.durable(fact, state)?;
         self.runs.durable(fact, state, nodes)?;
         self.truth.durable(fact)
     }
@@ -169,7 +181,11 @@ impl Checks {
 fn is_natural(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } => true,
-        NodeExit::WallTime | NodeExit::Ordered | NodeExit::Vanished { .. } | NodeExit::NotStarted { .. } => false,
+        NodeExit::WallTime
+        | NodeExit::Ordered
+        | NodeExit::Overstayed
+        | NodeExit::Vanished { .. }
+        | NodeExit::NotStarted { .. } => false,
     }
 }
 
@@ -196,6 +212,7 @@ pub(crate) mod tests {
             nodes: vec!["a1".to_owned()],
             outcome,
             usage: Usage::default(),
+            evolution: None,
         }
     }
 

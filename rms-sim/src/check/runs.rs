@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rms_core::desired::DesiredJob;
 use rms_core::{Fact, State};
 use rms_model::{JobId, Run, Time};
 
@@ -11,15 +12,20 @@ use crate::node::ModelNode;
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     /// Every start of processes there ever was.
-    starts: BTreeMap<(JobId, Run, String), Time>,
+    starts: BTreeMap<(JobId, Run, String, u32), Time>,
     /// Jobs that may start again after a node was lost.
     may_requeue: BTreeSet<JobId>,
     n_done: BTreeMap<JobId, u32>,
 }
 
 impl Runs {
-    pub(super) fn starting(&mut self, now: Time, node: &str, job: JobId, run: Run) -> Result<(), Violation> {
-        match self.starts.insert((job, run, node.to_owned()), now) {
+    pub(super) fn starting(&mut self, now: Time, node: &str, wanted: &DesiredJob) -> Result<(), Violation> {
+        self.starts_once(now, node, wanted.job, wanted.run, wanted.joined())
+    }
+
+    /// A host that an evolving application freed may come again, as of a later generation of its hosts.
+    fn starts_once(&mut self, now: Time, node: &str, job: JobId, run: Run, joined: u32) -> Result<(), Violation> {
+        match self.starts.insert((job, run, node.to_owned(), joined), now) {
             Some(before) => Err(Rule::Runs.broken(format!(
                 "{node} starts job {job}, run {run}, at {now:?} though it started it at {before:?} before"
             ))),
@@ -89,10 +95,10 @@ mod tests {
     #[test]
     fn processes_that_start_twice_are_seen() {
         let mut runs = Runs::default();
-        assert_eq!(runs.starting(Time::EPOCH, "a1", JobId(1), Run(1)), Ok(()));
-        assert_eq!(runs.starting(Time::EPOCH, "a2", JobId(1), Run(1)), Ok(()));
-        assert_eq!(runs.starting(Time::EPOCH, "a1", JobId(1), Run(2)), Ok(()));
-        assert!(runs.starting(Time::EPOCH, "a1", JobId(1), Run(1)).is_err());
+        assert_eq!(runs.starts_once(Time::EPOCH, "a1", JobId(1), Run(1), 1), Ok(()));
+        assert_eq!(runs.starts_once(Time::EPOCH, "a2", JobId(1), Run(1), 1), Ok(()));
+        assert_eq!(runs.starts_once(Time::EPOCH, "a1", JobId(1), Run(2), 1), Ok(()));
+        assert!(runs.starts_once(Time::EPOCH, "a1", JobId(1), Run(1), 1).is_err());
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(super) struct Truth {
     exits: BTreeMap<(JobId, Run), BTreeMap<String, NodeExit>>,
     /// Somebody wanted these cancelled.
     cancels: BTreeSet<JobId>,
+    /// Jobs whose needs change: the server ends them when their course is over, or a stage too late.
+    evolving: BTreeSet<JobId>,
     /// Jobs whose work is a script.
     scripts: BTreeSet<JobId>,
     /// What launchers do with their hosts: nothing through the agents, at first.
@@ -88,6 +90,11 @@ impl Truth {
         if let Fact::LauncherLinkChanged { job, link: LauncherLink::Away { .. } } = fact {
             self.by_launcher.entry(*job).or_default().was_away = true;
         }
+        if let Fact::JobSubmitted { job, spec, .. } = fact
+            && spec.evolving.is_some()
+        {
+            self.evolving.insert(*job);
+        }
         if let Fact::NodeJoined { node, name, .. } = fact {
             self.names.insert(*node, name.clone());
         }
@@ -120,6 +127,8 @@ impl Truth {
             }
             Outcome::Signaled { signal } => any(&|exit| *exit == NodeExit::Signaled { signal: *signal }),
             Outcome::Cancelled { by: _ } => self.cancels.contains(&record.job),
+            // Whether it was time is looked at where its stages are.
+            Outcome::WallTime | Outcome::StageLate { .. } if self.evolving.contains(&record.job) => true,
             Outcome::WallTime => any(&|exit| *exit == NodeExit::WallTime),
             Outcome::NodeLost { node } => {
                 let was_given_up = self.given_up.contains(node);

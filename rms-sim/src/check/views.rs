@@ -8,17 +8,19 @@ use rms_model::{ClusterId, JobId, Profile, Time, View};
 
 use super::{Rule, Violation};
 
-/// Compares views, as launchers laid them together from changes, with those of a plan made from the beginning.
+/// Compares views, as launchers laid them together from changes, with those of a plan made from the beginning. Says how
+/// many it compared.
 pub(crate) fn held_as_planned<'v>(
     state: &State,
     now: Time,
     held: impl Iterator<Item = (JobId, &'v LauncherView)>,
-) -> Result<(), Violation> {
+) -> Result<usize, Violation> {
     // A job that is ended for its wall time is seen a little longer than now, whenever that is.
     let is_overdue = |started: &Started| started.at + started.request.wall <= now;
     if state.jobs().values().filter_map(Job::started).any(is_overdue) {
-        return Ok(());
+        return Ok(0);
     }
+    let mut n_held = 0;
     let plan = plan(state, now, Scope::Views);
     for (job, held) in held {
         if !state.jobs().get(&job).is_some_and(|entry| entry.is_before_its_start()) {
@@ -28,8 +30,9 @@ pub(crate) fn held_as_planned<'v>(
         for cluster in state.clusters().keys() {
             same_cluster(state, now, job, *cluster, held, planned)?;
         }
+        n_held += 1;
     }
-    Ok(())
+    Ok(n_held)
 }
 
 fn same_cluster(

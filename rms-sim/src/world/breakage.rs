@@ -56,6 +56,7 @@ impl World {
             return Ok(());
         }
         self.trace.note(self.now, format_args!("the server starts"));
+        self.checks.hindered(self.now);
         self.server = Some(ModelServer::restore(self.config.clone(), self.now, &self.journal));
         Ok(())
     }

@@ -255,6 +255,7 @@ impl World {
                 Ok(true)
             }
             Turn::NotDurable => {
+                self.checks.hindered(self.now);
                 if !was_stuck {
                     self.agenda.push(self.now + JOURNAL_RETRY, Item::JournalRetry);
                 }
@@ -311,13 +312,14 @@ impl World {
         check::acknowledged_jobs_are_kept(&self.checks.acknowledged, self.journal.facts())
     }
 
-    /// To be called when nothing breaks any more: once a pass has found nothing to start, launchers see what is.
+    /// To be called when nothing breaks any more: once a pass has found nothing to start, launchers see what is. Says how
+    /// many look.
     ///
     /// # Errors
     /// Somebody holds another view than the plan says.
-    pub(crate) fn check_views_converged(&mut self, before: usize) -> Result<(), Violation> {
+    pub(crate) fn check_views_converged(&self, before: usize) -> Result<usize, Violation> {
         let is_still = self.journal.facts()[before..].iter().all(|fact| matches!(fact, Fact::SettingChanged { .. }));
-        let Some(server) = self.server.as_ref().filter(|_| is_still) else { return Ok(()) };
+        let Some(server) = self.server.as_ref().filter(|_| is_still) else { return Ok(0) };
         check::held_as_planned(server.state(), self.now, self.views_held())
     }
 

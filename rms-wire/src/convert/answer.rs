@@ -125,6 +125,7 @@ impl From<&effect::JobLine> for wire::JobLine {
             nodes: line.nodes.clone(),
             reason: line.reason.as_ref().map(wire::Reason::from),
             outcome: line.outcome.as_ref().map(vocabulary::Outcome::from),
+            stages: line.stages.as_ref().map(Into::into),
         }
     }
 }

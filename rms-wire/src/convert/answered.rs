@@ -30,6 +30,7 @@ impl TryFrom<wire::JobLine> for effect::JobLine {
             nodes: line.nodes,
             reason: line.reason.map(effect::Reason::from),
             outcome: line.outcome.map(Into::into),
+            stages: line.stages.map(TryInto::try_into).transpose()?,
         })
     }
 }

@@ -4,6 +4,7 @@ use rms_core::event::{self, Call, Query};
 use rms_model::identity::check_name;
 use rms_model::{JobId, Run};
 
+use super::evolving::{stages_from_wire, stages_to_wire};
 use super::vocabulary::{c_text, environment, named, variables};
 use super::{Malformed, all, opt_millis, opt_time, span};
 use crate::call as wire;
@@ -36,6 +37,10 @@ impl ClientRequest {
             wire::ClientCall::RevokeToken { id } => Call::RevokeToken { id },
             wire::ClientCall::Renew { csr } => Call::Renew { csr, serial: draw_serial() },
             wire::ClientCall::RevokeCertificate { which } => Call::RevokeCertificate { which: which.try_into()? },
+            wire::ClientCall::Evolve { job, stages, open } => {
+                Call::Evolve { job: JobId(job), stages: stages_from_wire(stages)?, open }
+            }
+            wire::ClientCall::FreeNodes { job, nodes } => Call::FreeNodes { job: JobId(job), nodes },
             wire::ClientCall::History(query) => return Ok(ClientRequest::History(query.try_into()?)),
             wire::ClientCall::Follow(follow) => return Ok(ClientRequest::Follow(follow.try_into()?)),
             wire::ClientCall::Watch { jobs } => return Ok(ClientRequest::Watch(Watch { jobs: job_ids(jobs)? })),
@@ -77,6 +82,10 @@ pub fn client_call(call: &Call) -> Option<wire::ClientCall> {
             latency_us: *latency_us,
             bandwidth_mbit: *bandwidth_mbit,
         },
+        Call::Evolve { job, stages, open } => {
+            wire::ClientCall::Evolve { job: job.0, stages: stages_to_wire(stages), open: *open }
+        }
+        Call::FreeNodes { job, nodes } => wire::ClientCall::FreeNodes { job: job.0, nodes: nodes.clone() },
     })
 }
 
@@ -112,6 +121,7 @@ impl From<&event::Submission> for wire::Submission {
             begin: opt_millis(submission.begin),
             comment: submission.comment.clone(),
             test_only: submission.test_only,
+            evolving: submission.evolving.as_ref().map(Into::into),
         }
     }
 }
@@ -143,6 +153,7 @@ impl TryFrom<wire::Submission> for event::Submission {
             begin: opt_time(submission.begin),
             comment: submission.comment,
             test_only: submission.test_only,
+            evolving: submission.evolving.map(TryInto::try_into).transpose()?,
         })
     }
 }

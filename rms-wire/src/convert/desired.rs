@@ -111,6 +111,7 @@ impl From<&Launch> for wire::Launch {
             wall: launch.wall.as_millis(),
             grace: launch.grace.as_millis(),
             hosts: launch.hosts.iter().map(wire::Host::from).collect(),
+            generation: launch.generation,
         }
     }
 }
@@ -134,6 +135,7 @@ impl TryFrom<wire::Launch> for Launch {
             wall: span("the wall time", launch.wall)?,
             grace: span("the grace", launch.grace)?,
             hosts: all(launch.hosts, Host::try_from)?,
+            generation: launch.generation,
         })
     }
 }
@@ -148,6 +150,7 @@ impl From<&Host> for wire::Host {
             first_task: host.first_task,
             n_tasks: host.n_tasks,
             cpus: host.cpus,
+            joined: host.joined,
         }
     }
 }
@@ -158,7 +161,7 @@ impl TryFrom<wire::Host> for Host {
     fn try_from(host: wire::Host) -> Result<Host, Malformed> {
         check_name(&host.name).map_err(named("a host of a job"))?;
         check_name(&host.cluster).map_err(named("the cluster of a host"))?;
-        let wire::Host { node, name, cluster, address, first_task, n_tasks, cpus } = host;
-        Ok(Host { node: NodeId(node), name, cluster, address, first_task, n_tasks, cpus })
+        let wire::Host { node, name, cluster, address, first_task, n_tasks, cpus, joined } = host;
+        Ok(Host { node: NodeId(node), name, cluster, address, first_task, n_tasks, cpus, joined })
     }
 }

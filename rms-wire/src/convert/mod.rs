@@ -4,6 +4,7 @@ mod answer;
 mod answered;
 mod call;
 mod desired;
+mod evolving;
 mod follow;
 mod launcher;
 mod launcher_report;
@@ -17,6 +18,7 @@ pub use desired::{DesiredParts, desire_parts};
 pub use report::{ReportParts, report_parts};
 pub use told::{ViewParts, launcher_answer, notice_parts, parse_launcher_answer};
 
+use rms_model::evolution::EvolutionError;
 use rms_model::identity::NameError;
 use rms_model::{Span, Time};
 use thiserror::Error;
@@ -42,6 +44,8 @@ pub enum Malformed {
     MixedGenerations { first: u64, later: u64 },
     #[error("the parts of one list are of different kinds")]
     MixedParts,
+    #[error("the stages of a profile cannot be")]
+    Stages { source: EvolutionError },
     #[error("a part is empty but is not the only one")]
     EmptyPart,
 }

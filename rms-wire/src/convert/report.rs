@@ -139,6 +139,7 @@ impl From<&NodeExit> for wire::NodeExit {
             NodeExit::Ordered => wire::NodeExit::Ordered,
             NodeExit::Vanished { reason } => wire::NodeExit::Vanished { reason },
             NodeExit::NotStarted { reason } => wire::NodeExit::NotStarted { reason },
+            NodeExit::Overstayed => wire::NodeExit::Overstayed,
         }
     }
 }
@@ -153,6 +154,7 @@ impl From<wire::NodeExit> for NodeExit {
             wire::NodeExit::Ordered => NodeExit::Ordered,
             wire::NodeExit::Vanished { reason } => NodeExit::Vanished { reason },
             wire::NodeExit::NotStarted { reason } => NodeExit::NotStarted { reason },
+            wire::NodeExit::Overstayed => NodeExit::Overstayed,
         }
     }
 }

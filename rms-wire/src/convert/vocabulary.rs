@@ -10,6 +10,7 @@ use rms_model::job::{Constraint, TaskCount};
 use rms_model::token::TokenIdentity;
 use rms_model::{ClusterId, JobId, Mebibytes, Owner, Profile, Role, Run, Span};
 
+use super::evolving::{stages_from_wire, stages_to_wire};
 use super::{Malformed, all, opt_millis, opt_time, span, time};
 use crate::message::{MAX_ENVIRONMENT_BYTES, MAX_SCRIPT_BYTES};
 use crate::vocabulary as wire;
@@ -322,6 +323,7 @@ impl From<&model::JobSpec> for wire::JobSpec {
             requeue: spec.requeue,
             begin: opt_millis(spec.begin),
             comment: spec.comment.clone(),
+            evolving: spec.evolving.as_ref().map(Into::into),
         }
     }
 }
@@ -347,6 +349,7 @@ impl TryFrom<wire::JobSpec> for model::JobSpec {
             requeue: spec.requeue,
             begin: opt_time(spec.begin),
             comment: spec.comment,
+            evolving: spec.evolving.map(TryInto::try_into).transpose()?,
         })
     }
 }
@@ -368,6 +371,7 @@ impl From<&model::JobRecord> for wire::JobRecord {
             nodes: record.nodes.clone(),
             outcome: (&record.outcome).into(),
             usage: record.usage.into(),
+            evolution: record.evolution.as_ref().map(stages_to_wire),
         }
     }
 }
@@ -391,6 +395,7 @@ impl TryFrom<wire::JobRecord> for model::JobRecord {
             nodes: record.nodes,
             outcome: record.outcome.into(),
             usage: record.usage.try_into()?,
+            evolution: record.evolution.map(stages_from_wire).transpose()?,
         })
     }
 }

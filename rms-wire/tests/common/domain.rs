@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
 use rms_core::effect::{
-    Blocker, ClusterView, JobChange, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Status,
-    ViewAnswer,
+    Blocker, ClusterView, JobChange, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason,
+    StageLine, Stages, Status, ViewAnswer,
 };
 use rms_core::event::{AgentHello, CertificateSelect, Nodes, Query, Select, Shape, Submission, TokenOrder};
 use rms_core::fact::SettingChange;
@@ -15,8 +15,8 @@ use rms_model::job::{Constraint, TaskCount};
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, NodeId,
-    Outcome, Owner, Profile, Request, Role, Run, Span, Stdio, Time, Usage, Work,
+    ClusterId, Environment, Evolving, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId, JobRecord,
+    JobSpec, Limits, Mebibytes, NodeId, Outcome, Owner, Profile, Request, Role, Run, Span, Stdio, Time, Usage, Work,
 };
 
 fn secs(secs: i64) -> Time {
@@ -87,7 +87,13 @@ pub fn submission() -> Submission {
         begin: Some(secs(1_800_000_000)),
         comment: "überprüft".to_owned(),
         test_only: false,
+        evolving: Some(evolving()),
     }
+}
+
+fn evolving() -> Evolving {
+    let stages = "2x500s,8x1h".parse().expect("a profile");
+    Evolving { stages, expansion: Expansion { limit: ExpandLimit::Milli(1500), compacting: true }, open: true }
 }
 
 fn token_order() -> TokenOrder {
@@ -138,6 +144,9 @@ pub fn calls() -> Vec<Call> {
         Call::RevokeCertificate { which: CertificateSelect::Serial("0a".to_owned()) },
         Call::RevokeCertificate { which: CertificateSelect::Identity(identity(Role::Agent, "n1")) },
     ];
+    calls.push(Call::SetLink { a: "a".to_owned(), b: "b".to_owned(), latency_us: 5000, bandwidth_mbit: 10_000 });
+    calls.push(Call::Evolve { job: JobId(5), stages: evolving().stages, open: false });
+    calls.push(Call::FreeNodes { job: JobId(5), nodes: texts(["n2"]) });
     calls.extend(queries.map(Call::Query));
     calls
 }
@@ -151,6 +160,7 @@ fn host(idx: u32) -> Host {
         first_task: idx * 2,
         n_tasks: 2,
         cpus: 4,
+        joined: idx + 1,
     }
 }
 
@@ -169,6 +179,7 @@ pub fn desired() -> Desired {
         wall: Span::from_hours(1),
         grace: Span::from_secs(10),
         hosts: vec![host(0), host(1)],
+        generation: 2,
     });
     let job =
         |job, aim, host_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), host_idx };
@@ -205,6 +216,7 @@ pub fn report() -> NodeReport {
         NodeExit::Ordered,
         NodeExit::Vanished { reason: "the node was restarted".to_owned() },
         NodeExit::NotStarted { reason: "no such user".to_owned() },
+        NodeExit::Overstayed,
     ];
     let status = |exit| JobStatus::Ended { at: secs(100), exit, usage: usage() };
     let statuses = exits.map(status).into_iter().chain([JobStatus::Running { since: secs(50) }]);
@@ -276,6 +288,22 @@ pub fn job_line(job: u64) -> JobLine {
         nodes: texts(["n1", "n2"]),
         reason: reasons().into_iter().nth(job as usize % 7),
         outcome: outcomes().into_iter().nth(job as usize % 9),
+        stages: job.is_multiple_of(2).then(stages),
+    }
+}
+
+fn stages() -> Stages {
+    let leg = |hosts, start| StageLine { hosts, span: Span::from_mins(5), start };
+    Stages {
+        number: 2,
+        n_stages: 3,
+        legs: vec![leg(8, Some(secs(20))), leg(2, None)],
+        late_by: Some(Span::from_secs(3)),
+        open: true,
+        generation: 2,
+        chosen: texts(["n2"]),
+        leaving: texts(["n3"]),
+        n_violations: 1,
     }
 }
 
@@ -297,6 +325,7 @@ fn spec(tasks: TaskCount) -> JobSpec {
         requeue: true,
         begin: None,
         comment: String::new(),
+        evolving: Some(evolving()),
     }
 }
 
@@ -364,6 +393,7 @@ pub fn record(job: u64) -> JobRecord {
         nodes: texts(["n1", "n2"]),
         outcome: outcomes().swap_remove(job as usize % 8),
         usage: usage(),
+        evolution: None,
     }
 }
 

@@ -221,6 +221,7 @@ fn spec(request: Request) -> JobSpec {
         requeue: false,
         begin: None,
         comment: String::new(),
+        evolving: None,
     }
 }
 
@@ -240,6 +241,7 @@ fn record(job: JobId, started: Time, ended: Time, request: Request) -> JobRecord
         nodes: Vec::new(),
         outcome: Outcome::Completed,
         usage: Usage::default(),
+        evolution: None,
     }
 }
 

@@ -3,8 +3,8 @@
 use rms_core::effect::Reason;
 use rms_core::event::Query;
 use rms_core::{Answer, Call, Refusal};
-use rms_model::{JobId, Time};
-use rms_sim::story::{admin, completed, ghost, held, hours, mins, secs, started, submitted, user, waiting};
+use rms_model::{JobId, Outcome, Time};
+use rms_sim::story::{admin, completed, ended, ghost, held, hours, mins, secs, started, submitted, user, waiting};
 use rms_sim::{World, WorldBuilder, rigid};
 
 fn cluster_of(n_nodes: u32) -> World {
@@ -90,6 +90,23 @@ fn only_the_first_applications_of_the_queue_are_considered() {
     world.set("queue_depth", "2");
     world.after(secs(1));
     world.expect(started(small));
+}
+
+/// Its promise was for the place it had; if it stayed, the server would want a pass for it at once, for ever.
+#[test]
+fn a_job_that_falls_behind_the_depth_loses_its_promise_and_time_goes_on() {
+    let mut world = cluster_of(1);
+    world.set("policy", "conservative");
+    world.set("queue_depth", "1");
+    let holder = world.submit(rigid(1, mins(10)).ignores_term().runs(mins(30)));
+    let promised = world.submit(rigid(1, hours(1)).runs(secs(5)));
+    let preferred = world.submit(rigid(1, hours(1)).runs(secs(5)));
+    world.on_job(&admin(), preferred, |select| Call::SetPriority { select, priority: 9 }).expect("it waits");
+    assert!(matches!(world.explain(promised), Some(Reason::BeyondDepth { .. })));
+    world.after(mins(11));
+    world.expect(ended(holder, Outcome::WallTime));
+    world.expect(completed(preferred));
+    world.expect(completed(promised));
 }
 
 #[test]

@@ -162,7 +162,7 @@ async fn perform(agent: &mut Agent, sender: &mut Sender, effect: AgentEffect, ma
             let exit = NodeExit::Ordered;
             changes.push(JobReport { job, run, status: JobStatus::Ended { at: now(), exit, usage: Usage::default() } });
         }
-        AgentEffect::Forget { .. } => {}
+        AgentEffect::Forget { .. } | AgentEffect::Update(_) => {}
         AgentEffect::Report(report) => send_report(sender, &report).await?,
     }
     for change in changes {

@@ -13,6 +13,7 @@ mod process;
 mod profile;
 mod scale;
 mod server;
+mod swf;
 mod table;
 mod views;
 mod wide;
@@ -35,6 +36,7 @@ const PARTS: &[Part] = &[
     ("views", views::table),
     ("profile", profile::table),
     ("offline", offline::table),
+    ("swf", swf::table),
     ("commit", commit::table),
     ("dispatch", scale::dispatch),
     ("queue", scale::queue),

@@ -147,6 +147,7 @@ fn submission(shapes: Vec<Shape>) -> Submission {
         begin: None,
         comment: String::new(),
         test_only: false,
+        evolving: None,
     }
 }
 

@@ -205,6 +205,7 @@ fn submission(argv: &[&str], wall: Span) -> Submission {
         begin: None,
         comment: String::new(),
         test_only: false,
+        evolving: None,
     }
 }
 

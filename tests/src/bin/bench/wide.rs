@@ -107,6 +107,7 @@ fn asked(job: JobId, options: Vec<Request>, environment: &Arc<Environment>) -> [
         requeue: false,
         begin: None,
         comment: String::new(),
+        evolving: None,
     };
     [Fact::JobSubmitted { job, at: NOW, spec: Arc::new(spec), held: false }, Fact::RequestSent { job, at: NOW }]
 }

@@ -1,0 +1,96 @@
+//! The stages of an evolving application, as people and programs read them.
+
+use rms_core::effect::{JobLine, StageLine, Stages};
+use rms_model::{Evolution, Time, hostlist};
+use serde_json::{Value, json};
+
+use crate::json;
+use crate::stamp;
+
+/// For the list of jobs: `stage 2/3, then 8 nodes at 14:05`.
+pub fn brief(stages: &Stages, now: Time) -> String {
+    let place = format!("stage {}/{}{}", stages.number, stages.n_stages, if stages.open { "+" } else { "" });
+    match (stages.legs.get(1), stages.late_by) {
+        (Some(next), Some(late_by)) => {
+            format!("{place}, {} nodes late by {}", next.hosts, stamp::brief(late_by))
+        }
+        (Some(StageLine { hosts, start: Some(start), .. }), None) => {
+            format!("{place}, {hosts} nodes at {}", stamp::short(*start, now))
+        }
+        (Some(StageLine { hosts, start: None, .. }), None) => format!("{place}, then {hosts} nodes"),
+        (None, _) => place,
+    }
+}
+
+/// For `rms show`: each stage to come with its time.
+pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
+    let leg = |leg: &StageLine| {
+        let start = leg.start.map_or_else(String::new, |start| format!(" from {}", stamp::short(start, now)));
+        format!("{} x {}{start}", leg.hosts, stamp::brief(leg.span))
+    };
+    let open = if stages.open { ", may be extended" } else { "" };
+    let legs: Vec<String> = stages.legs.iter().map(leg).collect();
+    let mut lines = vec![("stage", format!("{} of {}{open}", stages.number, stages.n_stages))];
+    lines.push(("stages", legs.join(", ")));
+    if let (Some(late_by), Some(next)) = (stages.late_by, stages.legs.get(1)) {
+        let late = format!("the {} nodes of its next stage, by {}", next.hosts, stamp::brief(late_by));
+        lines.push(("waits for", late));
+    }
+    if !stages.chosen.is_empty() {
+        lines.push(("frees next", hostlist::fold(&stages.chosen)));
+    }
+    if !stages.leaving.is_empty() {
+        lines.push(("leaves", hostlist::fold(&stages.leaving)));
+    }
+    if stages.n_violations > 0 {
+        let text = format!("{}: processes had to be killed on nodes that it had freed", stages.n_violations);
+        lines.push(("violations", text));
+    }
+    lines
+}
+
+/// A sentence for `rms explain`; empty for a job that does not evolve.
+pub fn sentence(line: &JobLine, now: Time) -> String {
+    let Some(stages) = &line.stages else { return String::new() };
+    match (stages.legs.get(1), stages.late_by) {
+        (Some(next), Some(late_by)) => format!(
+            " Its next stage needs {} nodes and is late by {}: it waits for hosts that others still hold, as long as \
+             its expand limit allows.",
+            next.hosts,
+            stamp::brief(late_by)
+        ),
+        (Some(StageLine { hosts, start: Some(start), .. }), None) => {
+            format!(
+                " It is in stage {} of {}; from {} it has {hosts} nodes.",
+                stages.number,
+                stages.n_stages,
+                stamp::short(*start, now)
+            )
+        }
+        (Some(_), None) | (None, _) => format!(" It is in stage {} of {}.", stages.number, stages.n_stages),
+    }
+}
+
+pub fn to_json(stages: Option<&Stages>) -> Value {
+    let Some(stages) = stages else { return Value::Null };
+    let leg =
+        |leg: &StageLine| json!({"nodes": leg.hosts, "time_ms": json::span(leg.span), "start": json::time(leg.start)});
+    json!({
+        "number": stages.number,
+        "count": stages.n_stages,
+        "open": stages.open,
+        "stages": stages.legs.iter().map(leg).collect::<Vec<_>>(),
+        "late_by_ms": stages.late_by.map(json::span),
+        "generation": stages.generation,
+        "chosen": stages.chosen,
+        "leaving": stages.leaving,
+        "violations": stages.n_violations,
+    })
+}
+
+/// What an application that has ended really held, or null.
+pub fn evolution(evolution: Option<&Evolution>) -> Value {
+    let Some(evolution) = evolution else { return Value::Null };
+    let stage = |stage: &rms_model::Stage| json!({"nodes": stage.hosts, "time_ms": json::span(stage.span)});
+    Value::Array(evolution.stages().iter().map(stage).collect())
+}

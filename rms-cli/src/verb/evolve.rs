@@ -1,0 +1,65 @@
+//! `rms evolve`: announces the stages of an evolving job anew.
+
+use rms_core::event::Call;
+use rms_model::JobId;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::here::Here;
+use crate::output::Show;
+use crate::profile::ProfileText;
+use crate::select;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+A waiting job has another profile then. A job that runs announces its stages from now on: the first one is what
+it holds, and where the others do not fit, nothing changes and the answer says when they would.
+
+Examples:
+  rms evolve 7 --profile 4x10m,8x1h          four nodes for ten minutes more, then eight
+  rms evolve $RMS_JOB_ID --profile 4x30m --open    more may follow")]
+pub struct Args {
+    /// Which job
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// The stages: NODESxTIME,... or a file FILE.toml or FILE.json
+    #[arg(long, value_name = "PROFILE")]
+    profile: ProfileText,
+    /// More stages may be announced before these are over
+    #[arg(long)]
+    open: bool,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let job = select::parse_one(&args.job)?;
+    let announced = args.profile.read(&Here::look()?.cwd)?;
+    let open = args.open || announced.open;
+    context.client().await?.change(Call::Evolve { job, stages: announced.stages.clone(), open }).await?;
+    context.output.show(&Evolved { job, stages: announced.stages.to_string() })?;
+    Ok(Exit::OK)
+}
+
+struct Evolved {
+    job: JobId,
+    stages: String,
+}
+
+impl Show for Evolved {
+    fn text(&self) -> String {
+        format!("job {}: {}\n", self.job, self.stages)
+    }
+
+    fn json(&self) -> Value {
+        json!({"job": self.job.0, "profile": self.stages})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        vec![self.job.to_string()]
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}

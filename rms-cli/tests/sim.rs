@@ -1,0 +1,126 @@
+//! `rms sim` as it is typed: the same bytes each time, gzip or not, and what is wrong with a trace.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+const TRACE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/traces/LLNL-Atlas-2006-2.1-cln.first200-ran.swf");
+
+fn rms(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rms")).args(args).output().expect("rms runs")
+}
+
+fn swf(trace: &str, policy: &str) -> Value {
+    let output = rms(&["sim", "swf", trace, "--nodes", "1152", "--cores-per-node", "8", "--policy", policy, "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.stderr.is_empty(), "a progress bar is for terminals");
+    serde_json::from_slice(&output.stdout).expect("one value")
+}
+
+/// What a run has cost differs each time.
+fn without_cost(mut figures: Value) -> Value {
+    for name in ["wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib"] {
+        let cost = figures.as_object_mut().and_then(|figures| figures.remove(name));
+        assert!(cost.is_some_and(|cost| cost.is_number()), "{name} is missing");
+    }
+    figures
+}
+
+#[test]
+fn the_same_trace_gives_the_same_figures_gzip_or_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let packed = dir.path().join("packed");
+    let mut encoder = GzEncoder::new(std::fs::File::create(&packed).expect("a file"), Compression::fast());
+    encoder
+        .write_all(&std::fs::read(TRACE).expect("the trace"))
+        .and_then(|()| encoder.try_finish())
+        .expect("it is written");
+    for policy in ["views", "fcfs", "easy", "conservative"] {
+        let figures = without_cost(swf(TRACE, policy));
+        assert_eq!((&figures["jobs"], &figures["dropped"]), (&200.into(), &0.into()), "{policy}");
+        let names: Vec<&String> = figures.as_object().expect("an object").keys().collect();
+        let expected = [
+            "dropped",
+            "jobs",
+            "makespan_s",
+            "mean_bounded_slowdown",
+            "mean_response_s",
+            "mean_slowdown",
+            "mean_wait_s",
+            "utilisation",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(without_cost(swf(TRACE, policy)), figures, "{policy}, again");
+        assert_eq!(without_cost(swf(packed.to_str().expect("a plain name"), policy)), figures, "{policy}, packed");
+    }
+}
+
+#[test]
+fn a_bad_trace_is_told_with_file_line_and_what_was_expected() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let check = |text: &[u8], expected: &str| {
+        let file = dir.path().join("bad.swf");
+        std::fs::write(&file, text).expect("it is written");
+        let output = rms(&["sim", "swf", file.to_str().expect("a plain name"), "--nodes", "4"]);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("bad.swf: ") && message.contains(expected), "'{expected}' is not in: {message}");
+    };
+    check(b"; fine\n1 2 3\n", "line 2 has 3 columns: a record has 18 numbers");
+    check(b"1 0 -1 ten 4 -1 -1 4 60 -1 1 3 1 -1 1 10 -1 -1\n", "line 1, column 4 (run time): 'ten' is not a number");
+    check(&[0x1f, 0x8b, 8, 0, 1, 2, 3], "line 1 can not be read");
+    let output = rms(&["sim", "swf", "/nowhere.swf", "--nodes", "4"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere.swf: No such file"));
+}
+
+#[test]
+fn heat_maps_are_drawn_and_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let write = |name: &str| {
+        let file = dir.path().join(name);
+        let path = file.to_str().expect("a plain name");
+        let output = rms(&["sim", "swf", TRACE, "--nodes", "200", "--cores-per-node", "8", "--heat", path]);
+        assert!(output.status.success());
+        assert!(String::from_utf8_lossy(&output.stdout).contains("mean wait by size"));
+        std::fs::read_to_string(Path::new(path)).expect("it was written")
+    };
+    let map: Value = serde_json::from_str(&write("heat.json")).expect("one value");
+    assert_eq!(map["cells"].as_array().map(Vec::len), map["sizes"].as_array().map(Vec::len));
+    assert!(write("heat.svg").starts_with("<svg "));
+}
+
+#[test]
+fn a_sweep_over_a_trace_recommends() {
+    let args = [
+        "sim",
+        "tune",
+        TRACE,
+        "--nodes",
+        "1152",
+        "--cores-per-node",
+        "8",
+        "--fair-start",
+        "0,10",
+        "--timer",
+        "0",
+        "--json",
+    ];
+    let output = rms(&args);
+    let tuned: Value = serde_json::from_slice(&output.stdout).expect("one value");
+    let points = tuned["points"].as_array().expect("a list");
+    assert_eq!((points.len(), points[0]["ghost_host_s"].as_f64()), (2, Some(0.0)));
+    assert!(points[1]["ghost_host_s"].as_f64() > Some(0.0), "ghosts keep hosts idle: {tuned}");
+    assert!(tuned["recommended"].is_object() && tuned["reason"].is_string());
+}
+
+#[test]
+fn what_is_no_journal_is_not_replayed() {
+    let output = rms(&["sim", "replay", TRACE]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not a journal of this program"));
+}

@@ -1,0 +1,83 @@
+//! Turns the stages of an evolving application into what is possible here, or says which one is not.
+
+use rms_model::job::{Constraint, TaskCount};
+use rms_model::{ClusterId, Evolving, Inventory, JobSpec, Request, Span};
+
+use super::describe;
+use crate::plan::meets;
+use crate::refusal::Refusal;
+use crate::state::State;
+
+/// What holds of stages wherever they are.
+///
+/// # Errors
+/// A stage without hosts, or stages that last for too long together.
+pub(crate) fn check_stages(state: &State, evolving: &Evolving) -> Result<(), Refusal> {
+    let stages = evolving.stages.stages();
+    // The script runs on the first node until its end, so there is always one.
+    let is_empty = stages.is_empty() || stages.iter().any(|stage| stage.hosts == 0);
+    if is_empty {
+        return Err(Refusal::EmptyStage);
+    }
+    let (wall, max) = (evolving.stages.span(), state.settings().max_wall);
+    if wall > max { Err(Refusal::WallTooLong { wall, max }) } else { Ok(()) }
+}
+
+/// Tasks are counted on each node: their number changes with the nodes.
+///
+/// # Errors
+/// A number of tasks that does not divide by the nodes of the first stage.
+pub(super) fn tasks_of_stages(evolving: &Evolving, tasks: TaskCount) -> Result<TaskCount, Refusal> {
+    let first = evolving.stages.stages().first().map_or(0, |first| first.hosts);
+    match tasks {
+        TaskCount::PerHost(n_tasks) => Ok(TaskCount::PerHost(n_tasks)),
+        TaskCount::Total(n_tasks) if first > 0 && n_tasks.is_multiple_of(first) => {
+            Ok(TaskCount::PerHost(n_tasks / first))
+        }
+        TaskCount::Total(n_tasks) => Err(Refusal::TasksOfStages { n_tasks, first }),
+    }
+}
+
+/// The options of a waiting application that announces other stages, on the clusters where it may be.
+///
+/// # Errors
+/// As for a submission.
+pub(crate) fn evolving_options(state: &State, spec: &JobSpec, evolving: &Evolving) -> Result<Vec<Request>, Refusal> {
+    let clusters: Vec<ClusterId> = spec.options.iter().flat_map(|request| request.hosts.keys().copied()).collect();
+    let cpus = spec.tasks.most_on_a_host(1).saturating_mul(spec.cpus_per_task).max(spec.constraint.cpus);
+    options(state, &clusters, &Constraint { cpus, ..spec.constraint.clone() }, evolving)
+}
+
+/// Its peak for all of its time, on each cluster that has as many hosts.
+///
+/// # Errors
+/// The first stage that none of the clusters has hosts for.
+pub(super) fn options(
+    state: &State,
+    clusters: &[ClusterId],
+    constraint: &Constraint,
+    evolving: &Evolving,
+) -> Result<Vec<Request>, Refusal> {
+    check_stages(state, evolving)?;
+    let n_eligible = |cluster: &ClusterId| -> u32 {
+        let is_eligible = |(inventory, _): &(&Inventory, u32)| meets(inventory, constraint);
+        state.kinds(*cluster).filter(is_eligible).map(|(_, n_alike)| n_alike).sum()
+    };
+    let (peak, wall): (u32, Span) = (evolving.stages.peak(), evolving.stages.span());
+    let large_enough = clusters.iter().filter(|cluster| n_eligible(cluster) >= peak);
+    let options: Vec<Request> = large_enough.map(|cluster| Request::on_one(*cluster, peak, wall)).collect();
+    if !options.is_empty() {
+        return Ok(options);
+    }
+    let largest = clusters.iter().map(n_eligible).max().unwrap_or(0);
+    let idx = evolving.stages.stages().iter().position(|stage| stage.hosts > largest).unwrap_or(0);
+    let counts: Vec<String> = clusters
+        .iter()
+        .map(|cluster| format!("{} in cluster {}", n_eligible(cluster), state.clusters()[cluster]))
+        .collect();
+    Err(Refusal::StageTooLarge {
+        stage: idx + 1,
+        wanted: evolving.stages.stages()[idx].hosts,
+        possible: format!("{}{}", counts.join(", "), describe(constraint)),
+    })
+}

@@ -1,0 +1,155 @@
+//! The course of an evolving application that runs: which stage it is in, when the others begin, what it holds.
+
+use std::collections::BTreeMap;
+
+use rms_model::{Evolution, Evolving, ExpandLimit, Generation, NodeId, Span, Stage, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::fit::Fit;
+
+/// The stages from the current one on, as they were promised (003: the scheduled EP).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Course {
+    /// Which stage of the application the first leg is, counted from 1.
+    pub number: u32,
+    /// Never empty; the first one is what it holds.
+    pub legs: Vec<Leg>,
+    pub limit: ExpandLimit,
+    /// It may be extended before its end.
+    pub open: bool,
+}
+
+/// One stage and when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leg {
+    pub hosts: u32,
+    /// As requested; the stage lasts until the next one begins.
+    pub span: Span,
+    pub start: Time,
+}
+
+impl Course {
+    /// What was asked for, at the times that were found for it. `number` is that of its first stage.
+    pub fn of(evolving: &Evolving, fit: &Fit, number: u32) -> Course {
+        let requested = evolving.stages.stages().iter();
+        let starts = fit.expanded.blocks(fit.start).map(|block| block.from);
+        let leg = |(stage, start): (&Stage, Time)| Leg { hosts: stage.hosts, span: stage.span, start };
+        let legs = requested.zip(starts).map(leg).collect();
+        Course { number, legs, limit: evolving.expansion.limit, open: evolving.open }
+    }
+
+    pub fn current(&self) -> &Leg {
+        self.legs.first().expect("a course has at least one leg")
+    }
+
+    pub fn next(&self) -> Option<&Leg> {
+        self.legs.get(1)
+    }
+
+    /// When its last stage is over; that one is never expanded.
+    pub fn end(&self) -> Time {
+        self.legs.last().map_or(Time::EPOCH, |last| last.start + last.span)
+    }
+
+    /// When the next stage begins, or the last one ends.
+    pub fn next_change(&self) -> Time {
+        self.next().map_or_else(|| self.end(), |next| next.start)
+    }
+
+    /// The current stage may be expanded until then.
+    pub fn latest_change(&self) -> Time {
+        let current = self.current();
+        current.start + self.limit.longest(current.span)
+    }
+
+    /// Its end if every stage that can wait does so for as long as it may.
+    pub fn latest_end(&self) -> Time {
+        let Some((last, others)) = self.legs.split_last() else { return Time::EPOCH };
+        let longest = others.iter().fold(Span::ZERO, |sum, leg| sum + self.limit.longest(leg.span));
+        (self.current().start + longest + last.span).max(self.end())
+    }
+
+    /// The requested stages from the current one on.
+    pub fn remaining(&self) -> Evolution {
+        let stages = self.legs.iter().map(|leg| Stage { hosts: leg.hosts, span: leg.span }).collect();
+        Evolution::new(stages).expect("the stages were checked when they were announced")
+    }
+
+    /// The next stage has begun.
+    pub fn entered(&self, at: Time) -> Course {
+        let mut legs = self.legs.get(1..).unwrap_or_default().to_vec();
+        let late_by = legs.first().map_or(Span::ZERO, |first| at.since(first.start));
+        // A stage never gets less than it asked for: those after it move on with it.
+        legs.iter_mut().for_each(|leg| leg.start += late_by);
+        Course { number: self.number + 1, legs, ..self.clone() }
+    }
+}
+
+/// What the state knows of an evolving application that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evolved {
+    pub course: Course,
+    /// What it really held before the current stage.
+    pub past: Vec<Stage>,
+    /// Counts the changes of its hosts, from 1.
+    pub generation: u32,
+    /// The tasks of hosts to come are numbered from here; no number is given twice.
+    pub next_task: u32,
+    pub berths: BTreeMap<NodeId, Berth>,
+    /// What it will free at its next smaller stage.
+    pub chosen: Vec<NodeId>,
+    /// Hosts it has freed, but whose processes have not been seen gone; and since when.
+    pub leaving: BTreeMap<NodeId, Time>,
+    /// How often its processes had to be killed because they did not leave hosts that it had freed.
+    pub n_violations: u32,
+}
+
+/// A host's place in an evolving application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Berth {
+    pub first_task: u32,
+    /// The generation of hosts with which it came: a host that comes twice is not the same berth.
+    pub joined: u32,
+    /// The node's generation that ordered it: what the node says before it has seen that one is about an earlier berth.
+    pub ordered: Generation,
+}
+
+impl Evolved {
+    pub fn new(course: Course) -> Evolved {
+        Evolved {
+            course,
+            past: Vec::new(),
+            generation: 1,
+            next_task: 0,
+            berths: BTreeMap::new(),
+            chosen: Vec::new(),
+            leaving: BTreeMap::new(),
+            n_violations: 0,
+        }
+    }
+
+    /// Gives a host its tasks.
+    pub fn berth(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
+        let berth = Berth { first_task: self.next_task, joined: self.generation, ordered };
+        self.next_task = self.next_task.saturating_add(n_tasks);
+        self.berths.insert(node, berth);
+    }
+
+    /// Remembers what the stage that ends now has held.
+    pub fn turn_page(&mut self, until: Time) {
+        let current = self.course.current();
+        let span = until.since(current.start);
+        if span > Span::ZERO {
+            self.past.push(Stage { hosts: current.hosts, span });
+        }
+    }
+
+    /// What it has held until `ended`, stage by stage.
+    pub fn history(&self, ended: Time) -> Option<Evolution> {
+        let mut whole = self.clone();
+        whole.turn_page(ended);
+        // A profile that was extended again and again is too long for one; the history has its first stages.
+        whole.past.truncate(rms_model::evolution::MAX_STAGES);
+        Evolution::new(whole.past).ok()
+    }
+}

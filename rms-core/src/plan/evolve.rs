@@ -1,0 +1,203 @@
+//! Evolving applications in a pass: what those that run will hold, and where one that waits fits.
+
+use rms_model::job::Constraint;
+use rms_model::profile::{Block, Step};
+use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
+
+use super::fit::{self, TooLarge};
+use super::ledger::{self, Ledger};
+use super::pass::{Found, Pass, Taken};
+use super::{Blocked, Shortage};
+use crate::job::{Job, Phase, Started};
+use crate::launcher;
+use crate::state::State;
+
+/// What a job that holds hosts will hold for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) from: Time,
+    pub(super) until: Time,
+    pub(super) hosts: Hosts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hosts {
+    /// Those of its current stage.
+    Held,
+    /// Those of one cluster, of which a ghost may leave one before the others.
+    In(ClusterId),
+    /// Those it has freed, until their processes are gone.
+    Leaving,
+    /// So many of its cluster; nobody knows yet which.
+    Count(u32),
+}
+
+/// The times for which a started job or a ghost keeps hosts from others (R3), an evolving one stage by stage. Who should
+/// have gone but has not is seen a little longer than now, or others would be planned into it.
+pub(super) fn parts(entry: &Job, now: Time, kill_grace: Span) -> Vec<Part> {
+    let overdue = now + kill_grace.max(Span::from_secs(1));
+    match &entry.phase {
+        Phase::Started(Started { evolved: Some(evolved), at, .. }) => {
+            let course = &evolved.course;
+            // What is late begins now at the earliest, and what comes after it is late, too.
+            let late_by = now.since(course.next_change());
+            let is_due = course.next_change() <= now;
+            let is_growing = course.next().is_some_and(|next| next.hosts > course.current().hosts);
+            let held_until = if is_due && !is_growing { overdue } else { course.next_change() + late_by };
+            let mut parts = vec![Part { from: (*at).min(now), until: held_until, hosts: Hosts::Held }];
+            if !evolved.leaving.is_empty() {
+                parts.push(Part { from: (*at).min(now), until: overdue, hosts: Hosts::Leaving });
+            }
+            let next_starts = course.legs.iter().skip(2).map(|leg| leg.start).chain([course.end()]);
+            for (leg, until) in course.legs.iter().skip(1).zip(next_starts) {
+                let from = (leg.start + late_by).max(held_until);
+                parts.push(Part { from, until: until + late_by, hosts: Hosts::Count(leg.hosts) });
+            }
+            parts
+        }
+        Phase::Started(started) => {
+            let planned = started.at + started.request.wall;
+            // The clock may have been set back since: what holds a host holds it now.
+            let until = if planned > now { planned } else { overdue };
+            vec![Part { from: started.at.min(now), until, hosts: Hosts::Held }]
+        }
+        Phase::Ghost(ghost) if ghost.parts.is_empty() => {
+            vec![Part { from: ghost.done_at.min(now), until: ghost.until, hosts: Hosts::Held }]
+        }
+        Phase::Ghost(ghost) => {
+            let part = |cluster: &ClusterId| {
+                let (from, until) = (ghost.done_at.min(now), ghost.until_in(*cluster));
+                Part { from, until, hosts: Hosts::In(*cluster) }
+            };
+            ghost.request.hosts.keys().map(part).collect()
+        }
+        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => Vec::new(),
+    }
+}
+
+/// The cluster of an evolving application: it has hosts of one only.
+pub(crate) fn cluster_of(request: &Request) -> ClusterId {
+    request.hosts.keys().next().copied().expect("an evolving application names its cluster")
+}
+
+/// Usable hosts of a cluster that meet a constraint, are outside of `here`, and are not among `held`.
+pub(super) fn n_elsewhere(
+    state: &State,
+    cluster: ClusterId,
+    constraint: &Constraint,
+    here: &Ledger,
+    held: &[NodeId],
+) -> u32 {
+    let is_elsewhere = |(node, entry): &(&NodeId, &crate::node::Node)| {
+        entry.cluster == cluster
+            && entry.is_usable()
+            && !here.contains(**node)
+            && !held.contains(node)
+            && ledger::meets(&entry.inventory, constraint)
+    };
+    state.nodes().iter().filter(is_elsewhere).count() as u32
+}
+
+/// Who else is where, as a running application sees it: the occupation of the hosts it may use on its cluster, and how
+/// many these are.
+pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profile, u32) {
+    let entry = &state.jobs()[&job];
+    let Some(started) = entry.started() else { return (Profile::new(), 0) };
+    let cluster = cluster_of(&started.request);
+    let constraint = launcher::constraint_of(&entry.spec, &started.request);
+    let all = Ledger::of_all(state, now, Some(job));
+    let eligible = ledger::eligible(state, &constraint);
+    let special = Ledger::of(state, now, eligible, Some(job));
+    occupation(&all, Some(&special), cluster)
+}
+
+/// The occupation of the hosts of `special`, of which what others will hold is only known as a number, if that is more
+/// than all the other hosts have room for.
+fn occupation(all: &Ledger, special: Option<&Ledger>, cluster: ClusterId) -> (Profile, u32) {
+    let of_all = all.view.get(&cluster).cloned().unwrap_or_default();
+    match special {
+        None => (of_all, all.capacity_of(cluster)),
+        Some(special) => {
+            let capacity = special.capacity_of(cluster);
+            let spare = i64::from(all.capacity_of(cluster)) - i64::from(capacity);
+            let own = special.view.get(&cluster).cloned().unwrap_or_default();
+            (own.or_beyond(&of_all, spare), capacity)
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Step 4b of 001, Fig. 5, for an evolving application: where it completes first, its stages are placed by [`fit`].
+    /// Of equals, the cluster named first; those that begin by a `latest` start that is given go before the others.
+    pub(super) fn find_stages(
+        &mut self,
+        spec: &JobSpec,
+        evolving: &Evolving,
+        from: Time,
+        latest: Option<Time>,
+    ) -> Result<Found, Shortage> {
+        let first_hosts = evolving.stages.stages().first().map_or(0, |first| first.hosts);
+        let mut best: Option<(Found, (bool, Time))> = None;
+        let mut shortage = None;
+        for (option_idx, request) in (0..).zip(&spec.options) {
+            let cluster = cluster_of(request);
+            let constraint = self.stands_for.get(&launcher::constraint_of(spec, request)).cloned().flatten();
+            let (occupied, capacity) = self.occupation(cluster, constraint.as_ref());
+            match fit::place(&occupied, capacity, &evolving.stages, evolving.expansion, from) {
+                Ok(fit) => {
+                    let is_late = latest.is_some_and(|latest| fit.start > latest);
+                    let completion = (is_late, fit.completion());
+                    let is_first = best.as_ref().is_none_or(|(_, earliest)| completion < *earliest);
+                    if is_first {
+                        let request = Request::on_one(cluster, first_hosts, fit.expanded.span());
+                        let blocked = if fit.start > self.now {
+                            blocked(&occupied, (cluster, capacity), &evolving.stages, self.now)
+                        } else {
+                            None
+                        };
+                        let start = fit.start;
+                        let fit = Some(Box::new(fit));
+                        let found = Found { request, option_idx, constraint, start, blocked, fit };
+                        best = Some((found, completion));
+                    }
+                }
+                Err(TooLarge { wanted, capacity, .. }) => {
+                    shortage = Some(Shortage { cluster, wanted, usable: capacity });
+                }
+            }
+        }
+        match (best, shortage) {
+            (Some((found, _)), _) => Ok(found),
+            (None, shortage) => Err(shortage.expect("an accepted job has at least one cluster")),
+        }
+    }
+
+    /// Takes the stages that were promised from `at` on, if they still fit there.
+    pub(super) fn keep_stages(&mut self, spec: &JobSpec, evolving: &Evolving, at: Time) -> Option<Taken> {
+        let found = self.find_stages(spec, evolving, at, None).ok()?;
+        let fit = found.fit.filter(|fit| fit.start == at)?;
+        let taken = Taken::of_stages(found.constraint, found.request, &fit);
+        self.take_again(&taken);
+        Some(taken)
+    }
+
+    fn occupation(&self, cluster: ClusterId, constraint: Option<&Constraint>) -> (Profile, u32) {
+        occupation(&self.all, constraint.map(|constraint| &self.special[constraint]), cluster)
+    }
+}
+
+/// The first stage that would not fit if the application began now and waited for nothing, and what is in its way.
+fn blocked(
+    occupied: &Profile,
+    (cluster, capacity): (ClusterId, u32),
+    stages: &Evolution,
+    now: Time,
+) -> Option<Blocked> {
+    let capacity = i64::from(capacity);
+    stages.blocks(now).find_map(|Block { from, until, hosts }| {
+        let until = occupied.last_above(capacity - hosts, from, until)?;
+        let before = until - Span::from_millis(1);
+        let step = Step { from: before.max(from), hosts: occupied.at(before) };
+        Some(Blocked { cluster, step, until, wanted: hosts as u32, capacity })
+    })
+}

@@ -1,0 +1,74 @@
+//! A journal is read as the past of a cluster while its server still writes it.
+
+use std::sync::Arc;
+
+use rms_core::Fact;
+use rms_model::{
+    ClusterId, Inventory, JobId, JobRecord, NodeId, NodeLink, Outcome, Owner, Request, Run, Span, Time, Usage,
+};
+use rms_server::journal::{FactLog, Past, SnapshotPolicy};
+
+use crate::golden::spec;
+
+fn at(secs: i64) -> Time {
+    Time::from_secs(secs)
+}
+
+/// A cluster of one node, and one job that ran on it for 20 s.
+fn facts() -> Vec<Fact> {
+    let (cluster, node, job, run) = (ClusterId(0), NodeId(1), JobId(1), Run(1));
+    let request = Request::on_one(cluster, 1, Span::from_mins(1));
+    let record = JobRecord {
+        job,
+        run,
+        name: "cfd".to_owned(),
+        owner: Owner("ann".to_owned()),
+        submitted: at(10),
+        eligible: at(11),
+        started: Some(at(12)),
+        ended: at(32),
+        request: request.clone(),
+        n_tasks: 1,
+        cpus_per_task: 0,
+        nodes: vec!["a1".to_owned()],
+        outcome: Outcome::Completed,
+        usage: Usage::default(),
+    };
+    vec![
+        Fact::ClusterAdded { cluster, name: "a".to_owned() },
+        Fact::NodeJoined {
+            node,
+            cluster,
+            name: "a1".to_owned(),
+            inventory: Inventory::default(),
+            address: String::new(),
+            at: at(1),
+        },
+        Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: at(1) } },
+        Fact::JobSubmitted { job, at: at(10), spec: Arc::new(spec(request.clone())), held: false },
+        Fact::RequestSent { job, at: at(11) },
+        Fact::JobStarted { job, run, at: at(12), request, nodes: vec![node] },
+        Fact::JobDone { record: Box::new(record), ghost_until: at(32) },
+    ]
+}
+
+#[test]
+fn the_past_is_read_while_it_is_written_and_nothing_is_changed() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal.db");
+    let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
+    log.append(&facts()).expect("space");
+    let past = Past::read(&path).expect("a journal");
+    assert_eq!(
+        past.records.iter().map(|record| (record.job, record.started)).collect::<Vec<_>>(),
+        [(JobId(1), Some(at(12)))]
+    );
+    assert_eq!(past.state.nodes().values().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["a1"]);
+    assert!(past.specs.contains_key(&JobId(1)));
+    log.append(&[Fact::NodeLinkChanged { node: NodeId(1), link: NodeLink::Away { since: at(40) } }]).expect("space");
+    drop(log);
+    let copy = dir.path().join("copy.db");
+    std::fs::copy(&path, &copy).expect("space");
+    assert_eq!(Past::read(&copy).expect("a copy").records, past.records);
+    assert!(Past::read(&dir.path().join("none.db")).is_err());
+}

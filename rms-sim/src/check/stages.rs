@@ -1,0 +1,137 @@
+//! Evolving applications get what they were promised: each stage in its order, with its hosts, for at least its time, and
+//! no later than its expand limit and the documented grace allow.
+
+use std::collections::BTreeMap;
+
+use rms_core::course::Course;
+use rms_core::{Fact, State};
+use rms_model::{ExpandLimit, JobId, Outcome, Span, Time};
+
+use super::{Rule, Violation};
+
+#[derive(Debug, Default)]
+pub(super) struct Stages {
+    courses: BTreeMap<JobId, Course>,
+    /// When the server last could not do what was due: it was down, or its disk was.
+    hindered: Option<Time>,
+    /// The longest that those may have taken who left the hosts.
+    longest_grace: Span,
+}
+
+impl Stages {
+    pub(super) fn hindered(&mut self, now: Time) {
+        self.hindered = Some(now);
+    }
+
+    pub(super) fn durable(&mut self, fact: &Fact, state: &State) -> Result<(), Violation> {
+        let settings = state.settings();
+        let grace = settings.kill_grace + settings.release_grace + Span::from_secs(1);
+        self.longest_grace = self.longest_grace.max(grace);
+        match fact {
+            Fact::CourseSet { job, course, .. } => {
+                self.courses.insert(*job, (**course).clone());
+                Ok(())
+            }
+            Fact::StageEntered { job, at, gained, freed, course } => {
+                let before = self.courses.insert(*job, (**course).clone());
+                let before = before.ok_or_else(|| Rule::Stages.broken(format!("job {job} has no course")))?;
+                self.entered(*job, *at, (gained.len(), freed.len()), &before, course)
+            }
+            Fact::JobEnding { job, at, outcome, .. } => match self.courses.get(job) {
+                Some(course) => ends(*job, *at, outcome, course),
+                None => Ok(()),
+            },
+            Fact::JobDone { record, .. } => {
+                self.courses.remove(&record.job);
+                Ok(())
+            }
+            Fact::JobRequeued { job, .. } => {
+                self.courses.remove(job);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn entered(
+        &self,
+        job: JobId,
+        at: Time,
+        (n_gained, n_freed): (usize, usize),
+        before: &Course,
+        after: &Course,
+    ) -> Result<(), Violation> {
+        let (from, to) = (before.current(), after.current());
+        let wrong = |what: &str| {
+            Err(Rule::Stages
+                .broken(format!("job {job}, stage {}, at {at:?}: {what}: {before:?}, {after:?}", after.number)))
+        };
+        if before.next().map(|next| next.hosts) != Some(to.hosts) || after.number != before.number + 1 {
+            return wrong("it is not the next one");
+        }
+        if i64::from(to.hosts) - i64::from(from.hosts) != n_gained as i64 - n_freed as i64 {
+            return wrong("its hosts are not as many as it needs");
+        }
+        if to.start < from.start + from.span {
+            return wrong("the stage before it was cut short");
+        }
+        let latest = before.latest_change().max(before.next_change()) + self.longest_grace;
+        let was_hindered = self.hindered.is_some_and(|hindered| hindered >= from.start);
+        if at > latest && !was_hindered {
+            return wrong("it is later than its limit");
+        }
+        Ok(())
+    }
+}
+
+/// A course ends when it is over, or when its next stage was too late.
+fn ends(job: JobId, at: Time, outcome: &Outcome, course: &Course) -> Result<(), Violation> {
+    let is_early = match outcome {
+        // A supervisor that was told of a longer course says so, too.
+        Outcome::WallTime => at < course.end() && course.next().is_none(),
+        Outcome::StageLate { stage } => {
+            let is_endless = course.limit == ExpandLimit::Infinite;
+            (at < course.latest_change() && !is_endless) || *stage != course.number + 1
+        }
+        _ => false,
+    };
+    if is_early {
+        return Err(Rule::Stages.broken(format!("job {job} ends at {at:?} as '{outcome}': {course:?}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_core::course::Leg;
+    use rms_model::Settings;
+
+    use super::*;
+
+    fn course(number: u32, legs: &[(u32, i64, i64)]) -> Course {
+        let leg = |(hosts, start, secs): &(u32, i64, i64)| Leg {
+            hosts: *hosts,
+            start: Time::from_secs(*start),
+            span: Span::from_secs(*secs),
+        };
+        Course { number, legs: legs.iter().map(leg).collect(), limit: ExpandLimit::TWICE, open: false }
+    }
+
+    #[test]
+    fn a_stage_that_is_too_late_or_cut_short_is_seen() {
+        let state = State::new(Settings { kill_grace: Span::from_secs(2), ..Settings::default() });
+        let check = |at: i64, start: i64| {
+            let mut stages = Stages::default();
+            let set = course(1, &[(1, 0, 10), (3, 10, 10)]);
+            let set = Fact::CourseSet { job: JobId(1), at: Time::EPOCH, course: Box::new(set) };
+            stages.durable(&set, &state).expect("a course");
+            let (gained, freed) = (vec![Default::default(), Default::default()], Vec::new());
+            let course = Box::new(course(2, &[(3, start, 10)]));
+            stages
+                .durable(&Fact::StageEntered { job: JobId(1), at: Time::from_secs(at), gained, freed, course }, &state)
+        };
+        assert!(check(10, 10).is_ok() && check(23, 23).is_ok());
+        assert!(check(24, 24).is_err(), "twice ten seconds, two to kill, and one");
+        assert!(check(10, 9).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! Runs traces through the production core, by the command that users type, beside the figures of peers.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::server::sibling;
+use crate::table::{Table, Target};
+
+/// A trace, how it is read, and what it may cost.
+struct Part {
+    file: &'static str,
+    args: &'static [&'static str],
+    n_jobs: &'static str,
+    peers: &'static str,
+}
+
+/// The first 10,000 jobs are what peers were measured with, on other machines' traces of like size.
+const PARTS: [Part; 4] = [
+    Part {
+        file: "SDSC-SP2-1998-4.2-cln.swf.gz",
+        args: &["--nodes", "128"],
+        n_jobs: "10000",
+        peers: "peers on 10,000 jobs: EASY 1,080 to 3,190, conservative 1,130 to 1,740; a bare loop 3,800,000 and 1,000,000",
+    },
+    Part {
+        file: "SDSC-SP2-1998-4.2-cln.swf.gz",
+        args: &["--nodes", "128"],
+        n_jobs: "1000000",
+        peers: "the whole trace",
+    },
+    Part {
+        file: "RICC-2010-2.sept10k.swf.gz",
+        args: &["--nodes", "1024", "--cores-per-node", "8", "--field", "requested"],
+        n_jobs: "1000000",
+        peers: "10,000 jobs that come in a burst: thousands wait",
+    },
+    Part {
+        file: "CEA-Curie-2011-2.1-cln.p10.swf.gz",
+        args: &["--nodes", "5040", "--cores-per-node", "16"],
+        n_jobs: "1000000",
+        peers: "198,509 jobs; a bare loop 1,160,000 and 19,000",
+    },
+];
+
+/// Jobs per CPU second, parsing included, and peak memory.
+pub fn table() -> Result<Table> {
+    let mut table = Table::new("Traces through the production core (rms sim swf), parsing included");
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
+    for Part { file, args, n_jobs, peers } in PARTS {
+        let trace = traces.join(file);
+        if !trace.exists() {
+            println!("swf: {file} is skipped: there is no {}", traces.display());
+            continue;
+        }
+        for (policy, target) in [("easy", 300_000.0), ("conservative", 100_000.0)] {
+            let figures = run(&trace, args, n_jobs, policy)?;
+            let figure = |name: &str| figures[name].as_f64().with_context(|| format!("{name} is missing"));
+            let what = format!("{file}, {:.0} jobs, {policy} ({peers})", figure("jobs")?);
+            let bound = "hosts that change hands one by one, and what is written down of each job";
+            table.measure(what, figure("jobs_per_s")?, "/CPU s", Target::AtLeast(target), bound);
+            let what = format!("{file}, {policy}: peak memory");
+            table.measure(what, figure("peak_rss_mib")?, "MiB", Target::AtMost(50.0), "jobs in memory and the binary");
+        }
+    }
+    Ok(table)
+}
+
+fn run(trace: &PathBuf, args: &[&str], n_jobs: &str, policy: &str) -> Result<Value> {
+    let mut command = Command::new(sibling("rms")?);
+    command.args(["sim", "swf"]).arg(trace).args(args);
+    let output = command.args(["--jobs", n_jobs, "--policy", policy, "--json"]).output()?;
+    if !output.status.success() {
+        bail!("rms sim swf fails: {}", String::from_utf8_lossy(&output.stdout));
+    }
+    serde_json::from_slice(&output.stdout).context("rms sim swf prints no JSON")
+}

@@ -1,0 +1,109 @@
+//! Applications whose needs change, with real agents and processes: they grow, shrink, and outlive what is killed.
+
+use std::fs;
+use std::time::Duration;
+
+use rms_tests::harness::{Deployment, wait_until};
+
+const SOON: Duration = Duration::from_secs(40);
+
+fn log(deployment: &Deployment) -> String {
+    fs::read_to_string(deployment.path().join("log")).unwrap_or_default()
+}
+
+/// Waits until the log has a line that begins so.
+fn wait_for_line(deployment: &Deployment, start: &str) {
+    wait_until(start, SOON, || log(deployment).lines().any(|line| line.starts_with(start)).then_some(()));
+}
+
+/// A script that looks at its host file at each generation, and does `at_each` then.
+fn watcher(deployment: &Deployment, profile: &str, at_each: &str) -> String {
+    let log = deployment.path().join("log");
+    let text = format!(
+        "#!/bin/sh\n#RMS --profile {profile}\nseen=0\nwhile :; do\n  generation=$(cat $RMS_GENERATION_FILE)\n  \
+         if [ $generation != $seen ]; then\n    seen=$generation\n    \
+         echo generation $generation: $(grep -v '^#' $RMS_HOSTFILE | cut -d' ' -f1) >> {0}\n    {at_each}\n  fi\n  \
+         sleep 0.1\ndone\n",
+        log.display()
+    );
+    deployment.script("watch.sh", &text)
+}
+
+#[test]
+fn a_script_grows_and_shrinks_while_its_server_is_killed() {
+    let mut deployment = Deployment::builder().cluster("a", 4).start();
+    let log_file = deployment.path().join("log");
+    let at_each = format!(
+        "case $generation in\n      2) $OMPI_MCA_plm_rsh_agent a3 'echo on $RMS_NODE_NAME of $RMS_NNODES' >> {} ;;\n      \
+         3) sleep 0.5; exit 0 ;;\n    esac",
+        log_file.display()
+    );
+    let script = watcher(&deployment, "1x6s,3x6s,2x30s --expand 4", &at_each);
+    let job = deployment.submit(&[&script]);
+    wait_for_line(&deployment, "generation 1: a1");
+    deployment.kill_server();
+    deployment.start_server();
+    wait_for_line(&deployment, "generation 2: a1 a2 a3");
+    wait_for_line(&deployment, "on a3 of 3");
+    let line = deployment.queued(job).expect("it runs");
+    assert_eq!((&line["stages"]["number"], &line["stages"]["count"]), (&2.into(), &3.into()), "{line}");
+    let explained = deployment.rms(&["explain", &job.to_string()]).ok();
+    assert!(explained.stdout.contains("stage 2 of 3"), "{explained:?}");
+    deployment.kill_server();
+    deployment.start_server();
+    wait_for_line(&deployment, "generation 3: a1 a2");
+    let record = deployment.wait_for_end(job);
+    assert_eq!(record["outcome"]["word"], "completed", "{record}");
+    let held: Vec<&serde_json::Value> =
+        record["stages_held"].as_array().expect("stages").iter().map(|stage| &stage["nodes"]).collect();
+    assert_eq!(held, [1, 3, 2]);
+}
+
+#[test]
+fn tasks_grow_with_numbers_of_their_own_though_an_agent_is_killed() {
+    let mut deployment = Deployment::builder().cluster("a", 2).start();
+    let dir = deployment.path().display().to_string();
+    let program = format!("echo task $RMS_TASK_ID on $RMS_NODE_NAME >> {dir}/log; sleep 300");
+    let mut command = deployment.command(&["run", "--profile", "1x4s,2x3s,1x2s,2x4s", "sh", "-c", &program]);
+    let mut client = command.spawn().expect("a client");
+    wait_for_line(&deployment, "task 0 on a1");
+    deployment.kill_agent("a2");
+    deployment.restart_agent("a2");
+    wait_for_line(&deployment, "task 1 on a2");
+    deployment.kill_agent("a2");
+    deployment.restart_agent("a2");
+    wait_for_line(&deployment, "task 2 on a2");
+    let code = client.wait().expect("it ends").code();
+    assert_ne!(code, Some(0), "its course was over before its tasks");
+    assert_eq!(log(&deployment).lines().count(), 3, "{}", log(&deployment));
+    let record = deployment.record(1).expect("it has ended");
+    assert_eq!(record["outcome"]["word"], "timeout", "{record}");
+}
+
+#[test]
+fn what_does_not_leave_a_freed_node_is_killed_and_counted() {
+    let deployment =
+        Deployment::builder().cluster("a", 4).config("[settings]\nkill_grace = \"1s\"\nrelease_grace = \"5s\"").start();
+    let at_each = "[ $generation = 1 ] && for node in a2 a3; do $OMPI_MCA_plm_rsh_agent $node \"trap '' TERM; sleep 1000\" & done";
+    let script = watcher(&deployment, "3x4s,1x60s --open", at_each);
+    let job = deployment.submit(&[&script]);
+    wait_for_line(&deployment, "generation 1: a1 a2 a3");
+    let text = job.to_string();
+    let refused = deployment.rms(&["free", &text, "a1"]).fails(1);
+    assert!(refused.stderr.contains("first node"), "{refused:?}");
+    deployment.rms(&["free", &text, "a2"]).ok();
+    wait_for_line(&deployment, "generation 2: a1");
+    let stages = wait_until("the nodes to be free", SOON, || {
+        let line = deployment.queued(job).expect("it runs");
+        line["stages"]["leaving"].as_array().is_some_and(Vec::is_empty).then(|| line["stages"].clone())
+    });
+    assert_eq!(stages["violations"], 2, "{stages}");
+
+    // It may be extended, but not beyond what there is.
+    let refused = deployment.rms(&["evolve", &text, "--profile", "1x10m,9x1m"]).fails(1);
+    assert!(refused.stderr.contains("stage 2 needs 9 nodes"), "{refused:?}");
+    deployment.rms(&["evolve", &text, "--profile", "1x1s,2x10m"]).ok();
+    wait_for_line(&deployment, "generation 3: a1 a");
+    deployment.rms(&["cancel", &text]).ok();
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "cancelled");
+}
