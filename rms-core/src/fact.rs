@@ -290,7 +290,12 @@ impl Fact {
             | Fact::LauncherAccepted { .. }
             | Fact::GhostParted { .. }
             | Fact::GhostPartExpired { .. }
-            | Fact::ClusterLinkSet { .. } => true,
+            | Fact::ClusterLinkSet { .. }
+            | Fact::CourseSet { .. }
+            | Fact::StageEntered { .. }
+            | Fact::HostsFreed { .. }
+            | Fact::HostsChosen { .. }
+            | Fact::ProfileChanged { .. } => true,
         }
     }
 

@@ -256,6 +256,8 @@ impl Rms {
                     fit.iter().for_each(|fit| self.begin_course(now, step, job, fit));
                     continue;
                 }
+                // What is promised is one size for one time: an evolving application is placed anew at each pass.
+                Placed::Later { fit: Some(_), .. } => None,
                 // A promise for now that could not be kept for want of hosts is not worth another pass at once.
                 Placed::Later { option_idx, at, .. } => {
                     Some(Promise { at: at.max(now + Span::from_secs(1)), option_idx })

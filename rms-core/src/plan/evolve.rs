@@ -37,7 +37,7 @@ pub(super) enum Hosts {
 pub(super) fn parts(entry: &Job, now: Time, kill_grace: Span) -> Vec<Part> {
     let overdue = now + kill_grace.max(Span::from_secs(1));
     match &entry.phase {
-        Phase::Started(Started { evolved: Some(evolved), at, .. }) => {
+        Phase::Started(Started { evolved: Some(evolved), ending: None, at, .. }) => {
             let course = &evolved.course;
             // What is late begins now at the earliest, and what comes after it is late, too.
             let late_by = now.since(course.next_change());
@@ -59,7 +59,9 @@ pub(super) fn parts(entry: &Job, now: Time, kill_grace: Span) -> Vec<Part> {
             let planned = started.at + started.request.wall;
             // The clock may have been set back since: what holds a host holds it now.
             let until = if planned > now { planned } else { overdue };
-            vec![Part { from: started.at.min(now), until, hosts: Hosts::Held }]
+            let held = Part { from: started.at.min(now), until, hosts: Hosts::Held };
+            let leaving = Part { until: overdue, hosts: Hosts::Leaving, ..held };
+            if entry.leaving().is_empty() { vec![held] } else { vec![held, leaving] }
         }
         Phase::Ghost(ghost) if ghost.parts.is_empty() => {
             vec![Part { from: ghost.done_at.min(now), until: ghost.until, hosts: Hosts::Held }]

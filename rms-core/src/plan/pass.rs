@@ -132,6 +132,7 @@ impl<'a> Pass<'a> {
             return self.find_stages(spec, evolving, from, latest);
         }
         if let [only] = spec.options.as_slice()
+            && spec.evolving.is_none()
             && launcher::takes_any_hosts(spec)
         {
             return self.find_anywhere(only, from);
@@ -234,7 +235,8 @@ impl<'a> Pass<'a> {
     /// of all hosts is open.
     pub(super) fn take_promises(&mut self) -> bool {
         let is_to_come = self.state.next_promise().is_none_or(|at| at >= self.now);
-        if !is_to_come || !self.state.occupation().is_regular(self.now) {
+        let knows_all = self.special.is_empty() && self.state.occupation().is_regular(self.now);
+        if !is_to_come || !knows_all {
             return false;
         }
         let promised = self.state.occupation().promised();

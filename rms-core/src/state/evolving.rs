@@ -95,12 +95,7 @@ impl State {
         self.free_hosts(job, &empty, bumped)
     }
 
-    pub(super) fn free_hosts(
-        &mut self,
-        job: JobId,
-        nodes: &[NodeId],
-        bumped: &mut Bumped<'_>,
-    ) -> Result<(), Misfit> {
+    pub(super) fn free_hosts(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         self.edit_evolved(job, |shares, evolved| {
             for node in nodes {
                 evolved.leaving.remove(node);

@@ -58,6 +58,13 @@ impl Ghosts {
             }
             self.held.insert(*job, nodes.clone());
         }
+        if let Fact::StageEntered { job, gained, .. } = fact {
+            self.held.entry(*job).or_default().extend(gained.iter().copied());
+        }
+        // What an evolving application frees while it runs leaves no ghost.
+        if let Fact::HostsFreed { job, nodes } = fact {
+            self.held.entry(*job).or_default().retain(|node| !nodes.contains(node));
+        }
         if let Fact::JobDone { record, ghost_until } = fact {
             let nodes = self.held.remove(&record.job).unwrap_or_default();
             let longest = nodes.iter().map(|node| self.fair_start(*node)).max().unwrap_or(Span::ZERO);
