@@ -33,6 +33,7 @@ fn facts() -> Vec<Fact> {
         nodes: vec!["a1".to_owned()],
         outcome: Outcome::Completed,
         usage: Usage::default(),
+        evolution: None,
     };
     vec![
         Fact::ClusterAdded { cluster, name: "a".to_owned() },
