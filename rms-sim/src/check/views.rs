@@ -15,8 +15,13 @@ pub(crate) fn held_as_planned<'v>(
     now: Time,
     held: impl Iterator<Item = (JobId, &'v LauncherView)>,
 ) -> Result<usize, Violation> {
-    // A job that is ended for its wall time is seen a little longer than now, whenever that is.
-    let is_overdue = |started: &Started| started.at + started.request.wall <= now;
+    // A job that is ended for its wall time is seen a little longer than now, whenever that is; so are hosts that an
+    // evolving application is leaving, and a stage that is late is seen from now on.
+    let is_overdue = |started: &Started| {
+        let evolved = started.evolved.as_ref();
+        let is_between = evolved.is_some_and(|it| !it.leaving.is_empty() || it.course.next_change() <= now);
+        is_between || started.at + started.request.wall <= now
+    };
     if state.jobs().values().filter_map(Job::started).any(is_overdue) {
         return Ok(0);
     }
