@@ -205,6 +205,10 @@ impl<'a, 'l> Walk<'a, 'l> {
             if sees_this {
                 self.look(Moment::Before(job));
             }
+            // Who does not start now was offered nothing better than this; the guesses of the second round do not let him
+            // start after all.
+            let hole = found.as_ref().map_or(self.now, |found| found.start);
+            let not_before = hole.max(self.now + Span::from_millis(1));
             let outcome = match found {
                 Err(shortage) => Some(Placed::Never { shortage }),
                 Ok(found) if head_waits => self.pass.start(found),
@@ -218,7 +222,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 Some(outcome) => self.placements.push(Placement { job, outcome, view }),
                 None => {
                     // Its place in the list is kept for its estimate.
-                    waiting.push((self.placements.len() + waiting.len(), job));
+                    waiting.push((self.placements.len() + waiting.len(), job, not_before));
                 }
             }
         }
@@ -227,11 +231,11 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
         let mut placements = std::mem::take(&mut self.placements).into_iter();
         let mut in_order = Vec::with_capacity(placements.len() + waiting.len());
-        for (queue_idx, job) in waiting {
+        for (queue_idx, job, not_before) in waiting {
             in_order.extend(placements.by_ref().take(queue_idx - in_order.len()));
             self.look(Moment::Before(job));
             let view = self.view_for(job);
-            let outcome = self.pass.place(self.spec(job), self.now);
+            let outcome = self.pass.place(self.spec(job), not_before);
             in_order.push(Placement { job, outcome, view });
         }
         in_order.extend(placements);

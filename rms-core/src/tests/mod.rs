@@ -4,6 +4,7 @@ mod answers;
 mod evolving;
 mod launchers;
 mod placing;
+mod policies;
 
 use rms_model::job::Constraint;
 use rms_model::{Environment, Identity, Inventory, JobId, Limits, NodeId, Role, Span, Stdio, Time, Work};

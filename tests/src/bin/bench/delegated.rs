@@ -112,8 +112,9 @@ fn live(p_cem: f64) -> Result<Live> {
     }
     let server_cpu = cpu()? - before;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let status = runtime.block_on(async { server.client().await?.status().await })?.launchers;
-    let counted = status.notice_bytes + status.request_bytes;
+    let report =
+        runtime.block_on(async { anyhow::Ok(launcher_sdk::Client::connect(&dir).await?.launchers().await?) })?;
+    let counted = report.status.notice_bytes + report.status.request_bytes;
     Ok(Live { counted, framed, server: server_cpu, launchers: spent, n_late })
 }
 
