@@ -192,7 +192,7 @@ async fn a_supervisor_goes_on_to_the_next_job_with_nothing_of_the_last() {
         let files = world.read("files");
         let mut names: Vec<&str> = files.split_whitespace().filter(|name| *name != "result").collect();
         names.sort_unstable();
-        assert_eq!(names, ["control.sock", "entry", "hosts.mpich", "hosts.openmpi", "script"]);
+        assert_eq!(names, ["control.sock", "entry", "generation", "hosts.mpich", "hosts.openmpi", "script"]);
         world.close().await;
         goes_on = second.supervisor == supervisor;
         if goes_on {

@@ -142,7 +142,7 @@ async fn nobody_escapes(wanted: Wanted) {
     world.submit(2, stays).await;
     world.line_in("main").await;
     world.end(2, Span::from_millis(200)).await;
-    assert_eq!(world.ended(2).await.0, NodeExit::Ordered);
+    assert_eq!(world.ended(2).await.0, NodeExit::Overstayed, "it was asked, and had to be killed");
     assert!(!is_alive(world.read("runaway").trim().parse().expect("a pid")));
     world.close().await;
 }

@@ -245,11 +245,8 @@ impl Rms {
         let is_promised = self.state.settings().policy == Policy::Conservative;
         self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1, freed: false };
         let mut starts = Vec::new();
-        // Whoever fell behind the depth is not considered; his promise, if it stayed, would be due for ever.
-        let mut promised: BTreeSet<JobId> = self.state.promised().collect();
         for placement in plan.placements {
             let job = placement.job;
-            promised.remove(&job);
             let promise = match placement.outcome {
                 Placed::Now { request, nodes, fit } => {
                     self.start(now, step, job, request, nodes);
@@ -268,7 +265,6 @@ impl Rms {
                 starts.push((job, promise));
             }
         }
-        starts.extend(promised.into_iter().map(|job| (job, None)));
         if !starts.is_empty() {
             self.record(step, Fact::StartsPromised { starts });
         }

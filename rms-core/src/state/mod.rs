@@ -185,11 +185,6 @@ impl State {
         self.index.promises.len()
     }
 
-    /// Jobs that were promised a start.
-    pub(crate) fn promised(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.index.promises.iter().map(|(_, job)| *job)
-    }
-
     /// When the next queued job was promised to start.
     pub(crate) fn next_promise(&self) -> Option<Time> {
         self.index.promises.first().map(|(at, _)| *at)

@@ -53,6 +53,9 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # What becomes of running processes whose launcher is lost: "end", as 001 does, or "run", to let them finish.
 # launcher_policy = "end"
 
+# How long an application may take to name the nodes that it frees, once a smaller stage of its profile is due.
+# release_grace = "0s"
+
 [certificates]
 
 # How long the certificates of agents, users and the server are valid; they are renewed before.

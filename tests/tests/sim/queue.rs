@@ -92,9 +92,9 @@ fn only_the_first_applications_of_the_queue_are_considered() {
     world.expect(started(small));
 }
 
-/// Its promise was for the place it had; if it stayed, the server would want a pass for it at once, for ever.
+/// It goes on to be considered for as long as it has a promise, or the server would want a pass for it for ever.
 #[test]
-fn a_job_that_falls_behind_the_depth_loses_its_promise_and_time_goes_on() {
+fn a_job_that_falls_behind_the_depth_keeps_its_promise_and_time_goes_on() {
     let mut world = cluster_of(1);
     world.set("policy", "conservative");
     world.set("queue_depth", "1");
@@ -102,7 +102,7 @@ fn a_job_that_falls_behind_the_depth_loses_its_promise_and_time_goes_on() {
     let promised = world.submit(rigid(1, hours(1)).runs(secs(5)));
     let preferred = world.submit(rigid(1, hours(1)).runs(secs(5)));
     world.on_job(&admin(), preferred, |select| Call::SetPriority { select, priority: 9 }).expect("it waits");
-    assert!(matches!(world.explain(promised), Some(Reason::BeyondDepth { .. })));
+    assert!(matches!(world.explain(promised), Some(Reason::Blocked { .. })));
     world.after(mins(11));
     world.expect(ended(holder, Outcome::WallTime));
     world.expect(completed(preferred));
