@@ -12,14 +12,18 @@ pub fn brief(stages: &Stages, now: Time) -> String {
     let place = format!("stage {}/{}{}", stages.number, stages.n_stages, if stages.open { "+" } else { "" });
     match (stages.legs.get(1), stages.late_by) {
         (Some(next), Some(late_by)) => {
-            format!("{place}, {} nodes late by {}", next.hosts, stamp::brief(late_by))
+            format!("{place}, {} late by {}", nodes(next.hosts), stamp::brief(late_by))
         }
         (Some(StageLine { hosts, start: Some(start), .. }), None) => {
-            format!("{place}, {hosts} nodes at {}", stamp::short(*start, now))
+            format!("{place}, {} at {}", nodes(*hosts), stamp::short(*start, now))
         }
-        (Some(StageLine { hosts, start: None, .. }), None) => format!("{place}, then {hosts} nodes"),
+        (Some(StageLine { hosts, start: None, .. }), None) => format!("{place}, then {}", nodes(*hosts)),
         (None, _) => place,
     }
+}
+
+fn nodes(n_nodes: u32) -> String {
+    if n_nodes == 1 { "1 node".to_owned() } else { format!("{n_nodes} nodes") }
 }
 
 /// For `rms show`: each stage to come with its time.

@@ -48,7 +48,7 @@ impl Show for OfflineAnswer {
     fn text(&self) -> String {
         let Experiment { n_tests, seed, capacity } = self.experiment;
         format!(
-            "{n_tests} tests from seed {seed} on {capacity} nodes\n\n{}\n{}",
+            "{n_tests} tests from seed {seed} on {capacity} nodes; of each: the least, the mean and the most over the tests\n\n{}\n{}",
             self.report.table_1(),
             self.report.table_2()
         )
