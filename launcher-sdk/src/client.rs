@@ -104,7 +104,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Links to the server that `rms` would speak with: see [`find_client_dir`](crate::find_client_dir).
+    /// Links to the server that `rms` would speak with: see [`find_client_dir`].
     ///
     /// # Errors
     /// As [`Client::connect`], and [`DirError::None`].

@@ -33,7 +33,7 @@ where
 }
 
 /// A launcher with a function of your own; it says when the request would start, too, as those of
-/// [`schedule`](crate::schedule) do.
+/// [`schedule`] do.
 pub fn planned<P, S>(plan: P, start: S) -> Planned<P, S>
 where
     P: FnMut(&Seen<'_>) -> Option<Proposal>,
