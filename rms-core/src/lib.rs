@@ -25,6 +25,7 @@ pub mod node;
 pub mod plan;
 pub mod refusal;
 mod rms;
+pub mod share;
 pub mod state;
 mod step;
 pub mod subscription;

@@ -15,6 +15,7 @@ pub mod notify;
 mod pass;
 pub mod place;
 mod policy;
+pub mod slowdown;
 pub mod views;
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};

@@ -3,6 +3,7 @@
 mod evolution;
 pub mod fit;
 pub mod mapping;
+pub mod mates;
 pub mod moldable;
 pub mod ndrms_sim;
 pub mod offline;

@@ -1,0 +1,202 @@
+//! The arithmetic of slowdown-driven sharing: what a guest costs its mates, and which mates are best (004, §3.2).
+
+use std::cmp::Ordering;
+
+/// An exact fraction in lowest terms with a positive denominator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fraction {
+    numerator: i128,
+    denominator: i128,
+}
+
+/// For some time, the CPUs that a job has on each of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    pub secs: u64,
+    pub cpus: Vec<u32>,
+}
+
+/// A running job that could take a guest in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mate {
+    pub id: u64,
+    pub penalty: Fraction,
+    /// Nodes that it would share.
+    pub weight: u32,
+}
+
+/// What mates a guest needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Nodes, exactly.
+    pub weight: u32,
+    /// Only mates with a lower penalty are taken; `None`: any.
+    pub max_slowdown: Option<Fraction>,
+    pub most_mates: usize,
+    /// Of those within the cut-off, only so many with the least penalties are looked at; `None`: all.
+    pub most_candidates: Option<usize>,
+}
+
+/// Sets of mates that cost the least together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// The sum of their penalties.
+    pub impact: Fraction,
+    /// All sets of that impact, each in the order of ids.
+    pub sets: Vec<Vec<u64>>,
+}
+
+impl Fraction {
+    pub const ZERO: Fraction = Fraction { numerator: 0, denominator: 1 };
+
+    /// `None` if the denominator is not positive.
+    pub fn new(numerator: i128, denominator: i128) -> Option<Fraction> {
+        if denominator <= 0 {
+            return None;
+        }
+        let divisor = i128::try_from(gcd(numerator.unsigned_abs(), denominator.unsigned_abs())).unwrap_or(1).max(1);
+        Some(Fraction { numerator: numerator / divisor, denominator: denominator / divisor })
+    }
+
+    pub fn parts(self) -> (i128, i128) {
+        (self.numerator, self.denominator)
+    }
+
+    /// `None` if it is out of range.
+    pub fn plus(self, other: Fraction) -> Option<Fraction> {
+        let left = self.numerator.checked_mul(other.denominator)?;
+        let right = other.numerator.checked_mul(self.denominator)?;
+        Fraction::new(left.checked_add(right)?, self.denominator.checked_mul(other.denominator)?)
+    }
+}
+
+impl PartialOrd for Fraction {
+    fn partial_cmp(&self, other: &Fraction) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Fraction {
+    /// By their continued fractions, so that nothing overflows.
+    fn cmp(&self, other: &Fraction) -> Ordering {
+        let (mut left, mut right) = (*self, *other);
+        let mut is_turned = false;
+        loop {
+            let wholes = (left.numerator.div_euclid(left.denominator), right.numerator.div_euclid(right.denominator));
+            let rests = (left.numerator.rem_euclid(left.denominator), right.numerator.rem_euclid(right.denominator));
+            let order = match (wholes.0.cmp(&wholes.1), rests) {
+                (Ordering::Equal, (0, 0)) => Ordering::Equal,
+                (Ordering::Equal, (0, _)) => Ordering::Less,
+                (Ordering::Equal, (_, 0)) => Ordering::Greater,
+                (Ordering::Equal, (left_rest, right_rest)) => {
+                    left = Fraction { numerator: left.denominator, denominator: left_rest };
+                    right = Fraction { numerator: right.denominator, denominator: right_rest };
+                    is_turned = !is_turned;
+                    continue;
+                }
+                (order, _) => order,
+            };
+            return if is_turned { order.reverse() } else { order };
+        }
+    }
+}
+
+/// 004, eq. 4: how much longer a job is in the system than it asked for, in its own requested times. `None` if it asked
+/// for none.
+pub fn penalty(waited_secs: u64, increase_secs: u64, requested_secs: u64) -> Option<Fraction> {
+    let spent = i128::from(waited_secs) + i128::from(increase_secs) + i128::from(requested_secs);
+    Fraction::new(spent, requested_secs.into())
+}
+
+/// 004, eq. 5, the ideal model: the work goes on as fast as all its CPUs together allow. The whole time, not what is
+/// added to it. `None` if it has no CPU in some slot.
+pub fn stretched_ideal(requested_cpus: u32, slots: &[Slot]) -> Option<Fraction> {
+    stretched(requested_cpus, slots, |cpus| cpus.iter().map(|n_cpus| u64::from(*n_cpus)).sum())
+}
+
+/// 004, eq. 6, the worst model: the slowest node sets the pace of all. As printed it sets a job's total against one
+/// node's count; here every node counts as the slowest.
+pub fn stretched_worst(requested_cpus: u32, slots: &[Slot]) -> Option<Fraction> {
+    stretched(requested_cpus, slots, |cpus| cpus.iter().min().map_or(0, |least| u64::from(*least) * cpus.len() as u64))
+}
+
+/// What a stretched time adds to the time that the slots take.
+pub fn increase(stretched: Fraction, slots: &[Slot]) -> Option<Fraction> {
+    let total: i128 = slots.iter().map(|slot| i128::from(slot.secs)).sum();
+    stretched.plus(Fraction::new(-total, 1)?)
+}
+
+fn stretched(requested_cpus: u32, slots: &[Slot], used: impl Fn(&[u32]) -> u64) -> Option<Fraction> {
+    slots.iter().try_fold(Fraction::ZERO, |sum, slot| {
+        let work = i128::from(requested_cpus) * i128::from(slot.secs);
+        sum.plus(Fraction::new(work, used(&slot.cpus).into())?)
+    })
+}
+
+/// The mates whose nodes are exactly as many as wanted, at the least sum of penalties (004, eq. 2 and 3). `None` if there
+/// are none.
+pub fn select(mates: &[Mate], wanted: Wanted) -> Option<Selection> {
+    let is_within = |mate: &&Mate| wanted.max_slowdown.is_none_or(|most| mate.penalty < most);
+    let mut candidates: Vec<Mate> = mates.iter().filter(is_within).copied().collect();
+    candidates.sort_by(|a, b| a.penalty.cmp(&b.penalty).then(a.id.cmp(&b.id)));
+    candidates.truncate(wanted.most_candidates.unwrap_or(usize::MAX));
+    let mut search = Search { candidates: &candidates, chosen: Vec::new(), best: None };
+    search.extend(0, wanted.weight, wanted.most_mates, Fraction::ZERO);
+    let mut best = search.best?;
+    best.sets.sort();
+    Some(best)
+}
+
+impl Selection {
+    /// Of equals, the set of the fewest mates, then of the smallest ids.
+    pub fn first(&self) -> Option<&Vec<u64>> {
+        self.sets.iter().min_by_key(|set| (set.len(), *set))
+    }
+}
+
+struct Search<'a> {
+    /// In the order of penalties.
+    candidates: &'a [Mate],
+    chosen: Vec<u64>,
+    best: Option<Selection>,
+}
+
+impl Search<'_> {
+    fn extend(&mut self, from: usize, weight: u32, n_left: usize, impact: Fraction) {
+        if weight == 0 && !self.chosen.is_empty() {
+            self.found(impact);
+        }
+        if n_left == 0 {
+            return;
+        }
+        for idx in from..self.candidates.len() {
+            let Mate { id, penalty, weight: shared } = self.candidates[idx];
+            // Sums that leave the range of numbers are no candidates for the least.
+            let Some(with_it) = impact.plus(penalty) else { continue };
+            let is_hopeless = self.best.as_ref().is_some_and(|best| with_it > best.impact);
+            if is_hopeless && penalty >= Fraction::ZERO {
+                // Those after it cost no less.
+                return;
+            }
+            if shared <= weight {
+                self.chosen.push(id);
+                self.extend(idx + 1, weight - shared, n_left - 1, with_it);
+                self.chosen.pop();
+            }
+        }
+    }
+
+    fn found(&mut self, impact: Fraction) {
+        let mut set = self.chosen.clone();
+        set.sort_unstable();
+        match &mut self.best {
+            Some(best) if best.impact == impact => best.sets.push(set),
+            Some(best) if best.impact < impact => {}
+            Some(_) | None => self.best = Some(Selection { impact, sets: vec![set] }),
+        }
+    }
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
