@@ -200,3 +200,46 @@ impl Search<'_> {
 fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fraction(numerator: i128, denominator: i128) -> Fraction {
+        Fraction::new(numerator, denominator).expect("a positive denominator")
+    }
+
+    fn mate(id: u64, penalty: i128, weight: u32) -> Mate {
+        Mate { id, penalty: fraction(penalty, 1), weight }
+    }
+
+    fn wanted(weight: u32) -> Wanted {
+        Wanted { weight, max_slowdown: None, most_mates: 2, most_candidates: None }
+    }
+
+    #[test]
+    fn a_mate_at_the_cut_off_is_not_taken() {
+        let mates = [mate(1, 10, 4)];
+        let below = |most| select(&mates, Wanted { max_slowdown: Some(fraction(most, 1)), ..wanted(4) });
+        assert_eq!(below(10), None, "004: strictly below");
+        assert!(below(11).is_some());
+    }
+
+    #[test]
+    fn of_equal_sets_all_are_told_and_the_fewest_mates_go_first() {
+        let mates = [mate(4, 6, 4), mate(1, 3, 2), mate(2, 3, 2), mate(3, 3, 2)];
+        let best = select(&mates, wanted(4)).expect("there are sets");
+        assert_eq!(best.impact, fraction(6, 1));
+        assert_eq!(best.sets, [vec![1, 2], vec![1, 3], vec![2, 3], vec![4]]);
+        assert_eq!(best.first(), Some(&vec![4]));
+    }
+
+    #[test]
+    fn fractions_are_in_order_where_their_products_would_overflow() {
+        let huge = i128::MAX - 1;
+        assert!(fraction(huge, huge - 1) < fraction(huge - 1, huge - 2));
+        assert!(fraction(-huge, 3) < fraction(-1, huge));
+        assert_eq!(fraction(2, 4).cmp(&fraction(1, 2)), Ordering::Equal);
+        assert_eq!(fraction(huge, 1).plus(fraction(huge, 1)), None, "out of range, not wrapped");
+    }
+}
