@@ -57,6 +57,7 @@ pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Re
         begin: submission.begin,
         comment: submission.comment,
         evolving: submission.evolving,
+        malleable: submission.malleable,
     })
 }
 

@@ -295,6 +295,7 @@ fn detail(line: JobLine) -> JobDetail {
         begin: None,
         comment: "second try".into(),
         evolving: None,
+        malleable: None,
     };
     JobDetail { line, spec }
 }

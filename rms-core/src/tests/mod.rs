@@ -120,6 +120,7 @@ impl World {
             comment: String::new(),
             test_only: false,
             evolving: None,
+            malleable: None,
         }
     }
 

@@ -298,6 +298,7 @@ pub fn job(name: &str) -> Submission {
         comment: String::new(),
         test_only: false,
         evolving: None,
+        malleable: None,
     }
 }
 
