@@ -1,6 +1,7 @@
 //! Stories of the server without I/O, at the size where each has one point.
 
 mod answers;
+pub(crate) mod dice;
 mod evolving;
 mod launchers;
 mod placing;
