@@ -4,6 +4,7 @@ use bincode::{Decode, Encode};
 
 use crate::evolving::Stages;
 use crate::message::{Kind, Message, Size};
+use crate::negotiate::{AskOutcome, NegotiationLine};
 use crate::refused::Refused;
 use crate::vocabulary::{Identity, Inventory, JobRecord, JobSpec, JobState, Outcome, Profile, Request, TokenIdentity};
 
@@ -76,6 +77,14 @@ pub enum ClientAnswer {
         ca: String,
     },
     Launchers(LauncherReport),
+    /// What came of an ask.
+    Negotiated(AskOutcome),
+    /// One negotiation a frame: it brings all of its rounds.
+    Negotiations {
+        now: i64,
+        line: Option<Box<NegotiationLine>>,
+        last: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -61,6 +61,15 @@ pub fn answer_parts(answer: &Result<Answer, Refusal>) -> Vec<ClientAnswer> {
         Answer::Certificates(certificates) => {
             parts(certificates, |certificates, last| ClientAnswer::Certificates { certificates, last })
         }
+        Answer::Negotiated(outcome) => vec![ClientAnswer::Negotiated(outcome.into())],
+        Answer::Negotiations { now, lines } => {
+            let now = now.as_millis();
+            one_by_one(lines, |line: Option<crate::negotiate::NegotiationLine>, last| ClientAnswer::Negotiations {
+                now,
+                line: line.map(Box::new),
+                last,
+            })
+        }
         Answer::Status(status) => vec![ClientAnswer::Status(status.into())],
     }
 }
