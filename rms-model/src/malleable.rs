@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::sizes::Sizes;
 
 /// Between which sizes an application may be changed, and how it learns of it.
+///
+/// `least` and `most` both 0: as many as it starts with. It is then neither offered nor asked for any, but may itself ask for
+/// more, or give back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Malleable {
     /// It is never asked to hold fewer hosts.
@@ -35,6 +38,18 @@ pub enum OnResize {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Speedup(pub Vec<(u32, u32)>);
+
+impl Malleable {
+    /// Whether nothing was said of its sizes but that they may be negotiated.
+    pub fn is_as_started(&self) -> bool {
+        self.least == 0 && self.most == 0
+    }
+
+    /// The least and the most once it has started with so many hosts.
+    pub fn range(&self, started_with: u32) -> (u32, u32) {
+        if self.is_as_started() { (started_with, started_with) } else { (self.least, self.most) }
+    }
+}
 
 impl Speedup {
     /// The speed on so many hosts in thousandths of that on one, on straight lines between what is declared, rounded
