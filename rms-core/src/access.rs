@@ -2,12 +2,13 @@
 
 use rms_model::identity::check_name;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
-use rms_model::{Identity, Role, Span, Time};
+use rms_model::{Identity, JobId, Role, Run, Span, Time};
 
 use crate::calls::{admins_only, not_allowed};
 use crate::effect::{Answer, Effect};
-use crate::event::{CertificateSelect, TokenOrder};
+use crate::event::{CertificateSelect, Ticket, TokenOrder};
 use crate::fact::Fact;
+use crate::job::Job;
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -30,6 +31,7 @@ impl Rms {
             match identity.role {
                 Role::Agent | Role::User | Role::Admin => {}
                 Role::Server => return Err(not_allowed(who, "create a token for a server", "a server makes its own")),
+                Role::Job => return Err(not_allowed(who, "create a token for a job", "its node's agent places one")),
             }
         }
         if let Some(cluster) = &cluster {
@@ -110,6 +112,7 @@ impl Rms {
         match who.role {
             Role::Agent | Role::User | Role::Admin => {}
             Role::Server => return Err(not_allowed(who, "renew here", "a server signs its own certificate")),
+            Role::Job => return Err(not_allowed(who, "renew", "the agent of its node may ask for another")),
         }
         self.forget_old(now, step);
         let is_valid = |issued: &&Issued| issued.identity == *who && issued.revoked.is_none();
@@ -118,6 +121,30 @@ impl Rms {
         }
         let expires = self.issue(now, step, who, serial);
         Ok((who.clone(), expires))
+    }
+
+    /// A certificate for the processes of a job on a node that has it. It is good as long as that execution runs, which
+    /// is looked at with each call; so it need not be remembered to be revoked.
+    pub(crate) fn certify_job(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        ticket: Ticket,
+        node: &str,
+        (job, run): (JobId, Run),
+        csr: Vec<u8>,
+        serial: String,
+    ) {
+        let is_here = self.state.node_named(node).is_some_and(|node| {
+            let entry = self.state.jobs().get(&job).filter(|entry| entry.run == run);
+            entry.and_then(Job::started).is_some_and(|started| started.nodes.contains(&node))
+        });
+        if is_here {
+            let (identity, expires) = (Identity::of_job(job, run), now + self.config.certificate_life);
+            step.order(Effect::Sign { ticket, identity, csr, serial, expires, cluster: None });
+        } else {
+            step.order(Effect::Answer { ticket, answer: Err(Refusal::NotRunning(job)) });
+        }
     }
 
     fn issue(&mut self, now: Time, step: &mut Step, identity: &Identity, serial: &str) -> Time {

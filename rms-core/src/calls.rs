@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use rms_model::identity::check_name;
+use rms_model::settings::Subject;
 use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time};
 
 use crate::admit;
@@ -47,6 +49,15 @@ impl Rms {
             Call::RevokeCertificate { which } => self.revoke_certificate(now, step, who, &which),
             Call::Evolve { job, stages, open } => self.evolve(now, step, who, job, stages, open),
             Call::FreeNodes { job, nodes } => self.free_nodes(step, who, job, &nodes),
+            Call::ResizeDone { job, generation } => self.resize_done(now, step, who, job, generation),
+            Call::OrderNegotiation { job, negotiation, order } => {
+                self.order_negotiation(now, step, who, job, negotiation, order)
+            }
+            // Answered when something came of it.
+            Call::Negotiate { job, ask } => match self.may_touch(who, job) {
+                Ok(()) => return self.ask(now, step, ticket, (job, None), who.name.clone(), &ask),
+                Err(refusal) => Err(refusal),
+            },
             // These two are answered with a certificate, unless they are refused.
             Call::Join { token_id, digest, name, csr, serial } => {
                 match self.join(now, step, &token_id, &digest, name.as_deref(), &serial) {
@@ -77,7 +88,9 @@ impl Rms {
     ) -> Result<Answer, Refusal> {
         match who.role {
             Role::User | Role::Admin => {}
-            Role::Server | Role::Agent => return Err(not_allowed(who, "submit jobs", "users and admins may")),
+            Role::Server | Role::Agent | Role::Job => {
+                return Err(not_allowed(who, "submit jobs", "users and admins may"));
+            }
         }
         check_priority(who, submission.priority)?;
         let max = self.state.settings().max_jobs;
@@ -149,7 +162,9 @@ impl Rms {
             Select::Last => owned_by(&who.name).last().map(|job| vec![*job]).ok_or(Refusal::NoJobs),
             Select::All => match who.role {
                 Role::Admin => Ok(self.state.jobs().keys().copied().collect()),
-                Role::User | Role::Agent | Role::Server => Ok(owned_by(&who.name)),
+                Role::User => Ok(owned_by(&who.name)),
+                Role::Job => Ok(who.as_job().map(|(job, _)| job).into_iter().collect()),
+                Role::Agent | Role::Server => Ok(Vec::new()),
             },
             Select::User(name) => Ok(owned_by(name)),
         }
@@ -157,7 +172,7 @@ impl Rms {
 
     pub(crate) fn may_touch(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
         let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
-        if self.may_see_secrets(who, entry) {
+        if self.may_see_secrets(who, entry) || who.as_job() == Some((job, entry.run)) {
             return Ok(());
         }
         Err(Refusal::NotYourJob { job, owner: entry.spec.owner.0.clone() })
@@ -168,7 +183,7 @@ impl Rms {
         match who.role {
             Role::Admin => true,
             Role::User => entry.spec.owner.0 == who.name,
-            Role::Agent | Role::Server => false,
+            Role::Agent | Role::Server | Role::Job => false,
         }
     }
 
@@ -271,8 +286,12 @@ impl Rms {
 
     fn set(&mut self, now: Time, step: &mut Step, who: &Identity, key: &str, value: &str) -> Result<Answer, Refusal> {
         admins_only(who, "change settings")?;
-        if let Some(cluster) = Settings::cluster_of(key) {
-            admit::cluster(&self.state, cluster)?;
+        match Settings::subject_of(key) {
+            Some(Subject::Cluster(cluster)) => {
+                admit::cluster(&self.state, cluster)?;
+            }
+            Some(Subject::User(user)) => check_name(user)?,
+            None => {}
         }
         let old = self.state.settings().get(key)?;
         let mut after = self.state.settings().clone();
@@ -351,7 +370,7 @@ pub(crate) fn check_priority(who: &Identity, priority: i32) -> Result<(), Refusa
 pub(crate) fn admins_only(who: &Identity, action: &'static str) -> Result<(), Refusal> {
     match who.role {
         Role::Admin => Ok(()),
-        Role::User | Role::Agent | Role::Server => Err(not_allowed(who, action, "an admin may")),
+        Role::User | Role::Agent | Role::Server | Role::Job => Err(not_allowed(who, action, "an admin may")),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rms_model::{Environment, Generation, JobId, Limits, NodeId, Owner, Run, Span, Stdio, Time, Usage, Work};
+use rms_model::{Environment, Generation, JobId, Limits, NodeId, OnResize, Owner, Run, Span, Stdio, Time, Usage, Work};
 use serde::{Deserialize, Serialize};
 
 /// Everything one node should be doing.
@@ -66,6 +66,9 @@ pub struct Launch {
     pub hosts: Vec<Host>,
     /// Counts the changes of the hosts, from 1: an agent that sees a higher one tells the processes.
     pub generation: u32,
+    /// Of a malleable job: what happens in it when its hosts change. Its processes may negotiate for it then, with
+    /// credentials that the agent places.
+    pub on_resize: Option<OnResize>,
 }
 
 /// One host of a job and its share of the tasks.
@@ -81,6 +84,8 @@ pub struct Host {
     pub cpus: u32,
     /// The generation with which it came. A host that was freed and comes again is started again.
     pub joined: u32,
+    /// The job was asked to leave it; what runs there runs on until it has, or is given up.
+    pub departing: bool,
 }
 
 /// One job as an agent sees it.

@@ -8,6 +8,7 @@ use rms_model::{
 use crate::desired::Desired;
 use crate::event::Ticket;
 use crate::fact::SettingChange;
+use crate::negotiate::contract::{AskOutcome, Declared, NegotiationLine, NegotiatorAnswer, NegotiatorNotice};
 use crate::refusal::Refusal;
 use crate::subscription::{AdaptationDelays, LauncherAnswer, Notice};
 
@@ -41,6 +42,15 @@ pub enum Effect {
     Notify {
         job: JobId,
         notice: Notice,
+    },
+    NegotiatorAnswer {
+        ticket: Ticket,
+        answer: Result<NegotiatorAnswer, Refusal>,
+    },
+    /// For who speaks for this application; without one it is dropped, for who attaches is told everything.
+    TellNegotiator {
+        job: JobId,
+        notice: NegotiatorNotice,
     },
     /// Sign a certificate over the key of `csr` and hand it to the caller.
     Sign {
@@ -139,6 +149,12 @@ pub enum Answer {
     Tokens(Vec<Token>),
     Certificates(Vec<Issued>),
     Status(Status),
+    /// What came of an ask.
+    Negotiated(AskOutcome),
+    Negotiations {
+        now: Time,
+        lines: Vec<NegotiationLine>,
+    },
     /// The change is durable.
     Done,
 }
@@ -170,6 +186,8 @@ pub struct JobLine {
     pub outcome: Option<Outcome>,
     /// Of an evolving application.
     pub stages: Option<Stages>,
+    /// Between which sizes it may be changed while it runs.
+    pub malleable: Option<Declared>,
 }
 
 /// How far an evolving application is.

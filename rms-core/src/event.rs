@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use negotiation::NegotiationId;
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
 use rms_model::{
-    Environment, Evolution, Evolving, Identity, Inventory, JobId, Limits, Outcome, Run, Span, Stdio, Time, Work,
+    Environment, Evolution, Evolving, Identity, Inventory, JobId, Limits, Malleable, Outcome, Run, Span, Stdio, Time,
+    Work,
 };
 
 use crate::desired::NodeReport;
+use crate::negotiate::contract::{Ask, NegotiatorCall, Order};
 use crate::subscription::LauncherCall;
 
 /// Names the caller that waits for an answer; opaque to the core.
@@ -53,6 +56,36 @@ pub enum Event {
         job: JobId,
         run: Run,
         outcome: Outcome,
+    },
+    /// Who speaks for an application says something (002). `who` is the job itself.
+    NegotiatorCalled {
+        ticket: Ticket,
+        who: Identity,
+        call: NegotiatorCall,
+    },
+    /// The channel over which a process spoke for this execution is gone. Not to be said of one that another has
+    /// replaced.
+    NegotiatorGone {
+        job: JobId,
+        run: Run,
+    },
+    /// An agent asks for a job that it has: a rank of it wants to spawn. Answered as a [`Call::Negotiate`] is.
+    AgentAsked {
+        ticket: Ticket,
+        name: String,
+        job: JobId,
+        run: Run,
+        ask: Ask,
+    },
+    /// An agent wants a certificate for the processes of a job that it has: they speak for the job with it. `serial` was
+    /// drawn by the server.
+    AgentCertifies {
+        ticket: Ticket,
+        name: String,
+        job: JobId,
+        run: Run,
+        csr: Vec<u8>,
+        serial: String,
     },
     /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,
@@ -152,6 +185,23 @@ pub enum Call {
         job: JobId,
         nodes: Vec<String>,
     },
+    /// Somebody asks for an application. Answered once something came of it.
+    Negotiate {
+        job: JobId,
+        ask: Ask,
+    },
+    /// The application has adapted itself to this generation of its hosts: those that it was asked to leave are free of
+    /// it.
+    ResizeDone {
+        job: JobId,
+        generation: u32,
+    },
+    /// An admin, or the owner, takes a hand in a negotiation.
+    OrderNegotiation {
+        job: JobId,
+        negotiation: NegotiationId,
+        order: Order,
+    },
 }
 
 /// A token to be remembered; its secret was drawn outside.
@@ -200,6 +250,10 @@ pub enum Query {
     Certificates,
     /// Counters and sizes of the server's core.
     Status,
+    /// The negotiations of jobs that are in the system: of one, or of all that the caller may see.
+    Negotiations {
+        job: Option<JobId>,
+    },
 }
 
 /// A job as it was asked for; nothing in it is checked yet.
@@ -230,6 +284,7 @@ pub struct Submission {
     pub test_only: bool,
     /// Stages, in place of the shapes.
     pub evolving: Option<Evolving>,
+    pub malleable: Option<Malleable>,
 }
 
 /// One size a job can have.

@@ -80,7 +80,9 @@ impl Rms {
     ) -> Result<LauncherAnswer, Refusal> {
         match who.role {
             Role::User | Role::Admin => {}
-            Role::Server | Role::Agent => return Err(not_allowed(who, "subscribe", "users and admins may")),
+            Role::Server | Role::Agent | Role::Job => {
+                return Err(not_allowed(who, "subscribe", "users and admins may"));
+            }
         }
         let Subscription { name, filter, priority, comment } = subscription;
         check_priority(who, priority)?;
@@ -110,6 +112,7 @@ impl Rms {
             begin: None,
             comment,
             evolving: None,
+            malleable: None,
         };
         self.streams.open(job, &filter);
         self.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
@@ -283,7 +286,7 @@ impl Rms {
         let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         let is_owner = match who.role {
             Role::User | Role::Admin => entry.spec.owner.0 == who.name,
-            Role::Agent | Role::Server => false,
+            Role::Agent | Role::Server | Role::Job => false,
         };
         if !is_owner {
             return Err(Refusal::NotYourJob { job, owner: entry.spec.owner.0.clone() });

@@ -21,6 +21,7 @@ pub mod job;
 mod launcher;
 mod launchers;
 mod lifecycle;
+pub mod negotiate;
 pub mod node;
 pub mod plan;
 pub mod refusal;

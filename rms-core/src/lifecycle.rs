@@ -246,6 +246,7 @@ impl Rms {
             grace: self.state.settings().kill_grace,
             hosts: self.hosts(entry, started),
             generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
+            on_resize: spec.malleable.as_ref().map(|malleable| malleable.on_resize.clone()),
         });
         self.launches.insert(job, Arc::clone(&launch));
         launch
@@ -283,6 +284,7 @@ impl Rms {
                 n_tasks,
                 cpus: entry.inventory.cpus,
                 joined: berth.map_or(1, |berth| berth.joined),
+                departing: false,
             });
             first_task += n_tasks;
         }

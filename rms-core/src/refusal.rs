@@ -1,5 +1,6 @@
 //! Why a call is refused: each says what is wrong and what would be possible.
 
+use negotiation::NegotiationId;
 use rms_model::identity::NameError;
 use rms_model::settings::SettingError;
 use rms_model::{Identity, JobId, Role, Span};
@@ -100,4 +101,20 @@ pub enum Refusal {
     NotInView { job: JobId, cluster: String, shown: String },
     #[error("job {job}: more than {most} calls in a second; launchers that go on so are ended")]
     Flood { job: JobId, most: u32 },
+    #[error("job {0} has not started, or is being ended: only a running job negotiates")]
+    NotRunning(JobId),
+    #[error("job {0} cannot change its size while it runs: submit it with --malleable or --negotiable")]
+    NotNegotiable(JobId),
+    #[error("a process of job {0} negotiates for it: ask through that one")]
+    SpokenFor(JobId),
+    #[error("{who} speaks for another execution than the one that runs")]
+    AnotherRun { who: Identity },
+    #[error("job {job} has no negotiation {id}; 'rms negotiations {job}' lists them")]
+    NoSuchNegotiation { job: JobId, id: NegotiationId },
+    #[error("this cannot be negotiated: {0}")]
+    Template(#[from] negotiation::TemplateError),
+    #[error("job {job} is negotiating about the same already, under {id}: wait for the end of it")]
+    AlreadyNegotiating { job: JobId, id: NegotiationId },
+    #[error("the sizes of a malleable job are at least 1, and the least is not above the most")]
+    MalleableSizes,
 }

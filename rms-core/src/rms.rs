@@ -153,6 +153,16 @@ impl Rms {
             }
             Event::LauncherGone { job } => self.launcher_gone(now, &mut step, job),
             Event::ApplicationDone { job, run, outcome } => self.application_done(now, &mut step, job, run, outcome),
+            Event::NegotiatorCalled { ticket, who, call } => {
+                self.handle_negotiator_call(now, &mut step, ticket, &who, call);
+            }
+            Event::NegotiatorGone { job, run: _ } => self.negotiator_gone(now, &mut step, job),
+            Event::AgentAsked { ticket, name, job, run, ask } => {
+                self.ask(now, &mut step, ticket, (job, Some(run)), name, &ask);
+            }
+            Event::AgentCertifies { ticket, name, job, run, csr, serial } => {
+                self.certify_job(now, &mut step, ticket, &name, (job, run), csr, serial);
+            }
             Event::Tick => self.tick(now, &mut step),
         }
         self.send_desires(&mut step);

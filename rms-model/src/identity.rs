@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::id::{JobId, Run};
+
 /// What a peer may do. One role cannot speak for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -18,6 +20,8 @@ pub enum Role {
     User,
     /// A person who also steers the system; the name is a Unix user name.
     Admin,
+    /// Any process of one execution of a job (002); the name is `JOB.RUN`.
+    Job,
 }
 
 /// A role and a name, as proven by a certificate.
@@ -36,6 +40,21 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// Any process of this execution of a job.
+    pub fn of_job(job: JobId, run: Run) -> Identity {
+        Identity { role: Role::Job, name: format!("{job}.{run}") }
+    }
+
+    /// The execution that it speaks for, if it is that of a job.
+    pub fn as_job(&self) -> Option<(JobId, Run)> {
+        let (job, run) = self.name.split_once('.').filter(|_| self.role == Role::Job)?;
+        let number =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then_some(()).map(|()| text.to_owned());
+        Some((JobId(number(job)?.parse().ok()?), Run(number(run)?.parse().ok()?)))
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -43,6 +62,7 @@ impl fmt::Display for Role {
             Role::Agent => "agent",
             Role::User => "user",
             Role::Admin => "admin",
+            Role::Job => "job",
         })
     }
 }
@@ -67,6 +87,7 @@ impl FromStr for Role {
             "agent" => Ok(Role::Agent),
             "user" => Ok(Role::User),
             "admin" => Ok(Role::Admin),
+            "job" => Ok(Role::Job),
             _ => Err(RoleError(text.to_owned())),
         }
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::evolution::Evolution;
 use crate::evolving::Evolving;
 use crate::id::{JobId, Run};
+use crate::malleable::Malleable;
 use crate::request::Request;
 use crate::resources::Mebibytes;
 use crate::time::{Span, Time};
@@ -122,6 +123,9 @@ pub struct JobSpec {
     /// The stages of an application whose needs change; its options are then its peak for all of its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evolving: Option<Evolving>,
+    /// Between which sizes it may be changed while it runs (002); its options are then the sizes it may start with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub malleable: Option<Malleable>,
 }
 
 /// How an application ended.

@@ -70,6 +70,10 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),
         Event::LauncherGone { job } => format!("the launcher of {job} is gone"),
         Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
+        Event::NegotiatorCalled { who, call, .. } => format!("{who} says {call:?}"),
+        Event::NegotiatorGone { job, run } => format!("who spoke for job {job}.{run} is gone"),
+        Event::AgentAsked { name, job, run, ask, .. } => format!("{name} asks for job {job}.{run}: {ask:?}"),
+        Event::AgentCertifies { name, job, run, .. } => format!("{name} wants a certificate for job {job}.{run}"),
         Event::Tick => "a tick".to_owned(),
     }
 }

@@ -81,6 +81,7 @@ fn submission(shapes: Vec<Shape>) -> Submission {
         comment: String::new(),
         test_only: false,
         evolving: None,
+        malleable: None,
     }
 }
 

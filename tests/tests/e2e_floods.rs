@@ -243,6 +243,7 @@ fn submission(change: impl FnOnce(&mut rms_wire::call::Submission)) -> rms_wire:
         comment: String::new(),
         test_only: false,
         evolving: None,
+        malleable: None,
     };
     change(&mut submission);
     rms_wire::ClientCall::Submit(Box::new(submission))

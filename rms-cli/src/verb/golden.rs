@@ -228,6 +228,7 @@ fn line(job: u64, state: JobState) -> JobLine {
         reason: None,
         outcome: None,
         stages: None,
+        malleable: None,
     }
 }
 
@@ -295,6 +296,7 @@ fn detail(line: JobLine) -> JobDetail {
         begin: None,
         comment: "second try".into(),
         evolving: None,
+        malleable: None,
     };
     JobDetail { line, spec }
 }

@@ -217,6 +217,7 @@ pub fn spec(request: Request) -> JobSpec {
         begin: None,
         comment: "a comment".to_owned(),
         evolving: None,
+        malleable: None,
     }
 }
 

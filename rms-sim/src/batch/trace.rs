@@ -68,5 +68,6 @@ pub(super) fn submission(name: &str, shapes: Vec<Shape>) -> Submission {
         comment: String::new(),
         test_only: false,
         evolving: None,
+        malleable: None,
     }
 }

@@ -222,6 +222,7 @@ fn spec(request: Request) -> JobSpec {
         begin: None,
         comment: String::new(),
         evolving: None,
+        malleable: None,
     }
 }
 

@@ -206,6 +206,7 @@ fn submission(argv: &[&str], wall: Span) -> Submission {
         comment: String::new(),
         test_only: false,
         evolving: None,
+        malleable: None,
     }
 }
 

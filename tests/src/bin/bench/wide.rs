@@ -108,6 +108,7 @@ fn asked(job: JobId, options: Vec<Request>, environment: &Arc<Environment>) -> [
         begin: None,
         comment: String::new(),
         evolving: None,
+        malleable: None,
     };
     [Fact::JobSubmitted { job, at: NOW, spec: Arc::new(spec), held: false }, Fact::RequestSent { job, at: NOW }]
 }

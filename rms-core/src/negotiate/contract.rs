@@ -1,0 +1,209 @@
+//! What an application and the server say to each other about its size, beside the dialogue's own messages (002).
+//!
+//! Two ways lead to a negotiation. A process of the job may *speak for the application*: it attaches over a channel of
+//! its own and runs the application's end of the dialogues. Or somebody *asks* once and waits for what comes of it: a
+//! user at a shell, a script, or an agent whose ranks called `MPI_Comm_spawn`; the server then runs the application's
+//! end by what the ask allows.
+
+use negotiation::{Direction, Message, NegotiationId, Price, Reason, Rules};
+use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
+use serde::{Deserialize, Serialize};
+
+/// What somebody wants for an application, and what of it would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    pub direction: Direction,
+    pub what: Asked,
+    /// How many hosts, or milliseconds, more or less.
+    pub quantity: u64,
+    /// A counter-offer of so much, or more, is accepted.
+    pub least: u64,
+    /// Totals that are of use.
+    pub sizes: Sizes,
+    /// The most that may be paid for a host and hour, in thousandths.
+    pub price: Price,
+    /// For how long; `None`: until the application ends.
+    pub duration: Option<Span>,
+    /// When it gives hosts back: which, by name; empty: its last ones.
+    pub hosts: Vec<String>,
+    /// For how long it may be waited for hosts.
+    pub wait: Span,
+}
+
+/// What an ask is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Asked {
+    /// Hosts of a cluster, by name; `None`: of the one where it has its hosts.
+    Hosts { cluster: Option<String> },
+    /// Wall time, in milliseconds.
+    Time,
+}
+
+/// What came of an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskOutcome {
+    /// It is ready: hosts that came can be used, hosts that went are free.
+    Ready {
+        negotiation: NegotiationId,
+        quantity: u64,
+        /// Names of the hosts that came or went.
+        hosts: Vec<String>,
+        /// Of the job's hosts: an agent that has not heard of it yet will.
+        generation: u32,
+        n_rounds: u16,
+    },
+    /// There was no agreement, or it did not come about.
+    Failed { negotiation: NegotiationId, reason: Reason },
+}
+
+/// What who speaks for an application says. The first call is [`NegotiatorCall::Attach`]; who does not attach has no
+/// say. The caller's certificate names the job and its execution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NegotiatorCall {
+    /// From now on this channel speaks for the application; an older one is told [`NegotiatorNotice::Replaced`].
+    /// Answered with [`NegotiatorAnswer::Attached`], and followed by what the other end may not know.
+    Attach,
+    /// What the server may offer and ask from now on.
+    Declare(Declared),
+    /// A message of the application's end of a dialogue. Not answered by itself: what comes of it is
+    /// [`NegotiatorNotice::Said`], and what is wrong with it [`NegotiatorNotice::Refused`].
+    Say(Box<Message>),
+}
+
+/// Limits within which an application can be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declared {
+    pub least: u32,
+    pub most: u32,
+    pub sizes: Sizes,
+    pub speedup: Speedup,
+}
+
+impl From<&Malleable> for Declared {
+    /// What was declared at submission.
+    fn from(malleable: &Malleable) -> Declared {
+        let Malleable { least, most, sizes, speedup, on_resize: _ } = malleable.clone();
+        Declared { least, most, sizes, speedup }
+    }
+}
+
+/// The answer to a call that was not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NegotiatorAnswer {
+    Attached(Box<Attached>),
+    Done,
+}
+
+/// What who attaches must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    pub job: JobId,
+    pub run: Run,
+    pub rules: Rules,
+    /// The last number under which the application has opened a negotiation: its next ones go on from there.
+    pub n_opened: u32,
+    pub declared: Declared,
+    pub holding: Holding,
+}
+
+/// What an application holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Counts the changes of its hosts, from 1.
+    pub generation: u32,
+    /// Host 0 first.
+    pub hosts: Vec<HeldHost>,
+    /// It is ended then.
+    pub until: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldHost {
+    pub node: NodeId,
+    pub name: String,
+    pub cluster: ClusterId,
+    pub cluster_name: String,
+    pub address: String,
+    pub cpus: u32,
+    /// It was asked to leave this host, and has not confirmed that it has.
+    pub is_departing: bool,
+}
+
+/// What who speaks for an application is told without asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NegotiatorNotice {
+    Said(Box<Message>),
+    /// A message was not taken, though its channel is well; the dialogue goes on as it was.
+    Refused {
+        negotiation: NegotiationId,
+        number: u32,
+        reason: String,
+    },
+    /// Its hosts or its end have changed.
+    Holding(Box<Holding>),
+    /// The application has left, or is being ended. Nothing comes after it.
+    Ended {
+        outcome: Outcome,
+    },
+    /// Another channel speaks for it now. Nothing comes after it.
+    Replaced,
+}
+
+/// One negotiation as `rms negotiations` shows it; also what the history keeps of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NegotiationRecord {
+    pub id: NegotiationId,
+    pub direction: Direction,
+    /// Who asked, if it was not the application's own end: a user, or an agent for its ranks.
+    pub by: Option<String>,
+    pub opened: Time,
+    /// Every proposal, and every later change of the phase, in order.
+    pub rounds: Vec<RoundRecord>,
+    /// Names of the hosts that came or went, once known.
+    pub hosts: Vec<String>,
+}
+
+/// One thing that happened in a negotiation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundRecord {
+    pub at: Time,
+    pub said: Said,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Said {
+    Proposed {
+        by: negotiation::Side,
+        round: u16,
+        template: negotiation::Template,
+    },
+    /// From here on the proposal that stands counts.
+    Phase {
+        phase: negotiation::Phase,
+        reason: Option<Reason>,
+    },
+}
+
+/// A line of `rms negotiations`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NegotiationLine {
+    pub job: JobId,
+    pub run: Run,
+    pub owner: String,
+    pub record: NegotiationRecord,
+    /// Of one that is not over.
+    pub phase: negotiation::Phase,
+    /// Until when the standing offer can be answered, or what was agreed must be ready.
+    pub until: Option<Time>,
+    /// Hosts that are held for it, by name.
+    pub held: Vec<String>,
+}
+
+/// What an admin does to a negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Ends it without a result, if it is not agreed yet.
+    Withdraw,
+    /// A shrink that was agreed, or that is talked about: the hosts are taken now, whatever the application says.
+    Force,
+}
