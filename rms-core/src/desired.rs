@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rms_model::{Environment, Generation, JobId, Limits, NodeId, Owner, Run, Span, Stdio, Time, Usage, Work};
+use rms_model::{Environment, Generation, JobId, Limits, NodeId, OnResize, Owner, Run, Span, Stdio, Time, Usage, Work};
 use serde::{Deserialize, Serialize};
 
 /// Everything one node should be doing.
@@ -66,6 +66,8 @@ pub struct Launch {
     pub hosts: Vec<Host>,
     /// Counts the changes of the hosts, from 1: an agent that sees a higher one tells the processes.
     pub generation: u32,
+    /// How the processes learn of it; absent: from their host file alone.
+    pub on_resize: Option<OnResize>,
 }
 
 /// One host of a job and its share of the tasks.
@@ -81,6 +83,8 @@ pub struct Host {
     pub cpus: u32,
     /// The generation with which it came. A host that was freed and comes again is started again.
     pub joined: u32,
+    /// The application was asked to leave it: its processes run on, but it is none of the host file's any more.
+    pub departing: bool,
 }
 
 /// One job as an agent sees it.

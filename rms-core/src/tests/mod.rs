@@ -3,6 +3,7 @@
 mod answers;
 mod evolving;
 mod launchers;
+mod negotiate;
 mod placing;
 mod policies;
 
