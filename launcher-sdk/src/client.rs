@@ -229,7 +229,10 @@ impl Client {
             | Call::RevokeCertificate { .. }
             | Call::SetLink { .. }
             | Call::Evolve { .. }
-            | Call::FreeNodes { .. } => self.tell(&message).await,
+            | Call::FreeNodes { .. }
+            | Call::Negotiate { .. }
+            | Call::ResizeDone { .. }
+            | Call::OrderNegotiation { .. } => self.tell(&message).await,
         }
     }
 

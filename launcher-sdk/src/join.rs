@@ -44,7 +44,7 @@ pub async fn join(token: &TokenText, dir: &Path) -> Result<Identity, JoinFailure
     let identity = joined.credentials.identity().clone();
     match identity.role {
         Role::User | Role::Admin => {}
-        Role::Server | Role::Agent => return Err(JoinFailure::WrongRole(identity)),
+        Role::Server | Role::Agent | Role::Job => return Err(JoinFailure::WrongRole(identity)),
     }
     let saved = joined.credentials.save(dir);
     saved.map_err(|source| DirError::Credentials { dir: dir.to_owned(), source })?;

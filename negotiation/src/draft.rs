@@ -6,7 +6,7 @@ use rms_model::{ClusterId, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TemplateError;
-use crate::template::{Direction, Item, ItemStatus, Parties, Resource, SetRule, Template};
+use crate::template::{Direction, Item, ItemStatus, Parties, Resource, SetRule, Template, validate_sizes};
 use crate::terms::{Price, Quantity, Sizes, Terms};
 
 /// A template before it is checked; `Template::try_from` is the only way on.
@@ -113,6 +113,26 @@ fn parse(idx: usize, draft: DraftItem) -> Result<Item, TemplateError> {
     Ok(Item { set: draft.set, resource, quantity, held, hosts, terms, status })
 }
 
+/// Sizes that come alone, without an item.
+///
+/// # Errors
+/// An unknown shape, or numbers that do not go with it.
+pub fn sizes_of_numbers(shape: u16, numbers: Vec<u64>) -> Result<Sizes, TemplateError> {
+    let sizes = parse_sizes(0, shape, numbers)?;
+    validate_sizes(0, &sizes)?;
+    Ok(sizes)
+}
+
+/// The shape and the numbers of sizes, as [`sizes_of_numbers`] takes them.
+pub fn sizes_to_numbers(sizes: &Sizes) -> (u16, Vec<u64>) {
+    match sizes {
+        Sizes::Any => (ANY, Vec::new()),
+        Sizes::MultipleOf(unit) => (MULTIPLE_OF, vec![*unit]),
+        Sizes::PowerOfTwo => (POWER_OF_TWO, Vec::new()),
+        Sizes::Listed(sizes) => (LISTED, sizes.clone()),
+    }
+}
+
 fn parse_sizes(idx: usize, shape: u16, numbers: Vec<u64>) -> Result<Sizes, TemplateError> {
     match (shape, numbers.as_slice()) {
         (ANY, []) => Ok(Sizes::Any),
@@ -140,12 +160,7 @@ fn write(item: &Item) -> DraftItem {
         Resource::Cores(cluster) => (CORES, cluster.0),
         Resource::Time => (TIME, 0),
     };
-    let (shape, sizes) = match &item.terms.sizes {
-        Sizes::Any => (ANY, Vec::new()),
-        Sizes::MultipleOf(unit) => (MULTIPLE_OF, vec![*unit]),
-        Sizes::PowerOfTwo => (POWER_OF_TWO, Vec::new()),
-        Sizes::Listed(sizes) => (LISTED, sizes.clone()),
-    };
+    let (shape, sizes) = sizes_to_numbers(&item.terms.sizes);
     DraftItem {
         set: item.set,
         kind,

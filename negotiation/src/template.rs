@@ -289,7 +289,7 @@ impl Item {
     }
 }
 
-fn validate_sizes(idx: usize, sizes: &Sizes) -> Result<(), TemplateError> {
+pub(crate) fn validate_sizes(idx: usize, sizes: &Sizes) -> Result<(), TemplateError> {
     match sizes {
         Sizes::Any | Sizes::PowerOfTwo => Ok(()),
         Sizes::MultipleOf(0) => Err(TemplateError::MultipleOfZero { item: idx }),

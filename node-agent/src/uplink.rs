@@ -150,6 +150,12 @@ impl Uplink {
                             self.revoked.replace(std::mem::take(&mut revoked));
                         }
                     }
+                    Ok(Some(
+                        answer @ (ToAgent::Asked { .. }
+                        | ToAgent::NotAsked { .. }
+                        | ToAgent::Certified { .. }
+                        | ToAgent::NotCertified { .. }),
+                    )) => tracing::warn!(?answer, "the server answers what was not asked"),
                     Ok(None) | Err(_) => {
                         link.close("the server has ended the control channel");
                         return link.closed().await;

@@ -119,6 +119,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         begin,
         comment: options.comment.unwrap_or_default(),
         test_only: order.test_only,
+        malleable: None,
         evolving,
     })
 }

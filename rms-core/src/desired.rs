@@ -66,7 +66,8 @@ pub struct Launch {
     pub hosts: Vec<Host>,
     /// Counts the changes of the hosts, from 1: an agent that sees a higher one tells the processes.
     pub generation: u32,
-    /// How the processes learn of it; absent: from their host file alone.
+    /// Of a malleable job: what happens in it when its hosts change. Its processes may negotiate for it then, with
+    /// credentials that the agent places.
     pub on_resize: Option<OnResize>,
 }
 
@@ -83,7 +84,7 @@ pub struct Host {
     pub cpus: u32,
     /// The generation with which it came. A host that was freed and comes again is started again.
     pub joined: u32,
-    /// The application was asked to leave it: its processes run on, but it is none of the host file's any more.
+    /// The job was asked to leave it; what runs there runs on until it has, or is given up.
     pub departing: bool,
 }
 

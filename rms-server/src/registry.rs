@@ -76,7 +76,7 @@ impl Registry {
         }
         let id = LinkId::draw();
         match who.role {
-            Role::User | Role::Admin => {
+            Role::User | Role::Admin | Role::Job => {
                 let n_links = live.per_user.entry(who.clone()).or_default();
                 if *n_links >= self.limits.links_per_user {
                     return Err(NotAdmitted::TooMany { who, max: self.limits.links_per_user });
@@ -164,7 +164,7 @@ impl Drop for Place {
         let mut live = self.registry.live();
         live.links.remove(&self.link);
         match self.who.role {
-            Role::User | Role::Admin => {
+            Role::User | Role::Admin | Role::Job => {
                 if let Some(n_links) = live.per_user.get_mut(&self.who) {
                     *n_links -= 1;
                     if *n_links == 0 {

@@ -167,6 +167,7 @@ impl Router {
             Effect::Announce(change) => self.announce(&change),
             Effect::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
             Effect::Notify { job, notice } => self.notify(job, notice),
+            Effect::NegotiatorAnswer { .. } | Effect::TellNegotiator { .. } => {}
             Effect::CloseLinks { serials } => self.registry.revoke(&serials),
             Effect::RefuseAgent { node, refusal } => {
                 if let Some(mut outbox) = self.agents.remove(&node) {

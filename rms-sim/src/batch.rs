@@ -204,7 +204,9 @@ impl<'a, W: Workload> Batch<'a, W> {
             | Effect::Sign { .. }
             | Effect::CloseLinks { .. }
             | Effect::LauncherAnswer { .. }
-            | Effect::Notify { .. } => None,
+            | Effect::Notify { .. }
+            | Effect::NegotiatorAnswer { .. }
+            | Effect::TellNegotiator { .. } => None,
         })
     }
 }

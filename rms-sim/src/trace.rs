@@ -45,7 +45,7 @@ pub(crate) fn short_fact(fact: &Fact) -> String {
             let sizes: Vec<String> = spec.options.iter().map(short_request).collect();
             format!("JobSubmitted {job} {} by {} {sizes:?} held: {held}", spec.name, spec.owner.0)
         }
-        Fact::JobDone { record, ghost_until } => {
+        Fact::JobDone { record, ghost_until, .. } => {
             let JobRecord { job, run, nodes, outcome, .. } = &**record;
             format!("JobDone {job}.{run} on {nodes:?}: {outcome}; ghost until {}", ghost_until.as_millis())
         }
@@ -70,6 +70,10 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),
         Event::LauncherGone { job } => format!("the launcher of {job} is gone"),
         Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
+        Event::NegotiatorCalled { who, call, .. } => format!("{who} says {call:?}"),
+        Event::NegotiatorGone { job, run } => format!("who spoke for job {job}.{run} is gone"),
+        Event::AgentAsked { name, job, run, ask, .. } => format!("{name} asks for job {job}.{run}: {ask:?}"),
+        Event::AgentCertifies { name, job, run, .. } => format!("{name} wants a certificate for job {job}.{run}"),
         Event::Tick => "a tick".to_owned(),
     }
 }

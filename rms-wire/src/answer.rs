@@ -4,6 +4,7 @@ use bincode::{Decode, Encode};
 
 use crate::evolving::Stages;
 use crate::message::{Kind, Message, Size};
+use crate::negotiate::{AskOutcome, Declared, NegotiationLine};
 use crate::refused::Refused;
 use crate::vocabulary::{Identity, Inventory, JobRecord, JobSpec, JobState, Outcome, Profile, Request, TokenIdentity};
 
@@ -76,6 +77,14 @@ pub enum ClientAnswer {
         ca: String,
     },
     Launchers(LauncherReport),
+    /// What came of an ask.
+    Negotiated(AskOutcome),
+    /// One negotiation a frame: it brings all of its rounds.
+    Negotiations {
+        now: i64,
+        line: Option<Box<NegotiationLine>>,
+        last: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -104,6 +113,7 @@ pub struct JobLine {
     pub reason: Option<Reason>,
     pub outcome: Option<Outcome>,
     pub stages: Option<Stages>,
+    pub malleable: Option<Declared>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

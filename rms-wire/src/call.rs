@@ -5,6 +5,7 @@ use bincode::{Decode, Encode};
 use crate::evolving::{Evolving, Stage};
 use crate::follow::Offset;
 use crate::message::{Kind, Message, Size};
+use crate::negotiate::{Ask, Malleable, NegotiationId, Order};
 use crate::vocabulary::{Constraint, Identity, Limits, Stdio, TokenIdentity, Variable, Work};
 
 /// One call a channel. `Follow` and `Watch` are answered by [`Followed`](crate::Followed) frames until the end,
@@ -84,6 +85,22 @@ pub enum ClientCall {
         job: u64,
         nodes: Vec<String>,
     },
+    /// The channel is that of a process of a job from here on, which negotiates for it (see
+    /// [`negotiate`](crate::negotiate)).
+    Negotiator,
+    Negotiate {
+        job: u64,
+        ask: Ask,
+    },
+    ResizeDone {
+        job: u64,
+        generation: u32,
+    },
+    OrderNegotiation {
+        job: u64,
+        negotiation: NegotiationId,
+        order: Order,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -107,6 +124,7 @@ pub struct Submission {
     pub comment: String,
     pub test_only: bool,
     pub evolving: Option<Evolving>,
+    pub malleable: Option<Malleable>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -148,6 +166,7 @@ pub enum Query {
     Tokens,
     Certificates,
     Status,
+    Negotiations { job: Option<u64> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -15,6 +15,7 @@ pub mod join;
 pub mod launcher;
 pub mod link;
 pub mod message;
+pub mod negotiate;
 pub mod peer;
 pub mod refused;
 pub mod reply;
@@ -36,6 +37,7 @@ pub use link::{
     Accepted, Backoff, ByteCount, Channel, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve, Tuning,
 };
 pub use message::{Kind, Message};
+pub use negotiate::{NegotiatorSays, NegotiatorTold};
 pub use peer::{PeerExec, PeerOpen, PmiDown, PmiUp};
 pub use refused::Refused;
 pub use reply::{CallError, Reply};

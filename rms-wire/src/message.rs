@@ -34,11 +34,13 @@ pub enum Kind {
     PeerExec = 33,
     LauncherSays = 40,
     LauncherTold = 41,
+    NegotiatorSays = 42,
+    NegotiatorTold = 43,
 }
 
 impl Kind {
     /// Every kind, in the order of the numbers.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Hello,
         Kind::HelloAnswer,
         Kind::JoinRequest,
@@ -57,6 +59,8 @@ impl Kind {
         Kind::PeerExec,
         Kind::LauncherSays,
         Kind::LauncherTold,
+        Kind::NegotiatorSays,
+        Kind::NegotiatorTold,
     ];
 
     pub const fn number(self) -> u16 {

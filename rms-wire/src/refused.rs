@@ -85,5 +85,13 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::StageLater { .. } => "stage_later",
         Refusal::FreesTooMany { .. } => "frees_too_many",
         Refusal::TasksOfStages { .. } => "tasks_of_stages",
+        Refusal::NotRunning(_) => "not_running",
+        Refusal::NotNegotiable(_) => "not_negotiable",
+        Refusal::SpokenFor(_) => "spoken_for",
+        Refusal::AnotherRun { .. } => "another_run",
+        Refusal::NoSuchNegotiation { .. } => "no_such_negotiation",
+        Refusal::Template(_) => "bad_template",
+        Refusal::AlreadyNegotiating { .. } => "already_negotiating",
+        Refusal::MalleableSizes => "malleable_sizes",
     }
 }

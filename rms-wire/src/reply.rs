@@ -2,6 +2,7 @@
 
 use rms_core::effect::{ClusterView, JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
 use rms_core::fact::SettingChange;
+use rms_core::negotiate::contract::{AskOutcome, NegotiationLine};
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, JobId, JobRecord, Request, Time};
 use thiserror::Error;
@@ -50,6 +51,11 @@ pub enum Reply {
     Status(Status),
     History(Vec<JobRecord>),
     Launchers(LauncherReport),
+    Negotiated(AskOutcome),
+    Negotiations {
+        now: Time,
+        lines: Vec<NegotiationLine>,
+    },
     /// Certificates in PEM, for a renewal.
     Certificate {
         chain: String,
@@ -174,6 +180,11 @@ fn parse(part: ClientAnswer) -> Result<(Reply, bool), Malformed> {
         ClientAnswer::Status(status) => (Reply::Status(status.try_into()?), true),
         ClientAnswer::History { jobs, last } => (Reply::History(all(jobs, JobRecord::try_from)?), last),
         ClientAnswer::Launchers(report) => (Reply::Launchers(report.try_into()?), true),
+        ClientAnswer::Negotiated(outcome) => (Reply::Negotiated(outcome.into()), true),
+        ClientAnswer::Negotiations { now, line, last } => {
+            let line = line.map(|line| NegotiationLine::try_from(*line)).transpose()?;
+            (Reply::Negotiations { now: time(now), lines: line.into_iter().collect() }, last)
+        }
         ClientAnswer::Certificate { chain, ca } => (Reply::Certificate { chain, ca }, true),
     })
 }
@@ -204,6 +215,9 @@ fn join(so_far: Reply, part: Reply) -> Result<Reply, Malformed> {
         (Reply::Audit(changes), Reply::Audit(more)) => Ok(Reply::Audit(longer(changes, more))),
         (Reply::Tokens(tokens), Reply::Tokens(more)) => Ok(Reply::Tokens(longer(tokens, more))),
         (Reply::Certificates(issued), Reply::Certificates(more)) => Ok(Reply::Certificates(longer(issued, more))),
+        (Reply::Negotiations { now, lines }, Reply::Negotiations { now: _, lines: more }) => {
+            Ok(Reply::Negotiations { now, lines: longer(lines, more) })
+        }
         (Reply::History(jobs), Reply::History(more)) => Ok(Reply::History(longer(jobs, more))),
         // Anything else mixes two answers, or continues one that has no parts.
         (_, _) => Err(Malformed::MixedParts),
@@ -222,12 +236,14 @@ fn n_lines(part: &Reply) -> usize {
         | Reply::WouldStart { .. }
         | Reply::Status(_)
         | Reply::Launchers(_)
+        | Reply::Negotiated(_)
         | Reply::Certificate { .. } => 1,
         Reply::Jobs { done, refused } => done.len() + refused.len(),
         Reply::Queue { now: _, jobs } => jobs.len(),
         Reply::Detail { now: _, jobs } => jobs.len(),
         Reply::Nodes { now: _, nodes, clusters } => nodes.len() + clusters.len(),
         Reply::View(view) => view.clusters.len(),
+        Reply::Negotiations { now: _, lines } => lines.len(),
         Reply::Settings(settings) => settings.len(),
         Reply::Audit(changes) => changes.len(),
         Reply::Tokens(tokens) => tokens.len(),

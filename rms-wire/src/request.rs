@@ -15,6 +15,8 @@ pub enum ClientRequest {
     Watch(Watch),
     /// The channel becomes a launcher's.
     Launcher,
+    /// The channel becomes that of who negotiates for a job.
+    Negotiator,
     /// What launchers have cost: answered by the core and by the server around it.
     Launchers,
 }

@@ -3,6 +3,7 @@
 use bincode::{Decode, Encode};
 
 use crate::message::{Kind, Message, Size};
+use crate::negotiate::{AskOutcome, OnResize};
 use crate::refused::Refused;
 use crate::vocabulary::{Limits, Stdio, Variable, Work};
 
@@ -26,6 +27,25 @@ pub enum ToAgent {
     Revoked {
         serials: Vec<String>,
         last: bool,
+    },
+    /// What came of [`ToServer::Ask`](crate::to_server::ToServer).
+    Asked {
+        seq: u64,
+        outcome: AskOutcome,
+    },
+    NotAsked {
+        seq: u64,
+        refused: Refused,
+    },
+    /// A certificate for the processes of a job: in PEM.
+    Certified {
+        seq: u64,
+        chain: String,
+        ca: String,
+    },
+    NotCertified {
+        seq: u64,
+        refused: Refused,
     },
 }
 
@@ -68,6 +88,7 @@ pub struct Launch {
     pub grace: i64,
     pub hosts: Vec<Host>,
     pub generation: u32,
+    pub on_resize: Option<OnResize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -80,6 +101,7 @@ pub struct Host {
     pub n_tasks: u32,
     pub cpus: u32,
     pub joined: u32,
+    pub departing: bool,
 }
 
 impl Message for ToAgent {

@@ -3,6 +3,7 @@
 use bincode::{Decode, Encode};
 
 use crate::message::{Kind, Message};
+use crate::negotiate::Ask;
 use crate::vocabulary::{Inventory, Usage};
 
 /// The first frame is the hello; after it the reports of all jobs follow, the last one marked so.
@@ -13,6 +14,20 @@ pub enum ToServer {
     Report(ReportPart),
     /// A certificate signing request over the agent's next key.
     Renew {
+        csr: Vec<u8>,
+    },
+    /// A rank of a job on this node wants to spawn, and there is no room. `seq` is the agent's to choose.
+    Ask {
+        seq: u64,
+        job: u64,
+        run: u32,
+        ask: Ask,
+    },
+    /// A certificate signing request over a key for the processes of a job on this node.
+    Certify {
+        seq: u64,
+        job: u64,
+        run: u32,
         csr: Vec<u8>,
     },
 }

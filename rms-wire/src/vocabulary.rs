@@ -5,6 +5,7 @@
 use bincode::{Decode, Encode};
 
 use crate::evolving::{Evolving, Stage};
+use crate::negotiate::Malleable;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Role {
@@ -12,6 +13,7 @@ pub enum Role {
     Agent,
     User,
     Admin,
+    Job,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -141,6 +143,7 @@ pub struct JobSpec {
     pub begin: Option<i64>,
     pub comment: String,
     pub evolving: Option<Evolving>,
+    pub malleable: Option<Malleable>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

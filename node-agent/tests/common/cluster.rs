@@ -137,6 +137,7 @@ impl Cluster {
                 n_tasks: n_each,
                 cpus: 4,
                 joined: 1,
+                departing: false,
             })
             .collect();
         edit(&mut launch);

@@ -284,6 +284,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         n_tasks,
         cpus: 2,
         joined: 1,
+        departing: false,
     };
     Launch {
         name: "story".to_owned(),
@@ -300,6 +301,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         grace: Span::from_secs(5),
         hosts: vec![host],
         generation: 1,
+        on_resize: None,
     }
 }
 

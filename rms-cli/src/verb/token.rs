@@ -107,6 +107,9 @@ async fn create(
         (Role::Server, _) => {
             return Err(Failure::usage("no token makes a server").hint("'rms-server init' makes its certificate"));
         }
+        (Role::Job, _) => {
+            return Err(Failure::usage("no token makes a job").hint("the agent of its node places its certificate"));
+        }
         (Role::Agent, None) => TokenIdentity::AnyAgent,
         (Role::User | Role::Admin, None) => {
             return Err(Failure::usage(format!("a token for a {role} names a person: add --name NAME")));
@@ -154,7 +157,7 @@ impl Show for Created {
     fn text(&self) -> String {
         let how = match self.role {
             Role::Agent => "node-agent join TOKEN",
-            Role::Server | Role::User | Role::Admin => "rms join TOKEN",
+            Role::Server | Role::User | Role::Admin | Role::Job => "rms join TOKEN",
         };
         format!("{}\n\nredeem it within {}, once: {how}\n", self.token, stamp::brief(self.ttl))
     }

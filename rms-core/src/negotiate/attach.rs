@@ -1,7 +1,7 @@
 //! Who speaks for an application: a process of it, over a channel of its own.
 
 use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules};
-use rms_model::{Identity, JobId, Role, Sizes, Time};
+use rms_model::{Identity, JobId, Malleable, OnResize, Role, Sizes, Time};
 
 use super::contract::{Attached, Declared, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use crate::effect::Effect;
@@ -80,23 +80,31 @@ impl Rms {
         if let Some(declared) = self.talks(job).and_then(|talks| talks.declared.clone()) {
             return declared;
         }
-        let malleable = self.state.jobs()[&job].spec.malleable.clone();
-        malleable.map_or_else(
-            || Declared { least: 1, most: u32::MAX, sizes: Sizes::Any, speedup: Default::default() },
-            |malleable| Declared {
-                least: malleable.least,
-                most: malleable.most,
-                sizes: malleable.sizes,
-                speedup: malleable.speedup,
-            },
-        )
+        let n_hosts = self.started_with(job);
+        match &self.state.jobs()[&job].spec.malleable {
+            Some(malleable) => {
+                let (least, most) = malleable.range(n_hosts);
+                Declared { least, most, ..Declared::from(malleable) }
+            }
+            None => Declared { least: n_hosts, most: n_hosts, sizes: Sizes::Any, speedup: Default::default() },
+        }
+    }
+
+    /// How many hosts the application began with.
+    pub(super) fn started_with(&self, job: JobId) -> u32 {
+        let evolved = self.state.jobs()[&job].started().and_then(|started| started.evolved.as_ref());
+        let first = evolved.and_then(|evolved| evolved.past.first()).map(|first| first.hosts);
+        first.unwrap_or_else(|| self.n_hosts(job))
     }
 
     fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
         }
-        crate::admit::check_sizes((declared.least, declared.most), &declared.sizes, &declared.speedup)?;
+        let spec = &self.state.jobs()[&job].spec;
+        let Declared { least, most, sizes, speedup } = declared.clone();
+        let on_resize = OnResize::Negotiates;
+        crate::admit::check_limits(&Malleable { least, most, sizes, on_resize, speedup }, &spec.work)?;
         if self.limits(job) != declared {
             self.record(step, Fact::LimitsDeclared { job, declared });
         }

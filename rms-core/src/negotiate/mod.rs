@@ -18,6 +18,7 @@ mod inhouse;
 mod loans;
 mod open;
 mod orders;
+pub mod policy;
 mod progress;
 mod records;
 mod seam;

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use negotiation::desk::OpenError;
-use negotiation::{
-    Action, Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Reason, Resource, SetRule, Terms,
-};
+use negotiation::{Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Resource, SetRule, Terms};
 use rms_model::{JobId, NodeId, Sizes, Time};
 
 use super::answer::OFFER_VALID;
@@ -20,6 +18,7 @@ use crate::step::Step;
 pub(crate) enum Wanted {
     /// So many hosts, and no fewer than the second number.
     Count(u32, u32),
+    #[expect(dead_code, reason = "the policies name hosts that drain")]
     /// These hosts; fewer of them are better than none.
     These(BTreeSet<NodeId>),
 }
@@ -68,6 +67,7 @@ impl Rms {
     ///
     /// # Errors
     /// As [`Rms::open_shrink`], or there are not so many free hosts that it may use.
+    #[expect(dead_code, reason = "the policies call it after a pass")]
     pub(crate) fn open_growth_offer(
         &mut self,
         now: Time,
@@ -122,11 +122,5 @@ impl Rms {
         self.note_talk(now, step, job, id, None);
         self.say(step, job, output);
         Ok(id)
-    }
-
-    /// Takes back what the server said, or leaves the talk; what is agreed already stays.
-    pub(super) fn withdraw(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
-        // One that is agreed cannot be withdrawn, and goes on.
-        let _ = self.act(now, step, job, id, Action::Withdraw(reason));
     }
 }

@@ -75,6 +75,18 @@ async fn read(
                     return Ok(());
                 }
             }
+            ToServer::Ask { seq, .. } => {
+                let refused = rms_wire::Refused::new("not_negotiable", "this server does not negotiate");
+                if answers.send(ToAgent::NotAsked { seq, refused }).await.is_err() {
+                    return Ok(());
+                }
+            }
+            ToServer::Certify { seq, .. } => {
+                let refused = rms_wire::Refused::new("not_negotiable", "this server does not negotiate");
+                if answers.send(ToAgent::NotCertified { seq, refused }).await.is_err() {
+                    return Ok(());
+                }
+            }
         }
     }
     Ok(())
@@ -83,7 +95,9 @@ async fn read(
 async fn receive_hello(receiver: &mut Receiver) -> Result<AgentHello, SessionError> {
     match receiver.recv_some::<ToServer>().await? {
         ToServer::Hello(hello) => Ok(AgentHello::try_from(hello).map_err(LinkError::from)?),
-        ToServer::Report(_) | ToServer::Renew { .. } => Err(SessionError::Violation("an agent says hello first")),
+        ToServer::Report(_) | ToServer::Renew { .. } | ToServer::Ask { .. } | ToServer::Certify { .. } => {
+            Err(SessionError::Violation("an agent says hello first"))
+        }
     }
 }
 
@@ -96,7 +110,7 @@ async fn receive_first_report(receiver: &mut Receiver) -> Result<NodeReport, Ses
                     return Ok(report);
                 }
             }
-            ToServer::Hello(_) | ToServer::Renew { .. } => {
+            ToServer::Hello(_) | ToServer::Renew { .. } | ToServer::Ask { .. } | ToServer::Certify { .. } => {
                 return Err(SessionError::Violation("an agent reports right after its hello"));
             }
         }

@@ -37,6 +37,10 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
         ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
         ClientRequest::Watch(order) => watch::serve(&mut sender, order, shared).await,
         ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
+        ClientRequest::Negotiator => {
+            let refused = Refused::new("not_negotiable", "this server does not negotiate");
+            last(&mut sender, &ClientAnswer::Refused(refused)).await
+        }
         ClientRequest::Launcher => launcher::serve(sender, receiver, who, shared).await,
     }
 }

@@ -215,7 +215,7 @@ fn may_follow(who: &Identity, job: JobId, owner: &Owner) -> Result<(), Refused> 
     let is_allowed = match who.role {
         Role::Admin => true,
         Role::User => who.name == owner.0,
-        Role::Agent | Role::Server => false,
+        Role::Agent | Role::Server | Role::Job => false,
     };
     if is_allowed { Ok(()) } else { Err(Refused::from(&Refusal::NotYourJob { job, owner: owner.0.clone() })) }
 }

@@ -247,6 +247,8 @@ impl FakeAgent {
                 }
                 ToAgent::Signal { .. } | ToAgent::Renewed { .. } | ToAgent::NotRenewed(_) | ToAgent::Revoked { .. } => {
                 }
+                ToAgent::Asked { .. } | ToAgent::NotAsked { .. } => {}
+                ToAgent::Certified { .. } | ToAgent::NotCertified { .. } => {}
             }
         }
     }
@@ -263,6 +265,8 @@ impl FakeAgent {
                     }
                 }
                 ToAgent::Desire(_) | ToAgent::Signal { .. } | ToAgent::Renewed { .. } | ToAgent::NotRenewed(_) => {}
+                ToAgent::Asked { .. } | ToAgent::NotAsked { .. } => {}
+                ToAgent::Certified { .. } | ToAgent::NotCertified { .. } => {}
             }
         }
     }

@@ -107,6 +107,8 @@ impl Crowd<'_, '_> {
                 | Effect::Signal { .. }
                 | Effect::Sign { .. }
                 | Effect::CloseLinks { .. }
+                | Effect::NegotiatorAnswer { .. }
+                | Effect::TellNegotiator { .. }
                 | Effect::RefuseAgent { .. } => {}
             }
         }

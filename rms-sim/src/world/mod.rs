@@ -343,6 +343,7 @@ impl World {
                 }
                 Effect::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
                 Effect::Notify { job, notice } => self.notify_launcher(job, notice),
+                Effect::NegotiatorAnswer { .. } | Effect::TellNegotiator { .. } => {}
                 // Certificates are not modelled: their links live on.
                 Effect::CloseLinks { serials: _ } => {}
                 Effect::RefuseAgent { node, refusal } => {

@@ -61,6 +61,15 @@ pub fn answer_parts(answer: &Result<Answer, Refusal>) -> Vec<ClientAnswer> {
         Answer::Certificates(certificates) => {
             parts(certificates, |certificates, last| ClientAnswer::Certificates { certificates, last })
         }
+        Answer::Negotiated(outcome) => vec![ClientAnswer::Negotiated(outcome.into())],
+        Answer::Negotiations { now, lines } => {
+            let now = now.as_millis();
+            one_by_one(lines, |line: Option<crate::negotiate::NegotiationLine>, last| ClientAnswer::Negotiations {
+                now,
+                line: line.map(Box::new),
+                last,
+            })
+        }
         Answer::Status(status) => vec![ClientAnswer::Status(status.into())],
     }
 }
@@ -126,6 +135,7 @@ impl From<&effect::JobLine> for wire::JobLine {
             reason: line.reason.as_ref().map(wire::Reason::from),
             outcome: line.outcome.as_ref().map(vocabulary::Outcome::from),
             stages: line.stages.as_ref().map(Into::into),
+            malleable: line.malleable.as_ref().map(Into::into),
         }
     }
 }

@@ -48,6 +48,12 @@ impl ClientRequest {
                 Call::SetLink { a, b, latency_us, bandwidth_mbit }
             }
             wire::ClientCall::Launcher => return Ok(ClientRequest::Launcher),
+            wire::ClientCall::Negotiator => return Ok(ClientRequest::Negotiator),
+            wire::ClientCall::Negotiate { job, ask } => Call::Negotiate { job: JobId(job), ask: ask.try_into()? },
+            wire::ClientCall::ResizeDone { job, generation } => Call::ResizeDone { job: JobId(job), generation },
+            wire::ClientCall::OrderNegotiation { job, negotiation, order } => {
+                Call::OrderNegotiation { job: JobId(job), negotiation: negotiation.into(), order: order.into() }
+            }
             wire::ClientCall::Launchers => return Ok(ClientRequest::Launchers),
         };
         Ok(ClientRequest::Call(call))
@@ -86,6 +92,13 @@ pub fn client_call(call: &Call) -> Option<wire::ClientCall> {
             wire::ClientCall::Evolve { job: job.0, stages: stages_to_wire(stages), open: *open }
         }
         Call::FreeNodes { job, nodes } => wire::ClientCall::FreeNodes { job: job.0, nodes: nodes.clone() },
+        Call::Negotiate { job, ask } => wire::ClientCall::Negotiate { job: job.0, ask: ask.into() },
+        Call::ResizeDone { job, generation } => wire::ClientCall::ResizeDone { job: job.0, generation: *generation },
+        Call::OrderNegotiation { job, negotiation, order } => wire::ClientCall::OrderNegotiation {
+            job: job.0,
+            negotiation: (*negotiation).into(),
+            order: (*order).into(),
+        },
     })
 }
 
@@ -122,6 +135,7 @@ impl From<&event::Submission> for wire::Submission {
             comment: submission.comment.clone(),
             test_only: submission.test_only,
             evolving: submission.evolving.as_ref().map(Into::into),
+            malleable: submission.malleable.as_ref().map(Into::into),
         }
     }
 }
@@ -154,6 +168,7 @@ impl TryFrom<wire::Submission> for event::Submission {
             comment: submission.comment,
             test_only: submission.test_only,
             evolving: submission.evolving.map(TryInto::try_into).transpose()?,
+            malleable: submission.malleable.map(TryInto::try_into).transpose()?,
         })
     }
 }
@@ -235,6 +250,7 @@ impl From<&Query> for wire::Query {
             Query::Tokens => wire::Query::Tokens,
             Query::Certificates => wire::Query::Certificates,
             Query::Status => wire::Query::Status,
+            Query::Negotiations { job } => wire::Query::Negotiations { job: job.map(|job| job.0) },
         }
     }
 }
@@ -254,6 +270,7 @@ impl TryFrom<wire::Query> for Query {
             wire::Query::Tokens => Query::Tokens,
             wire::Query::Certificates => Query::Certificates,
             wire::Query::Status => Query::Status,
+            wire::Query::Negotiations { job } => Query::Negotiations { job: job.map(JobId) },
         })
     }
 }

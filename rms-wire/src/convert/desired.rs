@@ -112,6 +112,7 @@ impl From<&Launch> for wire::Launch {
             grace: launch.grace.as_millis(),
             hosts: launch.hosts.iter().map(wire::Host::from).collect(),
             generation: launch.generation,
+            on_resize: launch.on_resize.as_ref().map(Into::into),
         }
     }
 }
@@ -136,6 +137,7 @@ impl TryFrom<wire::Launch> for Launch {
             grace: span("the grace", launch.grace)?,
             hosts: all(launch.hosts, Host::try_from)?,
             generation: launch.generation,
+            on_resize: launch.on_resize.map(Into::into),
         })
     }
 }
@@ -151,6 +153,7 @@ impl From<&Host> for wire::Host {
             n_tasks: host.n_tasks,
             cpus: host.cpus,
             joined: host.joined,
+            departing: host.departing,
         }
     }
 }
@@ -161,7 +164,7 @@ impl TryFrom<wire::Host> for Host {
     fn try_from(host: wire::Host) -> Result<Host, Malformed> {
         check_name(&host.name).map_err(named("a host of a job"))?;
         check_name(&host.cluster).map_err(named("the cluster of a host"))?;
-        let wire::Host { node, name, cluster, address, first_task, n_tasks, cpus, joined } = host;
-        Ok(Host { node: NodeId(node), name, cluster, address, first_task, n_tasks, cpus, joined })
+        let wire::Host { node, name, cluster, address, first_task, n_tasks, cpus, joined, departing } = host;
+        Ok(Host { node: NodeId(node), name, cluster, address, first_task, n_tasks, cpus, joined, departing })
     }
 }

@@ -8,6 +8,7 @@ mod evolving;
 mod follow;
 mod launcher;
 mod launcher_report;
+mod negotiate;
 mod report;
 mod told;
 mod vocabulary;
@@ -15,6 +16,7 @@ mod vocabulary;
 pub use answer::{answer_parts, history_parts};
 pub use call::client_call;
 pub use desired::{DesiredParts, desire_parts};
+pub use negotiate::{negotiator_answer, parse_negotiator_answer};
 pub use report::{ReportParts, report_parts};
 pub use told::{ViewParts, launcher_answer, notice_parts, parse_launcher_answer};
 
@@ -46,6 +48,10 @@ pub enum Malformed {
     MixedParts,
     #[error("the stages of a profile cannot be")]
     Stages { source: EvolutionError },
+    #[error("what is proposed cannot be negotiated")]
+    Template { source: negotiation::TemplateError },
+    #[error("the numbers of hosts of a speed-up do not rise")]
+    Speedup,
     #[error("a part is empty but is not the only one")]
     EmptyPart,
 }

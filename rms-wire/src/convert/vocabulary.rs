@@ -22,6 +22,7 @@ impl From<Role> for wire::Role {
             Role::Agent => wire::Role::Agent,
             Role::User => wire::Role::User,
             Role::Admin => wire::Role::Admin,
+            Role::Job => wire::Role::Job,
         }
     }
 }
@@ -33,6 +34,7 @@ impl From<wire::Role> for Role {
             wire::Role::Agent => Role::Agent,
             wire::Role::User => Role::User,
             wire::Role::Admin => Role::Admin,
+            wire::Role::Job => Role::Job,
         }
     }
 }
@@ -324,6 +326,7 @@ impl From<&model::JobSpec> for wire::JobSpec {
             begin: opt_millis(spec.begin),
             comment: spec.comment.clone(),
             evolving: spec.evolving.as_ref().map(Into::into),
+            malleable: spec.malleable.as_ref().map(Into::into),
         }
     }
 }
@@ -350,6 +353,7 @@ impl TryFrom<wire::JobSpec> for model::JobSpec {
             begin: opt_time(spec.begin),
             comment: spec.comment,
             evolving: spec.evolving.map(TryInto::try_into).transpose()?,
+            malleable: spec.malleable.map(TryInto::try_into).transpose()?,
         })
     }
 }

@@ -164,7 +164,7 @@ fn usages(role: Role) -> Vec<ExtendedKeyUsagePurpose> {
         Role::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
         // Agents also reach each other.
         Role::Agent => vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth],
-        Role::User | Role::Admin => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        Role::User | Role::Admin | Role::Job => vec![ExtendedKeyUsagePurpose::ClientAuth],
     }
 }
 

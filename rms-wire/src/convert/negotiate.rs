@@ -1,0 +1,654 @@
+//! The sizes of running applications, both ways: dialogues, asks, and what both become.
+
+use std::collections::BTreeSet;
+
+use negotiation as domain;
+use negotiation::{Draft, DraftItem, Parties, Price, Template, draft};
+use rms_core::negotiate::contract as core;
+use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Run, Sizes, Span, Speedup};
+
+use super::{Malformed, all, opt_millis, opt_time, span, time};
+use crate::message::MAX_LINES;
+use crate::negotiate as wire;
+use crate::refused::Refused;
+
+/// Enumerations that are the same on both sides.
+macro_rules! same {
+    ($domain:ty, $wire:ty, $($variant:ident),+) => {
+        impl From<$domain> for $wire {
+            fn from(value: $domain) -> $wire {
+                match value {
+                    $(<$domain>::$variant => <$wire>::$variant,)+
+                }
+            }
+        }
+
+        impl From<$wire> for $domain {
+            fn from(value: $wire) -> $domain {
+                match value {
+                    $(<$wire>::$variant => <$domain>::$variant,)+
+                }
+            }
+        }
+    };
+}
+
+same!(domain::Side, wire::Side, Rms, Application);
+same!(domain::Direction, wire::Direction, Grow, Shrink);
+same!(domain::SetRule, wire::SetRule, All, AnyOf, OneOf);
+same!(domain::Ending, wire::Ending, Rejected, Expired, Withdrawn, Failed);
+same!(
+    domain::Reason,
+    wire::EndReason,
+    Declined,
+    NoResources,
+    Price,
+    Policy,
+    Lapsed,
+    TooManyRounds,
+    BadProposal,
+    Crossed,
+    AlreadyOpen,
+    Unknown,
+    Overdue,
+    Lost,
+    BrokenPromise,
+    Administrator,
+    Stopping,
+    Changed
+);
+same!(core::Order, wire::Order, Withdraw, Force);
+
+/// More hosts than any message names.
+const MAX_NAMED: usize = 1 << 16;
+
+impl From<domain::NegotiationId> for wire::NegotiationId {
+    fn from(id: domain::NegotiationId) -> wire::NegotiationId {
+        wire::NegotiationId { initiator: id.initiator.into(), number: id.number }
+    }
+}
+
+impl From<wire::NegotiationId> for domain::NegotiationId {
+    fn from(id: wire::NegotiationId) -> domain::NegotiationId {
+        domain::NegotiationId { initiator: id.initiator.into(), number: id.number }
+    }
+}
+
+impl From<&domain::Message> for wire::Message {
+    fn from(message: &domain::Message) -> wire::Message {
+        wire::Message {
+            id: message.id.into(),
+            number: message.number,
+            seen: message.seen,
+            statement: message.statement.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<wire::Message> for domain::Message {
+    type Error = Malformed;
+
+    fn try_from(message: wire::Message) -> Result<domain::Message, Malformed> {
+        Ok(domain::Message {
+            id: message.id.into(),
+            number: message.number,
+            seen: message.seen,
+            statement: message.statement.map(TryInto::try_into).transpose()?,
+        })
+    }
+}
+
+impl From<&domain::Statement> for wire::Statement {
+    fn from(statement: &domain::Statement) -> wire::Statement {
+        let ids = |hosts: &BTreeSet<NodeId>| hosts.iter().map(|node| node.0).collect();
+        match statement {
+            domain::Statement::Propose { round, template, valid_for } => {
+                wire::Statement::Propose { round: *round, template: template.into(), valid_for: valid_for.as_millis() }
+            }
+            domain::Statement::Accept { round } => wire::Statement::Accept { round: *round },
+            domain::Statement::Commit { round, hosts } => wire::Statement::Commit { round: *round, hosts: ids(hosts) },
+            domain::Statement::Ready { round, hosts } => wire::Statement::Ready { round: *round, hosts: ids(hosts) },
+            domain::Statement::End { ending, reason } => {
+                wire::Statement::End { ending: (*ending).into(), reason: (*reason).into() }
+            }
+        }
+    }
+}
+
+impl TryFrom<wire::Statement> for domain::Statement {
+    type Error = Malformed;
+
+    fn try_from(statement: wire::Statement) -> Result<domain::Statement, Malformed> {
+        Ok(match statement {
+            wire::Statement::Propose { round, template, valid_for } => domain::Statement::Propose {
+                round,
+                template: template.try_into()?,
+                valid_for: span("the validity of a proposal", valid_for)?,
+            },
+            wire::Statement::Accept { round } => domain::Statement::Accept { round },
+            wire::Statement::Commit { round, hosts } => domain::Statement::Commit { round, hosts: nodes(hosts)? },
+            wire::Statement::Ready { round, hosts } => domain::Statement::Ready { round, hosts: nodes(hosts)? },
+            wire::Statement::End { ending, reason } => {
+                domain::Statement::End { ending: ending.into(), reason: reason.into() }
+            }
+        })
+    }
+}
+
+fn nodes(hosts: Vec<u32>) -> Result<BTreeSet<NodeId>, Malformed> {
+    if hosts.len() > MAX_NAMED {
+        return Err(Malformed::TooMany { field: "the hosts of a negotiation", n: hosts.len(), max: MAX_NAMED });
+    }
+    Ok(hosts.into_iter().map(NodeId).collect())
+}
+
+impl From<&Template> for wire::Template {
+    fn from(template: &Template) -> wire::Template {
+        let draft = Draft::from(template.clone());
+        wire::Template {
+            job: draft.parties.job.0,
+            run: draft.parties.run.0,
+            initiator: draft.parties.initiator.into(),
+            direction: draft.direction.into(),
+            sets: draft.sets.into_iter().map(Into::into).collect(),
+            items: draft.items.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<wire::Template> for Template {
+    type Error = Malformed;
+
+    fn try_from(template: wire::Template) -> Result<Template, Malformed> {
+        let parties =
+            Parties { job: JobId(template.job), run: Run(template.run), initiator: template.initiator.into() };
+        let draft = Draft {
+            parties,
+            direction: template.direction.into(),
+            sets: template.sets.into_iter().map(Into::into).collect(),
+            items: template.items.into_iter().map(Into::into).collect(),
+        };
+        Template::try_from(draft).map_err(|source| Malformed::Template { source })
+    }
+}
+
+impl From<DraftItem> for wire::Item {
+    fn from(item: DraftItem) -> wire::Item {
+        wire::Item {
+            set: item.set,
+            kind: item.kind,
+            cluster: item.cluster,
+            quantity: item.quantity,
+            held: item.held,
+            hosts: item.hosts,
+            refused: item.refused,
+            least: item.least,
+            most: item.most,
+            shape: item.shape,
+            sizes: item.sizes,
+            duration: item.duration,
+            price: item.price,
+            deadline: item.deadline,
+            give_back_by: item.give_back_by,
+            priority: item.priority,
+        }
+    }
+}
+
+impl From<wire::Item> for DraftItem {
+    fn from(item: wire::Item) -> DraftItem {
+        DraftItem {
+            set: item.set,
+            kind: item.kind,
+            cluster: item.cluster,
+            quantity: item.quantity,
+            held: item.held,
+            hosts: item.hosts,
+            refused: item.refused,
+            least: item.least,
+            most: item.most,
+            shape: item.shape,
+            sizes: item.sizes,
+            duration: item.duration,
+            price: item.price,
+            deadline: item.deadline,
+            give_back_by: item.give_back_by,
+            priority: item.priority,
+        }
+    }
+}
+
+impl From<&Sizes> for wire::Sizes {
+    fn from(sizes: &Sizes) -> wire::Sizes {
+        let (shape, sizes) = draft::sizes_to_numbers(sizes);
+        wire::Sizes { shape, sizes }
+    }
+}
+
+impl TryFrom<wire::Sizes> for Sizes {
+    type Error = Malformed;
+
+    fn try_from(sizes: wire::Sizes) -> Result<Sizes, Malformed> {
+        draft::sizes_of_numbers(sizes.shape, sizes.sizes).map_err(|source| Malformed::Template { source })
+    }
+}
+
+fn speedup_to_wire(speedup: &Speedup) -> Vec<wire::SpeedupPoint> {
+    speedup.0.iter().map(|(hosts, milli)| wire::SpeedupPoint { hosts: *hosts, milli: *milli }).collect()
+}
+
+fn speedup_from_wire(points: Vec<wire::SpeedupPoint>) -> Result<Speedup, Malformed> {
+    let n = points.len();
+    if n > MAX_LINES {
+        return Err(Malformed::TooMany { field: "a speed-up", n, max: MAX_LINES });
+    }
+    let points: Vec<(u32, u32)> = points.into_iter().map(|point| (point.hosts, point.milli)).collect();
+    if points.is_sorted_by(|one, next| one.0 < next.0) { Ok(Speedup(points)) } else { Err(Malformed::Speedup) }
+}
+
+impl From<&core::Declared> for wire::Declared {
+    fn from(declared: &core::Declared) -> wire::Declared {
+        wire::Declared {
+            least: declared.least,
+            most: declared.most,
+            sizes: (&declared.sizes).into(),
+            speedup: speedup_to_wire(&declared.speedup),
+        }
+    }
+}
+
+impl TryFrom<wire::Declared> for core::Declared {
+    type Error = Malformed;
+
+    fn try_from(declared: wire::Declared) -> Result<core::Declared, Malformed> {
+        Ok(core::Declared {
+            least: declared.least,
+            most: declared.most,
+            sizes: declared.sizes.try_into()?,
+            speedup: speedup_from_wire(declared.speedup)?,
+        })
+    }
+}
+
+impl From<&core::NegotiatorCall> for wire::NegotiatorCall {
+    fn from(call: &core::NegotiatorCall) -> wire::NegotiatorCall {
+        match call {
+            core::NegotiatorCall::Attach => wire::NegotiatorCall::Attach,
+            core::NegotiatorCall::Declare(declared) => wire::NegotiatorCall::Declare(declared.into()),
+            core::NegotiatorCall::Say(message) => wire::NegotiatorCall::Say(Box::new(message.as_ref().into())),
+        }
+    }
+}
+
+impl TryFrom<wire::NegotiatorCall> for core::NegotiatorCall {
+    type Error = Malformed;
+
+    fn try_from(call: wire::NegotiatorCall) -> Result<core::NegotiatorCall, Malformed> {
+        Ok(match call {
+            wire::NegotiatorCall::Attach => core::NegotiatorCall::Attach,
+            wire::NegotiatorCall::Declare(declared) => core::NegotiatorCall::Declare(declared.try_into()?),
+            wire::NegotiatorCall::Say(message) => core::NegotiatorCall::Say(Box::new((*message).try_into()?)),
+        })
+    }
+}
+
+/// The answer to the call `seq`.
+pub fn negotiator_answer(seq: u64, answer: &Result<core::NegotiatorAnswer, Refused>) -> wire::NegotiatorTold {
+    let answer = match answer {
+        Err(refused) => wire::NegotiatorAnswer::Refused(refused.clone()),
+        Ok(core::NegotiatorAnswer::Attached(attached)) => {
+            wire::NegotiatorAnswer::Attached(Box::new(attached.as_ref().into()))
+        }
+        Ok(core::NegotiatorAnswer::Done) => wire::NegotiatorAnswer::Done,
+    };
+    wire::NegotiatorTold::Answer { seq, answer }
+}
+
+/// The answer as the application's end reads it.
+///
+/// # Errors
+/// It cannot be.
+pub fn parse_negotiator_answer(
+    answer: wire::NegotiatorAnswer,
+) -> Result<Result<core::NegotiatorAnswer, Refused>, Malformed> {
+    Ok(match answer {
+        wire::NegotiatorAnswer::Refused(refused) => Err(refused),
+        wire::NegotiatorAnswer::Attached(attached) => {
+            Ok(core::NegotiatorAnswer::Attached(Box::new((*attached).try_into()?)))
+        }
+        wire::NegotiatorAnswer::Done => Ok(core::NegotiatorAnswer::Done),
+    })
+}
+
+impl From<&core::NegotiatorNotice> for wire::NegotiatorTold {
+    fn from(notice: &core::NegotiatorNotice) -> wire::NegotiatorTold {
+        match notice {
+            core::NegotiatorNotice::Said(message) => wire::NegotiatorTold::Said(Box::new(message.as_ref().into())),
+            core::NegotiatorNotice::Refused { negotiation, number, reason } => wire::NegotiatorTold::Refused {
+                negotiation: (*negotiation).into(),
+                number: *number,
+                reason: reason.clone(),
+            },
+            core::NegotiatorNotice::Holding(holding) => {
+                wire::NegotiatorTold::Holding(Box::new(holding.as_ref().into()))
+            }
+            core::NegotiatorNotice::Ended { outcome } => wire::NegotiatorTold::Ended { outcome: outcome.into() },
+            core::NegotiatorNotice::Replaced => wire::NegotiatorTold::Replaced,
+        }
+    }
+}
+
+impl From<&core::Attached> for wire::Attached {
+    fn from(attached: &core::Attached) -> wire::Attached {
+        let domain::Rules { max_rounds, longest_valid, apply_within, repeat_first, repeat_most } = attached.rules;
+        wire::Attached {
+            job: attached.job.0,
+            run: attached.run.0,
+            rules: wire::Rules {
+                max_rounds,
+                longest_valid: longest_valid.as_millis(),
+                apply_within: apply_within.as_millis(),
+                repeat_first: repeat_first.as_millis(),
+                repeat_most: repeat_most.as_millis(),
+            },
+            n_opened: attached.n_opened,
+            declared: (&attached.declared).into(),
+            holding: (&attached.holding).into(),
+        }
+    }
+}
+
+impl TryFrom<wire::Attached> for core::Attached {
+    type Error = Malformed;
+
+    fn try_from(attached: wire::Attached) -> Result<core::Attached, Malformed> {
+        let rules = attached.rules;
+        Ok(core::Attached {
+            job: JobId(attached.job),
+            run: Run(attached.run),
+            rules: domain::Rules {
+                max_rounds: rules.max_rounds,
+                longest_valid: span("a rule", rules.longest_valid)?,
+                apply_within: span("a rule", rules.apply_within)?,
+                repeat_first: span("a rule", rules.repeat_first)?,
+                repeat_most: span("a rule", rules.repeat_most)?,
+            },
+            n_opened: attached.n_opened,
+            declared: attached.declared.try_into()?,
+            holding: attached.holding.into(),
+        })
+    }
+}
+
+impl From<&core::Holding> for wire::Holding {
+    fn from(holding: &core::Holding) -> wire::Holding {
+        let host = |host: &core::HeldHost| wire::HeldHost {
+            node: host.node.0,
+            name: host.name.clone(),
+            cluster: host.cluster.0,
+            cluster_name: host.cluster_name.clone(),
+            address: host.address.clone(),
+            cpus: host.cpus,
+            is_departing: host.is_departing,
+        };
+        wire::Holding {
+            generation: holding.generation,
+            hosts: holding.hosts.iter().map(host).collect(),
+            until: holding.until.as_millis(),
+        }
+    }
+}
+
+impl From<wire::Holding> for core::Holding {
+    fn from(holding: wire::Holding) -> core::Holding {
+        let host = |host: wire::HeldHost| core::HeldHost {
+            node: NodeId(host.node),
+            name: host.name,
+            cluster: ClusterId(host.cluster),
+            cluster_name: host.cluster_name,
+            address: host.address,
+            cpus: host.cpus,
+            is_departing: host.is_departing,
+        };
+        core::Holding {
+            generation: holding.generation,
+            hosts: holding.hosts.into_iter().map(host).collect(),
+            until: time(holding.until),
+        }
+    }
+}
+
+impl From<&Malleable> for wire::Malleable {
+    fn from(malleable: &Malleable) -> wire::Malleable {
+        wire::Malleable {
+            least: malleable.least,
+            most: malleable.most,
+            sizes: (&malleable.sizes).into(),
+            on_resize: (&malleable.on_resize).into(),
+            speedup: speedup_to_wire(&malleable.speedup),
+        }
+    }
+}
+
+impl TryFrom<wire::Malleable> for Malleable {
+    type Error = Malformed;
+
+    fn try_from(malleable: wire::Malleable) -> Result<Malleable, Malformed> {
+        Ok(Malleable {
+            least: malleable.least,
+            most: malleable.most,
+            sizes: malleable.sizes.try_into()?,
+            on_resize: malleable.on_resize.into(),
+            speedup: speedup_from_wire(malleable.speedup)?,
+        })
+    }
+}
+
+impl From<&OnResize> for wire::OnResize {
+    fn from(on_resize: &OnResize) -> wire::OnResize {
+        match on_resize {
+            OnResize::Negotiates => wire::OnResize::Negotiates,
+            OnResize::Signal(signal) => wire::OnResize::Signal(*signal),
+            OnResize::Hook(command) => wire::OnResize::Hook(command.clone()),
+            OnResize::Workers => wire::OnResize::Workers,
+        }
+    }
+}
+
+impl From<wire::OnResize> for OnResize {
+    fn from(on_resize: wire::OnResize) -> OnResize {
+        match on_resize {
+            wire::OnResize::Negotiates => OnResize::Negotiates,
+            wire::OnResize::Signal(signal) => OnResize::Signal(signal),
+            wire::OnResize::Hook(command) => OnResize::Hook(command),
+            wire::OnResize::Workers => OnResize::Workers,
+        }
+    }
+}
+
+impl From<&core::Ask> for wire::Ask {
+    fn from(ask: &core::Ask) -> wire::Ask {
+        wire::Ask {
+            direction: ask.direction.into(),
+            what: match &ask.what {
+                core::Asked::Hosts { cluster } => wire::Asked::Hosts { cluster: cluster.clone() },
+                core::Asked::Time => wire::Asked::Time,
+            },
+            quantity: ask.quantity,
+            least: ask.least,
+            sizes: (&ask.sizes).into(),
+            price: ask.price.0,
+            duration: ask.duration.map(Span::as_millis),
+            hosts: ask.hosts.clone(),
+            wait: ask.wait.as_millis(),
+        }
+    }
+}
+
+impl TryFrom<wire::Ask> for core::Ask {
+    type Error = Malformed;
+
+    fn try_from(ask: wire::Ask) -> Result<core::Ask, Malformed> {
+        if ask.hosts.len() > MAX_NAMED {
+            return Err(Malformed::TooMany { field: "the hosts of an ask", n: ask.hosts.len(), max: MAX_NAMED });
+        }
+        Ok(core::Ask {
+            direction: ask.direction.into(),
+            what: match ask.what {
+                wire::Asked::Hosts { cluster } => core::Asked::Hosts { cluster },
+                wire::Asked::Time => core::Asked::Time,
+            },
+            quantity: ask.quantity,
+            least: ask.least,
+            sizes: ask.sizes.try_into()?,
+            price: Price(ask.price),
+            duration: ask.duration.map(|duration| span("the duration of an ask", duration)).transpose()?,
+            hosts: ask.hosts,
+            wait: span("the wait of an ask", ask.wait)?,
+        })
+    }
+}
+
+impl From<&core::AskOutcome> for wire::AskOutcome {
+    fn from(outcome: &core::AskOutcome) -> wire::AskOutcome {
+        match outcome {
+            core::AskOutcome::Ready { negotiation, quantity, hosts, generation, n_rounds } => wire::AskOutcome::Ready {
+                negotiation: (*negotiation).into(),
+                quantity: *quantity,
+                hosts: hosts.clone(),
+                generation: *generation,
+                n_rounds: *n_rounds,
+            },
+            core::AskOutcome::Failed { negotiation, reason } => {
+                wire::AskOutcome::Failed { negotiation: (*negotiation).into(), reason: (*reason).into() }
+            }
+        }
+    }
+}
+
+impl From<wire::AskOutcome> for core::AskOutcome {
+    fn from(outcome: wire::AskOutcome) -> core::AskOutcome {
+        match outcome {
+            wire::AskOutcome::Ready { negotiation, quantity, hosts, generation, n_rounds } => {
+                core::AskOutcome::Ready { negotiation: negotiation.into(), quantity, hosts, generation, n_rounds }
+            }
+            wire::AskOutcome::Failed { negotiation, reason } => {
+                core::AskOutcome::Failed { negotiation: negotiation.into(), reason: reason.into() }
+            }
+        }
+    }
+}
+
+impl From<domain::Phase> for wire::Phase {
+    fn from(phase: domain::Phase) -> wire::Phase {
+        match phase {
+            domain::Phase::Idle => wire::Phase::Idle,
+            domain::Phase::Offered(by) => wire::Phase::Offered(by.into()),
+            domain::Phase::Countered(by) => wire::Phase::Countered(by.into()),
+            domain::Phase::Pledged => wire::Phase::Pledged,
+            domain::Phase::Leaving => wire::Phase::Leaving,
+            domain::Phase::Accepted => wire::Phase::Accepted,
+            domain::Phase::Committing => wire::Phase::Committing,
+            domain::Phase::Failing => wire::Phase::Failing,
+            domain::Phase::Applied => wire::Phase::Applied,
+            domain::Phase::Ended(ending) => wire::Phase::Ended(ending.into()),
+        }
+    }
+}
+
+impl From<wire::Phase> for domain::Phase {
+    fn from(phase: wire::Phase) -> domain::Phase {
+        match phase {
+            wire::Phase::Idle => domain::Phase::Idle,
+            wire::Phase::Offered(by) => domain::Phase::Offered(by.into()),
+            wire::Phase::Countered(by) => domain::Phase::Countered(by.into()),
+            wire::Phase::Pledged => domain::Phase::Pledged,
+            wire::Phase::Leaving => domain::Phase::Leaving,
+            wire::Phase::Accepted => domain::Phase::Accepted,
+            wire::Phase::Committing => domain::Phase::Committing,
+            wire::Phase::Failing => domain::Phase::Failing,
+            wire::Phase::Applied => domain::Phase::Applied,
+            wire::Phase::Ended(ending) => domain::Phase::Ended(ending.into()),
+        }
+    }
+}
+
+impl From<&core::NegotiationLine> for wire::NegotiationLine {
+    fn from(line: &core::NegotiationLine) -> wire::NegotiationLine {
+        wire::NegotiationLine {
+            job: line.job.0,
+            run: line.run.0,
+            owner: line.owner.clone(),
+            record: (&line.record).into(),
+            phase: line.phase.into(),
+            until: opt_millis(line.until),
+            held: line.held.clone(),
+        }
+    }
+}
+
+impl TryFrom<wire::NegotiationLine> for core::NegotiationLine {
+    type Error = Malformed;
+
+    fn try_from(line: wire::NegotiationLine) -> Result<core::NegotiationLine, Malformed> {
+        Ok(core::NegotiationLine {
+            job: JobId(line.job),
+            run: Run(line.run),
+            owner: line.owner,
+            record: line.record.try_into()?,
+            phase: line.phase.into(),
+            until: opt_time(line.until),
+            held: line.held,
+        })
+    }
+}
+
+impl From<&core::NegotiationRecord> for wire::NegotiationRecord {
+    fn from(record: &core::NegotiationRecord) -> wire::NegotiationRecord {
+        let said = |said: &core::Said| match said {
+            core::Said::Proposed { by, round, template } => {
+                wire::Said::Proposed { by: (*by).into(), round: *round, template: template.into() }
+            }
+            core::Said::Phase { phase, reason } => {
+                wire::Said::Phase { phase: (*phase).into(), reason: reason.map(Into::into) }
+            }
+        };
+        let round = |round: &core::RoundRecord| wire::RoundRecord { at: round.at.as_millis(), said: said(&round.said) };
+        wire::NegotiationRecord {
+            id: record.id.into(),
+            direction: record.direction.into(),
+            by: record.by.clone(),
+            opened: record.opened.as_millis(),
+            rounds: record.rounds.iter().map(round).collect(),
+            hosts: record.hosts.clone(),
+        }
+    }
+}
+
+impl TryFrom<wire::NegotiationRecord> for core::NegotiationRecord {
+    type Error = Malformed;
+
+    fn try_from(record: wire::NegotiationRecord) -> Result<core::NegotiationRecord, Malformed> {
+        let said = |said: wire::Said| -> Result<core::Said, Malformed> {
+            Ok(match said {
+                wire::Said::Proposed { by, round, template } => {
+                    core::Said::Proposed { by: by.into(), round, template: template.try_into()? }
+                }
+                wire::Said::Phase { phase, reason } => {
+                    core::Said::Phase { phase: phase.into(), reason: reason.map(Into::into) }
+                }
+            })
+        };
+        let round = |round: wire::RoundRecord| -> Result<core::RoundRecord, Malformed> {
+            Ok(core::RoundRecord { at: time(round.at), said: said(round.said)? })
+        };
+        Ok(core::NegotiationRecord {
+            id: record.id.into(),
+            direction: record.direction.into(),
+            by: record.by,
+            opened: time(record.opened),
+            rounds: all(record.rounds, round)?,
+            hosts: record.hosts,
+        })
+    }
+}
