@@ -6,23 +6,22 @@ mod stages;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use negotiation::template::MAX_SIZES;
 use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
-use rms_model::{ClusterId, Evolving, Identity, Inventory, JobSpec, OnResize, Owner, Request, Span, Speedup};
+use rms_model::{ClusterId, Evolving, Identity, Inventory, JobSpec, Owner, Request, Span};
 
 use crate::event::{Nodes, Shape, Submission};
 use crate::executable::{self, too_large};
 use crate::plan::meets;
 use crate::refusal::Refusal;
 use crate::state::State;
+pub(crate) use malleable::check_declared;
 pub(crate) use stages::{check_stages, evolving_options};
 
 /// # Errors
 /// What is wrong or impossible, and what would be possible.
 pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -> Result<JobSpec, Refusal> {
     check_texts(&submission)?;
-    check_malleable(&submission)?;
     if state.nodes().is_empty() {
         return Err(Refusal::NoNodes);
     }
@@ -50,9 +49,8 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
         None => {
             let sizes = Sizes { state, submission: &submission, clusters: &clusters, tasks };
             let options = sizes.options()?;
-            if let Some(limits) = &submission.malleable {
+            if submission.malleable.is_some() {
                 malleable::check_options(&options)?;
-                malleable::largest(limits).map_or(Ok(()), |largest| sizes.check_somewhere(largest))?;
             }
             (tasks, options)
         }
@@ -78,46 +76,6 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
         malleable: submission.malleable,
     })
 }
-
-/// What may be changed while it runs is possible, and is said in one way only.
-fn check_malleable(submission: &Submission) -> Result<(), Refusal> {
-    let Some(malleable) = &submission.malleable else { return Ok(()) };
-    if submission.evolving.is_some() {
-        return Err(Refusal::Malformed("a job with a profile changes its size by that: it does not negotiate"));
-    }
-    if let OnResize::Hook(command) = &malleable.on_resize
-        && command.len() > MOST_HOOK
-    {
-        return Err(Refusal::TooLarge { what: "the command on a resize", size: command.len(), max: MOST_HOOK });
-    }
-    check_sizes((malleable.least, malleable.most), &malleable.sizes, &malleable.speedup)
-}
-
-/// # Errors
-/// There are no such sizes.
-pub(crate) fn check_sizes(
-    (least, most): (u32, u32),
-    sizes: &rms_model::Sizes,
-    speedup: &Speedup,
-) -> Result<(), Refusal> {
-    let is_speedup = speedup.0.len() <= MOST_SPEEDUPS && speedup.0.is_sorted_by(|(one, _), (next, _)| one < next);
-    let are_sizes = match sizes {
-        rms_model::Sizes::Any | rms_model::Sizes::PowerOfTwo => true,
-        rms_model::Sizes::MultipleOf(unit) => *unit > 0,
-        rms_model::Sizes::Listed(sizes) => {
-            (1..=MAX_SIZES).contains(&sizes.len()) && sizes.is_sorted_by(|one, next| one < next)
-        }
-    };
-    if least == 0 || least > most || !are_sizes || !is_speedup {
-        return Err(Refusal::MalleableSizes);
-    }
-    Ok(())
-}
-
-/// Longer commands belong into a script.
-const MOST_HOOK: usize = 4096;
-/// More points than a curve needs.
-const MOST_SPEEDUPS: usize = 256;
 
 /// The sizes a job may have, as requests.
 struct Sizes<'a> {
@@ -219,13 +177,6 @@ impl Sizes<'_> {
             self.check_cluster(*cluster, *wanted, n_hosts)?;
         }
         Ok(())
-    }
-
-    /// Does one of the clusters have so many hosts for it?
-    fn check_somewhere(&self, n_hosts: u32) -> Result<(), Refusal> {
-        let mut checks = self.clusters.iter().map(|cluster| self.check_cluster(*cluster, n_hosts, n_hosts));
-        let first = checks.next().unwrap_or(Err(Refusal::NothingAsked));
-        if first.is_ok() || checks.any(|check| check.is_ok()) { Ok(()) } else { first }
     }
 
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_hosts: u32) -> Result<(), Refusal> {

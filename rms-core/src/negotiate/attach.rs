@@ -3,6 +3,7 @@
 use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules};
 use rms_model::{Identity, JobId, Role, Sizes, Time};
 
+use super::candidates::started_with;
 use super::contract::{Attached, Declared, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use crate::effect::Effect;
 use crate::event::Ticket;
@@ -80,23 +81,24 @@ impl Rms {
         if let Some(declared) = self.talks(job).and_then(|talks| talks.declared.clone()) {
             return declared;
         }
-        let malleable = self.state.jobs()[&job].spec.malleable.clone();
-        malleable.map_or_else(
-            || Declared { least: 1, most: u32::MAX, sizes: Sizes::Any, speedup: Default::default() },
-            |malleable| Declared {
-                least: malleable.least,
-                most: malleable.most,
-                sizes: malleable.sizes,
-                speedup: malleable.speedup,
-            },
-        )
+        let entry = &self.state.jobs()[&job];
+        match (&entry.spec.malleable, entry.started()) {
+            (Some(malleable), Some(started)) => {
+                let (least, most) = malleable.range(started_with(started));
+                let (sizes, speedup) = (malleable.sizes.clone(), malleable.speedup.clone());
+                Declared { least, most, sizes, speedup }
+            }
+            (Some(_) | None, _) => {
+                Declared { least: 1, most: u32::MAX, sizes: Sizes::Any, speedup: Default::default() }
+            }
+        }
     }
 
     fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
         }
-        crate::admit::check_sizes((declared.least, declared.most), &declared.sizes, &declared.speedup)?;
+        crate::admit::check_declared(&declared)?;
         if self.limits(job) != declared {
             self.record(step, Fact::LimitsDeclared { job, declared });
         }
