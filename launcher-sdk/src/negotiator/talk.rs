@@ -197,13 +197,9 @@ impl Talk {
             Err(_) if is_counter => self.act(now, id, Deed::Reject(Reason::Declined)),
             done => done,
         };
-        match done {
-            Ok(done) => {
-                outcome.messages.extend(done.messages);
-                outcome.events.extend(done.events);
-            }
-            // It ran out this moment: the application need not know of it.
-            Err(_) => {}
+        // If it failed, the proposal ran out this moment: the application need not know of it.
+        if let Ok(done) = done {
+            outcome.merge(done);
         }
     }
 
