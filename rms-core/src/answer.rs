@@ -8,6 +8,7 @@ use crate::calls::admins_only;
 use crate::effect::{Answer, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Status, ViewAnswer};
 use crate::event::{Query, Select};
 use crate::job::{Job, Phase};
+use crate::negotiate::contract::Declared;
 use crate::node::Node;
 use crate::plan::{self, Plan};
 use crate::refusal::Refusal;
@@ -130,6 +131,7 @@ impl Rms {
             reason: self.short_reason(plan, placed, entry, job, queue_idx),
             outcome,
             stages: self.stages(entry, placed.and_then(plan::Placed::fit), plan.now, 2),
+            malleable: entry.spec.malleable.as_ref().map(Declared::from),
         }
     }
 

@@ -8,7 +8,7 @@ use rms_model::{
 use crate::desired::Desired;
 use crate::event::Ticket;
 use crate::fact::SettingChange;
-use crate::negotiate::contract::{AskOutcome, NegotiationLine, NegotiatorAnswer, NegotiatorNotice};
+use crate::negotiate::contract::{AskOutcome, Declared, NegotiationLine, NegotiatorAnswer, NegotiatorNotice};
 use crate::refusal::Refusal;
 use crate::subscription::{AdaptationDelays, LauncherAnswer, Notice};
 
@@ -186,6 +186,8 @@ pub struct JobLine {
     pub outcome: Option<Outcome>,
     /// Of an evolving application.
     pub stages: Option<Stages>,
+    /// Between which sizes it may be changed while it runs.
+    pub malleable: Option<Declared>,
 }
 
 /// How far an evolving application is.

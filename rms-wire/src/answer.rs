@@ -4,7 +4,7 @@ use bincode::{Decode, Encode};
 
 use crate::evolving::Stages;
 use crate::message::{Kind, Message, Size};
-use crate::negotiate::{AskOutcome, NegotiationLine};
+use crate::negotiate::{AskOutcome, Declared, NegotiationLine};
 use crate::refused::Refused;
 use crate::vocabulary::{Identity, Inventory, JobRecord, JobSpec, JobState, Outcome, Profile, Request, TokenIdentity};
 
@@ -113,6 +113,7 @@ pub struct JobLine {
     pub reason: Option<Reason>,
     pub outcome: Option<Outcome>,
     pub stages: Option<Stages>,
+    pub malleable: Option<Declared>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

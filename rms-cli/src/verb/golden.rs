@@ -228,6 +228,7 @@ fn line(job: u64, state: JobState) -> JobLine {
         reason: None,
         outcome: None,
         stages: None,
+        malleable: None,
     }
 }
 

@@ -6,7 +6,7 @@
 //! end by what the ask allows.
 
 use negotiation::{Direction, Message, NegotiationId, Price, Reason, Rules};
-use rms_model::{ClusterId, JobId, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
+use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
 
 /// What somebody wants for an application, and what of it would do.
@@ -77,6 +77,14 @@ pub struct Declared {
     pub most: u32,
     pub sizes: Sizes,
     pub speedup: Speedup,
+}
+
+impl From<&Malleable> for Declared {
+    /// What was declared at submission.
+    fn from(malleable: &Malleable) -> Declared {
+        let Malleable { least, most, sizes, speedup, on_resize: _ } = malleable.clone();
+        Declared { least, most, sizes, speedup }
+    }
 }
 
 /// The answer to a call that was not refused.

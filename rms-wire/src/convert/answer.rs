@@ -135,6 +135,7 @@ impl From<&effect::JobLine> for wire::JobLine {
             reason: line.reason.as_ref().map(wire::Reason::from),
             outcome: line.outcome.as_ref().map(vocabulary::Outcome::from),
             stages: line.stages.as_ref().map(Into::into),
+            malleable: line.malleable.as_ref().map(Into::into),
         }
     }
 }

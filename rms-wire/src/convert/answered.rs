@@ -31,6 +31,7 @@ impl TryFrom<wire::JobLine> for effect::JobLine {
             reason: line.reason.map(effect::Reason::from),
             outcome: line.outcome.map(Into::into),
             stages: line.stages.map(TryInto::try_into).transpose()?,
+            malleable: line.malleable.map(TryInto::try_into).transpose()?,
         })
     }
 }

@@ -307,6 +307,7 @@ pub fn job_line(job: u64) -> JobLine {
         reason: reasons().into_iter().nth(job as usize % 7),
         outcome: outcomes().into_iter().nth(job as usize % 9),
         stages: job.is_multiple_of(2).then(stages),
+        malleable: None,
     }
 }
 
