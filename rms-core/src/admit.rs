@@ -1,5 +1,6 @@
 //! Turns a submission into a job that is possible here, or says what would be.
 
+mod malleable;
 mod stages;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub(crate) use stages::{check_stages, evolving_options};
 
 /// # Errors
 /// What is wrong or impossible, and what would be possible.
-pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Result<JobSpec, Refusal> {
+pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -> Result<JobSpec, Refusal> {
     check_texts(&submission)?;
     if state.nodes().is_empty() {
         return Err(Refusal::NoNodes);
@@ -30,6 +31,13 @@ pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Re
         Some(n_tasks) => TaskCount::Total(n_tasks),
         None => TaskCount::PerHost(1),
     };
+    if let Some(limits) = &submission.malleable {
+        if submission.evolving.is_some() {
+            return Err(Refusal::Malformed("a job has a profile, or limits within which it is changed, not both"));
+        }
+        malleable::check(limits, &submission.work)?;
+        submission.shapes = malleable::shapes(limits, &submission.shapes)?;
+    }
     let (tasks, options) = match &submission.evolving {
         Some(evolving) if submission.shapes.is_empty() => {
             let tasks = stages::tasks_of_stages(evolving, tasks)?;
@@ -37,7 +45,15 @@ pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Re
             (tasks, sizes.options_of_stages(evolving)?)
         }
         Some(_) => return Err(Refusal::Malformed("a profile says nodes and times: it stands in place of sizes")),
-        None => (tasks, Sizes { state, submission: &submission, clusters: &clusters, tasks }.options()?),
+        None => {
+            let sizes = Sizes { state, submission: &submission, clusters: &clusters, tasks };
+            let options = sizes.options()?;
+            if let Some(limits) = &submission.malleable {
+                malleable::check_options(&options)?;
+                malleable::largest(limits).map_or(Ok(()), |largest| sizes.check_somewhere(largest))?;
+            }
+            (tasks, options)
+        }
     };
     Ok(JobSpec {
         name: submission.name,
@@ -161,6 +177,13 @@ impl Sizes<'_> {
             self.check_cluster(*cluster, *wanted, n_hosts)?;
         }
         Ok(())
+    }
+
+    /// Does one of the clusters have so many hosts for it?
+    fn check_somewhere(&self, n_hosts: u32) -> Result<(), Refusal> {
+        let mut checks = self.clusters.iter().map(|cluster| self.check_cluster(*cluster, n_hosts, n_hosts));
+        let first = checks.next().unwrap_or(Err(Refusal::NothingAsked));
+        if first.is_ok() || checks.any(|check| check.is_ok()) { Ok(()) } else { first }
     }
 
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_hosts: u32) -> Result<(), Refusal> {

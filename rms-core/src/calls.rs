@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use rms_model::identity::check_name;
+use rms_model::settings::Subject;
 use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time};
 
 use crate::admit;
@@ -284,8 +286,12 @@ impl Rms {
 
     fn set(&mut self, now: Time, step: &mut Step, who: &Identity, key: &str, value: &str) -> Result<Answer, Refusal> {
         admins_only(who, "change settings")?;
-        if let Some(cluster) = Settings::cluster_of(key) {
-            admit::cluster(&self.state, cluster)?;
+        match Settings::subject_of(key) {
+            Some(Subject::Cluster(cluster)) => {
+                admit::cluster(&self.state, cluster)?;
+            }
+            Some(Subject::User(user)) => check_name(user)?,
+            None => {}
         }
         let old = self.state.settings().get(key)?;
         let mut after = self.state.settings().clone();

@@ -87,6 +87,7 @@ impl FromStr for Role {
             "agent" => Ok(Role::Agent),
             "user" => Ok(Role::User),
             "admin" => Ok(Role::Admin),
+            "job" => Ok(Role::Job),
             _ => Err(RoleError(text.to_owned())),
         }
     }

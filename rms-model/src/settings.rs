@@ -1,12 +1,15 @@
 //! What an admin may tune while the server runs; durable and audited.
 
-use std::collections::BTreeMap;
+mod own;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::policy::Policy;
+use crate::resizing::{OfferRule, ShrinkRule};
 use crate::time::{ParseSpanError, Span};
+use own::Keyed;
+pub use own::{AS_OTHERS, Own, Subject};
 
 /// What becomes of the jobs of a node that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +38,7 @@ pub struct Settings {
     /// How long a ghost keeps freed hosts, so that slow launchers get their chance (001, §5.3.1).
     pub fair_start: Span,
     /// The same for clusters, by name, that have their own.
-    pub fair_start_at: BTreeMap<String, Span>,
+    pub fair_start_at: Own<Span>,
     /// The least time between two scheduling passes (001, §5.3.2).
     pub resched_timer: Span,
     /// How many waiting applications a pass considers, in order; 0 = all (001, §5.4).
@@ -64,13 +67,48 @@ pub struct Settings {
     /// How long an evolving application may take, once a smaller stage is due, to name the nodes that it frees.
     #[serde(default)]
     pub release_grace: Span,
+    /// Which running applications are offered hosts that nobody waits for (002).
+    pub offer_idle: OfferRule,
+    /// For whom running applications are asked to give hosts back.
+    pub shrink_for: ShrinkRule,
+    /// For how long an offer stands, and its hosts are held for it.
+    pub offer_valid: Span,
+    /// So long after an offer was declined, no more is offered than what was declined.
+    pub offer_again: Span,
+    /// By so much an offer may make a waiting job start later than it was estimated.
+    pub delay_tolerance: Span,
+    /// What a host that an application gains costs for an hour, in thousandths; 0 = nothing.
+    pub price: u64,
+    /// The same for clusters that have their own.
+    pub price_at: Own<u64>,
+    /// How far down from the price the server goes in a negotiation, in percent of it.
+    pub price_floor: u32,
+    /// What a user may spend on gained hosts in all, in thousandths; `None` = whatever it costs.
+    pub budget: Option<u64>,
+    /// The same for users who have their own.
+    pub budget_of: Own<Option<u64>>,
+    /// How many hosts beyond their first ones all jobs of a user may have; `None` = any number.
+    pub growth_limit: Option<u32>,
+    /// The same for users who have their own.
+    pub growth_limit_of: Own<Option<u32>>,
+    /// The weight of a user where idle hosts are shared.
+    pub share: u32,
+    /// The same for users who have their own.
+    pub share_of: Own<u32>,
 }
+
+/// The highest price, in thousandths: what a negotiation can carry.
+pub const MAX_PRICE: u64 = 1 << 40;
+/// The largest budget, in thousandths.
+pub const MAX_BUDGET: u64 = 1 << 60;
+/// The largest share.
+pub const MAX_SHARE: u32 = 1_000_000;
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             fair_start: Span::ZERO,
-            fair_start_at: BTreeMap::new(),
+            fair_start_at: Own::default(),
             resched_timer: Span::ZERO,
             queue_depth: 1000,
             node_lost_after: Span::from_secs(60),
@@ -85,6 +123,20 @@ impl Default for Settings {
             launcher_grace: Span::from_secs(60),
             launcher_policy: LauncherPolicy::End,
             release_grace: Span::ZERO,
+            offer_idle: OfferRule::EqualShare,
+            shrink_for: ShrinkRule::Queue,
+            offer_valid: Span::from_secs(30),
+            offer_again: Span::from_secs(60),
+            delay_tolerance: Span::ZERO,
+            price: 0,
+            price_at: Own::default(),
+            price_floor: 100,
+            budget: None,
+            budget_of: Own::default(),
+            growth_limit: None,
+            growth_limit_of: Own::default(),
+            share: 1,
+            share_of: Own::default(),
         }
     }
 }
@@ -101,7 +153,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 15] = [
+pub const KEYS: [&str; 25] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -117,13 +169,20 @@ pub const KEYS: [&str; 15] = [
     "launcher_grace",
     "launcher_policy",
     "release_grace",
+    "offer_idle",
+    "shrink_for",
+    "offer_valid",
+    "offer_again",
+    "delay_tolerance",
+    "price",
+    "price_floor",
+    "budget",
+    "growth_limit",
+    "share",
 ];
 
-/// What a setting of one cluster is set to so that the one for all clusters counts again.
-pub const AS_OTHERS: &str = "default";
-
-/// Begins the name of a cluster's own fair-start delay.
-const FAIR_START_AT: &str = "fair_start@";
+/// A budget or a limit that is none.
+const NONE: &str = "none";
 
 impl Settings {
     /// The fair-start delay of a cluster.
@@ -131,15 +190,45 @@ impl Settings {
         self.fair_start_at.get(cluster).copied().unwrap_or(self.fair_start)
     }
 
-    /// The names of all settings that have a value: [`KEYS`], then those of single clusters.
-    pub fn keys(&self) -> impl Iterator<Item = String> + '_ {
-        let of_clusters = self.fair_start_at.keys().map(|cluster| format!("{FAIR_START_AT}{cluster}"));
-        KEYS.iter().map(|key| (*key).to_owned()).chain(of_clusters)
+    /// What a gained host of a cluster costs for an hour, in thousandths.
+    pub fn price_in(&self, cluster: &str) -> u64 {
+        self.price_at.get(cluster).copied().unwrap_or(self.price)
     }
 
-    /// The cluster that a setting is about, if it is not about all.
-    pub fn cluster_of(key: &str) -> Option<&str> {
-        key.strip_prefix(FAIR_START_AT)
+    /// What a user may spend in all, in thousandths; `None`: whatever it costs.
+    pub fn budget_of(&self, user: &str) -> Option<u64> {
+        self.budget_of.get(user).copied().unwrap_or(self.budget)
+    }
+
+    /// How many hosts beyond their first ones all jobs of a user may have; `None`: any number.
+    pub fn growth_limit_of(&self, user: &str) -> Option<u32> {
+        self.growth_limit_of.get(user).copied().unwrap_or(self.growth_limit)
+    }
+
+    /// The weight of a user where idle hosts are shared.
+    pub fn share_of(&self, user: &str) -> u32 {
+        self.share_of.get(user).copied().unwrap_or(self.share)
+    }
+
+    /// The names of all settings that have a value: [`KEYS`], then those of single clusters and users.
+    pub fn keys(&self) -> impl Iterator<Item = String> + '_ {
+        let with_names = Keyed::ALL.into_iter().flat_map(|keyed| {
+            let names: Vec<&str> = match keyed {
+                Keyed::FairStart => self.fair_start_at.names().collect(),
+                Keyed::Price => self.price_at.names().collect(),
+                Keyed::Budget => self.budget_of.names().collect(),
+                Keyed::GrowthLimit => self.growth_limit_of.names().collect(),
+                Keyed::Share => self.share_of.names().collect(),
+            };
+            names.into_iter().map(move |name| format!("{}@{name}", keyed.name()))
+        });
+        KEYS.iter().map(|key| (*key).to_owned()).chain(with_names)
+    }
+
+    /// Whom a setting is about, if it is not about all.
+    pub fn subject_of(key: &str) -> Option<Subject<'_>> {
+        let (keyed, name) = Keyed::parse(key)?;
+        Some(keyed.subject(name))
     }
 
     /// The value of one setting, in the form [`Settings::set`] takes.
@@ -147,9 +236,14 @@ impl Settings {
     /// # Errors
     /// An unknown key.
     pub fn get(&self, key: &str) -> Result<String, SettingError> {
-        if let Some(cluster) = Settings::cluster_of(key) {
-            let own = self.fair_start_at.get(cluster);
-            return Ok(own.map_or_else(|| AS_OTHERS.to_owned(), Span::to_string));
+        if let Some((keyed, name)) = Keyed::parse(key) {
+            return Ok(match keyed {
+                Keyed::FairStart => self.fair_start_at.print(name, Span::to_string),
+                Keyed::Price => self.price_at.print(name, u64::to_string),
+                Keyed::Budget => self.budget_of.print(name, or_none),
+                Keyed::GrowthLimit => self.growth_limit_of.print(name, or_none),
+                Keyed::Share => self.share_of.print(name, u32::to_string),
+            });
         }
         Ok(match key {
             "fair_start" => self.fair_start.to_string(),
@@ -173,6 +267,16 @@ impl Settings {
                 LauncherPolicy::Run => "run".to_owned(),
             },
             "release_grace" => self.release_grace.to_string(),
+            "offer_idle" => self.offer_idle.to_string(),
+            "shrink_for" => self.shrink_for.to_string(),
+            "offer_valid" => self.offer_valid.to_string(),
+            "offer_again" => self.offer_again.to_string(),
+            "delay_tolerance" => self.delay_tolerance.to_string(),
+            "price" => self.price.to_string(),
+            "price_floor" => self.price_floor.to_string(),
+            "budget" => or_none(&self.budget),
+            "growth_limit" => or_none(&self.growth_limit),
+            "share" => self.share.to_string(),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -188,13 +292,14 @@ impl Settings {
             Err(error) => Err(error.into()),
         };
         let count = || value.parse::<u32>().map_err(|_| bad(key, value, "a whole number from 0 to 4294967295"));
-        if let Some(cluster) = Settings::cluster_of(key) {
-            if value == AS_OTHERS {
-                self.fair_start_at.remove(cluster);
-            } else {
-                self.fair_start_at.insert(cluster.to_owned(), span()?);
-            }
-            return Ok(());
+        if let Some((keyed, name)) = Keyed::parse(key) {
+            return match keyed {
+                Keyed::FairStart => self.fair_start_at.set(name, value, |_| Ok(span()?)),
+                Keyed::Price => self.price_at.set(name, value, |value| price(key, value)),
+                Keyed::Budget => self.budget_of.set(name, value, |value| budget(key, value)),
+                Keyed::GrowthLimit => self.growth_limit_of.set(name, value, |value| limit(key, value)),
+                Keyed::Share => self.share_of.set(name, value, |value| share(key, value)),
+            };
         }
         match key {
             "fair_start" => self.fair_start = span()?,
@@ -210,6 +315,24 @@ impl Settings {
             }
             "kill_grace" => self.kill_grace = span()?,
             "release_grace" => self.release_grace = span()?,
+            "offer_idle" => {
+                let expected = "never, equal_share, fewest_above_minimum or efficiency";
+                self.offer_idle = value.parse().map_err(|_| bad(key, value, expected))?;
+            }
+            "shrink_for" => {
+                self.shrink_for = value.parse().map_err(|_| bad(key, value, "never, priority or queue"))?;
+            }
+            "offer_valid" => self.offer_valid = valid(key, value)?,
+            "offer_again" => self.offer_again = span()?,
+            "delay_tolerance" => self.delay_tolerance = span()?,
+            "price" => self.price = price(key, value)?,
+            "price_floor" => {
+                let percent = value.parse().ok().filter(|percent| *percent <= 100);
+                self.price_floor = percent.ok_or_else(|| bad(key, value, "a whole number from 0 to 100"))?;
+            }
+            "budget" => self.budget = budget(key, value)?,
+            "growth_limit" => self.growth_limit = limit(key, value)?,
+            "share" => self.share = share(key, value)?,
             "default_wall" => self.default_wall = wall()?,
             "max_wall" => self.max_wall = wall()?,
             "max_jobs" => {
@@ -235,6 +358,42 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+fn or_none<T: ToString>(value: &Option<T>) -> String {
+    value.as_ref().map_or_else(|| NONE.to_owned(), T::to_string)
+}
+
+/// An offer that is over at once would be nothing but noise.
+fn valid(key: &str, value: &str) -> Result<Span, SettingError> {
+    let span = value.parse::<Span>()?;
+    let is_sane = (Span::from_secs(1)..=Span::from_hours(1)).contains(&span);
+    if is_sane { Ok(span) } else { Err(bad(key, value, "a duration from 1s to 1h")) }
+}
+
+fn price(key: &str, value: &str) -> Result<u64, SettingError> {
+    let price = value.parse().ok().filter(|price| *price <= MAX_PRICE);
+    price.ok_or_else(|| bad(key, value, "thousandths for a host and hour, from 0 to 1099511627776"))
+}
+
+fn budget(key: &str, value: &str) -> Result<Option<u64>, SettingError> {
+    if value == NONE {
+        return Ok(None);
+    }
+    let budget = value.parse().ok().filter(|budget| *budget <= MAX_BUDGET);
+    budget.map(Some).ok_or_else(|| bad(key, value, "none, or thousandths from 0 to 1152921504606846976"))
+}
+
+fn limit(key: &str, value: &str) -> Result<Option<u32>, SettingError> {
+    if value == NONE {
+        return Ok(None);
+    }
+    value.parse().map(Some).map_err(|_| bad(key, value, "none, or a number of hosts"))
+}
+
+fn share(key: &str, value: &str) -> Result<u32, SettingError> {
+    let share = value.parse().ok().filter(|share| (1..=MAX_SHARE).contains(share));
+    share.ok_or_else(|| bad(key, value, "a whole number from 1 to 1000000"))
 }
 
 fn bad(key: &str, value: &str, expected: &'static str) -> SettingError {
@@ -267,6 +426,60 @@ mod tests {
         settings.set("fair_start@fast", AS_OTHERS).expect("taken back");
         assert_eq!(settings.fair_start_of("fast"), Span::from_secs(2));
         assert!(settings.fair_start_at.is_empty());
+    }
+
+    #[test]
+    fn every_setting_that_may_be_someones_own_is_taken_back_by_the_same_word() {
+        let rows = [
+            ("fair_start@a", "5s", Subject::Cluster("a")),
+            ("price@a", "1500", Subject::Cluster("a")),
+            ("budget@ada", "100000", Subject::User("ada")),
+            ("growth_limit@ada", "none", Subject::User("ada")),
+            ("share@ada", "3", Subject::User("ada")),
+        ];
+        for (key, value, subject) in rows {
+            let mut settings = Settings::default();
+            assert_eq!(Settings::subject_of(key), Some(subject), "{key}");
+            assert_eq!(settings.get(key).as_deref(), Ok(AS_OTHERS), "{key}");
+            settings.set(key, value).expect(key);
+            assert_eq!(settings.get(key).as_deref(), Ok(value), "{key}");
+            assert_eq!(settings.keys().last().as_deref(), Some(key));
+            settings.set(key, AS_OTHERS).expect("taken back");
+            assert_eq!(settings, Settings::default(), "{key}");
+        }
+        assert_eq!(Settings::subject_of("policy@a"), None);
+        assert!(Settings::default().get("policy@a").is_err());
+    }
+
+    #[test]
+    fn someones_own_value_wins_over_the_one_for_all() {
+        let mut settings = Settings::default();
+        for (key, value) in [("budget", "10"), ("budget@ada", "none"), ("growth_limit", "4"), ("price@a", "7")] {
+            settings.set(key, value).expect(key);
+        }
+        assert_eq!((settings.budget_of("ada"), settings.budget_of("bob")), (None, Some(10)));
+        assert_eq!((settings.growth_limit_of("ada"), settings.share_of("ada")), (Some(4), 1));
+        assert_eq!((settings.price_in("a"), settings.price_in("b")), (7, 0));
+    }
+
+    #[test]
+    fn no_value_is_large_enough_to_overflow_later() {
+        let mut settings = Settings::default();
+        for (key, value) in [
+            ("price", "1099511627777"),
+            ("price@a", "-1"),
+            ("budget", "18446744073709551615"),
+            ("share@ada", "0"),
+            ("share", "1000001"),
+            ("price_floor", "101"),
+            ("offer_valid", "0s"),
+            ("offer_valid", "2h"),
+            ("offer_idle", "everybody"),
+            ("shrink_for", "me"),
+        ] {
+            assert!(settings.set(key, value).is_err(), "{key} = {value}");
+        }
+        assert_eq!(settings, Settings::default());
     }
 
     #[test]

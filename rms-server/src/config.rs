@@ -147,6 +147,16 @@ struct SettingsText {
     launcher_grace: Option<Spanned<Scalar>>,
     launcher_policy: Option<Spanned<Scalar>>,
     release_grace: Option<Spanned<Scalar>>,
+    offer_idle: Option<Spanned<Scalar>>,
+    shrink_for: Option<Spanned<Scalar>>,
+    offer_valid: Option<Spanned<Scalar>>,
+    offer_again: Option<Spanned<Scalar>>,
+    delay_tolerance: Option<Spanned<Scalar>>,
+    price: Option<Spanned<Scalar>>,
+    price_floor: Option<Spanned<Scalar>>,
+    budget: Option<Spanned<Scalar>>,
+    growth_limit: Option<Spanned<Scalar>>,
+    share: Option<Spanned<Scalar>>,
 }
 
 impl SettingsText {
@@ -167,6 +177,16 @@ impl SettingsText {
             ("launcher_grace", &self.launcher_grace),
             ("launcher_policy", &self.launcher_policy),
             ("release_grace", &self.release_grace),
+            ("offer_idle", &self.offer_idle),
+            ("shrink_for", &self.shrink_for),
+            ("offer_valid", &self.offer_valid),
+            ("offer_again", &self.offer_again),
+            ("delay_tolerance", &self.delay_tolerance),
+            ("price", &self.price),
+            ("price_floor", &self.price_floor),
+            ("budget", &self.budget),
+            ("growth_limit", &self.growth_limit),
+            ("share", &self.share),
         ]
     }
 }
@@ -273,7 +293,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,

@@ -73,7 +73,7 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     let driver = Driver::start(log, config, Arc::clone(&registry), (inbox.clone(), inbound))?;
     let history = History::start(&dir.journal())?;
 
-    let roles = vec![Role::Agent, Role::User, Role::Admin];
+    let roles = vec![Role::Agent, Role::User, Role::Admin, Role::Job];
     let endpoint = Endpoint::bind(address, own.credentials(), Serve::Peers { roles, join: true, revoked })?;
     let shared = Arc::new(Shared::new(inbox.clone(), history, registry, authority, config.limits));
     let listening = endpoint.local_addr().map_err(RunError::Socket)?;

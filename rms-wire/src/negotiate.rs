@@ -39,7 +39,7 @@ pub enum Ending {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum Reason {
+pub enum EndReason {
     Declined,
     NoResources,
     Price,
@@ -78,7 +78,7 @@ pub enum Statement {
     Accept { round: u16 },
     Commit { round: u16, hosts: Vec<u32> },
     Ready { round: u16, hosts: Vec<u32> },
-    End { ending: Ending, reason: Reason },
+    End { ending: Ending, reason: EndReason },
 }
 
 /// A template before it is checked.
@@ -252,7 +252,7 @@ pub enum Asked {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum AskOutcome {
     Ready { negotiation: NegotiationId, quantity: u64, hosts: Vec<String>, generation: u32, n_rounds: u16 },
-    Failed { negotiation: NegotiationId, reason: Reason },
+    Failed { negotiation: NegotiationId, reason: EndReason },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -306,7 +306,7 @@ pub struct RoundRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Said {
     Proposed { by: Side, round: u16, template: Template },
-    Phase { phase: Phase, reason: Option<Reason> },
+    Phase { phase: Phase, reason: Option<EndReason> },
 }
 
 impl Frame for NegotiatorSays {

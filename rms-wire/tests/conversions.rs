@@ -73,6 +73,8 @@ fn expected(answer: Answer) -> Reply {
         Answer::Tokens(tokens) => Reply::Tokens(tokens),
         Answer::Certificates(certificates) => Reply::Certificates(certificates),
         Answer::Status(status) => Reply::Status(status),
+        Answer::Negotiated(outcome) => Reply::Negotiated(outcome),
+        Answer::Negotiations { now, lines } => Reply::Negotiations { now, lines },
     }
 }
 

@@ -71,7 +71,7 @@ async fn only_admitted_roles_get_a_link() {
     let agent = deployment.credentials(Role::Agent, "n1");
     let serve = Serve::Peers { roles: vec![Role::Agent], join: false, revoked: deployment.revoked.clone() };
     let agent = Endpoint::bind(LOOPBACK, &agent, serve).expect("a free port");
-    for role in [Role::User, Role::Admin] {
+    for role in [Role::User, Role::Admin, Role::Job] {
         let reason = refusal(&agent, &deployment.credentials(role, "alice"), Expect::agent("n1")).await;
         assert_eq!(reason, format!("denied: only agent may connect here, not {role}/alice"));
     }

@@ -114,7 +114,7 @@ macro_rules! kinds {
 }
 
 /// The kinds, and certificates, requests and tokens.
-const N_TARGETS: u64 = 21;
+const N_TARGETS: u64 = 23;
 
 kinds! {
     hello => Hello,
@@ -135,6 +135,8 @@ kinds! {
     peer_exec => PeerExec,
     launcher_says => LauncherSays,
     launcher_told => LauncherTold,
+    negotiator_says => NegotiatorSays,
+    negotiator_told => NegotiatorTold,
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The negotiation manager (002, §5): how running applications come to more and to fewer hosts.
 
 pub mod contract;
+pub mod policy;
 
 use rms_model::{Identity, JobId, Run, Time};
 

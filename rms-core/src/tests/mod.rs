@@ -1,8 +1,10 @@
 //! Stories of the server without I/O, at the size where each has one point.
 
 mod answers;
+pub(crate) mod dice;
 mod evolving;
 mod launchers;
+mod negotiate_policy;
 mod placing;
 mod policies;
 
@@ -96,6 +98,20 @@ impl World {
             Answer::Submitted { job } => job,
             other => panic!("not submitted: {other:?}"),
         }
+    }
+
+    /// Why it is not accepted.
+    fn refused(&mut self, change: impl FnOnce(&mut Submission)) -> String {
+        let mut submission = self.submission();
+        change(&mut submission);
+        let who = Identity::new(Role::Admin, "root").expect("a plain name");
+        let call = Call::Submit(Box::new(submission));
+        let effects = self.event(Event::Called { ticket: Ticket(1), who, call });
+        let refusal = effects.into_iter().find_map(|effect| {
+            let Effect::Answer { ticket: _, answer } = effect else { return None };
+            answer.err()
+        });
+        refusal.expect("it is refused").to_string()
     }
 
     /// The least that can be submitted.

@@ -39,7 +39,7 @@ same!(domain::SetRule, wire::SetRule, All, AnyOf, OneOf);
 same!(domain::Ending, wire::Ending, Rejected, Expired, Withdrawn, Failed);
 same!(
     domain::Reason,
-    wire::Reason,
+    wire::EndReason,
     Declined,
     NoResources,
     Price,

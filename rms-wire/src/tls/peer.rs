@@ -109,6 +109,8 @@ mod tests {
     fn only_a_whole_spiffe_uri_names_a_peer() {
         let (deployment, identity) = parse_uri("spiffe://d1/agent/n1").expect("it is well-formed");
         assert_eq!((deployment.as_str(), identity.to_string().as_str()), ("d1", "agent/n1"));
+        let (_, identity) = parse_uri("spiffe://d1/job/7.2").expect("it is well-formed");
+        assert_eq!(identity.as_job(), Some((rms_model::JobId(7), rms_model::Run(2))));
         for uri in [
             "",
             "spiffe://",

@@ -16,8 +16,11 @@ use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
     ClusterId, Environment, Evolving, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId, JobRecord,
-    JobSpec, Limits, Mebibytes, NodeId, Outcome, Owner, Profile, Request, Role, Run, Span, Stdio, Time, Usage, Work,
+    JobSpec, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Profile, Request, Role, Run, Span, Stdio, Time,
+    Usage, Work,
 };
+
+use super::negotiating;
 
 fn secs(secs: i64) -> Time {
     Time::from_secs(secs)
@@ -88,6 +91,7 @@ pub fn submission() -> Submission {
         comment: "überprüft".to_owned(),
         test_only: false,
         evolving: Some(evolving()),
+        malleable: Some(negotiating::malleable(OnResize::Negotiates)),
     }
 }
 
@@ -111,6 +115,10 @@ pub fn calls() -> Vec<Call> {
     let ids = || Select::Ids(vec![JobId(1), JobId(300), JobId(1 << 40)]);
     let any_agent = TokenOrder { identity: TokenIdentity::AnyAgent, cluster: Some("a".to_owned()), ..token_order() };
     let tasks = Submission { work: Work::Tasks { argv: texts(["./a.out", "-n", "1"]) }, ..submission() };
+    let resizing = negotiating::on_resizes().into_iter().map(|on_resize| {
+        let malleable = Some(negotiating::malleable(on_resize));
+        Call::Submit(Box::new(Submission { malleable, evolving: None, ..submission() }))
+    });
     let queries = [
         Query::Queue,
         Query::Job(Select::Last),
@@ -123,6 +131,8 @@ pub fn calls() -> Vec<Call> {
         Query::Tokens,
         Query::Certificates,
         Query::Status,
+        Query::Negotiations { job: Some(JobId(7)) },
+        Query::Negotiations { job: None },
     ];
     let mut calls = vec![
         Call::Submit(Box::new(submission())),
@@ -148,6 +158,8 @@ pub fn calls() -> Vec<Call> {
     calls.push(Call::Evolve { job: JobId(5), stages: evolving().stages, open: false });
     calls.push(Call::FreeNodes { job: JobId(5), nodes: texts(["n2"]) });
     calls.extend(queries.map(Call::Query));
+    calls.extend(resizing);
+    calls.extend(negotiating::client_calls());
     calls
 }
 
@@ -161,6 +173,7 @@ fn host(idx: u32) -> Host {
         n_tasks: 2,
         cpus: 4,
         joined: idx + 1,
+        departing: idx == 1,
     }
 }
 
@@ -180,10 +193,15 @@ pub fn desired() -> Desired {
         grace: Span::from_secs(10),
         hosts: vec![host(0), host(1)],
         generation: 2,
+        on_resize: None,
     });
     let job =
         |job, aim, host_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), host_idx };
-    let jobs = vec![job(5, Aim::Run, 0), job(6, Aim::End { grace: Span::from_secs(3) }, 1)];
+    let mut jobs = vec![job(5, Aim::Run, 0), job(6, Aim::End { grace: Span::from_secs(3) }, 1)];
+    for (idx, on_resize) in (7..).zip(negotiating::on_resizes()) {
+        let launch = Arc::new(Launch { on_resize: Some(on_resize), ..launch.as_ref().clone() });
+        jobs.push(DesiredJob { job: JobId(idx), run: Run(1), aim: Aim::Run, launch, host_idx: 0 });
+    }
     Desired { generation: Generation(77), jobs }
 }
 
@@ -327,6 +345,7 @@ fn spec(tasks: TaskCount) -> JobSpec {
         begin: None,
         comment: String::new(),
         evolving: Some(evolving()),
+        malleable: Some(negotiating::malleable(OnResize::Workers)),
     }
 }
 
@@ -462,5 +481,8 @@ pub fn answers() -> Vec<Answer> {
             ghost_host_time: Span::from_secs(60),
             launchers: LauncherStatus::default(),
         }),
+        Answer::Negotiated(negotiating::outcomes().swap_remove(0)),
+        Answer::Negotiated(negotiating::outcomes().swap_remove(1)),
+        Answer::Negotiations { now, lines: negotiating::lines() },
     ]
 }

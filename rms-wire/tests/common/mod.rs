@@ -3,6 +3,7 @@
 
 pub mod domain;
 pub mod launching;
+pub mod negotiating;
 pub mod raw;
 pub mod samples;
 pub mod simnet;
@@ -46,7 +47,7 @@ impl Deployment {
     }
 
     pub fn serve_all(&self) -> Serve {
-        let roles = vec![Role::Agent, Role::User, Role::Admin];
+        let roles = vec![Role::Agent, Role::User, Role::Admin, Role::Job];
         Serve::Peers { roles, join: true, revoked: self.revoked.clone() }
     }
 

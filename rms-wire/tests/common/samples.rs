@@ -4,24 +4,25 @@ use rms_core::Answer;
 use rms_core::desired::Desired;
 use rms_core::effect::{JobChange, ViewAnswer};
 use rms_core::event::AgentHello;
+use rms_core::negotiate::contract::{Ask, Holding, NegotiatorCall};
 use rms_core::subscription::{Grant, LauncherCall};
 use rms_model::{JobId, Run, Time};
 use rms_wire::call;
 use rms_wire::codec::{DecodeError, decode_frame, encode};
 use rms_wire::convert::{
     DesiredParts, ReportParts, ViewParts, answer_parts, client_call, desire_parts, history_parts, launcher_answer,
-    notice_parts, parse_launcher_answer, report_parts,
+    negotiator_answer, notice_parts, parse_launcher_answer, parse_negotiator_answer, report_parts,
 };
 use rms_wire::peer::{Exec, Pair};
 use rms_wire::reply::ReplyParts;
 use rms_wire::vocabulary::Variable;
 use rms_wire::{
     Chunk, ClientAnswer, ClientCall, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, HistoryQuery,
-    Input, JoinAnswer, JoinRequest, Kind, LauncherSays, LauncherTold, Message, Offset, PeerExec, PeerOpen, PmiDown,
-    PmiUp, Refused, Spooled, Stream, ToAgent, ToServer,
+    Input, JoinAnswer, JoinRequest, Kind, LauncherSays, LauncherTold, Message, NegotiatorSays, NegotiatorTold, Offset,
+    PeerExec, PeerOpen, PmiDown, PmiUp, Refused, Spooled, Stream, ToAgent, ToServer,
 };
 
-use super::{domain, launching};
+use super::{domain, launching, negotiating};
 
 /// One frame with what can be done to its bytes.
 pub struct Sample {
@@ -65,6 +66,7 @@ pub fn samples() -> Vec<Sample> {
     samples.extend(of_streams());
     samples.extend(of_peers());
     samples.extend(of_launchers());
+    samples.extend(of_negotiators());
     samples
 }
 
@@ -88,12 +90,16 @@ fn of_agents() -> Vec<Sample> {
     let mut to_server = vec![ToServer::Hello((&domain::hello()).into())];
     to_server.extend(report_parts(&domain::report()));
     to_server.push(ToServer::Renew { csr: vec![0x30, 0x82] });
+    let asks = (1..).zip(negotiating::asks());
+    to_server.extend(asks.map(|(seq, ask)| ToServer::Ask { seq, job: 5, run: 2, ask: (&ask).into() }));
+    to_server.push(ToServer::Certify { seq: 9, job: 5, run: 2, csr: vec![0x30, 0x82] });
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {
             ToServer::Hello(hello) => drop(AgentHello::try_from(hello)),
             ToServer::Report(part) => drop(ReportParts::new().push(part)),
-            ToServer::Renew { .. } => {}
+            ToServer::Ask { ask, .. } => drop(Ask::try_from(ask)),
+            ToServer::Renew { .. } | ToServer::Certify { .. } => {}
         }
         Ok(again(&message))
     });
@@ -103,6 +109,11 @@ fn of_agents() -> Vec<Sample> {
     to_agent.push(ToAgent::Renewed { chain: "chain".to_owned(), ca: "ca".to_owned() });
     to_agent.push(ToAgent::NotRenewed(Refused::new("not_allowed", "no")));
     to_agent.push(ToAgent::Revoked { serials: vec!["5e".to_owned()], last: true });
+    let outcomes = (1..).zip(negotiating::outcomes());
+    to_agent.extend(outcomes.map(|(seq, outcome)| ToAgent::Asked { seq, outcome: (&outcome).into() }));
+    to_agent.push(ToAgent::NotAsked { seq: 3, refused: Refused::new("not_negotiable", "no") });
+    to_agent.push(ToAgent::Certified { seq: 9, chain: "chain".to_owned(), ca: "ca".to_owned() });
+    to_agent.push(ToAgent::NotCertified { seq: 10, refused: Refused::new("another_run", "no") });
     samples.extend(parsed("to_agent", to_agent, |frame| {
         let message = decode_frame::<ToAgent>(frame)?;
         if let ToAgent::Desire(part) = message.clone() {
@@ -132,6 +143,7 @@ fn of_clients() -> Vec<Sample> {
     calls.push(ClientCall::Watch { jobs: vec![5, 6] });
     calls.push(ClientCall::Launcher);
     calls.push(ClientCall::Launchers);
+    calls.push(ClientCall::Negotiator);
     let (a, b) = ("a".to_owned(), "b".to_owned());
     calls.push(ClientCall::SetLink { a, b, latency_us: 5000, bandwidth_mbit: 10_000 });
     let mut samples = parsed("call", calls, |frame| {
@@ -201,6 +213,29 @@ fn of_launchers() -> Vec<Sample> {
             LauncherTold::Changed(part) => drop(ViewParts::new().push(part)),
             LauncherTold::Started(grant) => drop(Grant::try_from(*grant)),
             LauncherTold::Ended { .. } | LauncherTold::Replaced => {}
+        }
+        Ok(again(&message))
+    }));
+    samples
+}
+
+fn of_negotiators() -> Vec<Sample> {
+    let says = (1..).zip(negotiating::calls()).map(|(seq, call)| NegotiatorSays { seq, call: (&call).into() });
+    let mut samples = parsed("negotiator_says", says, |frame| {
+        let message = decode_frame::<NegotiatorSays>(frame)?;
+        drop(NegotiatorCall::try_from(message.call.clone()));
+        Ok(again(&message))
+    });
+    let mut told: Vec<NegotiatorTold> =
+        (1..).zip(negotiating::answers()).map(|(seq, answer)| negotiator_answer(seq, &answer)).collect();
+    told.extend(negotiating::notices().iter().map(NegotiatorTold::from));
+    samples.extend(parsed("negotiator_told", told, |frame| {
+        let message = decode_frame::<NegotiatorTold>(frame)?;
+        match message.clone() {
+            NegotiatorTold::Answer { seq: _, answer } => drop(parse_negotiator_answer(answer)),
+            NegotiatorTold::Said(message) => drop(negotiation::Message::try_from(*message)),
+            NegotiatorTold::Holding(holding) => drop(Holding::from(*holding)),
+            NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } | NegotiatorTold::Replaced => {}
         }
         Ok(again(&message))
     }));

@@ -1,0 +1,205 @@
+//! Turns the limits of a malleable application into the sizes it may start with, or says what is wrong with them (002).
+
+use rms_model::{Malleable, OnResize, Request, Sizes, Work};
+
+use crate::event::{Nodes, Shape};
+use crate::executable::too_large;
+use crate::refusal::Refusal;
+
+/// What holds of limits wherever they are.
+///
+/// # Errors
+/// What is wrong with them, or with how the application learns of changes.
+pub(super) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
+    let Malleable { least, most, sizes, on_resize, speedup } = malleable;
+    let are_sound = match sizes {
+        Sizes::Any | Sizes::PowerOfTwo => true,
+        Sizes::MultipleOf(unit) => *unit > 0,
+        Sizes::Listed(sizes) => sizes.len() <= MAX_SIZES && sizes.is_sorted_by(|one, next| one < next),
+    };
+    let has_sizes = malleable.is_as_started() || (*least > 0 && usable(malleable).next().is_some());
+    if !are_sound || !has_sizes || least > most {
+        return Err(Refusal::MalleableSizes);
+    }
+    if !speedup.is_sound() {
+        return Err(Refusal::Malformed("a speed-up names at most 256 numbers of hosts, ascending and above 0"));
+    }
+    match on_resize {
+        OnResize::Negotiates => Ok(()),
+        // Nobody can catch KILL or STOP: it would never learn of anything.
+        OnResize::Signal(signal) if (1..=64).contains(signal) && !matches!(signal, 9 | 19) => Ok(()),
+        OnResize::Signal(_) => Err(Refusal::Malformed("the signal for changes is one that can be caught")),
+        OnResize::Hook(command) => {
+            too_large("the command for changes", command.len(), MAX_HOOK)?;
+            let is_command = !command.trim().is_empty() && !command.contains('\0');
+            if is_command {
+                Ok(())
+            } else {
+                Err(Refusal::Malformed("the command for changes is empty or holds a NUL byte"))
+            }
+        }
+        OnResize::Workers => match work {
+            Work::Tasks { .. } => Ok(()),
+            Work::Script { .. } | Work::Hosts => {
+                Err(Refusal::Malformed("workers are tasks: name a program, no script"))
+            }
+        },
+    }
+}
+
+/// The shapes to start with. A shape that leaves the number of hosts open stands for all that are of use, the largest
+/// first: of those that complete at the same time the first is taken, so a job starts with the most that is free now, and
+/// with less rather than wait.
+///
+/// # Errors
+/// A number of hosts that is not of use.
+pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shape>, Refusal> {
+    let open = [Shape { nodes: Nodes::FromTasks, wall: None }];
+    let shapes = if shapes.is_empty() { &open } else { shapes };
+    if malleable.is_as_started() {
+        return Ok(shapes.to_vec());
+    }
+    let mut all = Vec::new();
+    for shape in shapes {
+        match &shape.nodes {
+            Nodes::FromTasks => {
+                let sizes = start_sizes(malleable);
+                all.extend(sizes.into_iter().map(|hosts| Shape { nodes: Nodes::Count(hosts), wall: shape.wall }));
+            }
+            Nodes::Count(hosts) => {
+                let is_of_use = (malleable.least..=malleable.most).contains(hosts) && fits(malleable, *hosts);
+                if !is_of_use {
+                    return Err(Refusal::MalleableSizes);
+                }
+                all.push(shape.clone());
+            }
+            Nodes::PerCluster(_) => all.push(shape.clone()),
+        }
+    }
+    Ok(all)
+}
+
+/// Its hosts are hosts of one cluster, whichever that is.
+///
+/// # Errors
+/// A size with hosts of several.
+pub(super) fn check_options(options: &[Request]) -> Result<(), Refusal> {
+    let is_on_one = |request: &Request| request.hosts.len() == 1;
+    if options.iter().all(is_on_one) {
+        Ok(())
+    } else {
+        Err(Refusal::Malformed("a job that changes its size has all its hosts on one cluster"))
+    }
+}
+
+/// The largest number of hosts that it can use, if its limits say so.
+pub(super) fn largest(malleable: &Malleable) -> Option<u32> {
+    let largest = malleable.sizes.greatest(malleable.most.into())?;
+    u32::try_from(largest).ok().filter(|largest| !malleable.is_as_started() && *largest >= malleable.least)
+}
+
+/// Ascending.
+fn usable(malleable: &Malleable) -> impl Iterator<Item = u32> + '_ {
+    let next = move |from: Option<u32>| {
+        let size = u32::try_from(malleable.sizes.least(from?.into())?).ok()?;
+        Some(size).filter(|size| *size <= malleable.most)
+    };
+    std::iter::successors(next(Some(malleable.least)), move |size| next(size.checked_add(1)))
+}
+
+fn fits(malleable: &Malleable, hosts: u32) -> bool {
+    malleable.sizes.fits(hosts.into())
+}
+
+/// The largest first. Of very many, some: a pass looks at each, and what is offered later fills the gaps.
+fn start_sizes(malleable: &Malleable) -> Vec<u32> {
+    let n_sizes = usable(malleable).take(MAX_RANGE).count();
+    let n_kept = n_sizes.min(MAX_STARTS);
+    let kept = (0..n_kept).map(|idx| idx * (n_sizes - 1) / (n_kept - 1).max(1));
+    let mut kept = kept.peekable();
+    let mut sizes: Vec<u32> = Vec::new();
+    for (idx, size) in usable(malleable).take(MAX_RANGE).enumerate() {
+        if kept.next_if_eq(&idx).is_some() {
+            sizes.push(size);
+        }
+    }
+    sizes.reverse();
+    sizes
+}
+
+const MAX_SIZES: usize = 256;
+const MAX_HOOK: usize = 4096;
+/// Sizes that a job may start with.
+const MAX_STARTS: usize = 32;
+/// More hosts than a cluster has.
+const MAX_RANGE: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Speedup;
+
+    use super::*;
+
+    fn limits(least: u32, most: u32, sizes: Sizes) -> Malleable {
+        Malleable { least, most, sizes, on_resize: OnResize::Negotiates, speedup: Speedup::default() }
+    }
+
+    fn check_limits(malleable: &Malleable) -> Result<(), Refusal> {
+        check(malleable, &Work::Tasks { argv: vec!["true".to_owned()] })
+    }
+
+    #[test]
+    fn the_sizes_to_start_with_are_those_of_use_the_largest_first() {
+        assert_eq!(start_sizes(&limits(2, 6, Sizes::Any)), [6, 5, 4, 3, 2]);
+        assert_eq!(start_sizes(&limits(2, 17, Sizes::PowerOfTwo)), [16, 8, 4, 2]);
+        assert_eq!(start_sizes(&limits(3, 3, Sizes::Any)), [3]);
+        assert_eq!(start_sizes(&limits(2, 20, Sizes::Listed(vec![1, 4, 9, 25]))), [9, 4]);
+        let many = start_sizes(&limits(1, 1000, Sizes::Any));
+        assert_eq!((many.len(), many.first(), many.last()), (MAX_STARTS, Some(&1000), Some(&1)));
+        assert!(many.is_sorted_by(|one, next| one > next));
+    }
+
+    #[test]
+    fn limits_that_allow_nothing_are_refused() {
+        for (least, most, sizes) in [
+            (0, 4, Sizes::Any),
+            (5, 4, Sizes::Any),
+            (1, 0, Sizes::Any),
+            (5, 7, Sizes::PowerOfTwo),
+            (1, 4, Sizes::MultipleOf(0)),
+            (1, 4, Sizes::Listed(Vec::new())),
+            (1, 4, Sizes::Listed(vec![3, 2])),
+            (1, 4, Sizes::Listed((1..400).collect())),
+        ] {
+            let limits = limits(least, most, sizes);
+            assert_eq!(check_limits(&limits), Err(Refusal::MalleableSizes), "{limits:?}");
+        }
+        assert_eq!(check_limits(&limits(0, 0, Sizes::Any)), Ok(()), "as it starts");
+        assert_eq!(check_limits(&limits(1, u32::MAX, Sizes::Any)), Ok(()));
+    }
+
+    #[test]
+    fn changes_are_told_in_a_way_that_can_be_heard() {
+        let with = |on_resize| check_limits(&Malleable { on_resize, ..limits(1, 2, Sizes::Any) });
+        assert_eq!(with(OnResize::Signal(10)), Ok(()));
+        assert_eq!(with(OnResize::Hook("./resize".to_owned())), Ok(()));
+        assert_eq!(with(OnResize::Workers), Ok(()));
+        for deaf in [OnResize::Signal(9), OnResize::Signal(0), OnResize::Signal(65), OnResize::Hook(" ".to_owned())] {
+            assert!(with(deaf).is_err());
+        }
+        assert!(with(OnResize::Hook("x".repeat(MAX_HOOK + 1))).is_err());
+        let script = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
+        let workers = Malleable { on_resize: OnResize::Workers, ..limits(1, 2, Sizes::Any) };
+        assert!(check(&workers, &script).is_err());
+    }
+
+    #[test]
+    fn a_size_to_start_with_is_within_the_limits() {
+        let limits = limits(2, 8, Sizes::PowerOfTwo);
+        let of = |hosts| shapes(&limits, &[Shape { nodes: Nodes::Count(hosts), wall: None }]);
+        assert_eq!(of(4).map(|shapes| shapes.len()), Ok(1));
+        assert_eq!(of(16), Err(Refusal::MalleableSizes));
+        assert_eq!(of(6), Err(Refusal::MalleableSizes));
+        assert_eq!(shapes(&limits, &[]).map(|shapes| shapes.len()), Ok(3));
+    }
+}

@@ -1,0 +1,139 @@
+//! What users spend on hosts: reserved when it is agreed, charged for host-hours that were really held.
+
+use negotiation::Price;
+use rms_model::Span;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What a user has spent, and what is set aside for hosts that are held, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Charged so far.
+    pub spent: u64,
+    /// Set aside for what is not over.
+    pub reserved: u64,
+}
+
+/// The user cannot pay for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("it may cost {needed} thousandths, and {left} are left")]
+pub struct Exhausted {
+    pub needed: u64,
+    pub left: u64,
+}
+
+impl Account {
+    /// What may still be spent; `None`: whatever it costs.
+    pub fn left(&self, budget: Option<u64>) -> Option<u64> {
+        Some(budget?.saturating_sub(self.spent).saturating_sub(self.reserved))
+    }
+
+    /// Sets aside what something can cost at most.
+    ///
+    /// # Errors
+    /// There is not so much left; nothing is set aside then.
+    pub fn reserve(&mut self, budget: Option<u64>, needed: u64) -> Result<(), Exhausted> {
+        match self.left(budget) {
+            Some(left) if left < needed => Err(Exhausted { needed, left }),
+            Some(_) | None => {
+                self.reserved = self.reserved.saturating_add(needed);
+                Ok(())
+            }
+        }
+    }
+
+    /// It is over: what it really cost is charged, never more than was set aside, and the rest comes back.
+    pub fn settle(&mut self, reserved: u64, real: u64) {
+        self.reserved = self.reserved.saturating_sub(reserved);
+        self.spent = self.spent.saturating_add(real.min(reserved));
+    }
+}
+
+/// What so many hosts cost for so long, rounded up; what is more than any budget is as much as can be said.
+pub fn cost(price: Price, hosts: u32, held: Span) -> u64 {
+    let millis = u128::from(held.as_millis().max(0).unsigned_abs());
+    // At most 2⁶⁴ · 2³², and then times what a span can be: it may be more than 128 bits.
+    let host_price = u128::from(price.0) * u128::from(hosts);
+    let whole = host_price.checked_mul(millis).map(|total| total.div_ceil(MILLIS_AN_HOUR));
+    whole.and_then(|cost| u64::try_from(cost).ok()).unwrap_or(u64::MAX)
+}
+
+/// How many hosts can be paid for so long with what is left; `None`: any number.
+pub fn affordable(left: Option<u64>, price: Price, held: Span) -> Option<u32> {
+    let left = u128::from(left?);
+    let millis = u128::from(held.as_millis().max(0).unsigned_abs());
+    let one = u128::from(price.0) * millis;
+    if one == 0 {
+        return None;
+    }
+    // Rounding up costs less than a thousandth more than that.
+    let hosts = (left * MILLIS_AN_HOUR) / one;
+    Some(u32::try_from(hosts).unwrap_or(u32::MAX))
+}
+
+const MILLIS_AN_HOUR: u128 = 3_600_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::dice::for_seeds;
+
+    #[test]
+    fn host_hours_cost_what_the_list_says() {
+        assert_eq!(cost(Price(1500), 4, Span::from_hours(2)), 12_000);
+        assert_eq!(cost(Price(1500), 4, Span::from_mins(1)), 100);
+        assert_eq!(cost(Price(1), 1, Span::from_millis(1)), 1, "rounded up");
+        assert_eq!(cost(Price(0), 9, Span::from_hours(9)), 0);
+        assert_eq!(cost(Price(u64::MAX), u32::MAX, Span::from_millis(i64::MAX)), u64::MAX);
+        assert_eq!(cost(Price(5), 5, Span::from_millis(-5)), 0);
+    }
+
+    #[test]
+    fn what_is_set_aside_and_not_used_comes_back() {
+        let mut account = Account::default();
+        account.reserve(Some(100), 60).expect("enough");
+        assert_eq!(account.reserve(Some(100), 41), Err(Exhausted { needed: 41, left: 40 }));
+        account.reserve(Some(100), 40).expect("just enough");
+        account.settle(60, 10);
+        assert_eq!(account, Account { spent: 10, reserved: 40 });
+        account.settle(40, 400);
+        assert_eq!(account, Account { spent: 50, reserved: 0 }, "never more than was set aside");
+        assert_eq!(account.left(Some(20)), Some(0), "the budget was lowered meanwhile");
+        assert_eq!(account.left(None), None);
+    }
+
+    #[test]
+    fn whatever_happens_no_more_is_spent_than_the_budget_and_nothing_is_forgotten() {
+        for_seeds("whatever_happens_no_more_is_spent", 500, |dice| {
+            let budget = dice.roll() >> dice.number(0, 63);
+            let mut account = Account::default();
+            let mut open: Vec<u64> = Vec::new();
+            let mut charged: u128 = 0;
+            for _ in 0..40 {
+                if dice.chance(60) || open.is_empty() {
+                    let price = Price(dice.roll() >> dice.number(0, 63));
+                    let held = Span::from_millis((dice.roll() >> dice.number(1, 63)) as i64);
+                    let left = account.left(Some(budget)).expect("there is a budget");
+                    let most = affordable(Some(left), price, held);
+                    if let Some(most) = most {
+                        assert!(cost(price, most, held) <= left, "{most} at {price:?} for {held}");
+                        let one_more = most.checked_add(1).map(|more| cost(price, more, held));
+                        assert!(one_more.is_none_or(|cost| cost > left || left == u64::MAX), "{most} are not the most");
+                    }
+                    let needed = cost(price, dice.number(0, most.unwrap_or(7).min(100)), held);
+                    account.reserve(Some(budget), needed).expect("it is affordable");
+                    open.push(needed);
+                } else {
+                    let idx = dice.number(0, open.len() as u32 - 1) as usize;
+                    let reserved = open.swap_remove(idx);
+                    let real = dice.roll() >> dice.number(0, 63);
+                    account.settle(reserved, real);
+                    charged += u128::from(real.min(reserved));
+                }
+                let reserved: u128 = open.iter().copied().map(u128::from).sum();
+                assert_eq!((u128::from(account.spent), u128::from(account.reserved)), (charged, reserved));
+                assert!(charged + reserved <= u128::from(budget));
+            }
+        });
+    }
+}

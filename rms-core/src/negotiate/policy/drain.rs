@@ -1,0 +1,73 @@
+//! Which hosts an application leaves when some of them are to be used no more.
+
+use std::collections::BTreeSet;
+
+use rms_model::NodeId;
+
+use crate::negotiate::contract::Declared;
+
+/// The hosts that an application is asked to leave so that it is off as many of the `named` ones as possible; none if
+/// its limits do not allow it. Where its sizes do not allow just these, its last others go with them. Host 0 always
+/// stays: it runs the script.
+pub fn hosts_to_leave(hosts: &[NodeId], named: &BTreeSet<NodeId>, declared: &Declared) -> Vec<NodeId> {
+    let held = hosts.len();
+    let others = hosts.get(1..).unwrap_or_default();
+    let mut leaving: Vec<NodeId> = others.iter().copied().filter(|host| named.contains(host)).collect();
+    if leaving.is_empty() {
+        return leaving;
+    }
+    let floor = u64::from(declared.least.max(1));
+    let wanted_total = (held - leaving.len()) as u64;
+    // All of them, and no more others than its sizes ask for; else as many of them as it can spare.
+    let greatest = declared.sizes.greatest(wanted_total).filter(|total| *total >= floor);
+    let total = greatest.or_else(|| declared.sizes.least(floor.max(wanted_total)));
+    let Some(n_leaving) = total.and_then(|total| held.checked_sub(usize::try_from(total).ok()?)) else {
+        return Vec::new();
+    };
+    let last_others = others.iter().rev().copied().filter(|host| !named.contains(host));
+    let n_more = n_leaving.saturating_sub(leaving.len());
+    leaving.truncate(n_leaving);
+    leaving.extend(last_others.take(n_more));
+    leaving
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{Sizes, Speedup};
+
+    use super::*;
+
+    fn check(n_hosts: u32, named: &[u32], (least, sizes): (u32, Sizes), expected: &[u32]) {
+        let hosts: Vec<NodeId> = (0..n_hosts).map(NodeId).collect();
+        let named = named.iter().copied().map(NodeId).collect();
+        let declared = Declared { least, most: n_hosts, sizes, speedup: Speedup::default() };
+        let expected: Vec<NodeId> = expected.iter().copied().map(NodeId).collect();
+        assert_eq!(hosts_to_leave(&hosts, &named, &declared), expected);
+    }
+
+    #[test]
+    fn the_named_hosts_go_and_only_these() {
+        check(4, &[2], (1, Sizes::Any), &[2]);
+        check(4, &[1, 3, 9], (1, Sizes::Any), &[1, 3]);
+    }
+
+    #[test]
+    fn host_0_stays() {
+        check(4, &[0], (1, Sizes::Any), &[]);
+        check(2, &[0, 1], (1, Sizes::Any), &[1]);
+        check(0, &[0], (1, Sizes::Any), &[]);
+    }
+
+    #[test]
+    fn where_sizes_ask_for_it_the_last_others_go_with_them() {
+        check(8, &[2], (1, Sizes::PowerOfTwo), &[2, 7, 6, 5]);
+    }
+
+    #[test]
+    fn below_its_least_it_does_not_go_and_gives_what_it_can() {
+        check(4, &[2], (4, Sizes::Any), &[]);
+        check(4, &[1, 2, 3], (2, Sizes::Any), &[1, 2]);
+        check(8, &[2], (5, Sizes::PowerOfTwo), &[]);
+        check(8, &[1, 2, 3, 4, 5], (4, Sizes::PowerOfTwo), &[1, 2, 3, 4]);
+    }
+}

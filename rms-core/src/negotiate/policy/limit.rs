@@ -1,0 +1,23 @@
+//! How many hosts more the applications of one user may have.
+
+/// What is left of a user's limit when its jobs have grown to so many hosts from so many: pairs of what is held and what
+/// each started with. What one job gave back below its start is not another's to take.
+pub fn may_gain(limit: Option<u32>, jobs: impl IntoIterator<Item = (u32, u32)>) -> Option<u32> {
+    let limit = u64::from(limit?);
+    let gained = |(held, started_with): (u32, u32)| u64::from(held.saturating_sub(started_with));
+    let sum = jobs.into_iter().map(gained).fold(0, u64::saturating_add);
+    Some(u32::try_from(limit.saturating_sub(sum)).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gains_of_all_jobs_count_together() {
+        assert_eq!(may_gain(None, [(100, 1)]), None);
+        assert_eq!(may_gain(Some(5), []), Some(5));
+        assert_eq!(may_gain(Some(5), [(4, 2), (1, 3), (3, 2)]), Some(2));
+        assert_eq!(may_gain(Some(5), [(u32::MAX, 0), (u32::MAX, 0)]), Some(0));
+    }
+}

@@ -1,0 +1,124 @@
+//! Who is offered idle hosts, and how many.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_model::{JobId, OfferRule};
+
+use super::{Candidate, Change};
+use crate::plan::slowdown::Fraction;
+
+/// What counts of a user where hosts are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserWeight {
+    /// Against those of other users; 0 counts as 1.
+    pub share: u32,
+    /// How many more hosts all jobs of the user may get; `None`: any number.
+    pub may_gain: Option<u32>,
+}
+
+/// What each application is offered of so many idle hosts of one cluster; together never more than these.
+///
+/// Hosts are dealt out in steps, each from one size that an application can use to the next one, to whoever the rule
+/// puts first:
+/// - *equal share*: who has after the step gained the least since its start, for the share of its user, which the jobs
+///   of that user divide among them (equi-sharing);
+/// - *fewest above minimum*: who is the least above its minimum before the step (the agreement policies' leftovers);
+/// - *efficiency*: whose declared speed grows the most for each host of the step; who gains nothing gets nothing, and
+///   who has declared nothing comes last, the fewest hosts first.
+///
+/// Of equals, the higher priority goes first, then the older job. A step for which not enough is left is passed over, so
+/// that others may use the rest. Who has declined not long ago is offered more than that, or nothing.
+pub fn offers(
+    idle: u32,
+    candidates: &[Candidate<'_>],
+    users: &BTreeMap<&str, UserWeight>,
+    rule: OfferRule,
+) -> Vec<Change> {
+    let mut n_jobs: BTreeMap<&str, u32> = BTreeMap::new();
+    candidates.iter().for_each(|candidate| *n_jobs.entry(candidate.user).or_default() += 1);
+    let mut takers: Vec<Taker<'_>> = candidates
+        .iter()
+        .filter(|candidate| !candidate.is_talking)
+        .map(|candidate| {
+            let share = users.get(candidate.user).map_or(1, |user| user.share.max(1));
+            Taker { candidate, share, n_siblings: n_jobs[candidate.user], gained: 0 }
+        })
+        .collect();
+    let mut left = idle;
+    let mut allowances: BTreeMap<&str, u32> = BTreeMap::new();
+    for (name, user) in users {
+        user.may_gain.and_then(|hosts| allowances.insert(name, hosts));
+    }
+    let mut turns: BTreeSet<Turn> =
+        takers.iter().enumerate().filter_map(|(idx, taker)| taker.turn(idx, rule)).collect();
+    while let Some(turn) = turns.pop_first() {
+        let taker = &mut takers[turn.idx];
+        let allowance = allowances.get_mut(taker.candidate.user);
+        let is_allowed = allowance.as_ref().is_none_or(|allowance| **allowance >= turn.step);
+        // What is left only becomes less: a step that does not fit now never will.
+        if turn.step > left || !is_allowed {
+            continue;
+        }
+        left -= turn.step;
+        allowance.into_iter().for_each(|allowance| *allowance -= turn.step);
+        taker.gained += turn.step;
+        turns.extend(taker.turn(turn.idx, rule));
+    }
+    let gained = takers.iter().filter(|taker| taker.gained > 0);
+    gained.map(|taker| Change { job: taker.candidate.job, hosts: taker.gained }).collect()
+}
+
+/// A candidate while hosts are dealt out.
+struct Taker<'a> {
+    candidate: &'a Candidate<'a>,
+    share: u32,
+    /// Candidates of the same user, itself among them.
+    n_siblings: u32,
+    gained: u32,
+}
+
+/// A step that a taker may make next; the first in order is made first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    /// Declared speeds go before unknown ones.
+    is_unknown: bool,
+    claim: Fraction,
+    /// Of equals, the highest priority first.
+    priority: std::cmp::Reverse<i32>,
+    job: JobId,
+    step: u32,
+    idx: usize,
+}
+
+impl Taker<'_> {
+    fn turn(&self, idx: usize, rule: OfferRule) -> Option<Turn> {
+        let Candidate { job, held, started_with, declared, priority, declined, .. } = self.candidate;
+        let now = held.checked_add(self.gained)?;
+        // Whoever has declined some is offered more, or nothing.
+        let least = now.max(held.saturating_add(*declined)).checked_add(1)?;
+        let total = declared.sizes.least(least.max(declared.least).into())?;
+        let total = u32::try_from(total).ok().filter(|total| *total <= declared.most)?;
+        let step = total - now;
+        let (is_unknown, claim) = match rule {
+            OfferRule::Never => return None,
+            OfferRule::EqualShare => {
+                let gained = i128::from(total) - i128::from(*started_with);
+                (false, Fraction::new(gained * i128::from(self.n_siblings), self.share.into())?)
+            }
+            OfferRule::FewestAboveMinimum => (false, Fraction::new(i128::from(now) - i128::from(declared.least), 1)?),
+            OfferRule::Efficiency => match (declared.speedup.at(now), declared.speedup.at(total)) {
+                (Some(before), Some(after)) if after > before => {
+                    (false, Fraction::new(i128::from(before) - i128::from(after), step.into())?)
+                }
+                (Some(_), Some(_)) => return None,
+                (None, _) | (_, None) => (true, Fraction::new(now.into(), 1)?),
+            },
+        };
+        let priority = std::cmp::Reverse(*priority);
+        Some(Turn { is_unknown, claim, priority, job: *job, step, idx })
+    }
+}
+
+#[cfg(test)]
+#[path = "offers/tests.rs"]
+mod tests;

@@ -1,0 +1,83 @@
+//! Who is asked to give hosts back, and how many.
+
+use std::cmp::Reverse;
+
+use rms_model::ShrinkRule;
+
+use super::{Candidate, Change, Occasion};
+
+/// Who gives back how many, so that at least `needed` hosts of one cluster come together for a waiting job; `None` if
+/// the rule forbids it, or if all together do not have so many to give. "Only when that suffices" is what makes it an
+/// agreement policy: nobody shrinks in vain.
+///
+/// Jobs of the lowest priority are asked first, and of them those with the most to give above their minimum, so that few
+/// are disturbed. Then each is asked for no more than is missing without it, those of the highest priority being spared
+/// first; where sizes do not allow exactly as many, it is the least that they allow.
+pub fn shrinks(needed: u32, occasion: Occasion, candidates: &[Candidate<'_>], rule: ShrinkRule) -> Option<Vec<Change>> {
+    let may_be_asked =
+        |candidate: &&Candidate<'_>| !candidate.is_talking && occasion.may_disturb(rule, candidate.priority);
+    let mut givers: Vec<Giver<'_>> = candidates.iter().filter(may_be_asked).filter_map(Giver::new).collect();
+    givers.sort_by_key(|giver| (giver.candidate.priority, Reverse(giver.most), giver.candidate.job));
+    let mut sum: u64 = 0;
+    let mut n_asked = 0;
+    while sum < u64::from(needed) {
+        sum += u64::from(givers.get(n_asked)?.most);
+        n_asked += 1;
+    }
+    givers.truncate(n_asked);
+    let mut changes = Vec::new();
+    // From the last one on: whoever was asked last is asked for what the others do not have.
+    while let Some(giver) = givers.pop() {
+        let others = sum - u64::from(giver.most);
+        let missing = u64::from(needed).saturating_sub(others);
+        let given = giver.at_least(u32::try_from(missing).unwrap_or(u32::MAX)).unwrap_or(giver.most);
+        sum = others + u64::from(given);
+        if given > 0 {
+            changes.push(Change { job: giver.candidate.job, hosts: given });
+        }
+    }
+    changes.reverse();
+    Some(changes)
+}
+
+struct Giver<'a> {
+    candidate: &'a Candidate<'a>,
+    /// The most that it can give back.
+    most: u32,
+}
+
+impl<'a> Giver<'a> {
+    /// `None` if it has nothing to give.
+    fn new(candidate: &'a Candidate<'a>) -> Option<Giver<'a>> {
+        let mut giver = Giver { candidate, most: 0 };
+        // What was declined is not asked for again, nor is more.
+        let bound = match candidate.declined {
+            0 => candidate.held,
+            declined => declined - 1,
+        };
+        let total = candidate.held.saturating_sub(bound).max(giver.floor());
+        let total = candidate.declared.sizes.least(total.into())?;
+        giver.most = candidate.held.checked_sub(u32::try_from(total).ok()?).filter(|most| *most > 0)?;
+        Some(giver)
+    }
+
+    /// Host 0 runs the script, so one is always left.
+    fn floor(&self) -> u32 {
+        self.candidate.declared.least.max(1)
+    }
+
+    /// The least that its sizes allow it to give back, if that is to be so many or more.
+    fn at_least(&self, wanted: u32) -> Option<u32> {
+        if wanted == 0 {
+            return Some(0);
+        }
+        let total = self.candidate.held.checked_sub(wanted)?;
+        let total = u32::try_from(self.candidate.declared.sizes.greatest(total.into())?).ok()?;
+        let given = self.candidate.held - total;
+        (total >= self.floor() && given <= self.most).then_some(given)
+    }
+}
+
+#[cfg(test)]
+#[path = "shrinks/tests.rs"]
+mod tests;

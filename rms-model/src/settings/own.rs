@@ -1,0 +1,102 @@
+//! Values of a setting for single clusters or users, beside the one for all others.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The values of those who have their own, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Own<T>(BTreeMap<String, T>);
+
+/// Whom a setting with a name behind an `@` is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject<'a> {
+    Cluster(&'a str),
+    User(&'a str),
+}
+
+/// The settings that may have such values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keyed {
+    FairStart,
+    Price,
+    Budget,
+    GrowthLimit,
+    Share,
+}
+
+/// What a setting of one cluster or user is set to so that the one for all counts again.
+pub const AS_OTHERS: &str = "default";
+
+impl Keyed {
+    /// In the order they are shown.
+    pub(super) const ALL: [Keyed; 5] =
+        [Keyed::FairStart, Keyed::Price, Keyed::Budget, Keyed::GrowthLimit, Keyed::Share];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Keyed::FairStart => "fair_start",
+            Keyed::Price => "price",
+            Keyed::Budget => "budget",
+            Keyed::GrowthLimit => "growth_limit",
+            Keyed::Share => "share",
+        }
+    }
+
+    /// The setting and the name in `setting@name`.
+    pub(super) fn parse(key: &str) -> Option<(Keyed, &str)> {
+        let (setting, name) = key.split_once('@')?;
+        let keyed = Keyed::ALL.into_iter().find(|keyed| keyed.name() == setting)?;
+        Some((keyed, name))
+    }
+
+    pub(super) fn subject(self, name: &str) -> Subject<'_> {
+        match self {
+            Keyed::FairStart | Keyed::Price => Subject::Cluster(name),
+            Keyed::Budget | Keyed::GrowthLimit | Keyed::Share => Subject::User(name),
+        }
+    }
+}
+
+impl<T> Own<T> {
+    /// The value of this one, if it has its own.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.0.get(name)
+    }
+
+    /// Whether nobody has its own.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Sets the value of this one to what is `parsed` from a text, or takes it back.
+    pub(super) fn set<E>(
+        &mut self,
+        name: &str,
+        value: &str,
+        parsed: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<(), E> {
+        if value == AS_OTHERS {
+            self.0.remove(name);
+        } else {
+            self.0.insert(name.to_owned(), parsed(value)?);
+        }
+        Ok(())
+    }
+
+    /// The value of this one as a text.
+    pub(super) fn print(&self, name: &str, print: impl FnOnce(&T) -> String) -> String {
+        self.0.get(name).map_or_else(|| AS_OTHERS.to_owned(), print)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+impl<T> Default for Own<T> {
+    fn default() -> Own<T> {
+        Own(BTreeMap::new())
+    }
+}

@@ -1,0 +1,268 @@
+//! One value of everything that is said about the size of a running application, in the domain's terms.
+
+use std::collections::BTreeSet;
+
+use negotiation::{
+    Direction, Ending, Item, Message, NegotiationId, Parties, Phase, Price, Quantity, Reason, Resource, Rules, SetRule,
+    Side, Sizes, Statement, Template, Terms,
+};
+use rms_core::Call;
+use rms_core::negotiate::contract::{
+    Ask, AskOutcome, Asked, Attached, Declared, HeldHost, Holding, NegotiationLine, NegotiationRecord,
+    NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
+};
+use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Span, Speedup, Time};
+use rms_wire::Refused;
+
+pub const JOB: JobId = JobId(5);
+pub const RUN: Run = Run(2);
+
+const SIDES: [Side; 2] = [Side::Rms, Side::Application];
+
+pub const REASONS: [Reason; 16] = [
+    Reason::Declined,
+    Reason::NoResources,
+    Reason::Price,
+    Reason::Policy,
+    Reason::Lapsed,
+    Reason::TooManyRounds,
+    Reason::BadProposal,
+    Reason::Crossed,
+    Reason::AlreadyOpen,
+    Reason::Unknown,
+    Reason::Overdue,
+    Reason::Lost,
+    Reason::BrokenPromise,
+    Reason::Administrator,
+    Reason::Stopping,
+    Reason::Changed,
+];
+
+const ENDINGS: [Ending; 4] = [Ending::Rejected, Ending::Expired, Ending::Withdrawn, Ending::Failed];
+
+fn sizes() -> [Sizes; 4] {
+    [Sizes::Any, Sizes::MultipleOf(4), Sizes::PowerOfTwo, Sizes::Listed(vec![4, 6, 300, 1 << 20])]
+}
+
+fn speedup() -> Speedup {
+    Speedup(vec![(1, 1000), (2, 1900), (300, 90_000)])
+}
+
+pub fn on_resizes() -> Vec<OnResize> {
+    vec![OnResize::Negotiates, OnResize::Signal(10), OnResize::Hook("./resize.sh".to_owned()), OnResize::Workers]
+}
+
+pub fn malleable(on_resize: OnResize) -> Malleable {
+    Malleable { least: 2, most: 300, sizes: Sizes::PowerOfTwo, on_resize, speedup: speedup() }
+}
+
+pub fn id(initiator: Side, number: u32) -> NegotiationId {
+    NegotiationId { initiator, number }
+}
+
+/// Hosts by name, with all the terms there are.
+fn hosts_with_terms() -> Item {
+    let terms = Terms {
+        sizes: Sizes::Listed(vec![6, 8]),
+        duration: Some(Span::from_hours(2)),
+        price: Price(1500),
+        deadline: Some(Time::from_secs(1_800_000_000)),
+        give_back_by: Some(Time::from_secs(1_800_010_000)),
+        priority: -3,
+        ..Terms::up_to(Quantity(2))
+    };
+    let hosts = BTreeSet::from([NodeId(3), NodeId(300)]);
+    Item { hosts, terms, ..Item::up_to(Resource::Hosts(ClusterId(1)), 4, 2) }
+}
+
+/// All resources, sets and shapes.
+pub fn template(direction: Direction) -> Template {
+    let parties = Parties { job: JOB, run: RUN, initiator: Side::Rms };
+    let either = |sizes: Sizes, quantity| {
+        let item = Item::up_to(Resource::Hosts(ClusterId(2)), 8, quantity);
+        Item { set: 2, terms: Terms { sizes, ..item.terms.clone() }, ..item }
+    };
+    let items = vec![
+        hosts_with_terms().of(direction),
+        Item { set: 1, ..Item::up_to(Resource::Cores(ClusterId(0)), 8, 4) },
+        Item { set: 1, status: negotiation::ItemStatus::Refused, ..Item::up_to(Resource::Time, 3_600_000, 60_000) },
+        either(Sizes::MultipleOf(4), 4),
+        either(Sizes::Any, 3),
+    ];
+    let sets = vec![SetRule::All, SetRule::AnyOf, SetRule::OneOf];
+    Template::new(parties, direction, sets, items).expect("it is one")
+}
+
+trait Of {
+    /// The same terms, with totals that are possible in this direction.
+    fn of(self, direction: Direction) -> Self;
+}
+
+impl Of for Item {
+    fn of(self, direction: Direction) -> Item {
+        match direction {
+            Direction::Grow => self,
+            Direction::Shrink => {
+                Item { terms: Terms { sizes: Sizes::Listed(vec![2, 3]), ..self.terms.clone() }, ..self }
+            }
+        }
+    }
+}
+
+pub fn messages() -> Vec<Message> {
+    let hosts = || BTreeSet::from([NodeId(0), NodeId(70_000)]);
+    let propose =
+        |round, direction| Statement::Propose { round, template: template(direction), valid_for: Span::from_secs(30) };
+    let mut statements = vec![
+        propose(1, Direction::Grow),
+        propose(300, Direction::Shrink),
+        Statement::Accept { round: 2 },
+        Statement::Commit { round: 2, hosts: hosts() },
+        Statement::Commit { round: 2, hosts: BTreeSet::new() },
+        Statement::Ready { round: 2, hosts: hosts() },
+    ];
+    let ends = REASONS.iter().zip(ENDINGS.iter().cycle());
+    statements.extend(ends.map(|(reason, ending)| Statement::End { ending: *ending, reason: *reason }));
+    let say = |(number, statement)| Message { id: id(Side::Rms, 7), number, seen: 1 << 20, statement: Some(statement) };
+    let mut messages: Vec<Message> = (1..).zip(statements).map(say).collect();
+    messages.push(Message { id: id(Side::Application, u32::MAX), number: 0, seen: u32::MAX, statement: None });
+    messages
+}
+
+pub fn declared() -> Declared {
+    Declared { least: 2, most: 64, sizes: Sizes::Listed(vec![2, 4, 64]), speedup: speedup() }
+}
+
+pub fn calls() -> Vec<NegotiatorCall> {
+    let bare = Declared { sizes: Sizes::MultipleOf(2), speedup: Speedup::default(), ..declared() };
+    let mut calls = vec![NegotiatorCall::Attach, NegotiatorCall::Declare(declared()), NegotiatorCall::Declare(bare)];
+    calls.extend(messages().into_iter().map(|message| NegotiatorCall::Say(Box::new(message))));
+    calls
+}
+
+pub fn holding() -> Holding {
+    let host = |node: u32, is_departing| HeldHost {
+        node: NodeId(node),
+        name: format!("n{node}"),
+        cluster: ClusterId(1),
+        cluster_name: "a".to_owned(),
+        address: format!("10.0.0.{node}:7000"),
+        cpus: 48,
+        is_departing,
+    };
+    Holding { generation: 3, hosts: vec![host(1, false), host(2, true)], until: Time::from_secs(1_800_000_000) }
+}
+
+pub fn answers() -> Vec<Result<NegotiatorAnswer, Refused>> {
+    let attached =
+        Attached { job: JOB, run: RUN, rules: Rules::default(), n_opened: 4, declared: declared(), holding: holding() };
+    vec![
+        Err(Refused::new("another_run", "no")),
+        Ok(NegotiatorAnswer::Attached(Box::new(attached))),
+        Ok(NegotiatorAnswer::Done),
+    ]
+}
+
+pub fn notices() -> Vec<NegotiatorNotice> {
+    let refused = NegotiatorNotice::Refused {
+        negotiation: id(Side::Application, 3),
+        number: 2,
+        reason: "the statement does not follow".to_owned(),
+    };
+    let mut notices = vec![
+        refused,
+        NegotiatorNotice::Holding(Box::new(holding())),
+        NegotiatorNotice::Ended { outcome: Outcome::WallTime },
+        NegotiatorNotice::Replaced,
+    ];
+    notices.extend(messages().into_iter().map(|message| NegotiatorNotice::Said(Box::new(message))));
+    notices
+}
+
+pub fn asks() -> Vec<Ask> {
+    let hosts = Ask {
+        direction: Direction::Grow,
+        what: Asked::Hosts { cluster: Some("a".to_owned()) },
+        quantity: 4,
+        least: 2,
+        sizes: Sizes::PowerOfTwo,
+        price: Price(1 << 40),
+        duration: Some(Span::from_hours(1)),
+        hosts: Vec::new(),
+        wait: Span::from_mins(5),
+    };
+    let back = Ask {
+        direction: Direction::Shrink,
+        what: Asked::Hosts { cluster: None },
+        hosts: vec!["n1".to_owned(), "n2".to_owned()],
+        duration: None,
+        ..hosts.clone()
+    };
+    let time = Ask { what: Asked::Time, quantity: 3_600_000, least: 60_000, ..hosts.clone() };
+    let of_sizes = sizes().map(|sizes| Ask { sizes, ..hosts.clone() });
+    [vec![back, time], of_sizes.to_vec()].concat()
+}
+
+pub fn outcomes() -> Vec<AskOutcome> {
+    let ready = AskOutcome::Ready {
+        negotiation: id(Side::Application, 1),
+        quantity: 2,
+        hosts: vec!["n3".to_owned(), "n4".to_owned()],
+        generation: 2,
+        n_rounds: 3,
+    };
+    vec![ready, AskOutcome::Failed { negotiation: id(Side::Application, 2), reason: Reason::NoResources }]
+}
+
+/// What clients call about sizes.
+pub fn client_calls() -> Vec<Call> {
+    let mut calls: Vec<Call> = asks().into_iter().map(|ask| Call::Negotiate { job: JOB, ask }).collect();
+    calls.push(Call::ResizeDone { job: JOB, generation: 300 });
+    for (order, side) in [(Order::Withdraw, Side::Rms), (Order::Force, Side::Application)] {
+        calls.push(Call::OrderNegotiation { job: JOB, negotiation: id(side, 3), order });
+    }
+    calls
+}
+
+fn phases() -> Vec<Phase> {
+    let mut phases = vec![
+        Phase::Idle,
+        Phase::Pledged,
+        Phase::Leaving,
+        Phase::Accepted,
+        Phase::Committing,
+        Phase::Failing,
+        Phase::Applied,
+    ];
+    phases.extend(SIDES.map(Phase::Offered));
+    phases.extend(SIDES.map(Phase::Countered));
+    phases.extend(ENDINGS.map(Phase::Ended));
+    phases
+}
+
+pub fn lines() -> Vec<NegotiationLine> {
+    let at = |secs: i64| Time::from_secs(1_700_000_000 + secs);
+    let proposed = Said::Proposed { by: Side::Application, round: 1, template: template(Direction::Grow) };
+    let mut rounds = vec![RoundRecord { at: at(0), said: proposed }];
+    for (secs, phase) in (1..).zip(phases()) {
+        let reason = (secs % 2 == 0).then_some(Reason::Declined);
+        rounds.push(RoundRecord { at: at(secs), said: Said::Phase { phase, reason } });
+    }
+    let line = |(number, phase)| NegotiationLine {
+        job: JOB,
+        run: RUN,
+        owner: "alice".to_owned(),
+        record: NegotiationRecord {
+            id: id(Side::Rms, number),
+            direction: Direction::Shrink,
+            by: number.is_multiple_of(2).then(|| "alice".to_owned()),
+            opened: at(0),
+            rounds: rounds.clone(),
+            hosts: vec!["n1".to_owned()],
+        },
+        phase,
+        until: number.is_multiple_of(3).then(|| at(60)),
+        held: vec!["n2".to_owned()],
+    };
+    (1..).zip([Phase::Offered(Side::Rms), Phase::Accepted, Phase::Applied]).map(line).collect()
+}
