@@ -64,7 +64,7 @@ impl Rms {
             return Action::Accept;
         }
         match proposal.with_items(items) {
-            Ok(template) => Action::Propose { template, valid_for: OFFER_VALID },
+            Ok(template) => Action::Propose { template, valid_for: self.offer_valid() },
             Err(_) => Action::Reject(Reason::NoResources),
         }
     }
@@ -212,6 +212,4 @@ impl Rms {
 
 /// Who waits is told so much before its offer lapses that there was nothing: an answer, instead of none.
 const LAST_MOMENT: Span = Span::from_millis(1);
-/// For how long hosts are kept for an application that has not answered.
-pub(super) const OFFER_VALID: Span = Span::from_secs(60);
 const MOST_HALVINGS: u32 = 10;

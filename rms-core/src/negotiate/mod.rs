@@ -16,7 +16,7 @@ mod grow;
 mod hold;
 mod inhouse;
 mod loans;
-mod open;
+pub(crate) mod open;
 mod orders;
 pub mod policy;
 mod progress;

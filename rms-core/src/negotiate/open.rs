@@ -6,7 +6,6 @@ use negotiation::desk::OpenError;
 use negotiation::{Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Resource, SetRule, Terms};
 use rms_model::{JobId, NodeId, Sizes, Time};
 
-use super::answer::OFFER_VALID;
 use super::desk::negotiates_itself;
 use crate::plan::evolve::cluster_of;
 use crate::refusal::Refusal;
@@ -18,7 +17,7 @@ use crate::step::Step;
 pub(crate) enum Wanted {
     /// So many hosts, and no fewer than the second number.
     Count(u32, u32),
-    #[expect(dead_code, reason = "the policies name hosts that drain")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "the policies name hosts that drain"))]
     /// These hosts; fewer of them are better than none.
     These(BTreeSet<NodeId>),
 }
@@ -67,7 +66,7 @@ impl Rms {
     ///
     /// # Errors
     /// As [`Rms::open_shrink`], or there are not so many free hosts that it may use.
-    #[expect(dead_code, reason = "the policies call it after a pass")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "the policies call it after a pass"))]
     pub(crate) fn open_growth_offer(
         &mut self,
         now: Time,
@@ -114,7 +113,8 @@ impl Rms {
         direction: Direction,
         item: Item,
     ) -> Result<NegotiationId, Refusal> {
-        let opened = self.desk(job).open(now, direction, vec![SetRule::All], vec![item], OFFER_VALID);
+        let valid_for = self.offer_valid();
+        let opened = self.desk(job).open(now, direction, vec![SetRule::All], vec![item], valid_for);
         let (id, output) = opened.map_err(|error| match error {
             OpenError::Template(error) => Refusal::Template(error),
             OpenError::Act(_) => Refusal::NotNegotiable(job),

@@ -8,7 +8,12 @@ use crate::rms::Rms;
 impl Rms {
     /// By how much a growth may delay the estimated start of a waiting job.
     pub(super) fn longest_delay(&self) -> Span {
-        Span::ZERO
+        self.state.settings().delay_tolerance
+    }
+
+    /// For how long the server's own proposals stand, and hosts are kept for them.
+    pub(super) fn offer_valid(&self) -> Span {
+        self.state.settings().offer_valid.max(Span::from_secs(1))
     }
 
     /// What a host and hour costs an application at least.

@@ -2,6 +2,7 @@
 
 mod asks;
 mod attached;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,6 +115,15 @@ impl Scene {
 
     pub(super) fn event(&mut self, event: Event) {
         let mut step = self.world.rms.handle(self.world.now, event);
+        self.drain(&mut step);
+        self.commit(step);
+    }
+
+    /// The server opens something of its own accord.
+    pub(super) fn by_itself(&mut self, open: impl FnOnce(&mut Rms, Time, &mut Step)) {
+        let mut step = Step::default();
+        open(&mut self.world.rms, self.world.now, &mut step);
+        self.world.rms.turn_negotiations(self.world.now, &mut step);
         self.drain(&mut step);
         self.commit(step);
     }
