@@ -87,7 +87,14 @@ impl Scene {
         for number in 1..=n_nodes {
             scene.node_joins(&format!("n{number}"));
         }
+        // Of itself the server does nothing here, unless a story says so.
+        scene.set("offer_idle", "never");
+        scene.set("shrink_for", "never");
         scene
+    }
+
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        self.call(Call::Set { key: key.to_owned(), value: value.to_owned() }).expect("a setting");
     }
 
     pub(super) fn node_joins(&mut self, name: &str) {
