@@ -3,6 +3,7 @@
 use negotiation::{Direction, NegotiationId, Phase, Side};
 use rms_model::{JobId, Time};
 
+use super::candidates::is_settled;
 use super::talks::Case;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -16,6 +17,12 @@ impl Rms {
         self.clear_drained(now, step);
         let gathering = self.make_room(now, step);
         self.offer_idle(now, step, &gathering);
+    }
+
+    /// An application is ready to be asked: there may be something for it.
+    pub(super) fn welcome(&mut self, job: JobId) {
+        let entry = self.state.jobs().get(&job).filter(|entry| entry.spec.malleable.is_some());
+        self.passes.wanted |= entry.and_then(|entry| entry.started()).is_some_and(is_settled);
     }
 
     /// When what was declined may be offered again.

@@ -86,6 +86,9 @@ impl Scene {
         for number in 1..=n_nodes {
             scene.node_joins(&format!("n{number}"));
         }
+        // Most stories are about what applications want; the others switch it on.
+        let quiet = Call::Set { key: "offer_idle".to_owned(), value: "never".to_owned() };
+        scene.call(quiet).expect("it can be set");
         scene
     }
 
@@ -267,6 +270,16 @@ impl Scene {
         self.call_later(Call::Negotiate { job, ask })
     }
 
+    /// The answer to a call, if there is one.
+    pub(super) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Refusal>> {
+        self.answers.remove(&ticket)
+    }
+
+    /// All that has become true so far.
+    pub(super) fn facts(&self) -> &[Fact] {
+        &self.facts.0
+    }
+
     /// What came of an ask, if anything did.
     pub(super) fn outcome(&self, ticket: Ticket) -> Option<AskOutcome> {
         match self.answers.get(&ticket)? {
@@ -390,6 +403,16 @@ impl Scene {
         let now = self.world.now;
         let output = self.app(job).desk.act(now, id, action).expect("it may do so");
         self.speak(job, output);
+    }
+
+    /// The negotiation that is open for a direction, as the application knows it.
+    pub(super) fn app_hears(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
+        self.apps[&job].desk.open_for(direction).map(negotiation::Dialogue::id)
+    }
+
+    /// What stands in a negotiation, as the application knows it.
+    pub(super) fn app_sees(&self, job: JobId, id: NegotiationId) -> Option<negotiation::Template> {
+        self.apps[&job].desk.get(id)?.proposal().cloned()
     }
 
     pub(super) fn app_phase(&self, job: JobId, id: NegotiationId) -> Phase {
