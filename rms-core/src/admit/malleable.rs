@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 ///
 /// # Errors
 /// What is wrong with them, or with how the application learns of changes.
-pub(super) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
+pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
     let Malleable { least, most, sizes, on_resize, speedup } = malleable;
     let declared = Declared { least: *least, most: *most, sizes: sizes.clone(), speedup: speedup.clone() };
     match malleable.is_as_started() {
