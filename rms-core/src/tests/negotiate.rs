@@ -2,6 +2,7 @@
 
 mod asks;
 mod attached;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,10 +87,14 @@ impl Scene {
         for number in 1..=n_nodes {
             scene.node_joins(&format!("n{number}"));
         }
-        // Most stories are about what applications want; the others switch it on.
-        let quiet = Call::Set { key: "offer_idle".to_owned(), value: "never".to_owned() };
-        scene.call(quiet).expect("it can be set");
+        // Of itself the server does nothing here, unless a story says so.
+        scene.set("offer_idle", "never");
+        scene.set("shrink_for", "never");
         scene
+    }
+
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        self.call(Call::Set { key: key.to_owned(), value: value.to_owned() }).expect("a setting");
     }
 
     pub(super) fn node_joins(&mut self, name: &str) {
@@ -117,6 +122,15 @@ impl Scene {
 
     pub(super) fn event(&mut self, event: Event) {
         let mut step = self.world.rms.handle(self.world.now, event);
+        self.drain(&mut step);
+        self.commit(step);
+    }
+
+    /// The server opens something of its own accord.
+    pub(super) fn by_itself(&mut self, open: impl FnOnce(&mut Rms, Time, &mut Step)) {
+        let mut step = Step::default();
+        open(&mut self.world.rms, self.world.now, &mut step);
+        self.world.rms.turn_negotiations(self.world.now, &mut step);
         self.drain(&mut step);
         self.commit(step);
     }

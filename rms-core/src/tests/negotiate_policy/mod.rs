@@ -29,16 +29,12 @@ fn hour() -> Span {
 }
 
 impl Scene {
-    /// A server that offers what is idle, as it does unless it is told otherwise.
+    /// A server that offers what is idle and asks for what is lacked, as it does unless it is told otherwise.
     fn offering(n_nodes: u32) -> Scene {
         let mut scene = Scene::new(n_nodes);
         scene.set("offer_idle", "equal_share");
+        scene.set("shrink_for", "queue");
         scene
-    }
-
-    fn set(&mut self, key: &str, value: &str) {
-        let set = Call::Set { key: key.to_owned(), value: value.to_owned() };
-        self.call(set).expect("it can be set");
     }
 
     /// A job of this user that starts with so many hosts, if they are free.
