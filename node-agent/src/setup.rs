@@ -36,7 +36,7 @@ pub fn instance(name: &str, dir: &Path) -> String {
 
 /// FNV-1a, 32 bits. A later version of this program must find the same names, which the standard library's
 /// hashes do not promise.
-fn fnv1a(bytes: &[u8]) -> u32 {
+pub fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
@@ -58,6 +58,7 @@ impl Setup {
             n_tasks: host.n_tasks,
             cpus: host.cpus,
             joined: host.joined,
+            departing: host.departing,
         };
         Order {
             job: desired.job,

@@ -214,7 +214,8 @@ impl Job {
 
     /// When its supervisor is to wake up though nothing happens.
     pub fn wakes_at(&self) -> Instant {
-        self.tell_at.map_or(self.deadline(), |at| at.min(self.deadline()))
+        let of_desk = self.desk.as_ref().and_then(Desk::wakes_at);
+        self.tell_at.into_iter().chain(of_desk).fold(self.deadline(), Instant::min)
     }
 
     /// Does what is due by now; the result is not made durable here.

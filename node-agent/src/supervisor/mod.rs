@@ -540,6 +540,7 @@ impl Supervisor {
     fn on_time(&mut self) -> Next {
         let now = Instant::now();
         self.tell_running(now);
+        self.with_desk(|desk, errands| desk.on_time(now, errands));
         let Some(job) = &mut self.job else { return Next::Stay };
         match &job.phase {
             // The end of a task wakes us by itself.

@@ -56,6 +56,9 @@ pub struct Place {
     /// The generation with which it came.
     #[serde(default = "first")]
     pub joined: u32,
+    /// The job is to leave it: nothing more is started there.
+    #[serde(default)]
+    pub departing: bool,
 }
 
 fn first() -> u32 {

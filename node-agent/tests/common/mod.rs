@@ -86,6 +86,8 @@ impl Reporter for Listener {
     fn report(&self, report: &NodeReport) {
         let _test_is_over = self.0.send(report.clone());
     }
+
+    fn ask(&self, _seq: u64, _wish: &node_agent::growth::Wish) {}
 }
 
 #[derive(Debug)]
