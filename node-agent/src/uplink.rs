@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::address::Advertised;
 use crate::follow;
+use crate::keys::Keys;
 use crate::perform::{NodeEvent, Reporter};
 use crate::share::Shares;
 use crate::supervisor::now;
@@ -29,6 +30,7 @@ pub struct Uplink {
     pub credentials_dir: PathBuf,
     pub revoked: Revoked,
     pub shares: Shares,
+    pub keys: Keys,
     pub events: mpsc::Sender<NodeEvent>,
 }
 
@@ -110,6 +112,7 @@ impl Uplink {
         if self.events.send(NodeEvent::LinkUp(Box::new(control))).await.is_err() {
             return "the agent is ending".to_owned();
         }
+        self.keys.link_up();
         let mut desired = DesiredParts::new();
         let mut is_announced = false;
         let mut next_key: Option<NewKey> = None;
@@ -150,12 +153,9 @@ impl Uplink {
                             self.revoked.replace(std::mem::take(&mut revoked));
                         }
                     }
-                    Ok(Some(
-                        answer @ (ToAgent::Asked { .. }
-                        | ToAgent::NotAsked { .. }
-                        | ToAgent::Certified { .. }
-                        | ToAgent::NotCertified { .. }),
-                    )) => tracing::warn!(?answer, "the server answers what was not asked"),
+                    Ok(Some(ToAgent::Certified { seq, chain, ca })) => self.keys.certified(seq, &chain, &ca),
+                    Ok(Some(ToAgent::NotCertified { seq, refused })) => self.keys.not_certified(seq, &refused),
+                    Ok(Some(answer @ (ToAgent::Asked { .. } | ToAgent::NotAsked { .. }))) => tracing::warn!(?answer, "the server answers what was not asked"),
                     Ok(None) | Err(_) => {
                         link.close("the server has ended the control channel");
                         return link.closed().await;
@@ -165,6 +165,9 @@ impl Uplink {
                     Ok(channel) => drop(tokio::spawn(serve_channel(channel, self.shares.clone()))),
                     Err(_) => return link.closed().await,
                 },
+                request = self.keys.next_request() => {
+                    let _heard_by_the_receiver = outbox.push(&request.into());
+                }
                 () = tokio::time::sleep_until(renew_at) => {
                     renew_at = Instant::now() + RENEW_AGAIN;
                     match NewKey::generate() {
