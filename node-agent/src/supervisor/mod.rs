@@ -48,6 +48,7 @@ pub use job::now;
 use job::{Job, Phase};
 use mpi::{Desk, Errand};
 use order::{FromSupervisor, Growth, Order, TASK_INPUT, ToSupervisor};
+pub use user::{Account, AccountError};
 
 /// What a supervisor is born with.
 #[derive(Debug)]

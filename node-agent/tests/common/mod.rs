@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use node_agent::cgroup::{Wanted, probe};
+use node_agent::keys::{KeyDirs, Keys};
 use node_agent::perform::{Carrier, Node, NodeEvent, Reporter};
 use node_agent::pmi::HostId;
 use node_agent::pmi::frames::HubFrame;
@@ -147,6 +148,8 @@ impl World {
             rsh: setup::rsh_beside(&program),
             program,
             agent_socket: self.dir.path().join("agent/agent.sock"),
+            server: "127.0.0.1:7117".to_owned(),
+            keys: Keys::new(KeyDirs::create(&self.spool().keys_dir()).expect("made")),
             n_warm: 1,
         }
     }
