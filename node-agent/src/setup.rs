@@ -58,6 +58,7 @@ impl Setup {
             n_tasks: host.n_tasks,
             cpus: host.cpus,
             joined: host.joined,
+            departing: host.departing,
         };
         Order {
             job: desired.job,
@@ -76,6 +77,7 @@ impl Setup {
             grace: launch.grace,
             hosts: launch.hosts.iter().map(place).collect(),
             generation: launch.generation,
+            on_resize: launch.on_resize.clone(),
             host_idx: desired.host_idx,
             mask: self.mask.clone(),
             agent_socket: self.agent_socket.clone(),
