@@ -165,6 +165,7 @@ fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<Pid>, StartError
     let program = Program {
         order: &job.order,
         account,
+        cwd: &job.order.cwd,
         argv: &argv,
         candidates: &[CString::from(c"/bin/sh")],
         environment: environment::to_c(&variables),
