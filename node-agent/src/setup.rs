@@ -78,6 +78,8 @@ impl Setup {
             hosts: launch.hosts.iter().map(place).collect(),
             generation: launch.generation,
             on_resize: launch.on_resize.clone(),
+            least: launch.least,
+            most: launch.most,
             host_idx: desired.host_idx,
             mask: self.mask.clone(),
             agent_socket: self.agent_socket.clone(),

@@ -108,10 +108,10 @@ async fn a_command_hears_of_the_newest_change_and_never_runs_twice_at_once() {
     let mut world = World::new(Wanted::Auto).await;
     // The first one takes its time; two more changes come meanwhile.
     let hook = format!(
-        "mkdir busy || echo twice >> seen; {LOOK}; echo for $RMS_RESIZE_GENERATION of $RMS_JOB_ID on $RMS_NODELIST; \
+        "mkdir busy || echo twice >> seen; {LOOK}; echo for $RMS_RESIZE_GENERATION of $RMS_JOB_ID on $RMS_NODELIST of $RMS_MALLEABLE_LEAST to $RMS_MALLEABLE_MOST; \
          while [ ! -e go ]; do sleep 0.02; done; rmdir busy; cat"
     );
-    let launch = Launch { on_resize: Some(OnResize::Hook(hook)), ..script(&world, "sleep 1000") };
+    let launch = Launch { on_resize: Some(OnResize::Hook(hook)), least: 2, most: 8, ..script(&world, "sleep 1000") };
     world.submit(1, launch.clone()).await;
     world.running(1).await;
     world.change(on(&launch, 2, "t1 t2")).await;
@@ -121,7 +121,11 @@ async fn a_command_hears_of_the_newest_change_and_never_runs_twice_at_once() {
     std::fs::write(world.cwd().join("go"), "").expect("a file");
     assert_eq!(world.lines("seen", 2).await[1..], ["4: t1 t2"]);
     let output = world.lines("rms-1.out", 2).await;
-    assert_eq!(output, ["for 2 of 1 on t[1-2]", "for 4 of 1 on t[1-2]"], "it writes to the job's output");
+    assert_eq!(
+        output,
+        ["for 2 of 1 on t[1-2] of 2 to 8", "for 4 of 1 on t[1-2] of 2 to 8"],
+        "it writes to the job's output"
+    );
     world.close().await;
 }
 

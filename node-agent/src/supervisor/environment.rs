@@ -53,6 +53,10 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("RMS_AGENT_SOCKET", order.agent_socket.display().to_string());
     set("RMS_GENERATION_FILE", files.generation.display().to_string());
     set("RMS_MARK", order.mark.clone());
+    if order.on_resize.is_some() && order.most > 0 {
+        set("RMS_MALLEABLE_LEAST", order.least.to_string());
+        set("RMS_MALLEABLE_MOST", order.most.to_string());
+    }
     set_for_mpirun(&mut variables, order, account, files);
     variables
 }

@@ -35,6 +35,11 @@ pub struct Order {
     /// Of a malleable job: how it learns of such a change.
     #[serde(default)]
     pub on_resize: Option<OnResize>,
+    /// Between how many hosts it was submitted; 0 and 0 where it named none.
+    #[serde(default)]
+    pub least: u32,
+    #[serde(default)]
+    pub most: u32,
     /// Which of the hosts this is.
     pub host_idx: u32,
     /// The CPUs of every process of the job; absent: all.
@@ -229,6 +234,8 @@ pub mod tests {
             hosts: Vec::new(),
             generation: 1,
             on_resize: None,
+            least: 0,
+            most: 0,
             host_idx: 0,
             mask: None,
             agent_socket: PathBuf::new(),
