@@ -308,6 +308,8 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         hosts: vec![host],
         generation: 1,
         on_resize: None,
+        least: 0,
+        most: 0,
     }
 }
 
