@@ -254,7 +254,7 @@ pub struct Change {
     pub size: usize,
     /// RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
     pub kind: i32,
-    /// A shrink, not 0: the RMS has taken the hosts already, and nothing is to be confirmed.
+    /// A shrink, not 0: the RMS has taken the hosts already; what ran there has been killed.
     pub is_done: i32,
     /// Which negotiation.
     pub id: u64,
