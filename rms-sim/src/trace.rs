@@ -45,7 +45,7 @@ pub(crate) fn short_fact(fact: &Fact) -> String {
             let sizes: Vec<String> = spec.options.iter().map(short_request).collect();
             format!("JobSubmitted {job} {} by {} {sizes:?} held: {held}", spec.name, spec.owner.0)
         }
-        Fact::JobDone { record, ghost_until } => {
+        Fact::JobDone { record, ghost_until, .. } => {
             let JobRecord { job, run, nodes, outcome, .. } = &**record;
             format!("JobDone {job}.{run} on {nodes:?}: {outcome}; ghost until {}", ghost_until.as_millis())
         }

@@ -1,0 +1,32 @@
+//! What settings decide of negotiations.
+
+use negotiation::Price;
+use rms_model::{JobId, Span};
+
+use crate::rms::Rms;
+
+impl Rms {
+    /// By how much a growth may delay the estimated start of a waiting job.
+    pub(super) fn longest_delay(&self) -> Span {
+        self.state.settings().delay_tolerance
+    }
+
+    /// What is paid at most for a host and hour that an application gives back: nothing, for what it saves is its own.
+    pub(super) fn bid_price(&self, _job: JobId) -> Price {
+        Price(0)
+    }
+
+    /// For how long the server's proposals stand.
+    pub(super) fn offer_valid(&self) -> Span {
+        self.state.settings().offer_valid
+    }
+
+    /// How long an application may take to give what it has promised, before it is warned; and as long again after that.
+    pub(super) fn promise_span(&self) -> Span {
+        let grace = self.state.settings().release_grace;
+        if grace.is_zero() { LONGEST_PROMISE } else { grace }
+    }
+}
+
+/// An application reaches its next breakpoint within that, unless an admin knows better.
+const LONGEST_PROMISE: Span = Span::from_secs(60);
