@@ -46,6 +46,17 @@ impl Desk {
         Desk { end, job, run, rules, n_opened: 0, heard: BTreeSet::new(), heard_up_to: 0, dialogues: Vec::new() }
     }
 
+    /// A desk that is read back: what it opened and what it heard of is known, and no number is used twice.
+    pub fn restore(
+        end: Side,
+        (job, run): (JobId, Run),
+        rules: Rules,
+        (n_opened, heard_up_to): (u32, u32),
+        dialogues: Vec<Dialogue>,
+    ) -> Desk {
+        Desk { end, job, run, rules, n_opened, heard: BTreeSet::new(), heard_up_to, dialogues }
+    }
+
     /// The negotiation of that number, if it is known still.
     pub fn get(&self, id: NegotiationId) -> Option<&Dialogue> {
         self.dialogues.iter().find(|dialogue| dialogue.id() == id)
@@ -109,6 +120,8 @@ impl Desk {
             return dialogue.receive(now, message);
         }
         let opening = match &message.statement {
+            // Who has heard an answer to it repeats what was forgotten here.
+            Some(Statement::Propose { round: 1, .. }) if message.seen > 0 => None,
             Some(Statement::Propose { round: 1, template, .. }) => Some(template.direction()),
             Some(Statement::Propose { .. } | Statement::Accept { .. } | Statement::Commit { .. }) => None,
             Some(Statement::Ready { .. } | Statement::End { .. }) | None => None,
@@ -117,6 +130,13 @@ impl Desk {
             Some(direction) if self.is_new(message.id) => self.answer_opening(now, message, direction),
             Some(_) | None => self.disown(message),
         }
+    }
+
+    /// The other end has heard `seen` statements, which is more than this one knows of. An end that was read back may
+    /// have lost the last of the talk: it gives up what was not agreed, with a word that is new to the other.
+    pub fn give_up_lost_talk(&mut self, now: Time, id: NegotiationId, seen: u32) -> Output {
+        let dialogue = self.dialogues.iter_mut().find(|dialogue| dialogue.id() == id);
+        dialogue.map(|dialogue| dialogue.give_up_lost_talk(now, seen)).unwrap_or_default()
     }
 
     /// Lets time pass.

@@ -1,5 +1,7 @@
 //! One negotiation as a state machine that both ends run: own acts, messages and time in; messages and changes out.
 
+mod durable;
+
 use std::collections::BTreeSet;
 
 use rms_model::{NodeId, Span, Time};

@@ -75,6 +75,16 @@ impl Voice {
         self.confirmed = self.confirmed.max(number);
     }
 
+    /// Itself as it is written down: what only the running process knows is left out.
+    pub fn durable(&self) -> Voice {
+        Voice { confirmed: 0, n_times: 0, speak_at: Time::EPOCH, ..self.clone() }
+    }
+
+    /// The other end has heard statements up to this one, whatever they were.
+    pub fn skip_to(&mut self, number: u32) {
+        self.number = self.number.max(number);
+    }
+
     /// A statement of the other end was taken in.
     pub fn take_in(&mut self, number: u32) {
         self.seen = self.seen.max(number);

@@ -42,7 +42,7 @@ impl Rms {
                 admins_only(who, "list certificates")?;
                 Ok(Answer::Certificates(self.state.certificates.values().cloned().collect()))
             }
-            Query::Negotiations { job: _ } => Ok(Answer::Negotiations { now, lines: Vec::new() }),
+            Query::Negotiations { job } => self.negotiations(now, who, job),
             Query::Status => Ok(Answer::Status(self.status(now))),
         }
     }

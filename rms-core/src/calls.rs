@@ -55,7 +55,7 @@ impl Rms {
             }
             // Answered when something came of it.
             Call::Negotiate { job, ask } => match self.may_touch(who, job) {
-                Ok(()) => return self.ask(now, step, ticket, (job, None), who.name.clone(), &ask),
+                Ok(()) => return self.ask(now, step, ticket, job, who.name.clone(), &ask),
                 Err(refusal) => Err(refusal),
             },
             // These two are answered with a certificate, unless they are refused.

@@ -98,6 +98,9 @@ pub struct Evolved {
     pub berths: BTreeMap<NodeId, Berth>,
     /// What it will free at its next smaller stage.
     pub chosen: Vec<NodeId>,
+    /// Hosts it was asked to leave and has not said that it left, and since when.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub departing: BTreeMap<NodeId, Time>,
     /// Hosts it has freed, but whose processes have not been seen gone; and since when.
     pub leaving: BTreeMap<NodeId, Time>,
     /// How often its processes had to be killed because they did not leave hosts that it had freed.
@@ -108,6 +111,9 @@ pub struct Evolved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Berth {
     pub first_task: u32,
+    /// Absent for applications with stages, whose hosts all have as many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n_tasks: Option<u32>,
     /// The generation of hosts with which it came: a host that comes twice is not the same berth.
     pub joined: u32,
     /// The node's generation that ordered it: what the node says before it has seen that one is about an earlier berth.
@@ -123,6 +129,7 @@ impl Evolved {
             next_task: 0,
             berths: BTreeMap::new(),
             chosen: Vec::new(),
+            departing: BTreeMap::new(),
             leaving: BTreeMap::new(),
             n_violations: 0,
         }
@@ -130,16 +137,29 @@ impl Evolved {
 
     /// Gives a host its tasks.
     pub fn berth(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
-        let berth = Berth { first_task: self.next_task, joined: self.generation, ordered };
+        let berth = Berth { first_task: self.next_task, n_tasks: None, joined: self.generation, ordered };
         self.next_task = self.next_task.saturating_add(n_tasks);
         self.berths.insert(node, berth);
     }
 
-    /// Remembers what the stage that ends now has held.
+    /// The same for an application that came to its size by negotiation: its hosts may have different numbers of tasks.
+    pub fn berth_with(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
+        self.berth(node, n_tasks, ordered);
+        if let Some(berth) = self.berths.get_mut(&node) {
+            berth.n_tasks = Some(n_tasks);
+        }
+    }
+
+    /// Does it hold what it holds until its end, as far as anybody knows?
+    pub fn is_steady(&self) -> bool {
+        self.course.legs.len() == 1 && self.leaving.is_empty()
+    }
+
+    /// Remembers what the stage that ends now has held. The history has no room for more stages than a profile has.
     pub fn turn_page(&mut self, until: Time) {
         let current = self.course.current();
         let span = until.since(current.start);
-        if span > Span::ZERO {
+        if span > Span::ZERO && self.past.len() <= rms_model::evolution::MAX_STAGES {
             self.past.push(Stage { hosts: current.hosts, span });
         }
     }

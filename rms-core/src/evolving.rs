@@ -155,12 +155,23 @@ impl Rms {
     }
 
     /// Free hosts that an application may use, plain ones first.
-    fn free_for(&self, job: JobId, wanted: usize) -> Vec<NodeId> {
+    pub(crate) fn free_for(&self, job: JobId, wanted: usize) -> Vec<NodeId> {
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started() else { return Vec::new() };
         let constraint = launcher::constraint_of(&entry.spec, &started.request);
         let is_right = |node: &NodeId| meets(&self.state.nodes()[node].inventory, &constraint);
         self.state.free(cluster_of(&started.request)).filter(is_right).take(wanted).collect()
+    }
+
+    /// Is this host free, and may the application use it?
+    pub(crate) fn is_free_for(&self, job: JobId, node: NodeId) -> bool {
+        let entry = &self.state.jobs()[&job];
+        let Some(started) = entry.started() else { return false };
+        let constraint = launcher::constraint_of(&entry.spec, &started.request);
+        self.state.nodes().get(&node).is_some_and(|host| {
+            let is_at_home = host.cluster == cluster_of(&started.request);
+            is_at_home && host.is_free() && meets(&host.inventory, &constraint)
+        })
     }
 
     /// How much later than its limit a stage may be: those who leave the hosts may take so long.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use negotiation::{Dialogue, NegotiationId};
 use rms_model::token::{Issued, Token};
 use rms_model::{
     ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::course::Course;
 use crate::desired::NodeExit;
 use crate::job::{LauncherLink, Promise};
+use crate::negotiate::contract::{Declared, NegotiationRecord};
+use crate::negotiate::talks::Asking;
 use crate::state::State;
 use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 
@@ -114,6 +117,9 @@ pub enum Fact {
     JobDone {
         record: Box<JobRecord>,
         ghost_until: Time,
+        /// What was negotiated with it, for the history.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        negotiations: Vec<NegotiationRecord>,
     },
     /// 001: the ghost expired.
     GhostExpired {
@@ -243,6 +249,55 @@ pub enum Fact {
         evolving: Evolving,
         options: Vec<Request>,
     },
+    /// Something was said in a negotiation with a running job, or time has ended it (002). The dialogue is the server's
+    /// end after that; `asking` comes with the first word, if somebody asked for the application.
+    Talked {
+        job: JobId,
+        at: Time,
+        dialogue: Box<Dialogue>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        asking: Option<Box<Asking>>,
+    },
+    /// These hosts, and no others, are kept free for a negotiation.
+    HostsHeld {
+        job: JobId,
+        negotiation: NegotiationId,
+        nodes: Vec<NodeId>,
+    },
+    /// The application was asked to leave these hosts, on which its processes run on until it says that it has.
+    HostsDeparting {
+        job: JobId,
+        at: Time,
+        nodes: Vec<NodeId>,
+    },
+    /// It keeps the hosts that it was asked to leave.
+    HostsStay {
+        job: JobId,
+    },
+    /// Within which limits the application lets itself be changed from now on.
+    LimitsDeclared {
+        job: JobId,
+        declared: Declared,
+    },
+    /// It was warned: it has not given what it promised.
+    PromiseWarned {
+        job: JobId,
+        negotiation: NegotiationId,
+        at: Time,
+    },
+    /// Hosts that it had for a time are asked back.
+    LoanCalled {
+        job: JobId,
+        /// By which they were lent.
+        negotiation: NegotiationId,
+        /// By which they are asked back.
+        by: NegotiationId,
+    },
+    /// Hosts that it had for a time were taken.
+    LoanEnded {
+        job: JobId,
+        negotiation: NegotiationId,
+    },
 }
 
 impl Fact {
@@ -256,9 +311,16 @@ impl Fact {
             | Fact::StartsPromised { .. }
             | Fact::ShareRunning { .. }
             | Fact::ShareEnded { .. }
-            | Fact::JobEnding { .. } => false,
+            | Fact::JobEnding { .. }
+            | Fact::Talked { .. }
+            | Fact::HostsDeparting { .. }
+            | Fact::HostsStay { .. }
+            | Fact::LimitsDeclared { .. }
+            | Fact::PromiseWarned { .. }
+            | Fact::LoanCalled { .. }
+            | Fact::LoanEnded { .. } => false,
             // Who leaves when he was expected to frees what others were promised already.
-            Fact::JobDone { record, ghost_until } => {
+            Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let started = state.jobs().get(&record.job).and_then(|entry| entry.started());
                 started.is_none_or(|started| started.at + started.request.wall != *ghost_until)
             }
@@ -295,7 +357,8 @@ impl Fact {
             | Fact::StageEntered { .. }
             | Fact::HostsFreed { .. }
             | Fact::HostsChosen { .. }
-            | Fact::ProfileChanged { .. } => true,
+            | Fact::ProfileChanged { .. }
+            | Fact::HostsHeld { .. } => true,
         }
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::course::Evolved;
 use crate::effect::JobState;
+use crate::negotiate::talks::Talks;
 
 pub(crate) use launcher::AwaitedIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};
@@ -30,6 +31,9 @@ pub struct Job {
     /// The launcher outside that speaks for it; absent for jobs that were submitted with their work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
+    /// What this execution negotiates; nothing before the first word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub talks: Option<Box<Talks>>,
 }
 
 /// When a waiting job will start at the latest, and in which of its sizes.
@@ -189,9 +193,15 @@ impl Job {
         evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// The hosts it keeps from others, those that it is leaving, too.
+    /// Hosts that are kept free for what is negotiated with it.
+    pub fn promised_hosts(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let cases = self.talks.iter().flat_map(|talks| &talks.cases);
+        cases.flat_map(|case| case.held.iter().copied())
+    }
+
+    /// The hosts it keeps from others, those that it is leaving or may get, too.
     pub fn held(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.nodes().iter().copied().chain(self.leaving())
+        self.nodes().iter().copied().chain(self.leaving()).chain(self.promised_hosts())
     }
 
     /// The history's line for a job that ends now with `outcome`. `nodes` are the names of its hosts.

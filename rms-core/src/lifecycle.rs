@@ -10,6 +10,7 @@ use crate::effect::{Effect, JobChange, JobState};
 use crate::fact::Fact;
 use crate::job::{Job, Phase, Share, Started};
 use crate::rms::Rms;
+use crate::state::spread;
 use crate::step::Step;
 
 impl Rms {
@@ -32,6 +33,11 @@ impl Rms {
         usage: Usage,
     ) {
         let is_leaving = self.state.jobs()[&job].started().is_some_and(|started| started.is_leaving(node));
+        if self.is_awaited(job, node) && has_not_come(&exit) {
+            self.record(step, Fact::ShareEnded { job, node, exit, usage });
+            self.arrival_failed(now, step, job, node);
+            return;
+        }
         if is_leaving {
             self.left(step, job, node, exit, usage);
             let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
@@ -48,6 +54,7 @@ impl Rms {
         let verdict = if started.ending.is_some() { None } else { self.verdict(entry, started, node, &exit) };
         self.record(step, Fact::ShareEnded { job, node, exit, usage });
         let is_clear = self.state.jobs()[&job].started().expect("shares do not change the phase").is_clear();
+        let verdict = verdict.or_else(|| self.verdict_of_idle(job));
         match (verdict, is_clear) {
             (Some(outcome), true) => self.done(now, step, job, outcome),
             (Some(outcome), false) => self.end(now, step, job, outcome, false),
@@ -76,9 +83,25 @@ impl Rms {
         }
     }
 
+    /// Once all hosts have ended that came with tasks of their own, nothing is waited for on those that came idle.
+    fn verdict_of_idle(&self, job: JobId) -> Option<Outcome> {
+        let entry = &self.state.jobs()[&job];
+        let started = entry.started().filter(|started| started.ending.is_none())?;
+        let evolved = started.evolved.as_ref()?;
+        let is_idle = |node: &NodeId| evolved.berths.get(node).is_some_and(|berth| berth.n_tasks == Some(0));
+        let mut staying = started.alive().filter(|node| !started.is_leaving(*node)).peekable();
+        let is_over = staying.peek().is_some() && staying.all(|node| is_idle(&node));
+        is_over.then(|| match started.worst_code {
+            0 => Outcome::Completed,
+            code => Outcome::Failed { code },
+        })
+    }
+
     /// How the job ends is known; what still runs of it is ended.
     pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
+        let told = outcome.clone();
         self.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
+        self.end_talks(now, step, job, &told);
         self.announce(step, job);
         let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
         if is_clear {
@@ -93,6 +116,7 @@ impl Rms {
         match &started.ending {
             Some(ending) if ending.requeue => {
                 self.record(step, Fact::JobRequeued { job, at: now });
+                self.forget_talks(job);
                 self.launches.remove(&job);
                 self.passes.wanted = true;
                 self.announce(step, job);
@@ -121,6 +145,7 @@ impl Rms {
 
     /// 001: done. With a fair-start delay the hosts stay with the ghost, else they are free at once.
     pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
+        self.end_talks(now, step, job, &outcome);
         let entry = &self.state.jobs()[&job];
         let mut names = self.state.node_names(entry.nodes());
         let has_launcher = entry.launcher.is_some();
@@ -129,7 +154,8 @@ impl Rms {
         let record = entry.record(job, now, outcome.clone(), for_record);
         let untils = self.ghost_untils(now, job);
         let ghost_until = untils.values().copied().max().unwrap_or(now);
-        self.record(step, Fact::JobDone { record: Box::new(record), ghost_until });
+        let negotiations = self.state.jobs()[&job].talks.as_ref().map(|talks| talks.records()).unwrap_or_default();
+        self.record(step, Fact::JobDone { record: Box::new(record), ghost_until, negotiations });
         self.part_ghost(now, step, job, ghost_until, untils);
         self.launches.remove(&job);
         self.tell_end(step, job, has_launcher, &outcome);
@@ -231,11 +257,12 @@ impl Rms {
         let entry = &self.state.jobs()[&job];
         let started = entry.started().expect("only started jobs are launched");
         let spec = &entry.spec;
+        let hosts = self.hosts(entry, started);
         let launch = Arc::new(Launch {
             name: spec.name.clone(),
             owner: spec.owner.clone(),
             work: spec.work.clone(),
-            n_tasks: spec.tasks.total(started.nodes.len() as u32),
+            n_tasks: hosts.iter().map(|host| host.n_tasks).sum(),
             cpus_per_task: spec.cpus_per_task,
             cwd: spec.cwd.clone(),
             environment: Arc::clone(&spec.environment),
@@ -244,7 +271,7 @@ impl Rms {
             limits: spec.limits.clone(),
             wall: self.longest_wall(entry, started),
             grace: self.state.settings().kill_grace,
-            hosts: self.hosts(entry, started),
+            hosts,
             generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
             on_resize: spec.malleable.as_ref().map(|malleable| malleable.on_resize.clone()),
         });
@@ -266,15 +293,13 @@ impl Rms {
 
     /// The hosts with their blocks of tasks, the first hosts taking one more where it does not divide.
     fn hosts(&self, entry: &Job, started: &Started) -> Vec<Host> {
-        let n_hosts = started.nodes.len() as u32;
-        let n_tasks = entry.spec.tasks.total(n_hosts);
-        let (least, n_with_more) = (n_tasks / n_hosts, n_tasks % n_hosts);
         let mut first_task = 0;
         let mut hosts = Vec::with_capacity(started.nodes.len());
-        for (idx, node) in started.nodes.iter().enumerate() {
+        for (node, n_tasks) in started.nodes.iter().zip(spread(&entry.spec, started.nodes.len() as u32)) {
             let entry = &self.state.nodes()[node];
-            let n_tasks = least + u32::from((idx as u32) < n_with_more);
             let berth = started.evolved.as_ref().and_then(|evolved| evolved.berths.get(node));
+            let n_tasks = berth.and_then(|berth| berth.n_tasks).unwrap_or(n_tasks);
+            let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
             hosts.push(Host {
                 node: *node,
                 name: entry.name.clone(),
@@ -284,10 +309,18 @@ impl Rms {
                 n_tasks,
                 cpus: entry.inventory.cpus,
                 joined: berth.map_or(1, |berth| berth.joined),
-                departing: false,
+                departing: is_departing,
             });
             first_task += n_tasks;
         }
         hosts
+    }
+}
+
+/// Did nothing of the job ever run there, or is it gone without a word?
+fn has_not_come(exit: &NodeExit) -> bool {
+    match exit {
+        NodeExit::NotStarted { .. } | NodeExit::Vanished { .. } | NodeExit::Ordered | NodeExit::Overstayed => true,
+        NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::WallTime => false,
     }
 }

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::fact::Fact;
 use crate::job::{Job, Phase, Promise};
 use crate::launchers::{Flood, LauncherCounts};
+use crate::negotiate::Negotiators;
 use crate::plan::views::Streams;
 use crate::plan::{self, Placed, Plan, Scope};
 use crate::state::{Bumped, Misfit, State};
@@ -60,6 +61,7 @@ pub struct Rms {
     pub(crate) floods: BTreeMap<JobId, Flood>,
     /// What they have cost so far.
     pub(crate) launcher_counts: LauncherCounts,
+    pub(crate) negotiators: Negotiators,
 }
 
 /// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
@@ -114,6 +116,7 @@ impl Rms {
             streams: Streams::default(),
             floods: BTreeMap::new(),
             launcher_counts: LauncherCounts::default(),
+            negotiators: Negotiators::default(),
         }
     }
 
@@ -135,6 +138,7 @@ impl Rms {
             self.expire_ghost(&mut step, job);
         }
         self.launchers_away(now, &mut step);
+        self.boot_negotiations(now, &mut step);
         step
     }
 
@@ -156,15 +160,21 @@ impl Rms {
             Event::NegotiatorCalled { ticket, who, call } => {
                 self.handle_negotiator_call(now, &mut step, ticket, &who, call);
             }
-            Event::NegotiatorGone { job, run: _ } => self.negotiator_gone(now, &mut step, job),
+            Event::NegotiatorGone { job, run } => {
+                let is_present = self.state.jobs().get(&job).is_some_and(|entry| entry.run == run);
+                if is_present {
+                    self.negotiator_gone(now, job);
+                }
+            }
             Event::AgentAsked { ticket, name, job, run, ask } => {
-                self.ask(now, &mut step, ticket, (job, Some(run)), name, &ask);
+                self.agent_asks(now, &mut step, ticket, (&name, job, run), &ask);
             }
             Event::AgentCertifies { ticket, name, job, run, csr, serial } => {
                 self.certify_job(now, &mut step, ticket, &name, (job, run), csr, serial);
             }
             Event::Tick => self.tick(now, &mut step),
         }
+        self.turn_negotiations(now, &mut step);
         self.send_desires(&mut step);
         step
     }
@@ -178,7 +188,10 @@ impl Rms {
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
         let launcher = self.state.next_launcher_deadline();
-        [self.next_pass(), lost, ghost, begin, launcher, self.next_stage()].into_iter().flatten().min()
+        [self.next_pass(), lost, ghost, begin, launcher, self.next_stage(), self.next_negotiation()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub fn state(&self) -> &State {
@@ -212,6 +225,7 @@ impl Rms {
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
+        self.note_for_negotiators(&fact);
         step.record(fact);
     }
 
@@ -234,9 +248,11 @@ impl Rms {
         }
         self.end_late_launchers(now, step);
         self.enter_stages(now, step);
+        self.tick_negotiations(now, step);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.pass(now, step);
+            self.serve_waiting(now, step);
         }
     }
 

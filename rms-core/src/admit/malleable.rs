@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 ///
 /// # Errors
 /// What is wrong with them, or with how the application learns of changes.
-pub(super) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
+pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
     let Malleable { least, most, sizes, on_resize, speedup } = malleable;
     let are_sound = match sizes {
         Sizes::Any | Sizes::PowerOfTwo => true,

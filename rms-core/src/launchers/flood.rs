@@ -16,7 +16,7 @@ pub(crate) struct Flood {
 }
 
 /// What is to become of a call.
-enum Verdict {
+pub(crate) enum Spate {
     Taken,
     Refused,
     /// It has been told often enough.
@@ -24,20 +24,21 @@ enum Verdict {
 }
 
 impl Flood {
-    fn call(&mut self, now: Time) -> Verdict {
+    /// One more call, where `most` are allowed in a second.
+    pub(crate) fn call(&mut self, now: Time, most: u32) -> Spate {
         let second = now.as_secs();
         if second != self.second {
-            let was_flooded = self.n_calls > MOST_CALLS && second == self.second + 1;
+            let was_flooded = self.n_calls > most && second == self.second + 1;
             let n_flooded = if was_flooded { self.n_flooded } else { 0 };
             *self = Flood { second, n_calls: 0, n_flooded };
         }
         self.n_calls = self.n_calls.saturating_add(1);
-        let is_first_too_many = self.n_calls == MOST_CALLS + 1;
+        let is_first_too_many = self.n_calls == most + 1;
         self.n_flooded += u32::from(is_first_too_many);
-        match self.n_calls {
-            ..=MOST_CALLS => Verdict::Taken,
-            _ if self.n_flooded >= MOST_FLOODED => Verdict::Ended,
-            _ => Verdict::Refused,
+        match self.n_calls <= most {
+            true => Spate::Taken,
+            false if self.n_flooded >= MOST_FLOODED => Spate::Ended,
+            false => Spate::Refused,
         }
     }
 }
@@ -48,10 +49,10 @@ impl Rms {
     /// # Errors
     /// There are too many; if it goes on so, its application is ended.
     pub(crate) fn count_call(&mut self, now: Time, step: &mut Step, job: JobId) -> Result<(), Refusal> {
-        match self.floods.entry(job).or_default().call(now) {
-            Verdict::Taken => Ok(()),
-            Verdict::Refused => Err(Refusal::Flood { job, most: MOST_CALLS }),
-            Verdict::Ended => {
+        match self.floods.entry(job).or_default().call(now, MOST_CALLS) {
+            Spate::Taken => Ok(()),
+            Spate::Refused => Err(Refusal::Flood { job, most: MOST_CALLS }),
+            Spate::Ended => {
                 let reason =
                     format!("its launcher called more than {MOST_CALLS} times in each of {MOST_FLOODED} seconds");
                 self.end_for_violation(now, step, job, reason);

@@ -1,65 +1,60 @@
 //! The negotiation manager (002, §5): how running applications come to more and to fewer hosts.
+//!
+//! Each running job that negotiates has a [`negotiation::Desk`], the server's end of its dialogues. What a desk comes
+//! to is written down as facts before anybody hears of it, so a server that is started again goes on where it was.
+//! Nothing is told that is not held: hosts that are offered are kept free, and hosts that are given back are free once
+//! the agents have seen the processes gone.
 
+mod answer;
+mod ask;
+mod attach;
+mod attached;
 pub mod contract;
+mod delay;
+mod desk;
+mod grow;
+mod hold;
+mod inhouse;
+mod loans;
+mod open;
+mod orders;
 pub mod policy;
+mod progress;
+mod records;
+mod seam;
+mod shrink;
+mod stop;
+pub mod talks;
+mod timers;
 
-use rms_model::{Identity, JobId, Run, Time};
+pub use hold::{Leak, check};
 
-use crate::effect::{Answer, Effect};
+use std::collections::{BTreeMap, BTreeSet};
+
+use negotiation::{Desk, NegotiationId};
+use rms_model::{JobId, Time};
+
 use crate::event::Ticket;
-use crate::refusal::Refusal;
-use crate::rms::Rms;
-use crate::step::Step;
-use contract::{Ask, NegotiatorCall, Order};
+use crate::launchers::Flood;
 
-impl Rms {
-    pub(crate) fn handle_negotiator_call(
-        &mut self,
-        _now: Time,
-        step: &mut Step,
-        ticket: Ticket,
-        who: &Identity,
-        _call: NegotiatorCall,
-    ) {
-        let refusal = Refusal::NotNegotiable(who.as_job().map_or(JobId(0), |(job, _)| job));
-        step.order(Effect::NegotiatorAnswer { ticket, answer: Err(refusal) });
-    }
-
-    pub(crate) fn negotiator_gone(&mut self, _now: Time, _step: &mut Step, _job: JobId) {}
-
-    /// `by` has asked; the answer comes once something came of it.
-    pub(crate) fn ask(
-        &mut self,
-        _now: Time,
-        step: &mut Step,
-        ticket: Ticket,
-        (job, _run): (JobId, Option<Run>),
-        _by: String,
-        _ask: &Ask,
-    ) {
-        step.order(Effect::Answer { ticket, answer: Err(Refusal::NotNegotiable(job)) });
-    }
-
-    pub(crate) fn resize_done(
-        &mut self,
-        _now: Time,
-        _step: &mut Step,
-        _who: &Identity,
-        job: JobId,
-        _generation: u32,
-    ) -> Result<Answer, Refusal> {
-        Err(Refusal::NotNegotiable(job))
-    }
-
-    pub(crate) fn order_negotiation(
-        &mut self,
-        _now: Time,
-        _step: &mut Step,
-        _who: &Identity,
-        job: JobId,
-        _id: negotiation::NegotiationId,
-        _order: Order,
-    ) -> Result<Answer, Refusal> {
-        Err(Refusal::NotNegotiable(job))
-    }
+/// What the manager knows beside the state: a server that is started again makes it anew.
+#[derive(Debug, Default)]
+pub(crate) struct Negotiators {
+    /// With the timers that the durable copies lack.
+    desks: BTreeMap<JobId, Desk>,
+    /// When to look at a job again.
+    wakes: BTreeSet<(Time, JobId)>,
+    wake_of: BTreeMap<JobId, Time>,
+    /// Jobs that a process speaks for, over a channel that is up, and how often it speaks.
+    attached: BTreeMap<JobId, Flood>,
+    /// Since when the channels of others are gone.
+    gone: BTreeMap<JobId, Time>,
+    /// Who waits for what comes of an ask.
+    tickets: BTreeMap<(JobId, NegotiationId), Ticket>,
+    /// Growth that waits for hosts, in the order in which it was asked for.
+    waiting: BTreeSet<(Time, JobId, NegotiationId)>,
+    /// Jobs of which something has changed that matters to their negotiations.
+    noted: BTreeSet<JobId>,
+    /// Those whose holdings have changed, so that who speaks for them must be told.
+    moved: BTreeSet<JobId>,
 }

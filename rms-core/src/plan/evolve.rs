@@ -28,6 +28,8 @@ pub(super) enum Hosts {
     In(ClusterId),
     /// Those it has freed, until their processes are gone.
     Leaving,
+    /// Those that are kept for what is negotiated with it.
+    Promised,
     /// So many of its cluster; nobody knows yet which.
     Count(u32),
 }
@@ -48,6 +50,10 @@ pub(super) fn parts(entry: &Job, now: Time, kill_grace: Span) -> Vec<Part> {
             if !evolved.leaving.is_empty() {
                 parts.push(Part { from: (*at).min(now), until: overdue, hosts: Hosts::Leaving });
             }
+            // It may have them as long as all others.
+            if entry.promised_hosts().next().is_some() {
+                parts.push(Part { from: (*at).min(now), until: held_until, hosts: Hosts::Promised });
+            }
             let next_starts = course.legs.iter().skip(2).map(|leg| leg.start).chain([course.end()]);
             for (leg, until) in course.legs.iter().skip(1).zip(next_starts) {
                 let from = (leg.start + late_by).max(held_until);
@@ -61,7 +67,11 @@ pub(super) fn parts(entry: &Job, now: Time, kill_grace: Span) -> Vec<Part> {
             let until = if planned > now { planned } else { overdue };
             let held = Part { from: started.at.min(now), until, hosts: Hosts::Held };
             let leaving = Part { until: overdue, hosts: Hosts::Leaving, ..held };
-            if entry.leaving().is_empty() { vec![held] } else { vec![held, leaving] }
+            let promised = Part { hosts: Hosts::Promised, ..held };
+            let is_leaving = !entry.leaving().is_empty();
+            let is_promised = entry.promised_hosts().next().is_some();
+            let parts = [Some(held), is_leaving.then_some(leaving), is_promised.then_some(promised)];
+            parts.into_iter().flatten().collect()
         }
         Phase::Ghost(ghost) if ghost.parts.is_empty() => {
             vec![Part { from: ghost.done_at.min(now), until: ghost.until, hosts: Hosts::Held }]

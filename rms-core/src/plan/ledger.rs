@@ -111,6 +111,7 @@ impl Ledger {
                 self.count(state, entry.nodes()).into_iter().filter(|(here, _)| *here == cluster).collect()
             }
             Hosts::Leaving => self.count(state, &entry.leaving()),
+            Hosts::Promised => self.count(state, &entry.promised_hosts().collect::<Vec<_>>()),
             Hosts::Count(wanted) => {
                 let Some(started) = entry.started() else { return BTreeMap::new() };
                 let cluster = evolve::cluster_of(&started.request);

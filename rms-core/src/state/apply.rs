@@ -114,7 +114,16 @@ impl State {
                 let phase = Phase::Submitted { hold };
                 self.insert_job(
                     *job,
-                    Job { spec, submitted: *at, requested: None, run: Run(0), phase, promised: None, launcher: None },
+                    Job {
+                        spec,
+                        submitted: *at,
+                        requested: None,
+                        run: Run(0),
+                        phase,
+                        promised: None,
+                        launcher: None,
+                        talks: None,
+                    },
                 );
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
@@ -212,7 +221,7 @@ impl State {
                     self.bump(node, bumped);
                 }
             }
-            Fact::JobDone { record, ghost_until } => {
+            Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let job = record.job;
                 let held_hosts = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
                 if held_hosts && *ghost_until > record.ended {
@@ -225,6 +234,7 @@ impl State {
                         parts: Default::default(),
                     };
                     self.edit_job(job, |entry| {
+                        entry.talks = None;
                         if let Phase::Started(started) = &entry.phase {
                             entry.phase = Phase::Ghost(ghost(started, &record.outcome));
                         }
@@ -239,7 +249,10 @@ impl State {
             }
             Fact::JobRequeued { job, at: _ } => {
                 self.release_nodes(*job, bumped)?;
-                self.edit_job(*job, |entry| entry.phase = Phase::RequestSent)?;
+                self.edit_job(*job, |entry| {
+                    entry.phase = Phase::RequestSent;
+                    entry.talks = None;
+                })?;
             }
             Fact::CourseSet { job, at, course } => self.set_course(*job, *at, course, bumped)?,
             Fact::StageEntered { job, at, gained, freed, course } => {
@@ -254,6 +267,14 @@ impl State {
                 spec.evolving = Some(evolving.clone());
                 spec.options = options.clone();
             })?,
+            Fact::Talked { job, at, dialogue, asking } => self.talked(*job, *at, dialogue, asking.as_deref())?,
+            Fact::HostsHeld { job, negotiation, nodes } => self.hold_hosts(*job, *negotiation, nodes)?,
+            Fact::HostsDeparting { job, at, nodes } => self.depart_hosts(*job, *at, nodes, bumped)?,
+            Fact::HostsStay { job } => self.stay(*job, bumped)?,
+            Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
+            Fact::PromiseWarned { job, negotiation, at: _ } => self.warned(*job, *negotiation)?,
+            Fact::LoanCalled { job, negotiation, by } => self.loan_called(*job, *negotiation, *by)?,
+            Fact::LoanEnded { job, negotiation } => self.loan_ended(*job, *negotiation)?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{JobId, NodeId, Time};
+use rms_model::{JobId, JobSpec, NodeId, OnResize, Time, Work};
 
 use super::apply::Misfit;
 use super::{Bumped, State};
@@ -22,6 +22,8 @@ impl State {
         let first: Vec<_> = nodes.into_iter().map(|node| (node, self.nodes[&node].generation)).collect();
         self.edit_job(job, |entry| {
             let n_tasks = entry.spec.tasks.most_on_a_host(entry.nodes().len() as u32);
+            let spread = spread(&entry.spec, first.len() as u32);
+            let has_stages = entry.spec.evolving.is_some();
             let Phase::Started(started) = &mut entry.phase else { return };
             match &mut started.evolved {
                 Some(evolved) => {
@@ -33,7 +35,12 @@ impl State {
                 }
                 None => {
                     let mut evolved = Evolved::new(course.clone());
-                    first.iter().for_each(|(node, ordered)| evolved.berth(*node, n_tasks, *ordered));
+                    for ((node, ordered), n_here) in first.iter().zip(spread) {
+                        match has_stages {
+                            true => evolved.berth(*node, n_tasks, *ordered),
+                            false => evolved.berth_with(*node, n_here, *ordered),
+                        }
+                    }
                     started.evolved = Some(Box::new(evolved));
                 }
             }
@@ -63,21 +70,31 @@ impl State {
         let mut empty = Vec::new();
         self.edit_job(job, |entry| {
             let n_tasks = entry.spec.tasks.most_on_a_host(entry.nodes().len() as u32);
+            let has_stages = entry.spec.evolving.is_some();
+            let come_idle = comes_idle(&entry.spec);
             let Phase::Started(started) = &mut entry.phase else { return };
             let Some(evolved) = &mut started.evolved else { return };
+            let of_first = started.nodes.first().and_then(|node| evolved.berths.get(node)?.n_tasks).unwrap_or(0);
+            // Who was asked to leave knows the hosts without these.
+            let is_known = gained.is_empty() && freed.iter().all(|node| evolved.departing.contains_key(node));
             evolved.turn_page(course.current().start);
             evolved.course = course.clone();
-            if !(gained.is_empty() && freed.is_empty()) {
+            if !is_known {
                 evolved.generation += 1;
             }
             for (node, ordered) in &ordered {
-                evolved.berth(*node, n_tasks, *ordered);
+                match (has_stages, come_idle) {
+                    (true, _) => evolved.berth(*node, n_tasks, *ordered),
+                    (false, true) => evolved.berth_with(*node, 0, *ordered),
+                    (false, false) => evolved.berth_with(*node, of_first, *ordered),
+                }
                 started.nodes.push(*node);
                 started.shares.insert(*node, Share::Ordered);
             }
             started.nodes.retain(|node| !freed.contains(node));
             for node in freed {
                 evolved.berths.remove(node);
+                evolved.departing.remove(node);
                 evolved.leaving.insert(*node, at);
                 if started.shares.get(node) == Some(&Share::Ended) {
                     empty.push(*node);
@@ -87,6 +104,10 @@ impl State {
             started.request.hosts.insert(cluster_of(&started.request), started.nodes.len() as u32);
             started.request.wall = course.end().since(started.at);
         })?;
+        self.hand_over(job, gained, freed);
+        if let Some(entry) = self.jobs.get(&job) {
+            self.index.recount(job, entry, &self.nodes);
+        }
         // Everybody is told who the others are now.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().filter(|node| !gained.contains(node)).collect();
         for node in alive {
@@ -102,6 +123,9 @@ impl State {
                 shares.remove(node);
             }
         })?;
+        if let Some(entry) = self.jobs.get(&job) {
+            self.index.recount(job, entry, &self.nodes);
+        }
         self.release(job, nodes, bumped)
     }
 
@@ -119,5 +143,23 @@ impl State {
             }
             None => Err(Misfit::Phase { job, needed: "evolving" }),
         }
+    }
+}
+
+/// The tasks of each of the hosts that a job starts with: blocks, the first hosts taking one more where it does not
+/// divide.
+pub(crate) fn spread(spec: &JobSpec, n_hosts: u32) -> impl Iterator<Item = u32> + use<> {
+    let n_tasks = spec.tasks.total(n_hosts);
+    let (least, n_with_more) = (n_tasks / n_hosts.max(1), n_tasks % n_hosts.max(1));
+    (0..n_hosts).map(move |idx| least + u32::from(idx < n_with_more))
+}
+
+/// Does nothing start by itself on hosts that come later? So it is with tasks that know each other: they spawn others
+/// there. Workers need nothing from each other, and scripts use their hosts as they like.
+fn comes_idle(spec: &JobSpec) -> bool {
+    let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
+    match spec.work {
+        Work::Tasks { .. } => !are_workers,
+        Work::Script { .. } | Work::Hosts => false,
     }
 }

@@ -19,7 +19,7 @@ impl State {
         let launcher = Some(Launcher::new(filter.clone(), at));
         self.insert_job(
             job,
-            Job { spec, submitted: at, requested: None, run: Run(0), phase, promised: None, launcher },
+            Job { spec, submitted: at, requested: None, run: Run(0), phase, promised: None, launcher, talks: None },
         );
     }
 

@@ -7,6 +7,7 @@ mod ghost;
 mod holders;
 mod index;
 mod launcher;
+mod negotiate;
 mod occupation;
 mod stored;
 
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
+pub(crate) use evolving::spread;
 pub use holders::Holders;
 pub use index::QueueKey;
 pub(crate) use index::{PlainWish, Wish};

@@ -34,7 +34,7 @@ impl Occupation {
     /// The job has started or become a ghost; or its nodes have changed.
     pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>, all_usable: bool) {
         let (request, from, until) = match &entry.phase {
-            Phase::Started(Started { evolved: Some(_), .. }) => {
+            Phase::Started(Started { evolved: Some(evolved), .. }) if !evolved.is_steady() => {
                 self.evolving.insert(job);
                 return;
             }
@@ -42,11 +42,12 @@ impl Occupation {
             Phase::Ghost(ghost) => (&ghost.request, ghost.done_at, ghost.until),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
         };
-        let is_whole = entry.nodes().len() == request.n_hosts() as usize;
+        let promised: Vec<NodeId> = entry.promised_hosts().collect();
+        let is_whole = entry.nodes().len() == request.n_hosts() as usize && promised.is_empty();
         let counts = if all_usable && is_whole {
             request.hosts.iter().map(|(cluster, hosts)| (*cluster, i64::from(*hosts))).collect()
         } else {
-            usable(entry.nodes(), nodes)
+            usable(entry.nodes().iter().chain(&promised), nodes)
         };
         // The ghost of an application over several clusters may leave one before the others.
         let until_in = |cluster: ClusterId| match &entry.phase {
@@ -106,9 +107,9 @@ impl Held {
 }
 
 /// How many of them may be planned with, by cluster.
-fn usable(held: &[NodeId], nodes: &BTreeMap<NodeId, Node>) -> Vec<(ClusterId, i64)> {
+fn usable<'a>(held: impl Iterator<Item = &'a NodeId>, nodes: &BTreeMap<NodeId, Node>) -> Vec<(ClusterId, i64)> {
     let mut counts: BTreeMap<ClusterId, i64> = BTreeMap::new();
-    for entry in held.iter().filter_map(|node| nodes.get(node)).filter(|entry| entry.is_usable()) {
+    for entry in held.filter_map(|node| nodes.get(node)).filter(|entry| entry.is_usable()) {
         *counts.entry(entry.cluster).or_default() += 1;
     }
     counts.into_iter().collect()

@@ -4,6 +4,7 @@ mod answers;
 pub(crate) mod dice;
 mod evolving;
 mod launchers;
+mod negotiate;
 mod negotiate_policy;
 mod placing;
 mod policies;

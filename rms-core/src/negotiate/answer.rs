@@ -1,0 +1,217 @@
+//! What the server answers to an application that wants to grow: as much of it as can be had now.
+
+use std::collections::BTreeSet;
+
+use negotiation::{Action, Item, ItemStatus, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
+use rms_model::{JobId, NodeId, Span, Time};
+
+use super::talks::Case;
+use crate::fact::Fact;
+use crate::plan::evolve::cluster_of;
+use crate::rms::Rms;
+use crate::step::Step;
+
+/// What can be given for one proposal.
+struct Offer {
+    items: Vec<Item>,
+    /// To be kept for it.
+    hosts: Vec<NodeId>,
+}
+
+/// What can be given of one item.
+enum Grant {
+    /// So much, perhaps less than was asked for.
+    Of(Quantity),
+    /// Nothing now, though it may be possible later.
+    NotNow,
+    Never(Reason),
+}
+
+impl Rms {
+    /// The application's proposal to grow stands: it is accepted, countered or refused, or waits for hosts.
+    pub(super) fn answer_growth(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let Some(proposal) = case.dialogue.proposal().cloned() else { return };
+        let place = (case.opened, job, id);
+        let is_patient = case.dialogue.lapses().is_some_and(|lapses| lapses > now + LAST_MOMENT);
+        let action = match self.offer(now, job, id, &proposal) {
+            Ok(Offer { items, hosts }) => {
+                self.keep(step, job, id, hosts);
+                self.say_offer(now, job, &proposal, items)
+            }
+            // Hosts may become free before its time is over.
+            Err(Reason::NoResources) if is_patient => {
+                self.negotiators.waiting.insert(place);
+                return;
+            }
+            Err(reason) => Action::Reject(reason),
+        };
+        self.negotiators.waiting.remove(&place);
+        if self.act(now, step, job, id, action).is_err() {
+            // What can be given now is no proper answer to what was said before.
+            let _ = self.act(now, step, job, id, Action::Reject(Reason::NoResources));
+        }
+    }
+
+    /// An acceptance if it is all that was wanted, a counter otherwise.
+    fn say_offer(&self, _now: Time, _job: JobId, proposal: &Template, items: Vec<Item>) -> Action {
+        let is_all = proposal.is_definite()
+            && items.iter().zip(proposal.items()).all(|(offered, asked)| {
+                let price_is_right = offered.terms.price <= asked.terms.price;
+                offered.status == asked.status && offered.quantity == asked.quantity && price_is_right
+            });
+        if is_all {
+            return Action::Accept;
+        }
+        match proposal.with_items(items) {
+            Ok(template) => Action::Propose { template, valid_for: OFFER_VALID },
+            Err(_) => Action::Reject(Reason::NoResources),
+        }
+    }
+
+    /// The best that can be given now for a proposal, set by set.
+    ///
+    /// # Errors
+    /// Why nothing can be given.
+    fn offer(&mut self, now: Time, job: JobId, id: NegotiationId, proposal: &Template) -> Result<Offer, Reason> {
+        let mut items = proposal.items().to_vec();
+        let mut hosts = Vec::new();
+        for (set, rule) in proposal.rules().iter().enumerate() {
+            let members: Vec<usize> = (0..items.len()).filter(|idx| usize::from(items[*idx].set) == set).collect();
+            let mut refusal = Reason::NoResources;
+            let mut n_given = 0;
+            for idx in members {
+                let is_live = items[idx].is_live();
+                // Of alternatives the first that can be had is given, and the others are not.
+                let is_chosen = n_given > 0 && *rule == SetRule::OneOf;
+                let grant = match is_live && !is_chosen {
+                    true => self.grant_item(now, job, id, &items[idx], &mut hosts),
+                    false => Grant::NotNow,
+                };
+                match grant {
+                    Grant::Of(quantity) => {
+                        items[idx] = self.offered(job, &items[idx], quantity);
+                        n_given += 1;
+                    }
+                    Grant::NotNow if *rule == SetRule::All => return Err(Reason::NoResources),
+                    Grant::Never(reason) if *rule == SetRule::All => return Err(reason),
+                    Grant::NotNow => items[idx].status = ItemStatus::Refused,
+                    Grant::Never(reason) => {
+                        items[idx].status = ItemStatus::Refused;
+                        refusal = reason;
+                    }
+                }
+            }
+            if n_given == 0 {
+                return Err(refusal);
+            }
+        }
+        Ok(Offer { items, hosts })
+    }
+
+    /// An item as the server offers it.
+    fn offered(&self, job: JobId, asked: &Item, quantity: Quantity) -> Item {
+        let mut item = asked.clone();
+        if quantity < asked.quantity {
+            item.quantity = quantity;
+            item.terms.least = asked.terms.least.min(quantity);
+            item.terms.most = asked.terms.most.max(quantity);
+        }
+        if let Resource::Hosts(_) = item.resource {
+            item.terms.price = asked.terms.price.max(self.asked_price(job));
+        }
+        item
+    }
+
+    fn grant_item(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, hosts: &mut Vec<NodeId>) -> Grant {
+        match item.resource {
+            Resource::Hosts(cluster) => {
+                let Some(started) = self.state.jobs()[&job].started() else { return Grant::Never(Reason::Stopping) };
+                let is_at_home = started.request.hosts.len() == 1 && cluster_of(&started.request) == cluster;
+                if !is_at_home {
+                    // The hosts of one application that changes its size are of one cluster.
+                    return Grant::Never(Reason::Policy);
+                }
+                if item.held.0 != started.nodes.len() as u64 {
+                    return Grant::Never(Reason::Changed);
+                }
+                self.grant_hosts(now, job, id, item, hosts)
+            }
+            // Hosts are given whole.
+            Resource::Cores(_) => Grant::Never(Reason::Policy),
+            Resource::Time => self.grant_time(now, job, item),
+        }
+    }
+
+    fn grant_hosts(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, hosts: &mut Vec<NodeId>) -> Grant {
+        let most = item.quantity.0.min(self.most_more_hosts(job));
+        if item.greatest(negotiation::Direction::Grow, Quantity(most)).is_none() {
+            return Grant::Never(Reason::Policy);
+        }
+        let candidates = match item.hosts.is_empty() {
+            true => self.givable(job, id, most as usize),
+            false => match self.named(job, id, &item.hosts) {
+                Some(named) => named,
+                None => return Grant::NotNow,
+            },
+        };
+        let n_undelaying = self.n_undelaying(now, job, id, &candidates) as u64;
+        match item.greatest(negotiation::Direction::Grow, Quantity(n_undelaying.min(most))) {
+            Some(quantity) if item.hosts.is_empty() || quantity == item.quantity => {
+                hosts.extend(candidates.into_iter().take(quantity.0 as usize));
+                Grant::Of(quantity)
+            }
+            Some(_) | None => Grant::NotNow,
+        }
+    }
+
+    /// Exactly these hosts, if each is free or kept for this.
+    fn named(&self, job: JobId, id: NegotiationId, names: &BTreeSet<NodeId>) -> Option<Vec<NodeId>> {
+        let held = self.case(job, id).map(|case| &case.held);
+        let mut can_be_had = names.iter().filter(|node| {
+            let is_held = held.is_some_and(|held| held.contains(node));
+            is_held || self.is_free_for(job, **node)
+        });
+        (can_be_had.by_ref().count() == names.len()).then(|| names.iter().copied().collect())
+    }
+
+    /// More wall time, as far as the longest allows and nobody who waits is delayed.
+    fn grant_time(&mut self, now: Time, job: JobId, item: &Item) -> Grant {
+        let Some(started) = self.state.jobs()[&job].started() else { return Grant::Never(Reason::Stopping) };
+        let left = self.state.settings().max_wall.as_millis().saturating_sub(started.request.wall.as_millis());
+        let most = item.quantity.0.min(u64::try_from(left).unwrap_or(0));
+        let Some(most) = item.greatest(negotiation::Direction::Grow, Quantity(most)) else {
+            return Grant::Never(Reason::Policy);
+        };
+        let fits = |rms: &mut Rms, quantity: Quantity| {
+            let n_hosts = rms.n_hosts(job);
+            let course = rms.course_of(now, job, n_hosts, Span::from_millis(quantity.0 as i64));
+            rms.is_undelaying(now, &[Fact::CourseSet { job, at: now, course: Box::new(course) }])
+        };
+        if fits(self, most) {
+            return Grant::Of(most);
+        }
+        // Halving finds all but a little of what delays nobody.
+        let (mut some, mut too_much) = (0, most.0);
+        for _ in 0..MOST_HALVINGS {
+            let middle = some + (too_much - some) / 2;
+            match middle > 0 && fits(self, Quantity(middle)) {
+                true => some = middle,
+                false => too_much = middle,
+            }
+        }
+        let quantity = item.greatest(negotiation::Direction::Grow, Quantity(some));
+        quantity.map_or(Grant::NotNow, Grant::Of)
+    }
+
+    /// When a growth that waits is told that nothing came.
+    pub(super) fn last_moment(case: &Case) -> Option<Time> {
+        case.dialogue.lapses().map(|lapses| lapses - LAST_MOMENT)
+    }
+}
+
+/// Who waits is told so much before its offer lapses that there was nothing: an answer, instead of none.
+const LAST_MOMENT: Span = Span::from_millis(1);
+/// For how long hosts are kept for an application that has not answered.
+pub(super) const OFFER_VALID: Span = Span::from_secs(60);
+const MOST_HALVINGS: u32 = 10;

@@ -1,0 +1,147 @@
+//! Somebody asks for an application and waits: a user, a script, or an agent whose ranks want to spawn.
+
+use std::collections::BTreeSet;
+
+use negotiation::{Direction, Item, ItemStatus, NegotiationId, Parties, Quantity, Resource, Side, Statement, Template};
+use negotiation::{TemplateError, Terms};
+use rms_model::{JobId, Run, Span, Time};
+
+use super::contract::{Ask, Asked};
+use super::talks::Asking;
+use crate::effect::Effect;
+use crate::event::Ticket;
+use crate::job::Started;
+use crate::plan::evolve::cluster_of;
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// An agent asks for a job that it has.
+    pub(crate) fn agent_asks(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        ticket: Ticket,
+        (name, job, run): (&str, JobId, Run),
+        ask: &Ask,
+    ) {
+        let node = self.state.node_named(name);
+        let entry = self.state.jobs().get(&job).filter(|entry| entry.run == run);
+        let is_here = node.is_some_and(|node| entry.is_some_and(|entry| entry.nodes().contains(&node)));
+        if is_here {
+            self.ask(now, step, ticket, job, format!("agent/{name}"), ask);
+        } else {
+            step.order(Effect::Answer { ticket, answer: Err(Refusal::NotRunning(job)) });
+        }
+    }
+
+    /// `by` has asked; the answer comes once something came of it.
+    pub(crate) fn ask(&mut self, now: Time, step: &mut Step, ticket: Ticket, job: JobId, by: String, ask: &Ask) {
+        match self.opening(job, ask) {
+            Ok((id, template)) => {
+                self.negotiators.tickets.insert((job, id), ticket);
+                let valid_for = ask.wait.max(LEAST_WAIT).min(Span::MAX_WALL);
+                let asking = Asking { by, ask: ask.clone() };
+                let statement = Statement::Propose { round: 1, template, valid_for };
+                self.say_first(now, step, job, id, statement, Some(asking));
+                self.progress(now, step, job, id);
+                self.schedule(job);
+            }
+            Err(refusal) => step.order(Effect::Answer { ticket, answer: Err(refusal) }),
+        }
+    }
+
+    /// Does it run, so that it can be negotiated with?
+    ///
+    /// # Errors
+    /// It does not run, or was not submitted so.
+    pub(super) fn negotiable(&self, job: JobId) -> Result<&Started, Refusal> {
+        let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
+        if entry.spec.malleable.is_none() || entry.spec.evolving.is_some() {
+            return Err(Refusal::NotNegotiable(job));
+        }
+        entry.started().filter(|started| started.ending.is_none()).ok_or(Refusal::NotRunning(job))
+    }
+
+    /// An ask as the first proposal of the application.
+    fn opening(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
+        let started = self.negotiable(job)?;
+        if self.negotiators.attached.contains_key(&job) {
+            return Err(Refusal::SpokenFor(job));
+        }
+        if let Some(id) = self.open_for(job, ask.direction) {
+            return Err(Refusal::AlreadyNegotiating { job, id });
+        }
+        let last = self.talks(job).map_or(0, |talks| talks.heard_up_to);
+        let id = NegotiationId { initiator: Side::Application, number: last }.next();
+        let id = id.ok_or(Refusal::Malformed("it has negotiated as often as can be counted"))?;
+        let hosts = self.hosts_of_ask(job, ask)?;
+        let (resource, held) = match &ask.what {
+            Asked::Hosts { cluster } => {
+                let home = cluster_of(&started.request);
+                let asked = match cluster {
+                    Some(name) => crate::admit::cluster(&self.state, name)?,
+                    None => home,
+                };
+                (Resource::Hosts(asked), if asked == home { started.nodes.len() as u64 } else { 0 })
+            }
+            Asked::Time => (Resource::Time, started.request.wall.as_millis().unsigned_abs()),
+        };
+        let quantity = if hosts.is_empty() { ask.quantity } else { hosts.len() as u64 };
+        let terms = Terms {
+            least: Quantity(ask.least.min(quantity)),
+            most: Quantity(quantity),
+            sizes: ask.sizes.clone(),
+            duration: ask.duration,
+            price: ask.price,
+            deadline: None,
+            give_back_by: None,
+            priority: 0,
+        };
+        let (quantity, held) = (Quantity(quantity), Quantity(held));
+        let mut item = Item { set: 0, resource, quantity, held, hosts, terms, status: ItemStatus::Proposed };
+        // Who asks for six and can use powers of two asks for what comes next below, unless that is too little.
+        if item.hosts.is_empty()
+            && let Some(greatest) = item.greatest(ask.direction, quantity)
+        {
+            item.quantity = greatest;
+        }
+        let parties = Parties { job, run: self.state.jobs()[&job].run, initiator: Side::Application };
+        Ok((id, Template::of_one(parties, ask.direction, item)?))
+    }
+
+    /// The hosts that are to be given back, by name.
+    fn hosts_of_ask(&self, job: JobId, ask: &Ask) -> Result<BTreeSet<rms_model::NodeId>, Refusal> {
+        if ask.hosts.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let wrong = |hint| Refusal::WrongState { job, state: "started", hint };
+        let nodes = self.nodes_named(&ask.hosts)?;
+        let names_its_own = ask.direction == Direction::Grow || nodes.iter().all(|node| self.can_leave(job, *node));
+        let names_hosts = match &ask.what {
+            Asked::Hosts { .. } => true,
+            Asked::Time => nodes.is_empty(),
+        };
+        if !names_hosts {
+            return Err(Refusal::Template(TemplateError::HostsNamed {
+                item: 0,
+                names: nodes.len(),
+                quantity: Quantity(ask.quantity),
+            }));
+        }
+        match names_its_own {
+            true => Ok(nodes.into_iter().collect()),
+            false => Err(wrong("one of these nodes is not its own, or is its first, which stays to its end")),
+        }
+    }
+
+    /// The negotiation that is open for a direction.
+    pub(super) fn open_for(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
+        let mut open = self.talks(job)?.open();
+        open.find(|case| case.direction() == direction).map(super::talks::Case::id)
+    }
+}
+
+/// Who will not wait is answered at once; the offer stands a moment for that.
+const LEAST_WAIT: Span = Span::from_millis(1);

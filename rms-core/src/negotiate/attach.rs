@@ -1,0 +1,222 @@
+//! Who speaks for an application: a process of it, over a channel of its own.
+
+use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules};
+use rms_model::{Identity, JobId, Malleable, OnResize, Role, Sizes, Time};
+
+use super::contract::{Attached, Declared, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use crate::effect::Effect;
+use crate::event::Ticket;
+use crate::fact::Fact;
+use crate::launchers::Spate;
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    pub(crate) fn handle_negotiator_call(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        ticket: Ticket,
+        who: &Identity,
+        call: NegotiatorCall,
+    ) {
+        let answer = |answer| Effect::NegotiatorAnswer { ticket, answer };
+        let job = match self.speaks_for(who) {
+            Ok(job) => job,
+            Err(refusal) => return step.order(answer(Err(refusal))),
+        };
+        match call {
+            NegotiatorCall::Attach => {
+                if self.negotiators.attached.contains_key(&job) {
+                    step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::Replaced });
+                }
+                self.negotiators.attached.insert(job, Default::default());
+                self.negotiators.gone.remove(&job);
+                let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(job)));
+                step.order(answer(Ok(attached)));
+                let output = self.desk(job).resume(now);
+                self.told_by_desk(now, step, job, output);
+                self.schedule(job);
+            }
+            NegotiatorCall::Declare(declared) => {
+                let answered = self.declare(step, job, declared).map(|()| NegotiatorAnswer::Done);
+                step.order(answer(answered));
+            }
+            // What comes of it is told, not answered.
+            NegotiatorCall::Say(message) => {
+                if let Err(refusal) = self.hear(now, step, job, &message) {
+                    step.order(answer(Err(refusal)));
+                }
+            }
+        }
+    }
+
+    /// The job for whose present execution the caller speaks.
+    fn speaks_for(&self, who: &Identity) -> Result<JobId, Refusal> {
+        let wrong_role = Refusal::WrongRole { expected: Role::Job, actual: who.role };
+        let (job, run) = who.as_job().ok_or(wrong_role)?;
+        let entry = self.state.jobs().get(&job).ok_or(Refusal::NotRunning(job))?;
+        let is_running = entry.started().is_some_and(|started| started.ending.is_none());
+        if entry.run != run {
+            return Err(Refusal::AnotherRun { who: who.clone() });
+        }
+        if !is_running {
+            return Err(Refusal::NotRunning(job));
+        }
+        self.negotiable(job)?;
+        Ok(job)
+    }
+
+    fn attachment(&self, job: JobId) -> Attached {
+        let n_opened = self.talks(job).map_or(0, |talks| talks.heard_up_to);
+        let run = self.state.jobs()[&job].run;
+        let (declared, holding) = (self.limits(job), self.holding_of(job));
+        Attached { job, run, rules: Rules::default(), n_opened, declared, holding }
+    }
+
+    /// Between which sizes the application may be changed: as it has declared itself, or as it was submitted.
+    pub(super) fn limits(&self, job: JobId) -> Declared {
+        if let Some(declared) = self.talks(job).and_then(|talks| talks.declared.clone()) {
+            return declared;
+        }
+        let n_hosts = self.started_with(job);
+        match &self.state.jobs()[&job].spec.malleable {
+            Some(malleable) => {
+                let (least, most) = malleable.range(n_hosts);
+                Declared { least, most, ..Declared::from(malleable) }
+            }
+            None => Declared { least: n_hosts, most: n_hosts, sizes: Sizes::Any, speedup: Default::default() },
+        }
+    }
+
+    /// How many hosts the application began with.
+    pub(super) fn started_with(&self, job: JobId) -> u32 {
+        let evolved = self.state.jobs()[&job].started().and_then(|started| started.evolved.as_ref());
+        let first = evolved.and_then(|evolved| evolved.past.first()).map(|first| first.hosts);
+        first.unwrap_or_else(|| self.n_hosts(job))
+    }
+
+    fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
+        if !self.negotiators.attached.contains_key(&job) {
+            return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
+        }
+        let spec = &self.state.jobs()[&job].spec;
+        let Declared { least, most, sizes, speedup } = declared.clone();
+        let on_resize = OnResize::Negotiates;
+        crate::admit::check_limits(&Malleable { least, most, sizes, on_resize, speedup }, &spec.work)?;
+        if self.limits(job) != declared {
+            self.record(step, Fact::LimitsDeclared { job, declared });
+        }
+        Ok(())
+    }
+
+    /// A message of the application's end.
+    fn hear(&mut self, now: Time, step: &mut Step, job: JobId, message: &Message) -> Result<(), Refusal> {
+        let Some(flood) = self.negotiators.attached.get_mut(&job) else {
+            return Err(Refusal::Malformed("attach first: who does not listen has no say"));
+        };
+        match flood.call(now, MOST_SAID) {
+            Spate::Taken => {}
+            Spate::Refused => return Err(Refusal::Flood { job, most: MOST_SAID }),
+            Spate::Ended => {
+                let reason = format!("it sent more than {MOST_SAID} messages in each of several seconds");
+                self.end_for_violation(now, step, job, reason);
+                return Err(Refusal::Flood { job, most: MOST_SAID });
+            }
+        }
+        let id = message.id;
+        if self.is_in_house(job, id) && self.case(job, id).is_some() {
+            self.refuse(step, job, message, "somebody else has asked for this: it is not to be answered".to_owned());
+            return Ok(());
+        }
+        let mut output = self.desk(job).receive(now, message);
+        if let Some(Unheard::NeverSaid { seen, said: _ }) = output.refused
+            && self.booted.is_some()
+        {
+            output.merge(self.desk(job).give_up_lost_talk(now, id, seen));
+        }
+        let refused = output.refused.take();
+        self.note_talk(now, step, job, id, None);
+        self.say(step, job, output);
+        if let Some(refused) = refused.filter(is_offence) {
+            self.refuse(step, job, message, in_words(&refused));
+        }
+        self.progress(now, step, job, id);
+        self.schedule(job);
+        Ok(())
+    }
+
+    fn refuse(&self, step: &mut Step, job: JobId, message: &Message, reason: String) {
+        let (negotiation, number) = (message.id, message.number);
+        let notice = NegotiatorNotice::Refused { negotiation, number, reason };
+        step.order(Effect::TellNegotiator { job, notice });
+    }
+
+    /// What a desk said and what has run out, over all of its dialogues.
+    pub(super) fn told_by_desk(&mut self, now: Time, step: &mut Step, job: JobId, output: Output) {
+        let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
+        for id in ids {
+            self.note_talk(now, step, job, id, None);
+        }
+        self.say(step, job, output);
+    }
+
+    /// The channel is gone. What is offered lapses as it would, or earlier if nobody comes back.
+    pub(crate) fn negotiator_gone(&mut self, now: Time, job: JobId) {
+        if self.negotiators.attached.remove(&job).is_some() {
+            self.negotiators.gone.insert(job, now);
+            self.negotiators.moved.remove(&job);
+            self.schedule(job);
+        }
+    }
+
+    /// Nobody has come back in time: the talk is over, and what is kept for it is free. What is agreed goes on.
+    pub(super) fn end_silence(&mut self, now: Time, step: &mut Step, job: JobId) {
+        if self.silent_until(job).is_none_or(|until| until > now) {
+            return;
+        }
+        self.negotiators.gone.remove(&job);
+        for id in self.open_cases(job) {
+            let is_talk = self.case(job, id).is_some_and(|case| match case.phase() {
+                Phase::Offered(_) | Phase::Countered(_) => true,
+                Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Accepted | Phase::Committing => false,
+                Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
+            });
+            if is_talk && !self.is_in_house(job, id) {
+                let _ = self.act(now, step, job, id, Action::Withdraw(Reason::Stopping));
+            }
+        }
+    }
+
+    pub(super) fn silent_until(&self, job: JobId) -> Option<Time> {
+        self.negotiators.gone.get(&job).map(|since| *since + LONGEST_SILENCE)
+    }
+}
+
+/// Whether something that was not taken is worth a word: being late or heard twice is no offence.
+fn is_offence(refused: &Unheard) -> bool {
+    match refused {
+        Unheard::Breach(_) | Unheard::OutOfTurn(_) | Unheard::ForeignId(_) | Unheard::NeverSaid { .. } => true,
+        Unheard::Stale { .. } | Unheard::TooLate(_) | Unheard::Unknown(_) | Unheard::AlreadyOpen(_) => false,
+    }
+}
+
+/// With its cause.
+fn in_words(refused: &Unheard) -> String {
+    match refused {
+        Unheard::Breach(breach) => format!("{refused}: {breach}"),
+        Unheard::OutOfTurn(_)
+        | Unheard::ForeignId(_)
+        | Unheard::NeverSaid { .. }
+        | Unheard::Stale { .. }
+        | Unheard::TooLate(_)
+        | Unheard::Unknown(_)
+        | Unheard::AlreadyOpen(_) => refused.to_string(),
+    }
+}
+
+/// More than two ends that answer each other at once over a fast network can say.
+pub(crate) const MOST_SAID: u32 = 10_000;
+/// How long a talk goes on without anybody who could answer.
+pub(crate) const LONGEST_SILENCE: rms_model::Span = rms_model::Span::from_secs(30);

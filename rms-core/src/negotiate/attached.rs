@@ -1,0 +1,44 @@
+//! What who speaks for an application is told of its hosts.
+
+use rms_model::{JobId, NodeId, Time};
+
+use super::contract::{HeldHost, Holding, NegotiatorNotice};
+use crate::effect::Effect;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// The hosts of each application that were changed by this event are told once.
+    pub(super) fn tell_moves(&mut self, step: &mut Step) {
+        for job in std::mem::take(&mut self.negotiators.moved) {
+            if self.negotiators.attached.contains_key(&job) {
+                let notice = NegotiatorNotice::Holding(Box::new(self.holding_of(job)));
+                step.order(Effect::TellNegotiator { job, notice });
+            }
+        }
+    }
+
+    pub(super) fn holding_of(&self, job: JobId) -> Holding {
+        let Some(started) = self.state.jobs().get(&job).and_then(|entry| entry.started()) else {
+            return Holding { generation: 0, hosts: Vec::new(), until: Time::EPOCH };
+        };
+        let evolved = started.evolved.as_ref();
+        let host = |node: &NodeId| {
+            let entry = &self.state.nodes()[node];
+            HeldHost {
+                node: *node,
+                name: entry.name.clone(),
+                cluster: entry.cluster,
+                cluster_name: self.state.clusters()[&entry.cluster].clone(),
+                address: entry.address.clone(),
+                cpus: entry.inventory.cpus,
+                is_departing: evolved.is_some_and(|evolved| evolved.departing.contains_key(node)),
+            }
+        };
+        Holding {
+            generation: evolved.map_or(1, |evolved| evolved.generation),
+            hosts: started.nodes.iter().map(host).collect(),
+            until: started.at + started.request.wall,
+        }
+    }
+}

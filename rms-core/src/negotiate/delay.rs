@@ -1,0 +1,68 @@
+//! Whether a growth would delay waiting jobs: compares the plan with the one that would follow.
+
+use negotiation::NegotiationId;
+use rms_model::{JobId, NodeId, Time};
+
+use crate::fact::Fact;
+use crate::plan::{self, Plan, Scope};
+use crate::rms::Rms;
+use crate::state::State;
+
+impl Rms {
+    /// How many of these hosts can be kept for a negotiation, beside those that are, without delaying anybody who waits
+    /// beyond the tolerance. The hosts are taken in their order.
+    pub(super) fn n_undelaying(&mut self, now: Time, job: JobId, id: NegotiationId, hosts: &[NodeId]) -> usize {
+        let n_held = self.case(job, id).map_or(0, |case| case.held.len());
+        if self.state.n_queued() == 0 || hosts.len() <= n_held {
+            return hosts.len();
+        }
+        let before = self.estimates(now);
+        let most = self.longest_delay();
+        // More hosts delay no less: the greatest number that delays nobody is found by halving.
+        let (mut fits, mut delays) = (n_held, hosts.len() + 1);
+        while delays - fits > 1 {
+            let middle = if delays == hosts.len() + 1 { hosts.len() } else { fits.midpoint(delays) };
+            let after = self.plan_if_held(now, job, id, &hosts[..middle]);
+            match delays_nobody(&before, &after, most) {
+                true => fits = middle,
+                false => delays = middle,
+            }
+        }
+        fits
+    }
+
+    /// The plan if these hosts were kept for a negotiation.
+    fn plan_if_held(&mut self, now: Time, job: JobId, id: NegotiationId, hosts: &[NodeId]) -> Plan {
+        let Some(case) = self.case(job, id) else { return plan::plan(&self.state, now, Scope::Estimates) };
+        let held: Vec<NodeId> = case.held.iter().copied().collect();
+        let hold = |nodes: &[NodeId]| Fact::HostsHeld { job, negotiation: id, nodes: nodes.to_vec() };
+        // Not recorded: it is undone before anybody sees it, and no node's desired state depends on it.
+        self.state.apply(&hold(hosts)).expect("these hosts are free or held for it");
+        let plan = plan::plan(&self.state, now, Scope::Estimates);
+        self.state.apply(&hold(&held)).expect("they were held before");
+        plan
+    }
+
+    /// Would the system delay nobody beyond the tolerance if these facts were true?
+    pub(super) fn is_undelaying(&mut self, now: Time, facts: &[Fact]) -> bool {
+        if self.state.n_queued() == 0 {
+            return true;
+        }
+        let before = self.estimates(now);
+        let most = self.longest_delay();
+        let mut state: State = self.state.clone();
+        let fits = facts.iter().all(|fact| state.apply(fact).is_ok());
+        fits && delays_nobody(&before, &plan::plan(&state, now, Scope::Estimates), most)
+    }
+}
+
+fn delays_nobody(before: &Plan, after: &Plan, most: rms_model::Span) -> bool {
+    // Both are in the order of the same queue.
+    before.placements.iter().zip(&after.placements).all(|(then, now)| {
+        match (then.outcome.estimate(before.now), now.outcome.estimate(after.now)) {
+            (Some(then), Some(now)) => now <= then + most,
+            (Some(_), None) => false,
+            (None, _) => true,
+        }
+    })
+}

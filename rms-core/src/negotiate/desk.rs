@@ -1,0 +1,118 @@
+//! Keeps each desk and its durable copy alike, and sends what it says to whom it concerns.
+
+use negotiation::{ActError, Action, Desk, Dialogue, Message, NegotiationId, Output, Phase, Rules, Side};
+use rms_model::{JobId, OnResize, Time};
+
+use super::contract::NegotiatorNotice;
+use super::talks::{Asking, Case, Talks};
+use crate::effect::Effect;
+use crate::fact::Fact;
+use crate::job::Job;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    pub(super) fn talks(&self, job: JobId) -> Option<&Talks> {
+        self.state.jobs().get(&job)?.talks.as_deref()
+    }
+
+    pub(super) fn case(&self, job: JobId, id: NegotiationId) -> Option<&Case> {
+        self.talks(job)?.case(id)
+    }
+
+    /// Ids of those that are not over, the oldest first.
+    pub(super) fn open_cases(&self, job: JobId) -> Vec<NegotiationId> {
+        self.talks(job).map(|talks| talks.open().map(Case::id).collect()).unwrap_or_default()
+    }
+
+    /// The server's end of all negotiations with a job that runs.
+    pub(super) fn desk(&mut self, job: JobId) -> &mut Desk {
+        let state = &self.state;
+        self.negotiators.desks.entry(job).or_insert_with(|| {
+            let entry = &state.jobs()[&job];
+            let none = Talks::default();
+            let talks = entry.talks.as_deref().unwrap_or(&none);
+            let dialogues = talks.cases.iter().map(|case| case.dialogue.clone()).collect();
+            let numbers = (talks.n_opened, talks.heard_up_to);
+            Desk::restore(Side::Rms, (job, entry.run), Rules::default(), numbers, dialogues)
+        })
+    }
+
+    /// Does the server run the application's end, too? It does where somebody has asked, and where the application is
+    /// told of its size instead of being asked.
+    pub(super) fn is_in_house(&self, job: JobId, id: NegotiationId) -> bool {
+        let Some(entry) = self.state.jobs().get(&job) else { return false };
+        let is_asked = self.case(job, id).is_some_and(|case| case.asking.is_some());
+        is_asked || (id.initiator == Side::Rms && !negotiates_itself(entry))
+    }
+
+    /// Does what the server wants in one of them.
+    ///
+    /// # Errors
+    /// Why that is not possible; nothing has changed then.
+    pub(super) fn act(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        id: NegotiationId,
+        action: Action,
+    ) -> Result<(), ActError> {
+        let output = self.desk(job).act(now, id, action)?;
+        self.note_talk(now, step, job, id, None);
+        self.say(step, job, output);
+        Ok(())
+    }
+
+    /// Makes what a desk has come to durable.
+    pub(super) fn note_talk(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        id: NegotiationId,
+        asking: Option<Asking>,
+    ) {
+        let Some(dialogue) = self.desk(job).get(id).map(Dialogue::durable) else { return };
+        let before = self.case(job, id).map(|case| &case.dialogue);
+        let is_nothing = dialogue.phase() == Phase::Idle;
+        if is_nothing || before == Some(&dialogue) {
+            return;
+        }
+        let was_over = before.is_some_and(|before| before.phase().is_over());
+        let is_over = dialogue.phase().is_over();
+        let (dialogue, asking) = (Box::new(dialogue), asking.map(Box::new));
+        self.record(step, Fact::Talked { job, at: now, dialogue, asking });
+        if is_over && !was_over {
+            self.close(now, step, job, id);
+        }
+    }
+
+    /// Sends messages to who speaks for the application; the server hears itself where it speaks for it.
+    pub(super) fn say(&mut self, step: &mut Step, job: JobId, output: Output) {
+        for message in output.messages {
+            if self.is_in_house(job, message.id) {
+                self.confirm(job, message.id);
+            } else if self.negotiators.attached.contains_key(&job) {
+                let notice = NegotiatorNotice::Said(Box::new(message));
+                step.order(Effect::TellNegotiator { job, notice });
+            }
+        }
+    }
+
+    /// The application's end that the server runs has heard everything.
+    fn confirm(&mut self, job: JobId, id: NegotiationId) {
+        let desk = self.desk(job);
+        let Some((number, seen)) = desk.get(id).map(|dialogue| (dialogue.heard(), dialogue.said())) else { return };
+        // Nothing but a confirmation: it changes no phase, and is not answered.
+        let _ = desk.receive(Time::EPOCH, &Message { id, number, seen, statement: None });
+    }
+}
+
+/// Does a process of it run the application's end of what the server opens?
+pub(super) fn negotiates_itself(entry: &Job) -> bool {
+    match entry.spec.malleable.as_ref().map(|malleable| &malleable.on_resize) {
+        Some(OnResize::Negotiates) => true,
+        Some(OnResize::Signal(_) | OnResize::Hook(_) | OnResize::Workers) | None => false,
+    }
+}

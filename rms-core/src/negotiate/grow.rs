@@ -1,0 +1,136 @@
+//! An agreed growth: the hosts come, and are ready once the agents say that they are; or none of them come.
+
+use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource};
+use rms_model::{ExpandLimit, JobId, NodeId, Span, Time};
+
+use crate::course::{Course, Leg};
+use crate::fact::Fact;
+use crate::job::Share;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// Agreed: what was kept becomes the application's. Accepted is not ready.
+    pub(super) fn hand_over(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let Some(agreed) = case.dialogue.proposal() else { return };
+        let hosts: Vec<NodeId> = case.held.iter().copied().collect();
+        let n_agreed = agreed.n_hosts();
+        let more = time_of(agreed.items());
+        if hosts.len() as u64 != n_agreed {
+            let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
+            return;
+        }
+        let course = self.course_of(now, job, self.n_hosts(job) + hosts.len() as u32, more);
+        if hosts.is_empty() {
+            self.set_course(now, step, job, course);
+            let _ = self.act(now, step, job, id, Action::Ready);
+            return;
+        }
+        self.change_hosts(now, step, job, hosts.clone(), Vec::new(), course);
+        let _ = self.act(now, step, job, id, Action::Commit(hosts.into_iter().collect()));
+    }
+
+    /// Ready, once each of the new hosts runs its share.
+    pub(super) fn await_arrival(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(hosts) = self.case(job, id).and_then(|case| case.dialogue.hosts()) else { return };
+        let Some(started) = self.state.jobs()[&job].started() else { return };
+        let has_come = |node: &NodeId| started.shares.get(node).is_some_and(|share| *share != Share::Ordered);
+        if hosts.iter().all(has_come) {
+            let _ = self.act(now, step, job, id, Action::Ready);
+        }
+    }
+
+    /// The negotiation by which this host comes, if its share has not been seen yet.
+    fn awaited_in(&self, job: JobId, node: NodeId) -> Option<NegotiationId> {
+        let is_here = |case: &&super::talks::Case| {
+            let comes = case.direction() == Direction::Grow && case.is_handed_over;
+            comes && case.dialogue.hosts().is_some_and(|hosts| hosts.contains(&node))
+        };
+        self.talks(job)?.open().find(is_here).map(super::talks::Case::id)
+    }
+
+    /// Was this host agreed and given, and is not ready yet?
+    pub(crate) fn is_awaited(&self, job: JobId, node: NodeId) -> bool {
+        let is_ordered = || {
+            let started = self.state.jobs().get(&job).and_then(|entry| entry.started());
+            started.is_some_and(|started| {
+                started.ending.is_none() && started.shares.get(&node).is_some_and(|share| *share == Share::Ordered)
+            })
+        };
+        self.awaited_in(job, node).is_some() && is_ordered()
+    }
+
+    /// A host that was given could not be made ready: all that came with it go again.
+    pub(crate) fn arrival_failed(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
+        if let Some(id) = self.awaited_in(job, node) {
+            let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
+        }
+    }
+
+    /// What came for a growth that failed leaves again.
+    pub(super) fn roll_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let Some(started) = self.state.jobs()[&job].started().filter(|started| started.ending.is_none()) else {
+            return;
+        };
+        let came = case.dialogue.hosts().into_iter().flatten().copied();
+        let freed: Vec<NodeId> = came.filter(|node| started.nodes.contains(node)).collect();
+        let more = case.dialogue.proposal().map_or(Span::ZERO, |agreed| time_of(agreed.items()));
+        let less = Span::from_millis(-more.as_millis());
+        let course = self.course_of(now, job, self.n_hosts(job) - freed.len() as u32, less);
+        if !freed.is_empty() {
+            self.change_hosts(now, step, job, Vec::new(), freed, course);
+        }
+    }
+
+    pub(super) fn n_hosts(&self, job: JobId) -> u32 {
+        self.state.jobs()[&job].started().map_or(0, |started| started.nodes.len() as u32)
+    }
+
+    /// What the job will hold from now on: so many hosts, until its end, which is so much later.
+    pub(super) fn course_of(&self, now: Time, job: JobId, n_hosts: u32, more: Span) -> Course {
+        let entry = &self.state.jobs()[&job];
+        let started = entry.started().expect("only a job that runs negotiates");
+        let end = started.at + started.request.wall + more;
+        let since = started.evolved.as_ref().map_or(started.at, |evolved| evolved.course.current().start);
+        let is_same = n_hosts as usize == started.nodes.len();
+        let start = if is_same { since } else { now };
+        let leg = Leg { hosts: n_hosts, span: end.since(start), start };
+        Course { number: 1, legs: vec![leg], limit: ExpandLimit::NONE, open: false }
+    }
+
+    pub(super) fn set_course(&mut self, now: Time, step: &mut Step, job: JobId, course: Course) {
+        self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+        self.launches.remove(&job);
+        self.passes.wanted = true;
+    }
+
+    /// Hosts come or go. From the first time on, the job has a course.
+    pub(super) fn change_hosts(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        gained: Vec<NodeId>,
+        freed: Vec<NodeId>,
+        course: Course,
+    ) {
+        let is_first = self.state.jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
+        if is_first {
+            let before = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
+            self.record(step, Fact::CourseSet { job, at: now, course: Box::new(before) });
+        }
+        self.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
+        self.launches.remove(&job);
+        self.passes.wanted = true;
+        self.announce(step, job);
+    }
+}
+
+/// How much more or less wall time these items come to.
+pub(super) fn time_of(items: &[negotiation::Item]) -> Span {
+    let live = items.iter().filter(|item| item.is_live() && item.resource == Resource::Time);
+    let millis: u64 = live.map(|item| item.quantity).map(|Quantity(millis)| millis).sum();
+    Span::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+}

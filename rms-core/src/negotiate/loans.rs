@@ -1,0 +1,75 @@
+//! Hosts that an application has for a time: when that is over they are asked back, and then taken.
+
+use negotiation::{Direction, NegotiationId};
+use rms_model::{JobId, NodeId, Time};
+
+use super::open::Wanted;
+use super::talks::Loan;
+use crate::fact::Fact;
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// Loans that are due are called, and what was called in vain is taken.
+    pub(super) fn call_loans(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let loans = self.talks(job).map(|talks| talks.loans.clone()).unwrap_or_default();
+        for loan in loans.into_iter().filter(|loan| loan.until <= now) {
+            match loan.called {
+                Some(by) => self.collect(now, step, job, &loan, by),
+                None => self.call(now, step, job, &loan),
+            }
+        }
+    }
+
+    fn call(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan) {
+        let n_hosts = self.n_lent(job, loan);
+        let opened = match n_hosts {
+            0 => Err(Refusal::NotNegotiable(job)),
+            _ => self.open_shrink(now, step, job, &Wanted::Count(n_hosts, n_hosts), None),
+        };
+        match opened {
+            Ok(by) => self.record(step, Fact::LoanCalled { job, negotiation: loan.id, by }),
+            // It is giving something back already: what then is left of the loan is called after that.
+            Err(Refusal::AlreadyNegotiating { .. }) => return,
+            Err(_) => self.take_loan(now, step, job, loan),
+        }
+        // It may have been declined at once.
+        if let Ok(by) = opened {
+            self.collect(now, step, job, loan, by);
+        }
+    }
+
+    /// The shrink that called it is over: what was not given back is taken.
+    fn collect(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan, by: NegotiationId) {
+        let is_open = self.case(job, by).is_some_and(|case| !case.phase().is_over());
+        let is_owed = self.talks(job).is_some_and(|talks| talks.loans.iter().any(|owed| owed.id == loan.id));
+        if !is_open && is_owed {
+            self.take_loan(now, step, job, loan);
+        }
+    }
+
+    fn take_loan(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan) {
+        let n_hosts = self.n_lent(job, loan) as usize;
+        self.record(step, Fact::LoanEnded { job, negotiation: loan.id });
+        let Some(started) = self.state.jobs()[&job].started() else { return };
+        let last = started.nodes.iter().rev().filter(|node| self.can_leave(job, **node)).take(n_hosts);
+        let nodes: Vec<NodeId> = last.copied().collect();
+        self.free(now, step, job, nodes);
+    }
+
+    /// How many of the lent hosts it can still have.
+    fn n_lent(&self, job: JobId, loan: &Loan) -> u32 {
+        let talks = self.talks(job);
+        let owed =
+            talks.and_then(|talks| talks.loans.iter().find(|owed| owed.id == loan.id)).map_or(0, |owed| owed.hosts);
+        u32::try_from(owed).unwrap_or(u32::MAX).min(self.n_hosts(job).saturating_sub(1))
+    }
+
+    /// When a loan is next due that nobody has called and nothing else keeps from being called.
+    pub(super) fn next_loan(&self, job: JobId) -> Option<Time> {
+        let is_shrinking = self.open_for(job, Direction::Shrink).is_some();
+        let uncalled = self.talks(job)?.loans.iter().filter(|loan| loan.called.is_none() && !is_shrinking);
+        uncalled.map(|loan| loan.until).min()
+    }
+}

@@ -1,0 +1,126 @@
+//! Negotiations that the server opens: it offers hosts that are idle, or asks for some back.
+
+use std::collections::BTreeSet;
+
+use negotiation::desk::OpenError;
+use negotiation::{Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Resource, SetRule, Terms};
+use rms_model::{JobId, NodeId, Sizes, Time};
+
+use super::answer::OFFER_VALID;
+use super::desk::negotiates_itself;
+use crate::plan::evolve::cluster_of;
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::step::Step;
+
+/// What an application is asked to give back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// So many hosts, and no fewer than the second number.
+    Count(u32, u32),
+    #[expect(dead_code, reason = "the policies name hosts that drain")]
+    /// These hosts; fewer of them are better than none.
+    These(BTreeSet<NodeId>),
+}
+
+impl Rms {
+    /// Asks a running application to give hosts back, to be done by `deadline`.
+    ///
+    /// # Errors
+    /// It cannot be asked: it does not run, does not negotiate, nobody listens, or it is being asked already.
+    pub(crate) fn open_shrink(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        wanted: &Wanted,
+        deadline: Option<Time>,
+    ) -> Result<NegotiationId, Refusal> {
+        let (cluster, held) = self.callable(job, Direction::Shrink)?;
+        let (quantity, least, hosts) = match wanted {
+            Wanted::Count(quantity, least) => (u64::from(*quantity), u64::from(*least), BTreeSet::new()),
+            Wanted::These(hosts) => (hosts.len() as u64, 1, hosts.clone()),
+        };
+        if !hosts.iter().all(|node| self.can_leave(job, *node)) || quantity >= held {
+            return Err(Refusal::Template(negotiation::TemplateError::MoreThanHeld {
+                item: 0,
+                asked: Quantity(quantity),
+                held: Quantity(held.saturating_sub(1)),
+            }));
+        }
+        let terms = Terms {
+            least: Quantity(least.max(1).min(quantity)),
+            most: Quantity(quantity),
+            sizes: Sizes::Any,
+            deadline,
+            ..Terms::exactly(Quantity(quantity))
+        };
+        let (resource, quantity, held) = (Resource::Hosts(cluster), Quantity(quantity), Quantity(held));
+        let item = Item { set: 0, resource, quantity, held, hosts, terms, status: ItemStatus::Proposed };
+        let id = self.open(now, step, job, Direction::Shrink, item)?;
+        self.progress(now, step, job, id);
+        self.schedule(job);
+        Ok(id)
+    }
+
+    /// Offers a running application so many hosts more, at a price; they are kept for it until it has answered.
+    ///
+    /// # Errors
+    /// As [`Rms::open_shrink`], or there are not so many free hosts that it may use.
+    #[expect(dead_code, reason = "the policies call it after a pass")]
+    pub(crate) fn open_growth_offer(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        n_hosts: u32,
+        price: Price,
+    ) -> Result<NegotiationId, Refusal> {
+        let (cluster, held) = self.callable(job, Direction::Grow)?;
+        let hosts = self.free_for(job, n_hosts as usize);
+        if hosts.len() < n_hosts as usize {
+            let possible = format!("{} are free for it", hosts.len());
+            return Err(Refusal::TooManyNodes { wanted: n_hosts, constraint: String::new(), possible });
+        }
+        let terms = Terms { price, ..Terms::up_to(Quantity(u64::from(n_hosts))) };
+        let (resource, quantity, held) = (Resource::Hosts(cluster), Quantity(u64::from(n_hosts)), Quantity(held));
+        let (hosts_named, status) = (BTreeSet::new(), ItemStatus::Proposed);
+        let item = Item { set: 0, resource, quantity, held, hosts: hosts_named, terms, status };
+        let id = self.open(now, step, job, Direction::Grow, item)?;
+        self.keep(step, job, id, hosts);
+        self.progress(now, step, job, id);
+        self.schedule(job);
+        Ok(id)
+    }
+
+    /// The cluster of an application that hears what the server opens, and how many hosts it has.
+    fn callable(&self, job: JobId, direction: Direction) -> Result<(rms_model::ClusterId, u64), Refusal> {
+        let started = self.negotiable(job)?;
+        let is_heard = !negotiates_itself(&self.state.jobs()[&job]) || self.negotiators.attached.contains_key(&job);
+        if !is_heard || started.request.hosts.len() != 1 {
+            return Err(Refusal::NotNegotiable(job));
+        }
+        if let Some(id) = self.open_for(job, direction) {
+            return Err(Refusal::AlreadyNegotiating { job, id });
+        }
+        Ok((cluster_of(&started.request), started.nodes.len() as u64))
+    }
+
+    fn open(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        direction: Direction,
+        item: Item,
+    ) -> Result<NegotiationId, Refusal> {
+        let opened = self.desk(job).open(now, direction, vec![SetRule::All], vec![item], OFFER_VALID);
+        let (id, output) = opened.map_err(|error| match error {
+            OpenError::Template(error) => Refusal::Template(error),
+            OpenError::Act(_) => Refusal::NotNegotiable(job),
+        })?;
+        self.note_talk(now, step, job, id, None);
+        self.say(step, job, output);
+        Ok(id)
+    }
+}

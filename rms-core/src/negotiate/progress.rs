@@ -1,0 +1,153 @@
+//! Takes each negotiation on as far as it goes by itself.
+
+use negotiation::{Direction, Ending, NegotiationId, Phase, Reason, Side};
+use rms_model::{JobId, NodeId, Time};
+
+use super::contract::AskOutcome;
+use super::talks::Case;
+use crate::effect::{Answer, Effect};
+use crate::fact::Fact;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// Whatever has changed: every negotiation of a job goes on as far as it can, and the next look is set.
+    pub(super) fn review(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let is_running = self.talks(job).is_some()
+            && self.state.jobs()[&job].started().is_some_and(|started| started.ending.is_none());
+        if is_running {
+            self.tick_desk(now, step, job);
+            self.mend_holds(now, step, job);
+            for id in self.open_cases(job) {
+                self.progress(now, step, job, id);
+            }
+            self.end_departures(now, step, job);
+            self.call_loans(now, step, job);
+        }
+        self.schedule(job);
+    }
+
+    /// One negotiation goes on until somebody else has to speak or to act.
+    pub(super) fn progress(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let place = |case: &Case| (case.phase(), case.dialogue.round(), case.is_handed_over);
+        while let Some(case) = self.case(job, id) {
+            let (before, direction) = (place(case), case.direction());
+            match (case.phase(), direction) {
+                (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
+                    self.answer_growth(now, step, job, id);
+                }
+                (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Shrink) => {
+                    self.answer_shrink(now, step, job, id);
+                }
+                (Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms), _) => {
+                    self.answer_in_house(now, step, job, id);
+                }
+                (Phase::Accepted, Direction::Grow) => self.hand_over(now, step, job, id),
+                (Phase::Accepted, Direction::Shrink) => self.await_release(now, step, job, id),
+                (Phase::Committing, Direction::Grow) => self.await_arrival(now, step, job, id),
+                (Phase::Committing, Direction::Shrink) => self.await_departure(now, step, job, id),
+                // The application's own phases are none of this end.
+                (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing, _) => {}
+                (Phase::Applied | Phase::Ended(_), _) => {}
+            }
+            if self.case(job, id).is_none_or(|case| place(case) == before) {
+                return;
+            }
+        }
+    }
+
+    /// It has just ended, with a result or without: nothing of it is left behind.
+    pub(super) fn close(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let (phase, direction, opened) = (case.phase(), case.direction(), case.opened);
+        let is_handed_over = case.is_handed_over;
+        self.negotiators.waiting.remove(&(opened, job, id));
+        self.keep(step, job, id, Vec::new());
+        match (phase, direction) {
+            (Phase::Ended(Ending::Failed), Direction::Grow) if is_handed_over => self.roll_back(now, step, job, id),
+            (Phase::Ended(Ending::Failed), Direction::Shrink) if !is_handed_over => self.stay(step, job),
+            (_, Direction::Grow | Direction::Shrink) => {}
+        }
+        self.answer_ask(step, job, id);
+        self.passes.wanted = true;
+    }
+
+    /// Who asked hears what came of it.
+    fn answer_ask(&mut self, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(ticket) = self.negotiators.tickets.remove(&(job, id)) else { return };
+        let Some(case) = self.case(job, id) else { return };
+        let outcome = match case.phase() {
+            Phase::Applied => {
+                let evolved = self.state.jobs()[&job].started().and_then(|started| started.evolved.as_ref());
+                AskOutcome::Ready {
+                    negotiation: id,
+                    quantity: super::records::quantity(case),
+                    hosts: case.hosts.clone(),
+                    generation: evolved.map_or(1, |evolved| evolved.generation),
+                    n_rounds: case.dialogue.round(),
+                }
+            }
+            Phase::Idle
+            | Phase::Offered(_)
+            | Phase::Countered(_)
+            | Phase::Pledged
+            | Phase::Leaving
+            | Phase::Accepted
+            | Phase::Committing
+            | Phase::Failing
+            | Phase::Ended(_) => {
+                let reason = case.dialogue.reason().unwrap_or(Reason::Stopping);
+                AskOutcome::Failed { negotiation: id, reason }
+            }
+        };
+        step.order(Effect::Answer { ticket, answer: Ok(Answer::Negotiated(outcome)) });
+    }
+
+    /// The state will change in a way that may concern negotiations; noted here, done at the end of the event.
+    pub(crate) fn note_for_negotiators(&mut self, fact: &Fact) {
+        if let Fact::ShareRunning { job, .. } | Fact::ShareEnded { job, .. } = fact {
+            self.note_job(*job);
+        }
+        if let Fact::CourseSet { job, .. }
+        | Fact::StageEntered { job, .. }
+        | Fact::HostsFreed { job, .. }
+        | Fact::HostsDeparting { job, .. }
+        | Fact::HostsStay { job } = fact
+        {
+            self.note_job(*job);
+            if self.negotiators.attached.contains_key(job) {
+                self.negotiators.moved.insert(*job);
+            }
+        }
+        if let Fact::NodeLinkChanged { node, .. }
+        | Fact::NodeAdminChanged { node, .. }
+        | Fact::NodeFenced { node, .. }
+        | Fact::NodeRemoved { node } = fact
+        {
+            self.note_holders(*node);
+        }
+    }
+
+    fn note_job(&mut self, job: JobId) {
+        if self.talks(job).is_some() {
+            self.negotiators.noted.insert(job);
+        }
+    }
+
+    fn note_holders(&mut self, node: NodeId) {
+        let Some(entry) = self.state.nodes().get(&node) else { return };
+        let holders: Vec<JobId> = entry.holders.iter().copied().collect();
+        holders.into_iter().for_each(|job| self.note_job(job));
+    }
+
+    /// At the end of an event: what it has changed is looked at, and who speaks for an application is told.
+    pub(crate) fn turn_negotiations(&mut self, now: Time, step: &mut Step) {
+        // Each look can only finish something, so this comes to an end.
+        while let Some(job) = self.negotiators.noted.pop_first() {
+            if self.state.jobs().contains_key(&job) {
+                self.review(now, step, job);
+            }
+        }
+        self.tell_moves(step);
+    }
+}

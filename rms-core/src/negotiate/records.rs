@@ -1,0 +1,56 @@
+//! What is shown of negotiations.
+
+use negotiation::Resource;
+use rms_model::{Identity, JobId, Time};
+
+use super::contract::NegotiationLine;
+use super::talks::{Case, Talks};
+use crate::effect::Answer;
+use crate::job::Job;
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+
+impl Rms {
+    /// The negotiations of a job, or of all that the caller may touch.
+    pub(crate) fn negotiations(&self, now: Time, who: &Identity, job: Option<JobId>) -> Result<Answer, Refusal> {
+        let jobs: Vec<JobId> = match job {
+            Some(job) => {
+                self.may_touch(who, job)?;
+                vec![job]
+            }
+            None => {
+                let is_theirs = |job: &JobId| self.may_touch(who, *job).is_ok();
+                self.state.jobs().keys().copied().filter(is_theirs).collect()
+            }
+        };
+        let mut lines = Vec::new();
+        for job in jobs {
+            let entry = &self.state.jobs()[&job];
+            if let Some(talks) = &entry.talks {
+                lines.extend(self.lines(job, entry, talks));
+            }
+        }
+        Ok(Answer::Negotiations { now, lines })
+    }
+
+    fn lines(&self, job: JobId, entry: &Job, talks: &Talks) -> Vec<NegotiationLine> {
+        let line = |case: &Case| NegotiationLine {
+            job,
+            run: entry.run,
+            owner: entry.spec.owner.0.clone(),
+            record: case.record(),
+            phase: case.phase(),
+            until: case.dialogue.lapses().or(case.dialogue.due()),
+            held: self.state.node_names(&case.held.iter().copied().collect::<Vec<_>>()),
+        };
+        talks.cases.iter().map(line).collect()
+    }
+}
+
+/// How much was agreed: hosts, or milliseconds where it is about time alone.
+pub(super) fn quantity(case: &Case) -> u64 {
+    let Some(agreed) = case.dialogue.proposal() else { return 0 };
+    let hosts = agreed.n_hosts();
+    let time = || agreed.items().iter().filter(|item| item.is_live() && item.resource == Resource::Time);
+    if hosts > 0 { hosts } else { time().map(|item| item.quantity.0).sum() }
+}

@@ -1,0 +1,237 @@
+//! An application gives hosts back: agreed, let go at its next breakpoint, and free once no process is left there.
+
+use std::collections::BTreeSet;
+
+use negotiation::{Action, NegotiationId, Reason, Resource, Statement, Template};
+use rms_model::{JobId, NodeId, OnResize, Span, Time};
+
+use super::grow::time_of;
+use crate::fact::Fact;
+use crate::job::Job;
+use crate::plan::evolve::cluster_of;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// The application's proposal to shrink stands. The server takes what it is given, at its own price.
+    pub(super) fn answer_shrink(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let Some(proposal) = case.dialogue.proposal().cloned() else { return };
+        let action = match self.check_shrink(now, job, &proposal) {
+            Err(reason) => Action::Reject(reason),
+            Ok(()) => self.take_at_price(job, &proposal),
+        };
+        if self.act(now, step, job, id, action).is_err() {
+            let _ = self.act(now, step, job, id, Action::Reject(Reason::Price));
+        }
+    }
+
+    fn take_at_price(&self, job: JobId, proposal: &Template) -> Action {
+        let most = self.bid_price(job);
+        let mut items = proposal.items().to_vec();
+        let mut is_right = proposal.is_definite();
+        let mut chosen = BTreeSet::new();
+        for item in items.iter_mut().filter(|item| item.is_live()) {
+            let is_alternative = proposal.rules()[usize::from(item.set)] == negotiation::SetRule::OneOf;
+            if is_alternative && !chosen.insert(item.set) {
+                item.status = negotiation::ItemStatus::Refused;
+            }
+            is_right &= item.terms.price <= most;
+            item.terms.price = item.terms.price.min(most);
+        }
+        match (is_right, proposal.with_items(items)) {
+            (true, _) => Action::Accept,
+            (false, Ok(template)) => Action::Propose { template, valid_for: super::answer::OFFER_VALID },
+            (false, Err(_)) => Action::Reject(Reason::Price),
+        }
+    }
+
+    /// # Errors
+    /// Why this cannot be given back.
+    fn check_shrink(&self, now: Time, job: JobId, proposal: &Template) -> Result<(), Reason> {
+        let started = self.state.jobs()[&job].started().ok_or(Reason::Stopping)?;
+        for item in proposal.items().iter().filter(|item| item.is_live()) {
+            match item.resource {
+                Resource::Hosts(cluster) => {
+                    let is_at_home = started.request.hosts.len() == 1 && cluster_of(&started.request) == cluster;
+                    if !is_at_home {
+                        return Err(Reason::Policy);
+                    }
+                    if item.held.0 != started.nodes.len() as u64 {
+                        return Err(Reason::Changed);
+                    }
+                    // Its first host stays to its end: what leads it runs there.
+                    let keeps_first = item.quantity.0 < item.held.0;
+                    let are_its_own = item.hosts.iter().all(|node| self.can_leave(job, *node));
+                    if !keeps_first || !are_its_own {
+                        return Err(Reason::Policy);
+                    }
+                }
+                Resource::Cores(_) => return Err(Reason::Policy),
+                Resource::Time => {
+                    let less = Span::from_millis(item.quantity.0 as i64);
+                    if started.at + started.request.wall <= now + less {
+                        return Err(Reason::Policy);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Is it a host that the application has, but the first, and that is not on its way to it?
+    pub(super) fn can_leave(&self, job: JobId, node: NodeId) -> bool {
+        let Some(started) = self.state.jobs()[&job].started() else { return false };
+        started.nodes.iter().skip(1).any(|held| *held == node) && !self.is_awaited(job, node)
+    }
+
+    /// Agreed: the application lets go at its next breakpoint. Where the server runs its end, the last hosts go.
+    pub(super) fn await_release(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let Some(agreed) = case.dialogue.proposal() else { return };
+        let (n_hosts, less) = (agreed.n_hosts() as usize, time_of(agreed.items()));
+        if n_hosts == 0 {
+            let less = Span::from_millis(-less.as_millis());
+            let course = self.course_of(now, job, self.n_hosts(job), less);
+            self.set_course(now, step, job, course);
+            let _ = self.act(now, step, job, id, Action::Ready);
+            return;
+        }
+        if self.is_in_house(job, id) {
+            let hosts = self.last_hosts(job, agreed, n_hosts);
+            let round = case.dialogue.round();
+            self.say_for(now, step, job, id, Statement::Commit { round, hosts });
+            if self.case(job, id).is_some_and(|case| case.dialogue.hosts().is_none()) {
+                // It has not so many hosts any more that can leave.
+                let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
+            }
+            return;
+        }
+        self.press(now, step, job, id);
+    }
+
+    /// Who has promised and does not let go is warned, and then its last hosts are taken.
+    fn press(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let warned_at = case.since() + self.promise_span();
+        if now < warned_at {
+            return;
+        }
+        if !case.is_warned {
+            self.record(step, Fact::PromiseWarned { job, negotiation: id, at: now });
+        }
+        let taken_at = warned_at + self.promise_span();
+        if now >= taken_at {
+            self.take_back(now, step, job, id, Reason::BrokenPromise);
+        }
+    }
+
+    /// The hosts of a shrink are taken, whatever the application says; the negotiation has failed with that.
+    pub(super) fn take_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
+        let Some(agreed) = self.case(job, id).and_then(|case| case.dialogue.proposal()).cloned() else { return };
+        let hosts = self.last_hosts(job, &agreed, agreed.n_hosts() as usize);
+        let failed = self.act(now, step, job, id, Action::Fail(reason));
+        if failed.is_err() {
+            let _ = self.act(now, step, job, id, Action::Withdraw(reason));
+        }
+        self.free(now, step, job, hosts.into_iter().collect());
+    }
+
+    /// The hosts that leave where nobody chooses: those that were named, then the last ones.
+    fn last_hosts(&self, job: JobId, agreed: &Template, n_hosts: usize) -> BTreeSet<NodeId> {
+        let mut hosts = super::hold::named_hosts(Some(agreed));
+        let Some(started) = self.state.jobs()[&job].started() else { return hosts };
+        let others = started.nodes.iter().rev().filter(|node| self.can_leave(job, **node));
+        for node in others {
+            if hosts.len() >= n_hosts {
+                break;
+            }
+            hosts.insert(*node);
+        }
+        hosts
+    }
+
+    /// Let go: the agents end what is left there, and once they saw it gone, it is ready.
+    pub(super) fn await_departure(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let Some(hosts) = case.dialogue.hosts().cloned() else { return };
+        let entry = &self.state.jobs()[&job];
+        let Some(started) = entry.started() else { return };
+        if case.is_handed_over {
+            if !hosts.iter().any(|node| started.is_leaving(*node)) {
+                let _ = self.act(now, step, job, id, Action::Ready);
+            }
+            return;
+        }
+        if !hosts.iter().all(|node| self.can_leave(job, *node)) {
+            let _ = self.act(now, step, job, id, Action::Fail(Reason::BadProposal));
+            return;
+        }
+        let hosts: Vec<NodeId> = hosts.into_iter().collect();
+        if leaves_by_itself(entry) && self.is_in_house(job, id) {
+            let is_asked = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(&hosts[0]));
+            if !is_asked {
+                self.depart(now, step, job, hosts);
+            }
+            return;
+        }
+        self.free(now, step, job, hosts);
+    }
+
+    /// The application is asked to leave, and its processes run on until it has.
+    fn depart(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
+        let is_first = self.state.jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
+        if is_first {
+            let course = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
+            self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+        }
+        self.record(step, Fact::HostsDeparting { job, at: now, nodes });
+        self.launches.remove(&job);
+    }
+
+    /// Who was asked to leave and has not within its time has to.
+    pub(super) fn end_departures(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let span = self.promise_span();
+        let Some(evolved) = self.state.jobs()[&job].started().and_then(|started| started.evolved.as_ref()) else {
+            return;
+        };
+        let is_over = |since: &Time| *since + span <= now;
+        let overdue = evolved.departing.iter().filter(|(_, since)| is_over(since));
+        let nodes: Vec<NodeId> = overdue.map(|(node, _)| *node).collect();
+        if !nodes.is_empty() {
+            self.free(now, step, job, nodes);
+        }
+    }
+
+    /// It stays where it was asked to leave: the shrink has failed.
+    pub(super) fn stay(&mut self, step: &mut Step, job: JobId) {
+        let is_departing = self.state.jobs()[&job].started().is_some_and(|started| {
+            started.ending.is_none() && started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty())
+        });
+        if is_departing {
+            self.record(step, Fact::HostsStay { job });
+            self.launches.remove(&job);
+        }
+    }
+
+    /// The hosts leave the application; they are free once no process is left there.
+    pub(super) fn free(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
+        let Some(started) = self.state.jobs()[&job].started().filter(|started| started.ending.is_none()) else {
+            return;
+        };
+        let freed: Vec<NodeId> = nodes.into_iter().filter(|node| started.nodes[1..].contains(node)).collect();
+        if freed.is_empty() {
+            return;
+        }
+        let course = self.course_of(now, job, self.n_hosts(job) - freed.len() as u32, Span::ZERO);
+        self.change_hosts(now, step, job, Vec::new(), freed, course);
+    }
+}
+
+/// Is it told of hosts that it loses, so that it can leave them before they are cleared?
+fn leaves_by_itself(entry: &Job) -> bool {
+    match entry.spec.malleable.as_ref().map(|malleable| &malleable.on_resize) {
+        Some(OnResize::Signal(_) | OnResize::Hook(_)) => true,
+        Some(OnResize::Negotiates | OnResize::Workers) | None => false,
+    }
+}

@@ -1,0 +1,244 @@
+//! What the server knows of the negotiations of a running job, and must know after a restart.
+
+use std::collections::BTreeSet;
+
+use negotiation::{Dialogue, Direction, NegotiationId, Phase, Price, Side};
+use rms_model::{NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+use super::contract::{Ask, Declared, NegotiationRecord, RoundRecord, Said};
+
+/// All negotiations of one execution of a job. It comes with the first word, and goes with the execution.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Talks {
+    /// The limits that the application has declared itself; before, those of its submission count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Declared>,
+    /// The number of the last negotiation that the server has opened; none is used twice.
+    pub n_opened: u32,
+    /// The highest number under which the application has opened one.
+    pub heard_up_to: u32,
+    /// Those that go on and the last ones that ended, in the order in which they were opened.
+    pub cases: Vec<Case>,
+    /// Of those before them the records, the newest [`MOST_PAST`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<NegotiationRecord>,
+    /// Hosts that it has for a time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loans: Vec<Loan>,
+    /// What was agreed at a price.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<Charge>,
+}
+
+/// One negotiation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// The server's end, without its timers of repetition.
+    pub dialogue: Dialogue,
+    pub opened: Time,
+    /// Somebody has asked, and the server runs the application's end by that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asking: Option<Asking>,
+    /// Hosts that are kept free for it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub held: BTreeSet<NodeId>,
+    /// The hosts that were agreed have come, or are leaving.
+    #[serde(default)]
+    pub is_handed_over: bool,
+    /// It was warned that it has not given what it promised.
+    #[serde(default)]
+    pub is_warned: bool,
+    pub rounds: Vec<RoundRecord>,
+    /// Names of the hosts that come or go, once known.
+    pub hosts: Vec<String>,
+}
+
+/// Who has asked for what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asking {
+    pub by: String,
+    pub ask: Ask,
+}
+
+/// Hosts that are to be given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loan {
+    pub id: NegotiationId,
+    pub hosts: u64,
+    pub until: Time,
+    /// The shrink by which they are asked back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called: Option<NegotiationId>,
+}
+
+/// What was agreed at a price: who takes pays who gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    pub id: NegotiationId,
+    pub direction: Direction,
+    pub hosts: u64,
+    /// For each host and hour.
+    pub price: Price,
+    pub since: Time,
+    /// Absent: until the application ends.
+    pub until: Option<Time>,
+}
+
+impl Talks {
+    pub fn case(&self, id: NegotiationId) -> Option<&Case> {
+        self.cases.iter().find(|case| case.dialogue.id() == id)
+    }
+
+    pub(crate) fn case_mut(&mut self, id: NegotiationId) -> Option<&mut Case> {
+        self.cases.iter_mut().find(|case| case.dialogue.id() == id)
+    }
+
+    /// Those that are not over.
+    pub fn open(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|case| !case.phase().is_over())
+    }
+
+    /// All that is remembered, the oldest first.
+    pub fn records(&self) -> Vec<NegotiationRecord> {
+        self.past.iter().cloned().chain(self.cases.iter().map(Case::record)).collect()
+    }
+
+    /// Remembers that something was said or has run out. `names` are those of the hosts that the dialogue has.
+    pub(crate) fn take_in(&mut self, at: Time, dialogue: &Dialogue, asking: Option<&Asking>, names: Vec<String>) {
+        let id = dialogue.id();
+        match id.initiator {
+            Side::Rms => self.n_opened = self.n_opened.max(id.number),
+            Side::Application => self.heard_up_to = self.heard_up_to.max(id.number),
+        }
+        if self.case(id).is_none() {
+            self.make_room();
+            self.cases.push(Case::new(at, dialogue, asking));
+        }
+        let mut done = None;
+        if let Some(case) = self.case_mut(id) {
+            let was = case.phase();
+            case.follow(at, dialogue, names);
+            if was != Phase::Applied && case.phase() == Phase::Applied {
+                done = Some(case.clone());
+            }
+        }
+        if let Some(case) = done {
+            self.count(at, &case);
+        }
+    }
+
+    /// The oldest of those that are over goes to the records once there are many.
+    fn make_room(&mut self) {
+        while self.cases.len() >= MOST_CASES {
+            let Some(idx) = self.cases.iter().position(|case| case.phase().is_over()) else { return };
+            let case = self.cases.remove(idx);
+            self.past.push(case.record());
+        }
+        let n_old = self.past.len().saturating_sub(MOST_PAST);
+        self.past.drain(..n_old);
+    }
+
+    /// Something was agreed and is done: what follows from its terms.
+    fn count(&mut self, at: Time, case: &Case) {
+        let Some(template) = case.dialogue.proposal() else { return };
+        for item in template.items().iter().filter(|item| item.is_live()) {
+            let after = item.terms.duration.map(|duration| at + duration);
+            let until = after.into_iter().chain(item.terms.give_back_by).min();
+            let negotiation::Resource::Hosts(_) = item.resource else { continue };
+            let (id, hosts, direction) = (case.dialogue.id(), item.quantity.0, template.direction());
+            if let (Direction::Grow, Some(until)) = (direction, until) {
+                self.loans.push(Loan { id, hosts, until, called: None });
+            }
+            if direction == Direction::Shrink {
+                self.repay(hosts);
+            }
+            if item.terms.price != Price(0) {
+                let charge = Charge { id, direction, hosts, price: item.terms.price, since: at, until };
+                self.charges.push(charge);
+            }
+        }
+        // What is remembered of one job is bounded, whatever it does.
+        let n_lent = self.loans.len().saturating_sub(MOST_PAST);
+        self.loans.drain(..n_lent);
+        let n_old = self.charges.len().saturating_sub(MOST_PAST);
+        self.charges.drain(..n_old);
+    }
+
+    /// Hosts that are given back are first those that were lent last.
+    fn repay(&mut self, hosts: u64) {
+        let mut left = hosts;
+        for loan in self.loans.iter_mut().rev() {
+            let repaid = loan.hosts.min(left);
+            loan.hosts -= repaid;
+            left -= repaid;
+        }
+        self.loans.retain(|loan| loan.hosts > 0);
+    }
+}
+
+impl Case {
+    fn new(at: Time, dialogue: &Dialogue, asking: Option<&Asking>) -> Case {
+        Case {
+            dialogue: dialogue.clone(),
+            opened: at,
+            asking: asking.cloned(),
+            held: BTreeSet::new(),
+            is_handed_over: false,
+            is_warned: false,
+            rounds: Vec::new(),
+            hosts: Vec::new(),
+        }
+    }
+
+    pub fn id(&self) -> NegotiationId {
+        self.dialogue.id()
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.dialogue.phase()
+    }
+
+    /// Who gives and who takes is known from the first proposal on, and a case begins with one.
+    pub fn direction(&self) -> Direction {
+        self.dialogue.direction().unwrap_or(Direction::Grow)
+    }
+
+    pub fn record(&self) -> NegotiationRecord {
+        NegotiationRecord {
+            id: self.id(),
+            direction: self.direction(),
+            by: self.asking.as_ref().map(|asking| asking.by.clone()),
+            opened: self.opened,
+            rounds: self.rounds.clone(),
+            hosts: self.hosts.clone(),
+        }
+    }
+
+    /// When it came into the phase that it is in, if it was agreed.
+    pub fn since(&self) -> Time {
+        self.rounds.last().map_or(self.opened, |round| round.at)
+    }
+
+    fn follow(&mut self, at: Time, dialogue: &Dialogue, names: Vec<String>) {
+        let is_new = self.rounds.is_empty();
+        let was = (self.phase(), self.dialogue.round());
+        self.dialogue = dialogue.clone();
+        if !names.is_empty() {
+            self.hosts = names;
+        }
+        let last = if is_new { 0 } else { was.1 };
+        for (by, round, template) in dialogue.proposals().filter(|(_, round, _)| *round > last) {
+            self.rounds.push(RoundRecord { at, said: Said::Proposed { by, round, template: template.clone() } });
+        }
+        let phase = dialogue.phase();
+        if phase.proposer().is_none() && (is_new || phase != was.0) {
+            self.rounds.push(RoundRecord { at, said: Said::Phase { phase, reason: dialogue.reason() } });
+        }
+    }
+}
+
+/// As many as the desk of a dialogue remembers.
+const MOST_CASES: usize = 16;
+/// Records of one execution that are kept beside those.
+pub const MOST_PAST: usize = 64;

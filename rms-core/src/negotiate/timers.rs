@@ -1,0 +1,104 @@
+//! When something is due in a negotiation: repetitions, lapses, promises, departures, loans.
+
+use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
+use rms_model::{JobId, Time};
+
+use super::talks::Case;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// When the next negotiation has something to do.
+    pub(crate) fn next_negotiation(&self) -> Option<Time> {
+        self.negotiators.wakes.first().map(|(at, _)| *at)
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick_negotiations(&mut self, now: Time, step: &mut Step) {
+        while let Some((at, job)) = self.negotiators.wakes.first().copied()
+            && at <= now
+        {
+            self.end_silence(now, step, job);
+            self.review(now, step, job);
+            // A job whose look is due still has been looked at: it must not be looked at for ever.
+            if self.negotiators.wake_of.get(&job) == Some(&at) {
+                self.wake(job, Some(now + rms_model::Span::from_millis(1)));
+            }
+        }
+    }
+
+    /// A pass has run: hosts may have become free for those who wait for them, in the order in which they asked.
+    pub(crate) fn serve_waiting(&mut self, now: Time, step: &mut Step) {
+        let waiting: Vec<(Time, JobId, NegotiationId)> = self.negotiators.waiting.iter().copied().collect();
+        for (_, job, id) in waiting {
+            if self.case(job, id).is_some() {
+                self.progress(now, step, job, id);
+                self.schedule(job);
+            }
+        }
+    }
+
+    /// The dialogues' own timers: what has lapsed has lapsed, what was not heard is said again.
+    pub(super) fn tick_desk(&mut self, now: Time, step: &mut Step, job: JobId) {
+        for id in self.open_cases(job) {
+            let is_in_vain = self.case(job, id).is_some_and(|case| {
+                let waits =
+                    matches!(case.phase(), Phase::Offered(Side::Application) | Phase::Countered(Side::Application));
+                let is_growth = case.direction() == Direction::Grow;
+                waits && is_growth && Rms::last_moment(case).is_some_and(|at| at <= now)
+            });
+            if is_in_vain {
+                // Too late even for that, it lapses.
+                let _ = self.act(now, step, job, id, Action::Reject(Reason::NoResources));
+            }
+        }
+        let output = self.desk(job).tick(now);
+        let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
+        for id in ids {
+            self.note_talk(now, step, job, id, None);
+        }
+        self.say(step, job, output);
+    }
+
+    /// Sets when to look at a job again.
+    pub(super) fn schedule(&mut self, job: JobId) {
+        let at = self.next_wake(job);
+        self.wake(job, at);
+    }
+
+    fn wake(&mut self, job: JobId, at: Option<Time>) {
+        if let Some(before) = self.negotiators.wake_of.remove(&job) {
+            self.negotiators.wakes.remove(&(before, job));
+        }
+        if let Some(at) = at {
+            self.negotiators.wakes.insert((at, job));
+            self.negotiators.wake_of.insert(job, at);
+        }
+    }
+
+    fn next_wake(&self, job: JobId) -> Option<Time> {
+        let entry = self.state.jobs().get(&job)?;
+        let started = entry.started().filter(|started| started.ending.is_none())?;
+        let talks = entry.talks.as_deref()?;
+        let desk = self.negotiators.desks.get(&job).and_then(negotiation::Desk::next_deadline);
+        let cases = talks.open().filter_map(|case| self.due_of(case));
+        let departing = started.evolved.iter().flat_map(|evolved| evolved.departing.values());
+        let departures = departing.map(|since| *since + self.promise_span());
+        let loans = self.next_loan(job);
+        let silence = self.silent_until(job);
+        desk.into_iter().chain(cases).chain(departures).chain(loans).chain(silence).min()
+    }
+
+    fn due_of(&self, case: &Case) -> Option<Time> {
+        match (case.phase(), case.direction()) {
+            (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
+                Rms::last_moment(case)
+            }
+            (Phase::Accepted, Direction::Shrink) if !case.is_warned => Some(case.since() + self.promise_span()),
+            (Phase::Accepted, Direction::Shrink) => Some(case.since() + self.promise_span() + self.promise_span()),
+            (Phase::Offered(_) | Phase::Countered(_), _) => None,
+            (Phase::Accepted, Direction::Grow) | (Phase::Committing | Phase::Failing, _) => None,
+            (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Applied | Phase::Ended(_), _) => None,
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Negotiations of running applications with the server: a scene with agents that obey and applications that answer.
+
+mod asks;
+mod attached;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use negotiation::{Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side};
+use rms_model::{
+    ClusterId, Identity, JobId, Malleable, NodeId, OnResize, Outcome, Role, Run, Sizes, Span, Time, Usage, Work,
+};
+
+use super::World;
+use crate::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
+use crate::effect::{Answer, Effect};
+use crate::event::{Nodes, Shape, Ticket};
+use crate::negotiate::contract::{Ask, AskOutcome, Asked, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use crate::negotiate::{self, contract::NegotiationLine};
+use crate::{Call, Config, Event, Fact, Journal, Query, Refusal, Rms, Step};
+
+/// A server, agents that do at once what they are told, and applications that speak for themselves.
+pub(super) struct Scene {
+    pub(super) world: World,
+    facts: Facts,
+    apps: BTreeMap<JobId, App>,
+    answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
+    /// Nodes whose agents hear nothing, and what they would have heard.
+    deaf: BTreeSet<String>,
+    last_ticket: u64,
+}
+
+/// A process of an application that speaks for it.
+pub(super) struct App {
+    desk: Desk,
+    run: Run,
+    refused: Vec<String>,
+    holding: Option<Holding>,
+    ended: Option<Outcome>,
+    is_replaced: bool,
+    /// What it says is kept back from the server.
+    is_mute: bool,
+}
+
+#[derive(Default)]
+struct Facts(Vec<Fact>);
+
+impl Journal for Facts {
+    type Error = std::convert::Infallible;
+
+    fn append(&mut self, facts: &[Fact]) -> Result<(), Self::Error> {
+        self.0.extend_from_slice(facts);
+        Ok(())
+    }
+}
+
+/// What an application is submitted with.
+pub(super) fn malleable(least: u32, most: u32, on_resize: OnResize) -> Malleable {
+    Malleable { least, most, sizes: Sizes::Any, on_resize, speedup: Default::default() }
+}
+
+/// So many hosts more, or fewer, and at least so many.
+pub(super) fn hosts(direction: Direction, quantity: u64, least: u64) -> Ask {
+    Ask {
+        direction,
+        what: Asked::Hosts { cluster: None },
+        quantity,
+        least,
+        sizes: Sizes::Any,
+        price: Default::default(),
+        duration: None,
+        hosts: Vec::new(),
+        wait: Span::ZERO,
+    }
+}
+
+impl Scene {
+    pub(super) fn new(n_nodes: u32) -> Scene {
+        let mut scene = Scene {
+            world: World::new(),
+            facts: Facts::default(),
+            apps: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            deaf: BTreeSet::new(),
+            last_ticket: 0,
+        };
+        for number in 1..=n_nodes {
+            scene.node_joins(&format!("n{number}"));
+        }
+        scene
+    }
+
+    pub(super) fn node_joins(&mut self, name: &str) {
+        let hello = crate::event::AgentHello {
+            cluster: "c".to_owned(),
+            address: "127.0.0.1:1".to_owned(),
+            inventory: Default::default(),
+        };
+        let jobs = self.running_on(name);
+        let report = NodeReport { jobs, ..NodeReport::default() };
+        self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
+    }
+
+    /// What an agent that comes back has.
+    fn running_on(&self, name: &str) -> Vec<JobReport> {
+        let state = self.world.rms.state();
+        let Some(node) = state.node_named(name) else { return Vec::new() };
+        let runs = state.jobs().iter().filter_map(|(job, entry)| {
+            let share = entry.started()?.shares.get(&node)?;
+            let is_up = matches!(share, crate::job::Share::Running { .. });
+            is_up.then(|| JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
+        });
+        runs.collect()
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        let mut step = self.world.rms.handle(self.world.now, event);
+        self.drain(&mut step);
+        self.commit(step);
+    }
+
+    fn drain(&mut self, step: &mut Step) {
+        while let Some(due) = self.world.rms.next_timer()
+            && due <= self.world.now
+        {
+            step.merge(self.world.rms.handle(self.world.now, Event::Tick));
+        }
+    }
+
+    fn commit(&mut self, step: Step) {
+        self.world.rms.state().check().expect("the state is sound");
+        negotiate::check(self.world.rms.state()).expect("what is kept is what was promised");
+        let Ok(effects) = step.commit(&mut self.facts);
+        for effect in effects {
+            self.obey(effect);
+        }
+    }
+
+    fn obey(&mut self, effect: Effect) {
+        match effect {
+            Effect::Desire { node, desired } if !self.deaf.contains(&node) => self.agent(&node, &desired),
+            Effect::Answer { ticket, answer } => {
+                self.answers.insert(ticket, answer);
+            }
+            Effect::TellNegotiator { job, notice } => self.notice(job, notice),
+            Effect::NegotiatorAnswer { ticket, answer } => self.negotiator_answer(ticket, answer),
+            _ => {}
+        }
+    }
+
+    fn agent(&mut self, name: &str, desired: &Desired) {
+        let report = |aim: Aim| match aim {
+            Aim::Run => JobStatus::Running { since: Time::EPOCH },
+            Aim::End { .. } => JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Ordered, usage: Usage::default() },
+        };
+        let jobs = desired.jobs.iter().map(|job| JobReport { job: job.job, run: job.run, status: report(job.aim) });
+        self.report(name, NodeReport { seen: desired.generation, jobs: jobs.collect() });
+    }
+
+    fn report(&mut self, name: &str, report: NodeReport) {
+        self.event(Event::AgentReported { name: name.to_owned(), report });
+    }
+
+    /// What an agent says of one job.
+    pub(super) fn share(&mut self, name: &str, job: JobId, status: JobStatus) {
+        let state = self.world.rms.state();
+        let node = state.node_named(name).expect("it has joined");
+        let (run, seen) = (state.jobs()[&job].run, state.nodes()[&node].generation);
+        self.report(name, NodeReport { seen, jobs: vec![JobReport { job, run, status }] });
+    }
+
+    pub(super) fn ended(&mut self, name: &str, job: JobId, exit: NodeExit) {
+        self.share(name, job, JobStatus::Ended { at: self.world.now, exit, usage: Usage::default() });
+    }
+
+    /// The agents of these nodes hear nothing from now on.
+    pub(super) fn deafen(&mut self, names: &[&str]) {
+        self.deaf.extend(names.iter().map(|name| (*name).to_owned()));
+    }
+
+    /// They hear again, and first what they should be doing now.
+    pub(super) fn hear_again(&mut self, names: &[&str]) {
+        for name in names {
+            self.deaf.remove(*name);
+            let node = self.world.rms.state().node_named(name).expect("it has joined");
+            let desired = self.world.rms.desired(node);
+            self.agent(name, &desired);
+        }
+    }
+
+    /// Lets time pass; every timer is heard.
+    pub(super) fn after(&mut self, span: Span) {
+        let until = self.world.now + span;
+        let mut n_ticks = 0;
+        while let Some(due) = self.world.rms.next_timer().filter(|due| *due <= until) {
+            self.world.now = self.world.now.max(due);
+            self.event(Event::Tick);
+            n_ticks += 1;
+            assert!(n_ticks < 10_000, "timers come to rest");
+        }
+        self.world.now = until;
+        for job in self.apps.keys().copied().collect::<Vec<_>>() {
+            let now = self.world.now;
+            let app = self.apps.get_mut(&job).expect("it is one of them");
+            let output = app.desk.tick(now);
+            self.speak(job, output);
+        }
+    }
+
+    /// As after kill -9.
+    pub(super) fn restart(&mut self) {
+        self.is_durable();
+        let facts = std::mem::take(&mut self.facts.0);
+        self.world.rms = Rms::restore(Config::default(), None, facts.clone()).expect("the facts fit");
+        self.facts.0 = facts;
+        self.answers.clear();
+        let mut step = self.world.rms.boot(self.world.now);
+        self.drain(&mut step);
+        self.commit(step);
+        let names: Vec<String> = self.world.rms.state().nodes().values().map(|node| node.name.clone()).collect();
+        for name in names {
+            self.node_joins(&name);
+        }
+    }
+
+    /// A server that reads its journal has this state.
+    pub(super) fn is_durable(&self) {
+        let read = Rms::restore(Config::default(), None, self.facts.0.clone()).expect("the facts fit");
+        assert_eq!(read.state(), self.world.rms.state());
+    }
+
+    // ---- jobs
+
+    pub(super) fn submit(&mut self, n_hosts: u32, wall: Span, malleable: Option<Malleable>) -> JobId {
+        self.submit_work(n_hosts, wall, Work::Tasks { argv: vec!["app".to_owned()] }, malleable)
+    }
+
+    pub(super) fn submit_work(&mut self, n_hosts: u32, wall: Span, work: Work, malleable: Option<Malleable>) -> JobId {
+        let mut submission = self.world.submission();
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(wall) }];
+        submission.work = work;
+        submission.malleable = malleable;
+        match self.call(Call::Submit(Box::new(submission))) {
+            Ok(Answer::Submitted { job }) => job,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    pub(super) fn ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        Ticket(self.last_ticket)
+    }
+
+    pub(super) fn call(&mut self, call: Call) -> Result<Answer, Refusal> {
+        let ticket = self.call_later(call);
+        self.answers.remove(&ticket).expect("it is answered at once")
+    }
+
+    /// A call that is answered some time.
+    pub(super) fn call_later(&mut self, call: Call) -> Ticket {
+        let ticket = self.ticket();
+        let who = Identity::new(Role::Admin, "root").expect("a plain name");
+        self.event(Event::Called { ticket, who, call });
+        ticket
+    }
+
+    pub(super) fn ask(&mut self, job: JobId, ask: Ask) -> Ticket {
+        self.call_later(Call::Negotiate { job, ask })
+    }
+
+    /// What came of an ask, if anything did.
+    pub(super) fn outcome(&self, ticket: Ticket) -> Option<AskOutcome> {
+        match self.answers.get(&ticket)? {
+            Ok(Answer::Negotiated(outcome)) => Some(outcome.clone()),
+            other => panic!("no outcome: {other:?}"),
+        }
+    }
+
+    pub(super) fn refusal(&self, ticket: Ticket) -> Option<Refusal> {
+        self.answers.get(&ticket)?.clone().err()
+    }
+
+    pub(super) fn held(&self, job: JobId) -> Vec<u32> {
+        self.world.rms.state().jobs()[&job].nodes().iter().map(|NodeId(node)| *node).collect()
+    }
+
+    /// Hosts that nobody holds.
+    pub(super) fn n_free(&self) -> usize {
+        self.world.rms.state().nodes().values().filter(|node| node.is_free()).count()
+    }
+
+    pub(super) fn is_started(&self, job: JobId) -> bool {
+        self.world.rms.state().jobs().get(&job).is_some_and(|entry| entry.started().is_some())
+    }
+
+    pub(super) fn has_left(&self, job: JobId) -> bool {
+        !self.world.rms.state().jobs().contains_key(&job)
+    }
+
+    pub(super) fn lines(&mut self, job: JobId) -> Vec<NegotiationLine> {
+        match self.call(Call::Query(Query::Negotiations { job: Some(job) })) {
+            Ok(Answer::Negotiations { lines, .. }) => lines,
+            other => panic!("no lines: {other:?}"),
+        }
+    }
+
+    pub(super) fn phase(&self, job: JobId, id: NegotiationId) -> Phase {
+        let talks = self.world.rms.state().jobs()[&job].talks.as_ref().expect("it negotiates");
+        talks.case(id).expect("it is known").phase()
+    }
+
+    // ---- applications
+
+    pub(super) fn attach(&mut self, job: JobId) -> Result<(), Refusal> {
+        let run = self.world.rms.state().jobs()[&job].run;
+        let desk = Desk::new(Side::Application, job, run, Default::default());
+        let known = self.apps.remove(&job).filter(|app| app.run == run);
+        let desk = known.map_or(desk, |app| app.desk);
+        let app =
+            App { desk, run, refused: Vec::new(), holding: None, ended: None, is_replaced: false, is_mute: false };
+        self.apps.insert(job, app);
+        let answered = self.negotiator_call(job, NegotiatorCall::Attach);
+        if answered.is_ok() {
+            let now = self.world.now;
+            let output = self.apps.get_mut(&job).expect("it is there").desk.resume(now);
+            self.speak(job, output);
+        }
+        answered
+    }
+
+    pub(super) fn negotiator_call(&mut self, job: JobId, call: NegotiatorCall) -> Result<(), Refusal> {
+        let run = self.apps[&job].run;
+        self.negotiator_call_as(Identity::of_job(job, run), call)
+    }
+
+    pub(super) fn negotiator_call_as(&mut self, who: Identity, call: NegotiatorCall) -> Result<(), Refusal> {
+        let ticket = self.ticket();
+        self.event(Event::NegotiatorCalled { ticket, who, call });
+        self.answers.remove(&ticket).map_or(Ok(()), |answer| answer.map(|_| ()))
+    }
+
+    fn negotiator_answer(&mut self, ticket: Ticket, answer: Result<NegotiatorAnswer, Refusal>) {
+        if let Ok(NegotiatorAnswer::Attached(attached)) = &answer
+            && let Some(app) = self.apps.get_mut(&attached.job)
+        {
+            app.holding = Some(attached.holding.clone());
+        }
+        self.answers.insert(ticket, answer.map(|_| Answer::Done));
+    }
+
+    fn notice(&mut self, job: JobId, notice: NegotiatorNotice) {
+        let Some(app) = self.apps.get_mut(&job) else { return };
+        match notice {
+            NegotiatorNotice::Said(message) => {
+                let output = app.desk.receive(self.world.now, &message);
+                self.speak(job, output);
+            }
+            NegotiatorNotice::Refused { reason, .. } => app.refused.push(reason),
+            NegotiatorNotice::Holding(holding) => app.holding = Some(*holding),
+            NegotiatorNotice::Ended { outcome } => app.ended = Some(outcome),
+            NegotiatorNotice::Replaced => app.is_replaced = true,
+        }
+    }
+
+    fn speak(&mut self, job: JobId, output: Output) {
+        let is_mute = self.apps[&job].is_mute || self.apps[&job].ended.is_some();
+        for message in output.messages.into_iter().filter(|_| !is_mute) {
+            self.send(job, message);
+        }
+    }
+
+    pub(super) fn send(&mut self, job: JobId, message: Message) {
+        let _ = self.negotiator_call(job, NegotiatorCall::Say(Box::new(message)));
+    }
+
+    pub(super) fn app(&mut self, job: JobId) -> &mut App {
+        self.apps.get_mut(&job).expect("it speaks for itself")
+    }
+
+    /// The application opens a negotiation about hosts.
+    pub(super) fn app_opens(&mut self, job: JobId, direction: Direction, item: Item) -> NegotiationId {
+        let now = self.world.now;
+        let desk = &mut self.app(job).desk;
+        let opened = desk.open(now, direction, vec![SetRule::All], vec![item], Span::from_mins(5));
+        let (id, output) = opened.expect("it may open one");
+        self.speak(job, output);
+        id
+    }
+
+    pub(super) fn app_acts(&mut self, job: JobId, id: NegotiationId, action: Action) {
+        let now = self.world.now;
+        let output = self.app(job).desk.act(now, id, action).expect("it may do so");
+        self.speak(job, output);
+    }
+
+    pub(super) fn app_phase(&self, job: JobId, id: NegotiationId) -> Phase {
+        self.apps[&job].desk.get(id).expect("it knows of it").phase()
+    }
+
+    /// The channel breaks.
+    pub(super) fn hangs_up(&mut self, job: JobId) {
+        let run = self.apps[&job].run;
+        self.event(Event::NegotiatorGone { job, run });
+    }
+
+    /// Hosts more or fewer than it has, from one up to so many.
+    pub(super) fn item(&self, job: JobId, quantity: u64) -> Item {
+        Item::up_to(Resource::Hosts(ClusterId(0)), self.held(job).len() as u64, quantity)
+    }
+}

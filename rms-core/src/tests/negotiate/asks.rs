@@ -1,0 +1,67 @@
+//! Somebody asks for an application and waits for what comes of it.
+
+use negotiation::{Direction, Reason};
+use rms_model::{OnResize, Span};
+
+use super::{Scene, hosts, malleable};
+use crate::negotiate::contract::AskOutcome;
+
+fn hour() -> Span {
+    Span::from_hours(1)
+}
+
+/// PAPERS §3 (a): on two, it asks for two more, and has four.
+#[test]
+fn a_job_that_asks_for_free_hosts_gets_them() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(2, hour(), Some(malleable(1, 8, OnResize::Negotiates)));
+    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
+    let Some(AskOutcome::Ready { quantity, hosts, generation, n_rounds, .. }) = scene.outcome(ticket) else {
+        panic!("{:?}", scene.outcome(ticket));
+    };
+    assert_eq!((quantity, generation, n_rounds), (2, 2, 1));
+    assert_eq!(hosts, ["n3", "n4"]);
+    assert_eq!(scene.held(job), [1, 2, 3, 4]);
+    scene.is_durable();
+}
+
+/// Accepted is not ready: the ask is answered when the agents say that the hosts are up.
+#[test]
+fn who_asks_hears_nothing_before_the_hosts_are_up() {
+    let mut scene = Scene::new(3);
+    let job = scene.submit(1, hour(), Some(malleable(1, 8, OnResize::Negotiates)));
+    scene.deafen(&["n3"]);
+    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
+    assert_eq!(scene.held(job), [1, 2, 3], "they are its own");
+    assert_eq!(scene.outcome(ticket), None, "but one of them is not up");
+    scene.hear_again(&["n3"]);
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+}
+
+/// PAPERS §3 (b): it asks for fourteen, is offered six, and accepts.
+#[test]
+fn a_job_that_asks_for_too_much_takes_what_there_is_if_that_will_do() {
+    let mut scene = Scene::new(8);
+    let job = scene.submit(2, hour(), Some(malleable(1, 64, OnResize::Negotiates)));
+    let ticket = scene.ask(job, hosts(Direction::Grow, 14, 4));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 6, n_rounds: 2, .. })));
+    let ticket = scene.ask(job, hosts(Direction::Grow, 14, 4));
+    let Some(AskOutcome::Failed { reason: Reason::NoResources, .. }) = scene.outcome(ticket) else {
+        panic!("{:?}", scene.outcome(ticket));
+    };
+    assert_eq!(scene.held(job).len(), 8);
+}
+
+#[test]
+fn hosts_are_given_back_and_free_once_nothing_runs_there() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(4, hour(), Some(malleable(1, 8, OnResize::Workers)));
+    scene.deafen(&["n4"]);
+    let ticket = scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    assert_eq!(scene.held(job), [1, 2]);
+    assert_eq!((scene.n_free(), scene.outcome(ticket)), (1, None), "something still runs on the fourth");
+    scene.hear_again(&["n4"]);
+    assert_eq!(scene.n_free(), 2);
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
+    scene.is_durable();
+}

@@ -1,0 +1,29 @@
+//! A process of the application speaks for it.
+
+use negotiation::{Action, Direction, Phase};
+use rms_model::{OnResize, Span};
+
+use super::{Scene, malleable};
+
+#[test]
+fn an_application_that_speaks_for_itself_grows_and_shrinks() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(2, Span::from_hours(1), Some(malleable(1, 8, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let item = scene.item(job, 2);
+    let grown = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!(scene.app_phase(job, grown), Phase::Applied);
+    assert_eq!(scene.held(job), [1, 2, 3, 4]);
+    let holding = scene.app(job).holding.clone().expect("it was told");
+    assert_eq!((holding.generation, holding.hosts.len()), (2, 4));
+
+    let item = scene.item(job, 1);
+    let shrunk = scene.app_opens(job, Direction::Shrink, item);
+    assert_eq!(scene.app_phase(job, shrunk), Phase::Accepted, "it lets go at its next breakpoint");
+    assert_eq!(scene.held(job).len(), 4);
+    let third = [rms_model::NodeId(3)].into();
+    scene.app_acts(job, shrunk, Action::Commit(third));
+    assert_eq!(scene.app_phase(job, shrunk), Phase::Applied);
+    assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2, 4], 1));
+    scene.is_durable();
+}
