@@ -19,7 +19,9 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
     let Some(last) = with.placements.last() else { return Ok(()) };
     let mut fewer = state.clone();
     let record = state.jobs()[&last.job].record(last.job, now, Outcome::Completed, Vec::new());
-    fewer.apply(&Fact::JobDone { record: Box::new(record), ghost_until: now }).expect("the job is there");
+    fewer
+        .apply(&Fact::JobDone { record: Box::new(record), ghost_until: now, negotiations: Vec::new() })
+        .expect("the job is there");
     let without = plan(&fewer, now, Scope::Views);
     // What moves up behind the others, into the queue depth, is not looked at.
     let n_before = with.placements.len() - 1;
