@@ -206,7 +206,7 @@ mod tests {
             usage: Usage::default(),
             evolution: None,
         };
-        Fact::JobDone { record: Box::new(record), ghost_until: at(20) }
+        Fact::JobDone { record: Box::new(record), ghost_until: at(20), negotiations: Vec::new() }
     }
 
     fn check(query: HistoryQuery, expected: &[u64]) {

@@ -57,6 +57,19 @@ pub fn fact(fact: &Fact) {
         Fact::ClusterLinkSet { link, by, .. } => {
             tracing::info!(target: "facts", ?link, by, "link between clusters set")
         }
+        Fact::Talked { job, dialogue, .. } => {
+            let (id, phase, round) = (dialogue.id(), dialogue.phase(), dialogue.round());
+            tracing::debug!(target: "facts", %job, %id, %phase, round, "negotiation");
+        }
+        Fact::PromiseWarned { job, negotiation, .. } => {
+            tracing::warn!(target: "facts", %job, %negotiation, "it has not given back what it promised");
+        }
+        Fact::HostsHeld { job, .. }
+        | Fact::HostsDeparting { job, .. }
+        | Fact::HostsStay { job }
+        | Fact::LimitsDeclared { job, .. }
+        | Fact::LoanCalled { job, .. }
+        | Fact::LoanEnded { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::LauncherLinkChanged { job, .. }
         | Fact::LauncherRequested { job, .. }
         | Fact::LauncherLaunched { job, .. }

@@ -24,7 +24,8 @@ use rms_model::{
 
 #[test]
 fn every_kind_of_fact_is_written_and_read_as_it_was_in_the_first_release() {
-    let examples = examples();
+    let mut examples = examples();
+    examples.extend(crate::golden_negotiation::examples());
     let shown: BTreeSet<String> = examples.iter().map(kind).collect();
     assert_eq!(shown, all_kinds(), "one example of each kind");
     for example in examples {
@@ -110,7 +111,7 @@ fn examples() -> Vec<Fact> {
         Fact::ShareRunning { job, node, since: at },
         Fact::ShareEnded { job, node, exit: NodeExit::Exited { code: 3 }, usage },
         Fact::JobEnding { job, at, outcome: Outcome::Cancelled { by: by() }, requeue: false },
-        Fact::JobDone { record: Box::new(record(request(), usage)), ghost_until: at },
+        Fact::JobDone { record: Box::new(record(request(), usage)), ghost_until: at, negotiations: Vec::new() },
         Fact::GhostExpired { job },
         Fact::JobRequeued { job, at },
         Fact::TokenCreated {

@@ -5,6 +5,7 @@ mod crash;
 mod deployment;
 mod disk;
 mod golden;
+mod golden_negotiation;
 mod journal;
 mod launchers;
 mod measure;

@@ -65,7 +65,7 @@ impl Ghosts {
         if let Fact::HostsFreed { job, nodes } = fact {
             self.held.entry(*job).or_default().retain(|node| !nodes.contains(node));
         }
-        if let Fact::JobDone { record, ghost_until, negotiations: _ } = fact {
+        if let Fact::JobDone { record, ghost_until, .. } = fact {
             let nodes = self.held.remove(&record.job).unwrap_or_default();
             let longest = nodes.iter().map(|node| self.fair_start(*node)).max().unwrap_or(Span::ZERO);
             let fair = record.ended + longest;

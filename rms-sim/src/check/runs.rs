@@ -104,8 +104,11 @@ mod tests {
     #[test]
     fn a_second_run_of_a_job_that_may_not_and_a_second_end_are_seen() {
         let state = State::new(Settings::default());
-        let record = Box::new(record(JobId(1), Outcome::Completed));
-        let done = Fact::JobDone { record, ghost_until: Time::EPOCH, negotiations: Vec::new() };
+        let done = Fact::JobDone {
+            record: Box::new(record(JobId(1), Outcome::Completed)),
+            ghost_until: Time::EPOCH,
+            negotiations: Vec::new(),
+        };
         let mut runs = Runs::default();
         assert_eq!(runs.durable(&start(1, 1), &state, &[]), Ok(()));
         assert!(runs.durable(&start(1, 2), &state, &[]).is_err());

@@ -179,7 +179,11 @@ fn app_facts(vector: &Vector, place: usize, app: &App, free: &mut BTreeMap<u16, 
     if let Some(done_at) = app.done_at {
         let ended = Time::from_secs(done_at);
         let record = record(job, start, ended, request);
-        facts.push(Fact::JobDone { record: Box::new(record), ghost_until: ended + Span::from_secs(vector.fair_start) });
+        facts.push(Fact::JobDone {
+            record: Box::new(record),
+            ghost_until: ended + Span::from_secs(vector.fair_start),
+            negotiations: Vec::new(),
+        });
     }
     facts
 }

@@ -14,7 +14,7 @@ fn hour() -> Span {
 #[test]
 fn a_job_that_asks_for_free_hosts_gets_them() {
     let mut scene = Scene::new(4);
-    let job = scene.submit(2, hour(), Some(malleable(1, 8, OnResize::Negotiates)));
+    let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
     let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
     let Some(AskOutcome::Ready { quantity, hosts, generation, n_rounds, .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
@@ -29,7 +29,7 @@ fn a_job_that_asks_for_free_hosts_gets_them() {
 #[test]
 fn who_asks_hears_nothing_before_the_hosts_are_up() {
     let mut scene = Scene::new(3);
-    let job = scene.submit(1, hour(), Some(malleable(1, 8, OnResize::Negotiates)));
+    let job = scene.submit(1, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
     scene.deafen(&["n3"]);
     let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
     assert_eq!(scene.held(job), [1, 2, 3], "they are its own");
@@ -42,7 +42,7 @@ fn who_asks_hears_nothing_before_the_hosts_are_up() {
 #[test]
 fn a_job_that_asks_for_too_much_takes_what_there_is_if_that_will_do() {
     let mut scene = Scene::new(8);
-    let job = scene.submit(2, hour(), Some(malleable(1, 64, OnResize::Negotiates)));
+    let job = scene.submit(2, hour(), Some(malleable(1, 8, OnResize::Negotiates)));
     let ticket = scene.ask(job, hosts(Direction::Grow, 14, 4));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 6, n_rounds: 2, .. })));
     let ticket = scene.ask(job, hosts(Direction::Grow, 14, 4));
@@ -55,7 +55,7 @@ fn a_job_that_asks_for_too_much_takes_what_there_is_if_that_will_do() {
 #[test]
 fn hosts_are_given_back_and_free_once_nothing_runs_there() {
     let mut scene = Scene::new(4);
-    let job = scene.submit(4, hour(), Some(malleable(1, 8, OnResize::Workers)));
+    let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Workers)));
     scene.deafen(&["n4"]);
     let ticket = scene.ask(job, hosts(Direction::Shrink, 2, 2));
     assert_eq!(scene.held(job), [1, 2]);

@@ -8,7 +8,7 @@ use super::{Scene, malleable};
 #[test]
 fn an_application_that_speaks_for_itself_grows_and_shrinks() {
     let mut scene = Scene::new(4);
-    let job = scene.submit(2, Span::from_hours(1), Some(malleable(1, 8, OnResize::Negotiates)));
+    let job = scene.submit(2, Span::from_hours(1), Some(malleable(1, 4, OnResize::Negotiates)));
     scene.attach(job).expect("it may");
     let item = scene.item(job, 2);
     let grown = scene.app_opens(job, Direction::Grow, item);
