@@ -25,7 +25,7 @@ impl World {
     /// Somebody asks for a job, and waits for what comes of it.
     pub fn negotiate(&mut self, who: &Identity, job: JobId, ask: Ask) -> Ticket {
         let ticket = self.call(who, Call::Negotiate { job, ask: ask.clone() });
-        self.askers.asks.insert(ticket, (job, ask));
+        self.expects_answer(ticket, job, ask);
         ticket
     }
 
@@ -33,10 +33,17 @@ impl World {
     pub fn agent_asks(&mut self, (job, run): Execution, node: &str, ask: Ask) -> Ticket {
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
-        self.askers.asks.insert(ticket, (job, ask.clone()));
+        self.expects_answer(ticket, job, ask.clone());
         let event = Event::AgentAsked { ticket, name: node.to_owned(), job, run, ask };
         self.agenda.push(self.now, Item::Event(Box::new(event)));
         ticket
+    }
+
+    /// Without a server, nobody hears it.
+    fn expects_answer(&mut self, ticket: Ticket, job: JobId, ask: Ask) {
+        if self.server.is_some() {
+            self.askers.asks.insert(ticket, (job, ask));
+        }
     }
 
     /// What came of the last ask for a job that was answered.
