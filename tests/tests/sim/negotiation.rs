@@ -380,3 +380,19 @@ fn a_node_that_is_lost_while_it_is_offered_fails_the_offer_or_is_replaced() {
     assert!(phase == Phase::Applied || reason == Some(Reason::Lost), "{phase} {reason:?}");
     world.expect(started(job));
 }
+
+#[test]
+fn an_agent_that_dies_while_a_host_that_came_late_is_ended_still_tells_of_it() {
+    let mut world = cluster_of(3);
+    let job = world.submit(rigid(2, hours(1)).negotiates(Manner::between(1, 3).grows(secs(2), 1)));
+    world.after(secs(5));
+    assert_eq!(n_hosts(&mut world, job), 3);
+    world.cancel(job);
+    world.after(Span::from_millis(3));
+    world.kill_agent("a3");
+    world.after(secs(1));
+    // It has seen no wish of the server yet, and finds that the processes are gone.
+    world.restart_agent("a3");
+    world.after(secs(30));
+    world.expect_all_ended();
+}
