@@ -20,13 +20,13 @@ mod views;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use negotiation::{Change, Dialogue};
 use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_core::{Fact, State};
 use rms_model::{JobId, Run, Settings, Time};
 use thiserror::Error;
 
 pub(crate) use accepts::{Accepted, is_agreed};
-pub(crate) use agreement::ends_agree;
 pub(crate) use asks::answers_the_ask;
 pub(crate) use durable::{acknowledged_jobs_are_kept, restored_is_equal, results_are_kept};
 pub(crate) use ends::everything_ended;
@@ -111,6 +111,7 @@ pub struct Checks {
     truth: truth::Truth,
     stages: stages::Stages,
     accepts: accepts::Accepts,
+    agreement: agreement::Agreement,
     sizes: sizes::SizesAgreed,
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
@@ -127,6 +128,7 @@ impl Checks {
             truth: truth::Truth::default(),
             stages: stages::Stages::default(),
             accepts: accepts::Accepts::default(),
+            agreement: agreement::Agreement::default(),
             sizes: sizes::SizesAgreed::default(),
             acknowledged: BTreeSet::new(),
             forgotten: Vec::new(),
@@ -180,6 +182,16 @@ impl Checks {
         self.stages.hindered(now);
     }
 
+    /// The application's end of a negotiation has changed.
+    pub(crate) fn ends_agree(
+        &self,
+        execution: (JobId, Run),
+        change: &Change,
+        application: &Dialogue,
+    ) -> Result<(), Violation> {
+        self.agreement.ends_agree(execution, change, application)
+    }
+
     /// What becomes durable next does so now.
     pub(crate) fn at(&mut self, now: Time) {
         self.accepts.at(now);
@@ -206,6 +218,7 @@ impl Checks {
         self.runs.durable(fact, state, nodes)?;
         releases::are_clear(fact, state, nodes)?;
         self.accepts.durable(fact)?;
+        self.agreement.durable(fact);
         self.sizes.durable(fact, state)?;
         self.truth.durable(fact)
     }

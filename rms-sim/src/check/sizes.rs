@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use negotiation::{Dialogue, Direction, Item, Phase, Resource, Side};
 use rms_core::negotiate::contract::Declared;
+use rms_core::negotiate::talks::Talks;
 use rms_core::{Fact, State};
 use rms_model::JobId;
 
@@ -34,7 +35,12 @@ impl SizesAgreed {
                 Ok(())
             }
             Fact::Talked { job, dialogue, .. } => {
-                self.offered(*job, dialogue)?;
+                let is_lent = |talks: &Talks| talks.loans.iter().any(|loan| loan.called == Some(dialogue.id()));
+                let talks = state.jobs().get(job).and_then(|entry| entry.talks.as_deref());
+                // What was lent is asked back, whatever the application would keep.
+                if !talks.is_some_and(is_lent) {
+                    self.offered(*job, dialogue)?;
+                }
                 is_ready(*job, dialogue, state)
             }
             _ => Ok(()),

@@ -11,7 +11,7 @@ use rms_model::{Identity, JobId, NodeId, Run, Span};
 
 use super::{Item, USUAL_DELAY, World};
 use crate::application::{Absence, Manner, ModelApplication, Reaction, Told, Weather};
-use crate::check::{self, Accepted, Violation};
+use crate::check::{Accepted, Violation};
 use crate::trace::{short_negotiator_call, short_negotiator_told};
 
 /// One execution of a job.
@@ -339,7 +339,7 @@ impl World {
         for change in changes {
             let dialogue = model.dialogues().iter().find(|dialogue| dialogue.id() == change.id);
             if let Some(dialogue) = dialogue.filter(|_| model.manner.is_honest()) {
-                check::ends_agree(who, change, dialogue, self.journal.shadow())?;
+                self.checks.ends_agree(who, change, dialogue)?;
             }
         }
         Ok(())
