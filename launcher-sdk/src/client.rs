@@ -95,13 +95,25 @@ impl Client {
     /// A directory that is of no use, or a server that does not answer or does not let us in.
     pub async fn connect(dir: &Path) -> Result<Client, ConnectError> {
         let config = ClientConfig::load(dir)?;
+        Client::over(dir, config.server).await
+    }
+
+    async fn over(dir: &Path, server: String) -> Result<Client, ConnectError> {
         let credentials = load_credentials(dir)?;
         let endpoint = Endpoint::dial(&credentials)?;
         let identity = credentials.identity().clone();
-        let parts = Parts { dir: dir.to_owned(), server: config.server, endpoint, identity, link: Mutex::new(None) };
+        let parts = Parts { dir: dir.to_owned(), server, endpoint, identity, link: Mutex::new(None) };
         let client = Client(Arc::new(parts));
         client.link(PATIENCE).await?;
         Ok(client)
+    }
+
+    /// Links to the server at `host:port` with the credentials in `dir`, as a process of a job finds them.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn connect_as(dir: &Path, server: &str) -> Result<Client, ConnectError> {
+        Client::over(dir, server.to_owned()).await
     }
 
     /// Links to the server that `rms` would speak with: see [`find_client_dir`].

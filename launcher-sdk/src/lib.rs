@@ -9,6 +9,8 @@
 //! [`launcher`] is for people who write launchers: programs that decide themselves what their application asks for.
 //! [`schedule`] has the application-side schedulers, as pure functions.
 //!
+//! [`negotiator`] is for applications that grow and shrink while they run.
+//!
 //! [`blocking`] offers the same to programs without an async runtime.
 //!
 //! ```no_run
@@ -35,6 +37,7 @@ mod error;
 mod follow;
 mod join;
 pub mod launcher;
+pub mod negotiator;
 mod watch;
 
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};

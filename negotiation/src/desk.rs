@@ -57,6 +57,12 @@ impl Desk {
         Desk { end, job, run, rules, n_opened, heard: BTreeSet::new(), heard_up_to, dialogues }
     }
 
+    /// An end that has lost its memory goes on counting after the last number that the other end has heard of, for no
+    /// number is used twice.
+    pub fn go_on_from(&mut self, n_opened: u32) {
+        self.n_opened = self.n_opened.max(n_opened);
+    }
+
     /// The negotiation of that number, if it is known still.
     pub fn get(&self, id: NegotiationId) -> Option<&Dialogue> {
         self.dialogues.iter().find(|dialogue| dialogue.id() == id)
@@ -184,8 +190,9 @@ impl Desk {
         output
     }
 
-    /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten.
-    fn disown(&mut self, message: &Message) -> Output {
+    /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten; or what is
+    /// another's, and not to be spoken of over this channel.
+    pub fn disown(&mut self, message: &Message) -> Output {
         let mut output = Output { refused: Some(Refusal::Unknown(message.id)), ..Output::default() };
         if self.is_new(message.id) {
             // Should its opening arrive after this, it must not come to life.

@@ -52,12 +52,16 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares) {
 async fn send_streams(share: &Share, order: &FollowOrder, sender: &mut Sender) -> Result<(), FollowError> {
     let mut streams = streams(share, order);
     let watch = watch_entry(share).await?;
+    let may_spawn = share.order().is_streamed() && matches!(share.order().work, Work::Tasks { .. });
     loop {
         let changed = share.changed();
         tokio::pin!(changed);
         changed.as_mut().enable();
         // Asked before the last look at the files: what was written before the end is then seen.
         let has_ended = share.has_ended();
+        if may_spawn {
+            add_spawned(&mut streams, share, order);
+        }
         for stream in &mut streams {
             while let Some(chunk) = stream.read().map_err(|source| stream.error(source))? {
                 sender.send(&Spooled::Chunk(chunk)).await?;
@@ -97,6 +101,14 @@ struct SpoolFile {
     next: Chunk,
 }
 
+/// Tasks that other tasks have asked for have streams as soon as they are started.
+fn add_spawned(streams: &mut Vec<SpoolFile>, share: &Share, follow: &FollowOrder) {
+    let known = |task: u32| streams.iter().any(|stream| stream.next.task == task);
+    let found = spool::stream_tasks(share.entry_dir());
+    let new: Vec<u32> = found.into_iter().filter(|task| !known(*task)).collect();
+    streams.extend(new.into_iter().flat_map(|task| both(share, follow, task)));
+}
+
 fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
     let order = share.order();
     let host_idx = order.host_idx;
@@ -108,15 +120,19 @@ fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
     if !order.is_streamed() {
         return Vec::new();
     }
-    let both = tasks.flat_map(|task| [(task, Stream::Out, "out"), (task, Stream::Err, "err")]);
-    let file = |(task, stream, name)| {
+    tasks.flat_map(|task| both(share, follow, task)).collect()
+}
+
+/// The streams of one task, from where the follower has them.
+fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
+    let host_idx = share.order().host_idx;
+    [(Stream::Out, "out"), (Stream::Err, "err")].map(|(stream, name)| {
         let is_this =
             |from: &&rms_wire::Offset| from.task == task && from.stream == stream && from.host_idx == host_idx;
         let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
         let next = Chunk { host_idx, task, stream, offset, bytes: Vec::new() };
         SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next }
-    };
-    both.map(file).collect()
+    })
 }
 
 impl SpoolFile {

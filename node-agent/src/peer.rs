@@ -1,20 +1,24 @@
 //! Links to the other agents of a job: process management for MPI, and commands on other hosts.
 
+mod frames;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rms_model::{JobId, Run, Work};
-use rms_wire::peer::{Exec, Pair as WirePair};
+use rms_wire::peer::Exec;
 use rms_wire::{Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, PeerExec, PeerOpen, PmiDown, PmiUp};
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::exec::{self, Command, FromCommand, MAX_PIECES, ToCommand};
 use crate::perform::Carrier;
-use crate::pmi::hub::{Down, HubFrame, Pair, Up};
+use crate::pmi::HostId;
+use crate::pmi::frames::{HubFrame, Up};
 use crate::share::{Share, Shares};
 use crate::supervisor::order::{Place, ToSupervisor};
+use frames::{down_from_wire, down_to_wire, up_from_wire, up_to_wire};
 
 /// The way to the agents of other nodes; clones are the same.
 #[derive(Clone, Debug)]
@@ -35,6 +39,15 @@ pub enum PeerError {
     Address { node: String, address: String },
     #[error("cannot reach the agent of node {node}")]
     Link { node: String, source: LinkError },
+}
+
+/// Why an agent is not served.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+enum Refusal {
+    #[error("job {job} is not on this node")]
+    NotHere { job: JobId },
+    #[error("node {peer} is none of job {job}'s")]
+    Stranger { peer: String, job: JobId },
 }
 
 /// Frames between hub and hosts: a host has at most a few on the way. Full: the receiver of the link waits.
@@ -72,12 +85,25 @@ impl Peers {
         }
     }
 
-    /// The share that a peer speaks of, if its node is one of the job's.
-    async fn share_for(&self, peer: &str, job: JobId, run: Run) -> Result<Share, String> {
+    /// The share that a peer speaks of, if its node is one of the job's, or becomes one: a host that has just come may
+    /// be faster than word of it.
+    async fn share_for(&self, peer: &str, job: JobId, run: Run) -> Result<Share, Refusal> {
         let share = tokio::time::timeout(PATIENCE, self.0.shares.wait_for(job, run)).await;
-        let share = share.map_err(|_| format!("job {job} is not on this node"))?;
-        let is_member = share.order().hosts.iter().any(|host| host.name == peer);
-        if is_member { Ok(share) } else { Err(format!("node {peer} is none of job {job}'s")) }
+        let share = share.map_err(|_| Refusal::NotHere { job })?;
+        let joined = async {
+            loop {
+                let changed = share.changed();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if share.has_ended() || share.order().hosts.iter().any(|host| host.name == peer) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let joined = tokio::time::timeout(PATIENCE, joined).await;
+        joined.map_err(|_| Refusal::Stranger { peer: peer.to_owned(), job })?;
+        Ok(share)
     }
 
     async fn link(&self, place: &Place) -> Result<Link, PeerError> {
@@ -127,8 +153,8 @@ impl Peers {
     async fn serve_exec(&self, peer: &str, order: Exec, mut channel: Channel) {
         let command = match self.share_for(peer, JobId(order.job), Run(order.run)).await {
             Ok(share) => exec::start(&share, order.argv.join(" ")),
-            Err(reason) => {
-                let _peer_left = channel.send(&PeerExec::Failed { reason }).await;
+            Err(refusal) => {
+                let _peer_left = channel.send(&PeerExec::Failed { reason: refusal.to_string() }).await;
                 channel.finish();
                 return;
             }
@@ -138,23 +164,25 @@ impl Peers {
 
     /// Hears the fences of another host, as the agent of host 0.
     async fn serve_pmi(&self, peer: &str, job: JobId, run: Run, mut channel: Channel) {
-        let share = match self.share_for(peer, job, run).await {
+        let Ok(Some(PmiUp::Init { joined, n_local: _ })) = channel.recv().await else { return };
+        let host = HostId { node: peer.to_owned(), joined };
+        let refused = match self.share_for(peer, job, run).await {
+            Ok(share) if share.has_ended() => Err(PmiDown::Over),
+            Ok(share) => Ok(share),
+            // Whoever waits for a job that is not here any more has missed its end.
+            Err(Refusal::NotHere { .. }) => Err(PmiDown::Over),
+            Err(refusal @ Refusal::Stranger { .. }) => Err(PmiDown::Refused { reason: refusal.to_string() }),
+        };
+        let share = match refused {
             Ok(share) => share,
-            Err(reason) => {
-                let _peer_left = channel.send(&PmiDown::Refused { reason }).await;
+            Err(refused) => {
+                let _peer_left = channel.send(&refused).await;
                 channel.finish();
                 return;
             }
         };
-        let Ok(Some(PmiUp::Init { host_idx, n_local: _ })) = channel.recv().await else { return };
-        let is_itself = share.order().hosts.get(host_idx as usize).is_some_and(|host| host.name == peer);
-        if !is_itself {
-            let reason = format!("node {peer} is not host {host_idx} of job {job}");
-            let _peer_left = channel.send(&PmiDown::Refused { reason }).await;
-            return;
-        }
         let (downs, mut queue) = mpsc::channel(MAX_FRAMES);
-        share.host_linked(host_idx, downs);
+        share.host_linked(host.clone(), downs);
         let (mut sender, mut receiver) = channel.split();
         let writer = tokio::spawn(async move {
             while let Some(down) = queue.recv().await {
@@ -166,7 +194,7 @@ impl Peers {
         });
         while let Ok(Some(up)) = receiver.recv::<PmiUp>().await {
             if let Some(up) = up_from_wire(up) {
-                share.tell(&ToSupervisor::Pmi { host_idx, frame: HubFrame::Up(up) });
+                share.tell(&ToSupervisor::Pmi { host: host.clone(), frame: HubFrame::Up(up) });
             }
         }
         writer.abort();
@@ -175,13 +203,13 @@ impl Peers {
     /// Keeps a way to the hub for as long as the share has a supervisor.
     async fn keep_pmi(self, share: Share, mut ups: mpsc::Receiver<Up>) {
         let Some(hub) = share.order().hosts.first().cloned() else { return };
-        let (job, run, host_idx) = (share.job(), share.run(), share.order().host_idx);
+        let (job, run, joined) = (share.job(), share.run(), share.order().joined());
         let n_local = share.order().place().map_or(0, |place| place.n_tasks);
         let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
         while share.to_supervisor().is_some() {
             let linked = async {
                 let mut channel = self.channel(&hub, &PeerOpen::Pmi { job: job.0, run: run.0 }).await?;
-                let init = channel.send(&PmiUp::Init { host_idx, n_local }).await;
+                let init = channel.send(&PmiUp::Init { joined, n_local }).await;
                 init.map_err(|source| PeerError::Link { node: hub.name.clone(), source })?;
                 Ok::<Channel, PeerError>(channel)
             };
@@ -190,7 +218,7 @@ impl Peers {
                     // What was said while there was no way is said again, all of it.
                     while ups.try_recv().is_ok() {}
                     share.tell(&ToSupervisor::PmiLinked);
-                    if carry_pmi(&share, channel, &mut ups).await == Carried::Done {
+                    if carry_pmi(&share, &hub, channel, &mut ups).await == Carried::Done {
                         return;
                     }
                 }
@@ -210,13 +238,14 @@ enum Carried {
     Broken,
 }
 
-async fn carry_pmi(share: &Share, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> Carried {
+async fn carry_pmi(share: &Share, hub: &Place, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> Carried {
     let (mut sender, mut receiver) = channel.split();
     let heard = share.clone();
+    let host = HostId { node: hub.name.clone(), joined: hub.joined };
     let mut reader = tokio::spawn(async move {
         while let Ok(Some(down)) = receiver.recv::<PmiDown>().await {
             match down_from_wire(down) {
-                Ok(down) => heard.tell(&ToSupervisor::Pmi { host_idx: 0, frame: HubFrame::Down(down) }),
+                Ok(down) => heard.tell(&ToSupervisor::Pmi { host: host.clone(), frame: HubFrame::Down(down) }),
                 Err(reason) => {
                     tracing::warn!(job = %heard.job(), reason, "the first host of a job refuses our ranks");
                     return;
@@ -254,13 +283,14 @@ impl Peers {
 impl Carrier for Peers {
     fn resume(&self, share: &Share) {
         let order = share.order();
-        let has_ranks_elsewhere = matches!(order.work, Work::Tasks { .. }) && order.host_idx > 0 && order.joined() == 1;
-        if has_ranks_elsewhere {
+        let has_own_tasks = order.place().is_some_and(|place| place.n_tasks > 0);
+        let may_have_ranks = matches!(order.work, Work::Tasks { .. }) && (order.joined() == 1 || !has_own_tasks);
+        if may_have_ranks && order.host_idx > 0 {
             self.way_to_hub(share);
         }
     }
 
-    fn carry(&self, share: &Share, host_idx: u32, frame: HubFrame) {
+    fn carry(&self, share: &Share, host: &HostId, frame: HubFrame) {
         match frame {
             HubFrame::Up(up) => {
                 let way = self.way_to_hub(share);
@@ -269,7 +299,7 @@ impl Carrier for Peers {
             }
             HubFrame::Down(down) => {
                 // A host without a way asks again when it has one.
-                let _asked_again = share.host(host_idx).map(|way| way.try_send(down));
+                let _asked_again = share.host(host).map(|way| way.try_send(down));
             }
         }
     }
@@ -353,56 +383,4 @@ async fn exec_there(channel: Channel, mut input: mpsc::Receiver<ToCommand>, outp
     }
     // The other agent abandons the command when this way to it is closed.
     writer.abort();
-}
-
-fn pairs_to_wire(pairs: Vec<Pair>) -> Vec<WirePair> {
-    pairs.into_iter().map(|Pair { key, value }| WirePair { key, value }).collect()
-}
-
-fn pairs_from_wire(pairs: Vec<WirePair>) -> Vec<Pair> {
-    pairs.into_iter().map(|WirePair { key, value }| Pair { key, value }).collect()
-}
-
-fn up_to_wire(up: Up) -> PmiUp {
-    match up {
-        Up::Fence { seq, pairs } => PmiUp::Fence { seq, pairs: pairs_to_wire(pairs) },
-        Up::Abort { code, message } => PmiUp::Abort { code, message },
-        Up::Publish { id, service, port } => PmiUp::Publish { id, service, port },
-        Up::Unpublish { id, service } => PmiUp::Unpublish { id, service },
-        Up::Lookup { id, service } => PmiUp::Lookup { id, service },
-        Up::Finalized => PmiUp::Finalized,
-    }
-}
-
-fn up_from_wire(up: PmiUp) -> Option<Up> {
-    match up {
-        PmiUp::Init { .. } => None,
-        PmiUp::Fence { seq, pairs } => Some(Up::Fence { seq, pairs: pairs_from_wire(pairs) }),
-        PmiUp::Abort { code, message } => Some(Up::Abort { code, message }),
-        PmiUp::Publish { id, service, port } => Some(Up::Publish { id, service, port }),
-        PmiUp::Unpublish { id, service } => Some(Up::Unpublish { id, service }),
-        PmiUp::Lookup { id, service } => Some(Up::Lookup { id, service }),
-        PmiUp::Finalized => Some(Up::Finalized),
-    }
-}
-
-fn down_to_wire(down: Down) -> PmiDown {
-    match down {
-        Down::FenceDone { seq, pairs } => PmiDown::FenceDone { seq, pairs: pairs_to_wire(pairs) },
-        Down::PublishDone { id, ok } => PmiDown::PublishDone { id, ok },
-        Down::UnpublishDone { id, ok } => PmiDown::UnpublishDone { id, ok },
-        Down::LookupDone { id, port } => PmiDown::LookupDone { id, port },
-        Down::Aborted { code } => PmiDown::Aborted { code },
-    }
-}
-
-fn down_from_wire(down: PmiDown) -> Result<Down, String> {
-    match down {
-        PmiDown::FenceDone { seq, pairs } => Ok(Down::FenceDone { seq, pairs: pairs_from_wire(pairs) }),
-        PmiDown::PublishDone { id, ok } => Ok(Down::PublishDone { id, ok }),
-        PmiDown::UnpublishDone { id, ok } => Ok(Down::UnpublishDone { id, ok }),
-        PmiDown::LookupDone { id, port } => Ok(Down::LookupDone { id, port }),
-        PmiDown::Aborted { code } => Ok(Down::Aborted { code }),
-        PmiDown::Refused { reason } => Err(reason),
-    }
 }

@@ -15,13 +15,14 @@ use tokio::sync::mpsc;
 use crate::cgroup::Cgroup;
 use crate::frame;
 use crate::leftovers;
-use crate::pmi::hub::HubFrame;
+use crate::pmi::HostId;
+use crate::pmi::frames::HubFrame;
 use crate::seat::{self, Events, SeatEvent};
 use crate::setup::Setup;
 use crate::share::{Share, Shares, ToSeat, push};
 use crate::spawner::{self, SeatMade, SeatOrder};
 use crate::spool;
-use crate::supervisor::order::{FromSupervisor, ToSupervisor};
+use crate::supervisor::order::{FromSupervisor, Growth, ToSupervisor};
 use crate::supervisor::{now, seat_socket};
 use crate::takeover::{self, Found};
 
@@ -55,7 +56,7 @@ pub trait Reporter: Send + std::fmt::Debug {
 
 /// Who carries frames to the other hosts of a job.
 pub trait Carrier: Send + Sync + std::fmt::Debug {
-    fn carry(&self, share: &Share, host_idx: u32, frame: HubFrame);
+    fn carry(&self, share: &Share, host: &HostId, frame: HubFrame);
     /// An execution was taken over from an earlier agent, which had a way to its hub.
     fn resume(&self, share: &Share);
 }
@@ -364,9 +365,14 @@ impl Node {
                 self.found_already(job, run);
                 self.fill_seats();
             }
-            FromSupervisor::Pmi { host_idx, frame } => {
+            FromSupervisor::Pmi { host, frame } => {
                 if let Some(share) = self.share_of(name) {
-                    self.carrier.carry(&share, host_idx, frame);
+                    self.carrier.carry(&share, &host, frame);
+                }
+            }
+            FromSupervisor::AskGrowth { seq, hosts, least } => {
+                if let Some(share) = self.share_of(name) {
+                    self.ask_growth(&share, seq, hosts, least);
                 }
             }
             about_streams @ (FromSupervisor::ExecStarted { .. }
@@ -378,6 +384,13 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Ranks are to be started on hosts that the job does not hold.
+    fn ask_growth(&self, share: &Share, seq: u64, hosts: u32, least: u32) {
+        tracing::info!(job = %share.job(), hosts, least, "ranks ask for more hosts");
+        let reason = "no more hosts can be asked for here".to_owned();
+        share.tell(&ToSupervisor::Growth { seq, result: Growth::Refused { reason } });
     }
 
     fn changed(&mut self, report: JobReport) {

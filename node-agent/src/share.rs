@@ -8,7 +8,8 @@ use rms_model::{JobId, Run};
 use tokio::sync::{Notify, mpsc};
 
 use crate::frame;
-use crate::pmi::hub::{Down, Up};
+use crate::pmi::HostId;
+use crate::pmi::frames::{Down, Up};
 use crate::supervisor::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, ToSupervisor};
 
 /// An execution on this node; clones are the same one.
@@ -37,7 +38,7 @@ struct State {
     /// Towards host 0, from a host that is not.
     hub: Option<mpsc::Sender<Up>>,
     /// On host 0, towards the others.
-    hosts: BTreeMap<u32, mpsc::Sender<Down>>,
+    hosts: BTreeMap<HostId, mpsc::Sender<Down>>,
 }
 
 /// Frames to a supervisor, in order. Full: the sender waits; a supervisor that does not read is starting a job.
@@ -78,6 +79,7 @@ impl Share {
     /// The hosts of the job have changed.
     pub fn update(&self, order: Order) {
         *self.0.order.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(order);
+        self.0.changed.notify_waiters();
     }
 
     pub fn entry_dir(&self) -> &PathBuf {
@@ -205,7 +207,8 @@ impl Share {
             | FromSupervisor::Job(_)
             | FromSupervisor::AlreadyThere { .. }
             | FromSupervisor::ExecStarted { .. }
-            | FromSupervisor::Pmi { .. } => {}
+            | FromSupervisor::Pmi { .. }
+            | FromSupervisor::AskGrowth { .. } => {}
         }
     }
 
@@ -224,12 +227,12 @@ impl Share {
     }
 
     /// A host of the job has made its way here.
-    pub fn host_linked(&self, host_idx: u32, downs: mpsc::Sender<Down>) {
-        self.state().hosts.insert(host_idx, downs);
+    pub fn host_linked(&self, host: HostId, downs: mpsc::Sender<Down>) {
+        self.state().hosts.insert(host, downs);
     }
 
-    pub fn host(&self, host_idx: u32) -> Option<mpsc::Sender<Down>> {
-        self.state().hosts.get(&host_idx).cloned()
+    pub fn host(&self, host: &HostId) -> Option<mpsc::Sender<Down>> {
+        self.state().hosts.get(host).cloned()
     }
 }
 

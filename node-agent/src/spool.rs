@@ -168,6 +168,15 @@ pub fn stream_path(entry_dir: &Path, stream: &str, task: u32) -> PathBuf {
     entry_dir.join(format!("{stream}.{task}"))
 }
 
+/// The tasks whose streams are kept in an entry, in ascending order.
+pub fn stream_tasks(entry_dir: &Path) -> Vec<u32> {
+    let Ok(files) = fs::read_dir(entry_dir) else { return Vec::new() };
+    let task = |file: fs::DirEntry| file.file_name().to_str()?.strip_prefix("out.")?.parse().ok();
+    let mut tasks: Vec<u32> = files.filter_map(Result::ok).filter_map(task).collect();
+    tasks.sort_unstable();
+    tasks
+}
+
 /// The file that holds what no other execution can: a new one at each boot.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()

@@ -1,9 +1,11 @@
 //! Says in plain sentences why a job is where it is.
 
 use rms_core::effect::{Blocker, JobLine, JobState, Reason};
+use rms_core::negotiate::contract::NegotiationLine;
 use rms_model::{JobRecord, Time};
 
 use crate::names::ClusterNames;
+use crate::sizes;
 use crate::stages;
 use crate::stamp;
 
@@ -81,7 +83,7 @@ fn blockers(by: &[Blocker]) -> String {
 const MAX_BLOCKERS: usize = 5;
 
 /// One sentence or two about a job that is in the system.
-pub fn line(line: &JobLine, clusters: &ClusterNames, now: Time) -> String {
+pub fn line(line: &JobLine, clusters: &ClusterNames, open: &[&NegotiationLine], now: Time) -> String {
     let job = format!("Job {} ({})", line.job, crate::table::plain(&line.name));
     let on = || rms_model::hostlist::fold(&line.nodes);
     let why = line.reason.as_ref().map(|why| reason(why, now));
@@ -97,7 +99,7 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, now: Time) -> String {
                 }
                 None => "No start can be told yet.".to_owned(),
             };
-            format!("{job} waits: {why}. {estimate}")
+            format!("{job} waits: {why}. {estimate}{}", sizes::sentence(line, open, now))
         }
         JobState::Started => {
             let since =
@@ -105,7 +107,11 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, now: Time) -> String {
             let until = line.until.map_or_else(String::new, |at| {
                 format!(" Its wall time ends at {} ({}).", stamp::short(at, now), ahead(at, now))
             });
-            format!("{job} runs on {}{since}.{}{until}", on(), stages::sentence(line, now))
+            let changes = match &line.malleable {
+                Some(_) => sizes::sentence(line, open, now),
+                None => stages::sentence(line, now),
+            };
+            format!("{job} runs on {}{since}.{changes}{until}", on())
         }
         JobState::Ending => {
             let outcome = line.outcome.as_ref().map_or_else(String::new, |outcome| format!(": it was {outcome}"));

@@ -6,6 +6,7 @@ use clap::Args;
 use rms_model::{ExpandLimit, Mebibytes, Span};
 use thiserror::Error;
 
+use crate::malleable_options::MalleableOptions;
 use crate::model_options::ModelOptions;
 use crate::profile::ProfileText;
 use crate::size::{NodeCount, Shapes};
@@ -51,6 +52,8 @@ pub struct JobOptions {
     pub open: bool,
     #[command(flatten)]
     pub model: ModelOptions,
+    #[command(flatten)]
+    pub malleable: MalleableOptions,
 
     /// Clusters that may be used: a,b; any if absent
     #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',', help_heading = "Where and when")]
@@ -104,7 +107,10 @@ impl JobOptions {
     /// These options, completed by `lower` where they say nothing.
     pub fn over(self, lower: JobOptions) -> JobOptions {
         let names_a_size = self.nodes.is_some() || self.time.is_some() || self.shapes.is_some();
-        let profile = self.profile.clone().or(lower.profile.clone().filter(|_| !names_a_size));
+        let is_malleable = self.malleable.is_some();
+        let profile = self.profile.clone().or(lower.profile.clone().filter(|_| !names_a_size && !is_malleable));
+        let lower_malleable =
+            if self.profile.is_some() { MalleableOptions::default() } else { lower.malleable.clone() };
         let (nodes, tasks_per_node, time, shapes) = self.size_over(&lower);
         let tasks = if self.tasks_per_node.is_some() { None } else { self.tasks.or(lower.tasks) };
         JobOptions {
@@ -120,6 +126,7 @@ impl JobOptions {
             rigid: self.rigid || lower.rigid,
             open: self.open || lower.open,
             model: if self.shapes.is_some() { ModelOptions::default() } else { self.model.or(lower.model) },
+            malleable: self.malleable.or(lower_malleable),
             clusters: self.clusters.or(lower.clusters),
             constraint: self.constraint.or(lower.constraint),
             mem: self.mem.or(lower.mem),

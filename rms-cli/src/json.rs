@@ -7,6 +7,7 @@ use rms_model::{ClusterId, JobId, JobRecord, Outcome, Profile, Request, Span, Ti
 use serde_json::{Map, Value, json};
 
 use crate::names::ClusterNames;
+use crate::sizes;
 use crate::stages;
 use crate::stamp;
 
@@ -61,7 +62,8 @@ pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
         "until": time(line.until),
         "reason": reason(line.reason.as_ref()),
         "outcome": outcome(line.outcome.as_ref()),
-        "stages": stages::to_json(line.stages.as_ref()),
+        "stages": stages::to_json(line.stages.as_ref().filter(|_| line.malleable.is_none())),
+        "malleable": sizes::to_json(line),
     })
 }
 
@@ -90,6 +92,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "requeue": spec.requeue,
         "begin": time(spec.begin),
         "comment": spec.comment,
+        "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
     });
     if let (Value::Object(line), Value::Object(more)) = (&mut value, more) {
         line.extend(more);

@@ -157,6 +157,23 @@ impl ModelOptions {
         if self.time_on.is_some() { Err(ModelError::TimeOn) } else { Ok(shapes) }
     }
 
+    /// How many thousandths of the speed on one node it has on so many, if the model tells: a table does for the sizes
+    /// that stand in it, if one node does.
+    pub fn speed_up(&self, n_nodes: u32) -> Option<u32> {
+        let milli = if let Some(Part(part)) = self.amdahl {
+            let (part, whole, n) = (f64::from(part), f64::from(WHOLE), f64::from(n_nodes));
+            1000.0 * whole / (whole - part + part / n)
+        } else if let Some(Parallelism { average, sigma }) = self.downey {
+            let scale = f64::from(WHOLE);
+            let downey = Downey::new(average as f64 / scale, sigma as f64 / scale, BTreeMap::new()).ok()?;
+            1000.0 * downey.speed_up(n_nodes)
+        } else {
+            let walls = read_table(self.table.as_ref()?).ok()?;
+            1000.0 * millis(*walls.get(&1)?) as f64 / millis(*walls.get(&n_nodes)?).max(1) as f64
+        };
+        Some(milli.round().clamp(1.0, f64::from(u32::MAX)) as u32)
+    }
+
     /// The shapes of a table, largest first: those that `is_wanted`. `None` without a table.
     ///
     /// # Errors

@@ -41,9 +41,15 @@ pub async fn request(
     order: Order,
 ) -> Result<Requested, Failure> {
     let here = Here::look()?;
-    let largest = match &options.nodes {
-        Some(NodeCount::AtLeast(_)) => largest_cluster(client, options.clusters.as_deref().unwrap_or_default()).await?,
-        Some(NodeCount::Exactly(_) | NodeCount::Range { .. } | NodeCount::PerCluster(_)) | None => 0,
+    let asks_for_all = match &options.nodes {
+        Some(NodeCount::AtLeast(_)) => true,
+        Some(NodeCount::Exactly(_) | NodeCount::Range { .. } | NodeCount::PerCluster(_)) | None => {
+            options.malleable.has_no_end()
+        }
+    };
+    let largest = match asks_for_all {
+        true => largest_cluster(client, options.clusters.as_deref().unwrap_or_default()).await?,
+        false => 0,
     };
     let submission = submission::build(options, order, &here, largest)?;
     match client.submit(submission).await? {

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use rms_core::event::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
-use rms_model::{Environment, Evolving, Expansion, Mebibytes, Stdio, Work};
+use rms_model::{Environment, Evolving, Expansion, Malleable, Mebibytes, OnResize, Stdio, Work};
 use thiserror::Error;
 
 use crate::export::{self, ExportError};
 use crate::here::Here;
 use crate::job_options::{JobOptions, OpenMode};
+use crate::malleable_options::{Beside, MalleableError};
 use crate::model_options::ModelError;
 use crate::profile::ProfileError;
 use crate::stamp::{self, ParseTimeError};
@@ -49,6 +50,8 @@ pub enum SubmissionError {
     Export(#[from] ExportError),
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    #[error(transparent)]
+    Malleable(#[from] MalleableError),
     #[error("--{0} says how a profile is planned: write --profile, too")]
     NoProfile(&'static str),
     #[error("--tasks-per-node needs one fixed number of nodes: write -N 4, or say the tasks by -n")]
@@ -59,15 +62,31 @@ pub enum SubmissionError {
     OddDirectory(String),
 }
 
-/// `largest` is the number of nodes of the largest cluster that may be used; only `-N min+` needs it.
+/// `largest` is the number of nodes of the largest cluster that may be used; only `-N min+` and a malleable job without
+/// an upper end need it.
 ///
 /// # Errors
 /// See [`SubmissionError`].
 pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Result<Submission, SubmissionError> {
-    let is_wanted = |n_nodes| options.nodes.as_ref().is_none_or(|nodes| nodes.allows(n_nodes));
+    let beside = Beside {
+        nodes: options.nodes.as_ref(),
+        has_shapes: options.shapes.is_some(),
+        has_profile: options.profile.is_some(),
+        has_tasks: options.tasks.is_some(),
+        model: &options.model,
+        largest,
+    };
+    let malleable = options.malleable.read(&beside)?;
+    check_workers(malleable.as_ref(), &order.work)?;
+    let range = options.malleable.malleable.as_ref();
+    let is_wanted = |n_nodes| {
+        let is_named = options.nodes.as_ref().is_none_or(|nodes| nodes.allows(n_nodes));
+        is_named && range.is_none_or(|range| range.allows(n_nodes))
+    };
     let listed = options.model.listed(is_wanted)?;
     let shapes = match (listed.as_ref().or(options.shapes.as_ref().map(|shapes| &shapes.0)), &options.nodes) {
         (Some(shapes), _) => shapes.clone(),
+        (None, _) if malleable.is_some() => options.malleable.shapes(&beside, options.time)?,
         (None, Some(nodes)) => nodes.shapes(options.time, || largest),
         (None, None) if options.tasks_per_node.is_some() => vec![Shape { nodes: Nodes::Count(1), wall: options.time }],
         (None, None) if options.time.is_some() => vec![Shape { nodes: Nodes::FromTasks, wall: options.time }],
@@ -119,7 +138,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         begin,
         comment: options.comment.unwrap_or_default(),
         test_only: order.test_only,
-        malleable: None,
+        malleable,
         evolving,
     })
 }
@@ -140,6 +159,15 @@ fn announced(options: &JobOptions, here: &Here) -> Result<Option<Evolving>, Subm
     let limit = options.expand.or(announced.expand).unwrap_or(Expansion::default().limit);
     let expansion = Expansion { limit, compacting: options.compact || announced.compact };
     Ok(Some(Evolving { stages: announced.stages, expansion, open: options.open || announced.open }))
+}
+
+/// Workers are tasks: a script runs once.
+fn check_workers(malleable: Option<&Malleable>, work: &Work) -> Result<(), MalleableError> {
+    let has_workers = malleable.is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
+    match work {
+        Work::Script { .. } | Work::Hosts if has_workers => Err(MalleableError::Script),
+        Work::Script { .. } | Work::Hosts | Work::Tasks { .. } => Ok(()),
+    }
 }
 
 fn n_tasks(options: &JobOptions, evolving: Option<&Evolving>) -> Result<Option<u32>, SubmissionError> {

@@ -15,7 +15,7 @@ use crate::executable::{self, too_large};
 use crate::plan::meets;
 use crate::refusal::Refusal;
 use crate::state::State;
-pub(crate) use malleable::check as check_limits;
+pub(crate) use malleable::check_declared;
 pub(crate) use stages::{check_stages, evolving_options};
 
 /// # Errors
@@ -49,9 +49,8 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
         None => {
             let sizes = Sizes { state, submission: &submission, clusters: &clusters, tasks };
             let options = sizes.options()?;
-            if let Some(limits) = &submission.malleable {
+            if submission.malleable.is_some() {
                 malleable::check_options(&options)?;
-                malleable::largest(limits).map_or(Ok(()), |largest| sizes.check_somewhere(largest))?;
             }
             (tasks, options)
         }
@@ -178,13 +177,6 @@ impl Sizes<'_> {
             self.check_cluster(*cluster, *wanted, n_hosts)?;
         }
         Ok(())
-    }
-
-    /// Does one of the clusters have so many hosts for it?
-    fn check_somewhere(&self, n_hosts: u32) -> Result<(), Refusal> {
-        let mut checks = self.clusters.iter().map(|cluster| self.check_cluster(*cluster, n_hosts, n_hosts));
-        let first = checks.next().unwrap_or(Err(Refusal::NothingAsked));
-        if first.is_ok() || checks.any(|check| check.is_ok()) { Ok(()) } else { first }
     }
 
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_hosts: u32) -> Result<(), Refusal> {

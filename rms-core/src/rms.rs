@@ -188,10 +188,8 @@ impl Rms {
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
         let launcher = self.state.next_launcher_deadline();
-        [self.next_pass(), lost, ghost, begin, launcher, self.next_stage(), self.next_negotiation()]
-            .into_iter()
-            .flatten()
-            .min()
+        let negotiation = [self.next_negotiation(), self.next_offer()].into_iter().flatten().min();
+        [self.next_pass(), lost, ghost, begin, launcher, self.next_stage(), negotiation].into_iter().flatten().min()
     }
 
     pub fn state(&self) -> &State {
@@ -249,10 +247,12 @@ impl Rms {
         self.end_late_launchers(now, step);
         self.enter_stages(now, step);
         self.tick_negotiations(now, step);
+        self.forget_refusals(now);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.pass(now, step);
             self.serve_waiting(now, step);
+            self.seek_changes(now, step);
         }
     }
 

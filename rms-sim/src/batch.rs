@@ -5,22 +5,25 @@
 
 pub mod heat;
 mod journal;
+mod progress;
 mod result;
 mod trace;
 pub mod tune;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::convert::Infallible;
 
-use rms_core::desired::NodeReport;
+use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::effect::Effect;
 use rms_core::event::{AgentHello, Submission};
 use rms_core::{Call, Config, Event, Fact, Journal, Refusal, Rms, State, Step, Ticket};
-use rms_model::{Identity, Inventory, JobId, Outcome, Run, Settings, Span, Time};
+use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Run, Settings, Span, Time, Usage};
 use thiserror::Error;
 
 pub use journal::{JournalJobs, known_hosts};
+pub use progress::Elastic;
+use progress::Progress;
 pub use result::{Figures, Finished, Summary};
 pub use trace::TraceJobs;
 
@@ -34,6 +37,10 @@ pub trait Workload {
     fn submission(&self, job_idx: usize) -> (Identity, Submission);
     /// How long it runs once it has started; its wall time at most.
     fn run(&self, job_idx: usize) -> Span;
+    /// How its run time depends on its hosts, if these may change.
+    fn elastic(&self, _job_idx: usize) -> Option<Elastic> {
+        None
+    }
 }
 
 /// The nodes of one cluster, all alike.
@@ -59,8 +66,12 @@ pub struct Batch<'a, W> {
     rms: Rms,
     workload: &'a W,
     watch: Watch,
-    /// The jobs that run, by when they end.
+    /// The jobs that run, by when they end; those whose hosts change, by when they would have ended, too.
     ends: BinaryHeap<Reverse<(Time, JobId, Run)>>,
+    /// Of running jobs whose hosts change.
+    progress: BTreeMap<JobId, Progress>,
+    /// What their nodes have to say.
+    reports: VecDeque<(NodeId, JobReport)>,
     now: Time,
     /// The next job to be submitted.
     next_idx: usize,
@@ -73,9 +84,19 @@ pub struct Batch<'a, W> {
 struct Watch {
     /// Which job of the workload has which id: ids are given in the order of submits, to those that are accepted.
     job_idxs: Vec<u32>,
-    started: Vec<(JobId, Run, Time, u32)>,
+    started: Vec<(JobId, Run, Time, Vec<NodeId>)>,
+    resized: Vec<Resized>,
     /// By place in the workload.
     finished: Vec<Option<Finished>>,
+}
+
+/// The hosts of a job have changed.
+#[derive(Debug)]
+struct Resized {
+    job: JobId,
+    at: Time,
+    gained: Vec<NodeId>,
+    freed: Vec<NodeId>,
 }
 
 impl<'a, W: Workload> Batch<'a, W> {
@@ -86,8 +107,18 @@ impl<'a, W: Workload> Batch<'a, W> {
         let watch = Watch { finished: vec![None; workload.n_jobs()], ..Watch::default() };
         let rms = Rms::new(config);
         let now = if workload.n_jobs() > 0 { workload.submit(0) } else { Time::EPOCH };
-        let ends = BinaryHeap::new();
-        let mut batch = Batch { rms, workload, watch, ends, now, next_idx: 0, n_refused: 0, n_done: 0 };
+        let mut batch = Batch {
+            rms,
+            workload,
+            watch,
+            ends: BinaryHeap::new(),
+            progress: BTreeMap::new(),
+            reports: VecDeque::new(),
+            now,
+            next_idx: 0,
+            n_refused: 0,
+            n_done: 0,
+        };
         for cluster in hosts {
             for name in &cluster.names {
                 let hello = AgentHello {
@@ -134,6 +165,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             return Ok(false);
         }
         let submit = (self.next_idx < n_jobs).then(|| self.workload.submit(self.next_idx));
+        self.forget_old_ends();
         let end = self.ends.peek().map(|Reverse((end, ..))| *end);
         let next = [submit, end, self.rms.next_timer()].into_iter().flatten().min();
         // A timer that is past is due at once.
@@ -144,8 +176,10 @@ impl<'a, W: Workload> Batch<'a, W> {
             && end <= now
         {
             self.ends.pop();
+            self.progress.remove(&job);
             self.handle(Event::ApplicationDone { job, run, outcome: Outcome::Completed });
             self.n_done += 1;
+            self.forget_old_ends();
         }
         while self.next_idx < n_jobs && self.workload.submit(self.next_idx) <= now {
             self.submit(self.next_idx);
@@ -155,6 +189,15 @@ impl<'a, W: Workload> Batch<'a, W> {
             self.handle(Event::Tick);
         }
         Ok(true)
+    }
+
+    /// Jobs whose hosts have changed since end at another time.
+    fn forget_old_ends(&mut self) {
+        while let Some(Reverse((end, job, _))) = self.ends.peek()
+            && self.progress.get(job).is_some_and(|progress| progress.end() != *end)
+        {
+            self.ends.pop();
+        }
     }
 
     /// The instant of the last turn.
@@ -175,23 +218,74 @@ impl<'a, W: Workload> Batch<'a, W> {
             None => self.watch.job_idxs.push(job_idx as u32),
             Some(_) => self.n_refused += 1,
         }
+        self.report();
     }
 
     fn handle(&mut self, event: Event) {
         let step = self.rms.handle(self.now, event);
         let refusal = self.commit(step);
         assert!(refusal.is_none(), "only submits and nodes can be refused");
+        self.report();
+    }
+
+    /// Nodes say at once what runs there, and what does not any more.
+    fn report(&mut self) {
+        while let Some((node, report)) = self.reports.pop_front() {
+            let Some(entry) = self.rms.state().nodes().get(&node) else { continue };
+            let (name, seen) = (entry.name.clone(), entry.generation);
+            let report = NodeReport { seen, jobs: vec![report] };
+            let step = self.rms.handle(self.now, Event::AgentReported { name, report });
+            self.commit(step);
+        }
+    }
+
+    /// Somebody has started: it ends when it has done its work, unless its hosts change.
+    fn begin(&mut self, job: JobId, run: Run, at: Time, nodes: &[NodeId]) {
+        let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
+        let (runs, n_hosts) = (self.workload.run(job_idx), nodes.len() as u32);
+        let mut ended = at + runs;
+        if let Some(elastic) = self.workload.elastic(job_idx) {
+            let progress = Progress::new(elastic, runs, at, n_hosts);
+            ended = progress.end();
+            self.progress.insert(job, progress);
+            let status = JobStatus::Running { since: at };
+            self.reports.extend(nodes.iter().map(|node| (*node, JobReport { job, run, status: status.clone() })));
+        }
+        self.ends.push(Reverse((ended, job, run)));
+        let submitted = self.workload.submit(job_idx);
+        let host_time = Span::from_millis(ended.since(at).as_millis().saturating_mul(n_hosts.into()));
+        let finished = Finished { submitted, started: at, ended, n_hosts, host_time, n_changes: 0 };
+        self.watch.finished[job_idx] = Some(finished);
+    }
+
+    fn resize(&mut self, resized: &Resized) {
+        let Resized { job, at, gained, freed } = resized;
+        let Some(entry) = self.rms.state().jobs().get(job) else { return };
+        let (run, n_hosts) = (entry.run, entry.nodes().len() as u32);
+        let Some(progress) = self.progress.get_mut(job) else { return };
+        progress.resize(*at, n_hosts);
+        let ended = progress.end();
+        let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
+        if let Some(finished) = &mut self.watch.finished[job_idx] {
+            let (host_time, n_changes) = (progress.host_time(ended), progress.n_changes());
+            *finished = Finished { ended, host_time, n_changes, ..*finished };
+        }
+        self.ends.push(Reverse((ended, *job, run)));
+        let running = JobStatus::Running { since: *at };
+        let gone = JobStatus::Ended { at: *at, exit: NodeExit::Exited { code: 0 }, usage: Usage::default() };
+        let report = |status: &JobStatus| JobReport { job: *job, run, status: status.clone() };
+        self.reports.extend(gained.iter().map(|node| (*node, report(&running))));
+        self.reports.extend(freed.iter().map(|node| (*node, report(&gone))));
     }
 
     /// Lets the step become true; jobs that have started get their end. The refusal among the effects, if one is.
     fn commit(&mut self, step: Step) -> Option<Refusal> {
         let Ok(effects) = step.commit(&mut self.watch);
-        for (job, run, at, n_hosts) in self.watch.started.drain(..) {
-            let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
-            let runs = self.workload.run(job_idx);
-            self.ends.push(Reverse((at + runs, job, run)));
-            let submitted = self.workload.submit(job_idx);
-            self.watch.finished[job_idx] = Some(Finished { submitted, started: at, ended: at + runs, n_hosts });
+        for (job, run, at, nodes) in std::mem::take(&mut self.watch.started) {
+            self.begin(job, run, at, &nodes);
+        }
+        for resized in std::mem::take(&mut self.watch.resized) {
+            self.resize(&resized);
         }
         effects.into_iter().find_map(|effect| match effect {
             Effect::Answer { answer: Err(refusal), ticket: _ } | Effect::RefuseAgent { node: _, refusal } => {
@@ -217,7 +311,11 @@ impl Journal for Watch {
     fn append(&mut self, facts: &[Fact]) -> Result<(), Infallible> {
         for fact in facts {
             if let Fact::JobStarted { job, run, at, nodes, request: _ } = fact {
-                self.started.push((*job, *run, *at, nodes.len() as u32));
+                self.started.push((*job, *run, *at, nodes.clone()));
+            }
+            if let Fact::StageEntered { job, at, gained, freed, course: _ } = fact {
+                let (job, at, gained, freed) = (*job, *at, gained.clone(), freed.clone());
+                self.resized.push(Resized { job, at, gained, freed });
             }
         }
         Ok(())

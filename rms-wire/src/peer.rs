@@ -30,16 +30,26 @@ pub struct Pair {
     pub value: String,
 }
 
+/// A rank: of which process group of the job, and which of its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct RankId {
+    pub world: u32,
+    pub rank: u32,
+}
+
 /// From a host of the job to the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PmiUp {
-    /// First: which host, and how many ranks it has.
+    /// First: with which generation of the job's hosts the sender came, and how many ranks it began with.
     Init {
-        host_idx: u32,
+        joined: u32,
         n_local: u32,
     },
-    /// All local ranks have entered fence `seq`; these pairs were put since the last one.
+    /// Orders that were not answered are to be repeated.
+    Hello,
+    /// All local ranks of the world have entered fence `seq`; these pairs were put since the last one.
     Fence {
+        world: u32,
         seq: u64,
         pairs: Vec<Pair>,
     },
@@ -47,50 +57,118 @@ pub enum PmiUp {
         code: i32,
         message: String,
     },
-    Publish {
+    /// Question `id` of a rank.
+    Ask {
+        from: RankId,
         id: u64,
-        service: String,
-        port: String,
+        question: Question,
     },
-    Unpublish {
-        id: u64,
-        service: String,
+    /// A [`PmiDown::Place`] was carried out, or why not.
+    Placed {
+        world: u32,
+        problem: Option<String>,
     },
-    Lookup {
-        id: u64,
-        service: String,
+    /// So many local ranks of the world have not finalized.
+    Remaining {
+        world: u32,
+        n_ranks: u32,
     },
-    /// All local ranks have finalized.
-    Finalized,
+    /// [`PmiDown::Over`] was heard.
+    Bye,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Question {
+    Publish { service: String, port: String },
+    Unpublish { service: String },
+    Lookup { service: String },
+    Spawn { commands: Vec<Command>, pairs: Vec<Pair> },
+}
+
+/// One program of a spawn.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Command {
+    pub argv: Vec<String>,
+    pub n_ranks: u32,
+    /// None: wherever there is room.
+    pub hosts: Vec<NamedHost>,
+    pub wdir: Option<String>,
+    pub path: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct NamedHost {
+    pub node: String,
+    pub slots: Option<u32>,
 }
 
 /// From the hub to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PmiDown {
-    /// Every host has entered fence `seq`; these pairs are the others'.
+    /// Every host has entered fence `seq`; these pairs are all that were put.
     FenceDone {
+        world: u32,
         seq: u64,
         pairs: Vec<Pair>,
     },
-    PublishDone {
+    Answer {
+        to: RankId,
         id: u64,
-        ok: bool,
+        answer: Answer,
     },
-    UnpublishDone {
-        id: u64,
-        ok: bool,
+    /// Start these ranks.
+    Place(Placement),
+    /// End the ranks of this world, which did not come about.
+    Cancel {
+        world: u32,
     },
-    LookupDone {
-        id: u64,
-        port: Option<String>,
+    /// [`PmiUp::Remaining`] was heard.
+    Noted {
+        world: u32,
+        n_ranks: u32,
     },
     Aborted {
         code: i32,
     },
-    /// The job is not here, or the host is none of it.
+    /// No rank is left, or the job is not here any more.
+    Over,
+    /// The host is none of the job.
     Refused {
         reason: String,
     },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Answer {
+    Published { ok: bool },
+    Unpublished { ok: bool },
+    Found { port: Option<String> },
+    Spawned { n_ranks: u32 },
+    NotSpawned { reason: String },
+}
+
+/// The ranks of a new world on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Placement {
+    pub world: u32,
+    /// On all hosts.
+    pub n_ranks: u32,
+    /// How many ranks the job has room for.
+    pub universe: u32,
+    pub first_task: u32,
+    pub parts: Vec<Part>,
+    pub pairs: Vec<Pair>,
+}
+
+/// Ranks that follow each other and run the same program.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Part {
+    pub first_rank: u32,
+    pub n_ranks: u32,
+    pub appnum: u32,
+    pub argv: Vec<String>,
+    pub wdir: Option<String>,
+    pub path: Option<String>,
 }
 
 /// Both directions of a remote execution.

@@ -1,6 +1,7 @@
 //! The client for programs without an async runtime: the same calls, each waiting until it is answered.
 
 mod launcher;
+mod negotiator;
 
 use std::path::Path;
 
@@ -15,6 +16,7 @@ use crate::error::{CallError, ConnectError};
 use crate::follow::FollowEvent;
 
 pub use launcher::Session;
+pub use negotiator::{Negotiation, Negotiator, Resizing, TimedOut};
 
 /// A client whose calls block the calling thread. Not for use inside an async runtime.
 #[derive(Debug)]

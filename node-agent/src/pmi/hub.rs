@@ -1,273 +1,526 @@
-//! Where the hosts of a job meet: fences that exchange what the ranks put, and published names.
+//! Where the hosts of a job meet: fences, published names, and where the ranks of a spawn go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use serde::{Deserialize, Serialize};
+use super::fence::Fence;
+use super::frames::{Answer, Down, Pair, Part, Placement, Question, Up};
+use super::host::mapping_pair;
+use super::place::{Block, PlaceError, Room, place, process_mapping};
+use super::spawn::Command;
+use super::{HostId, RankId, WorldId};
 
-/// A key and its value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pair {
-    pub key: String,
-    pub value: String,
+/// One host of the job as the hub sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub host: HostId,
+    /// How many ranks it has room for.
+    pub capacity: u32,
 }
 
-/// Between a host and the hub, carried by agents. The way may break and be made again: a host repeats what
-/// was not answered, and nothing here minds hearing it twice.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HubFrame {
-    Up(Up),
-    Down(Down),
+/// What the hub wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HubOut {
+    Down(HostId, Down),
+    /// More hosts from the server; [`Hub::grown`] is to be called with the answer.
+    Ask(Growth),
 }
 
-/// From a host to the hub.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Up {
-    /// All ranks of the host that take part are in fence `seq`; `pairs` were put since the one before.
-    Fence {
-        seq: u64,
-        pairs: Vec<Pair>,
-    },
-    Abort {
-        code: i32,
-        message: String,
-    },
-    Publish {
-        id: u64,
-        service: String,
-        port: String,
-    },
-    Unpublish {
-        id: u64,
-        service: String,
-    },
-    Lookup {
-        id: u64,
-        service: String,
-    },
-    /// No rank of the host takes part any more.
-    Finalized,
+/// A wish for more hosts. The answer may get lost with an agent, so it is repeated until it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    pub seq: u64,
+    pub hosts: u32,
+    /// Fewer are of no use.
+    pub least: u32,
 }
 
-/// From the hub to a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Down {
-    /// Every host is in fence `seq`; these are all pairs put since the one before.
-    FenceDone {
-        seq: u64,
-        pairs: Vec<Pair>,
+/// The answer to a [`Growth`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grown {
+    /// They come with this generation of the job's hosts.
+    Granted {
+        generation: u32,
     },
-    PublishDone {
-        id: u64,
-        ok: bool,
-    },
-    UnpublishDone {
-        id: u64,
-        ok: bool,
-    },
-    LookupDone {
-        id: u64,
-        port: Option<String>,
-    },
-    Aborted {
-        code: i32,
+    Refused {
+        reason: String,
     },
 }
 
 /// The hub of one job.
 #[derive(Debug)]
 pub struct Hub {
-    hosts: Vec<HostState>,
-    /// The fence that is open.
-    seq: u64,
-    /// Put by the hosts that are in the open fence.
-    gathered: Vec<Pair>,
-    /// Answers to a host that asks again for the fence before: it was released, but the answer got lost.
-    last_released: Vec<Pair>,
+    /// The host that the hub is on.
+    own: HostId,
+    generation: u32,
+    members: Vec<Member>,
+    /// What a host that is yet to come will have room for.
+    newcomer: u32,
+    worlds: BTreeMap<WorldId, World>,
+    next_world: u32,
+    next_task: u32,
     published: BTreeMap<String, String>,
+    /// The latest question of each rank, and its answer if it has one: it may get lost.
+    questions: BTreeMap<RankId, (u64, Option<Answer>)>,
+    /// Spawns for which there is no room yet.
+    waiting: VecDeque<Wish>,
+    asked: Option<Asked>,
+    n_asked: u64,
+    /// Hosts that have said anything: those of a program that is none of MPI are silent.
+    heard: BTreeSet<HostId>,
+    bye: BTreeSet<HostId>,
+    aborted: Option<i32>,
 }
 
+#[derive(Debug)]
+struct World {
+    fence: Fence,
+    /// How many ranks on each host still take part.
+    remaining: BTreeMap<HostId, u32>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// These hosts have not said that they have started theirs.
+    Placing {
+        asker: Asker,
+        n_ranks: u32,
+        orders: BTreeMap<HostId, Placement>,
+    },
+    Alive,
+    Cancelled,
+}
+
+/// Who is to be told what came of a spawn.
+#[derive(Clone, Debug)]
+struct Asker {
+    host: HostId,
+    rank: RankId,
+    id: u64,
+}
+
+#[derive(Debug)]
+struct Wish {
+    asker: Asker,
+    commands: Vec<Command>,
+    pairs: Vec<Pair>,
+    /// How often more hosts were asked for on its behalf.
+    n_asks: u32,
+}
+
+/// The one question for more hosts that is open, on behalf of the first spawn that waits.
+#[derive(Debug)]
+struct Asked {
+    growth: Growth,
+    rank: RankId,
+    /// It is granted: the hosts come with this generation.
+    generation: Option<u32>,
+}
+
+/// Whom the hub is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HostState {
-    Computing,
-    InFence,
-    Finalized,
+pub enum Need {
+    Nobody,
+    /// Hosts that have not heard that it is over.
+    Farewell,
+    Ranks,
 }
 
-/// What a fence may bring to each host: less than a frame between agents holds.
-const MAX_FENCE_BYTES: usize = 7 << 20;
-/// What a pair takes beside its texts.
-const PAIR_BYTES: usize = 16;
 /// More names than any program publishes.
 const MAX_PUBLISHED: usize = 4096;
+/// Spawns that wait for room at a time; one more is refused.
+const MAX_WAITING: usize = 64;
+/// A grant may turn out too small, because hosts differ: how often to ask for one spawn.
+const MAX_ASKS: u32 = 2;
 
 impl Hub {
-    /// Hosts without ranks take no part.
-    pub fn new(ranks_per_host: &[u32]) -> Hub {
-        let state = |n_ranks: &u32| if *n_ranks == 0 { HostState::Finalized } else { HostState::Computing };
+    /// `n_ranks` of the first world are on each host, in the order of `members`, of which the first is the hub's own.
+    pub fn new(members: Vec<Member>, n_ranks: &[u32], newcomer: u32, next_task: u32) -> Hub {
+        let seats: BTreeMap<HostId, u32> = members
+            .iter()
+            .zip(n_ranks)
+            .filter(|(_, n_ranks)| **n_ranks > 0)
+            .map(|(member, n_ranks)| (member.host.clone(), *n_ranks))
+            .collect();
+        let fence = Fence::new(WorldId::FIRST, seats.keys().cloned());
+        let first = World { fence, remaining: seats, phase: Phase::Alive };
+        let nowhere = HostId { node: String::new(), joined: 0 };
         Hub {
-            hosts: ranks_per_host.iter().map(state).collect(),
-            seq: 1,
-            gathered: Vec::new(),
-            last_released: Vec::new(),
+            own: members.first().map_or(nowhere, |member| member.host.clone()),
+            generation: members.iter().map(|member| member.host.joined).max().unwrap_or(1),
+            members,
+            newcomer: newcomer.max(1),
+            worlds: BTreeMap::from([(WorldId::FIRST, first)]),
+            next_world: 1,
+            next_task,
             published: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            asked: None,
+            n_asked: 0,
+            heard: BTreeSet::new(),
+            bye: BTreeSet::new(),
+            aborted: None,
         }
     }
 
-    /// Do other hosts still meet here? The ranks of a host that has nothing more to say may have gone before
-    /// the others have heard of the last fence.
-    pub fn is_needed(&self) -> bool {
-        let has_been_used = self.seq > 1 || self.hosts.contains(&HostState::InFence);
-        has_been_used && self.hosts.iter().skip(1).any(|host| *host != HostState::Finalized)
+    /// Do other hosts still meet here?
+    pub fn need(&self) -> Need {
+        let is_other = |host: &HostId| *host != self.own && self.heard.contains(host);
+        let with_ranks: BTreeSet<&HostId> = self
+            .worlds
+            .values()
+            .flat_map(|world| &world.remaining)
+            .filter(|(host, n_ranks)| **n_ranks > 0 && is_other(host))
+            .map(|(host, _)| host)
+            .collect();
+        let is_placing = self.worlds.values().any(|world| matches!(world.phase, Phase::Placing { .. }));
+        if is_placing || with_ranks.iter().any(|host| self.is_member(host)) {
+            return Need::Ranks;
+        }
+        let is_missing = |member: &Member| is_other(&member.host) && !self.bye.contains(&member.host);
+        // A host that was taken from the job may be gone with its last word.
+        let has_leavers = !with_ranks.is_empty();
+        if has_leavers || self.members.iter().any(is_missing) { Need::Farewell } else { Need::Nobody }
+    }
+
+    /// No rank is left that anybody has heard of.
+    fn is_over(&self) -> bool {
+        let is_present =
+            |(host, n_ranks): (&HostId, &u32)| *n_ranks > 0 && (*host == self.own || self.heard.contains(host));
+        !self.worlds.values().any(|world| world.remaining.iter().any(is_present))
+    }
+
+    /// The hosts of the job have changed. Those that left are listened to until their ranks have gone.
+    pub fn update(&mut self, members: Vec<Member>, generation: u32) -> Vec<HubOut> {
+        let mut outs = Vec::new();
+        if generation < self.generation {
+            return outs;
+        }
+        self.generation = generation;
+        // What a host had room for at first does not change because others come.
+        let known = std::mem::take(&mut self.members);
+        let as_known = |new: Member| known.iter().find(|old| old.host == new.host).cloned().unwrap_or(new);
+        self.members = members.into_iter().map(as_known).collect();
+        let lost: Vec<WorldId> =
+            self.worlds.iter().filter(|(_, world)| self.waits_for_a_leaver(world)).map(|(id, _)| *id).collect();
+        for world in lost {
+            self.cancel(world, "a host was taken from the job", &mut outs);
+        }
+        self.settle(&mut outs);
+        outs
+    }
+
+    fn is_member(&self, host: &HostId) -> bool {
+        self.members.iter().any(|member| member.host == *host)
+    }
+
+    fn waits_for_a_leaver(&self, world: &World) -> bool {
+        match &world.phase {
+            Phase::Placing { orders, .. } => orders.keys().any(|host| !self.is_member(host)),
+            Phase::Alive | Phase::Cancelled => false,
+        }
     }
 
     /// What the hosts are to be told now. A host that there is not, is not listened to.
-    pub fn hear(&mut self, host_idx: u32, up: Up) -> Vec<(u32, Down)> {
-        let Some(host) = self.hosts.get_mut(host_idx as usize) else { return Vec::new() };
+    pub fn hear(&mut self, host: &HostId, up: Up) -> Vec<HubOut> {
+        let mut outs = Vec::new();
+        let has_ranks = self.worlds.values().any(|world| world.remaining.contains_key(host));
+        if !self.is_member(host) && !has_ranks {
+            return outs;
+        }
+        let is_new = self.heard.insert(host.clone());
+        let is_hello = up == Up::Hello;
         match up {
-            Up::Fence { seq, pairs } => {
-                let is_repeated = seq + 1 == self.seq;
-                if is_repeated {
-                    return vec![(host_idx, Down::FenceDone { seq, pairs: self.last_released.clone() })];
+            Up::Hello => self.welcome(host, &mut outs),
+            Up::Fence { world, seq, pairs } => {
+                if let Some(world) = self.worlds.get_mut(&world) {
+                    let downs = world.fence.enter(host, seq, pairs);
+                    outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
                 }
-                let enters = seq == self.seq && *host != HostState::InFence;
-                if !enters {
-                    return Vec::new();
-                }
-                *host = HostState::InFence;
-                self.gathered.extend(pairs);
-                self.release()
-            }
-            Up::Finalized => {
-                *host = HostState::Finalized;
-                self.release()
             }
             Up::Abort { code, message: _ } => {
-                let others = (0..self.hosts.len() as u32).filter(|other| *other != host_idx);
-                others.map(|other| (other, Down::Aborted { code })).collect()
+                self.aborted.get_or_insert(code);
+                let others = self.members.iter().filter(|other| other.host != *host);
+                outs.extend(others.map(|other| HubOut::Down(other.host.clone(), Down::Aborted { code })));
             }
-            Up::Publish { id, service, port } => {
+            Up::Ask { from, id, question } => {
+                self.ask(Asker { host: host.clone(), rank: from, id }, question, &mut outs)
+            }
+            Up::Placed { world, problem: None } => self.placed(host, world, &mut outs),
+            Up::Placed { world, problem: Some(problem) } => self.cancel(world, &problem, &mut outs),
+            Up::Remaining { world, n_ranks } => {
+                outs.push(HubOut::Down(host.clone(), Down::Noted { world, n_ranks }));
+                self.remaining(host, world, n_ranks, &mut outs);
+            }
+            Up::Bye => drop(self.bye.insert(host.clone())),
+        }
+        // It may have missed that the others were told.
+        if (is_new || is_hello) && self.is_over() && *host != self.own {
+            outs.push(HubOut::Down(host.clone(), Down::Over));
+        }
+        outs
+    }
+
+    /// Says again what the host may have missed; for its questions it asks itself.
+    fn welcome(&self, host: &HostId, outs: &mut Vec<HubOut>) {
+        if let Some(code) = self.aborted {
+            outs.push(HubOut::Down(host.clone(), Down::Aborted { code }));
+        }
+        for (id, world) in &self.worlds {
+            let is_there = world.remaining.get(host).is_some_and(|n_ranks| *n_ranks > 0);
+            match &world.phase {
+                Phase::Placing { orders, .. } => {
+                    let order = orders.get(host).cloned().map(Down::Place);
+                    outs.extend(order.map(|order| HubOut::Down(host.clone(), order)));
+                }
+                Phase::Cancelled if is_there => outs.push(HubOut::Down(host.clone(), Down::Cancel { world: *id })),
+                Phase::Cancelled | Phase::Alive => {}
+            }
+        }
+    }
+
+    fn remaining(&mut self, host: &HostId, id: WorldId, n_ranks: u32, outs: &mut Vec<HubOut>) {
+        let Some(world) = self.worlds.get_mut(&id) else { return };
+        let Some(known) = world.remaining.get_mut(host) else { return };
+        // An older word that comes late says more.
+        if n_ranks >= *known {
+            return;
+        }
+        *known = n_ranks;
+        // Before all are placed, this may be a host on which they could not be started: nobody is let through a fence
+        // in which others will always be missing.
+        let is_alive = matches!(world.phase, Phase::Alive);
+        if n_ranks == 0 && is_alive {
+            let downs = world.fence.finalize(host);
+            outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
+        }
+        let is_gone = world.remaining.values().all(|n_ranks| *n_ranks == 0);
+        let is_placing = matches!(world.phase, Phase::Placing { .. });
+        if is_gone && !is_placing {
+            self.worlds.remove(&id);
+            self.questions.retain(|rank, _| rank.world != id);
+        }
+        self.settle(outs);
+        if self.is_over() {
+            let others = self.heard.iter().filter(|other| **other != self.own);
+            outs.extend(others.map(|other| HubOut::Down(other.clone(), Down::Over)));
+        }
+    }
+
+    fn ask(&mut self, asker: Asker, question: Question, outs: &mut Vec<HubOut>) {
+        if !self.worlds.contains_key(&asker.rank.world) {
+            return;
+        }
+        if let Some((id, answer)) = self.questions.get(&asker.rank) {
+            if *id == asker.id {
+                // Asked again: the answer got lost, or is yet to come.
+                let again = answer.clone().map(|answer| Down::Answer { to: asker.rank, id: asker.id, answer });
+                outs.extend(again.map(|again| HubOut::Down(asker.host, again)));
+                return;
+            }
+            if *id > asker.id {
+                return;
+            }
+        }
+        self.questions.insert(asker.rank, (asker.id, None));
+        match question {
+            Question::Publish { service, port } => {
                 let is_free = self.published.get(&service).is_none_or(|known| *known == port);
                 let ok = is_free && self.published.len() < MAX_PUBLISHED;
                 if ok {
                     self.published.insert(service, port);
                 }
-                vec![(host_idx, Down::PublishDone { id, ok })]
+                self.answer(&asker, Answer::Published { ok }, outs);
             }
-            Up::Unpublish { id, service } => {
+            Question::Unpublish { service } => {
                 let ok = self.published.remove(&service).is_some();
-                vec![(host_idx, Down::UnpublishDone { id, ok })]
+                self.answer(&asker, Answer::Unpublished { ok }, outs);
             }
-            Up::Lookup { id, service } => {
-                vec![(host_idx, Down::LookupDone { id, port: self.published.get(&service).cloned() })]
+            Question::Lookup { service } => {
+                let port = self.published.get(&service).cloned();
+                self.answer(&asker, Answer::Found { port }, outs);
+            }
+            Question::Spawn { commands, pairs } => self.spawn(Wish { asker, commands, pairs, n_asks: 0 }, outs),
+        }
+    }
+
+    fn answer(&mut self, asker: &Asker, answer: Answer, outs: &mut Vec<HubOut>) {
+        self.questions.insert(asker.rank, (asker.id, Some(answer.clone())));
+        let answer = Down::Answer { to: asker.rank, id: asker.id, answer };
+        outs.push(HubOut::Down(asker.host.clone(), answer));
+    }
+
+    fn refuse(&mut self, asker: &Asker, reason: String, outs: &mut Vec<HubOut>) {
+        self.answer(asker, Answer::NotSpawned { reason }, outs);
+    }
+
+    /// How many ranks each host has room for.
+    fn rooms(&self) -> Vec<Room> {
+        let room = |member: &Member| {
+            let n_ranks: u32 = self.worlds.values().filter_map(|world| world.remaining.get(&member.host)).sum();
+            Room { host: member.host.clone(), n_free: member.capacity.saturating_sub(n_ranks) }
+        };
+        self.members.iter().map(room).collect()
+    }
+
+    fn spawn(&mut self, wish: Wish, outs: &mut Vec<HubOut>) {
+        let rooms = self.rooms();
+        match place(&wish.commands, &rooms) {
+            Ok(blocks) => self.begin(wish, &blocks, &rooms, outs),
+            Err(PlaceError::Full { .. }) if self.waiting.len() < MAX_WAITING => {
+                self.waiting.push_back(wish);
+                self.settle(outs);
+            }
+            Err(error) => self.refuse(&wish.asker, error.to_string(), outs),
+        }
+    }
+
+    /// Room or hosts have changed: places what fits now, and asks for hosts for the first that does not.
+    fn settle(&mut self, outs: &mut Vec<HubOut>) {
+        let is_here = |asked: &Asked| asked.generation.is_some_and(|generation| generation <= self.generation);
+        if self.asked.as_ref().is_some_and(is_here) {
+            self.asked = None;
+        }
+        for wish in std::mem::take(&mut self.waiting) {
+            let is_asked_for = self.asked.as_ref().is_some_and(|asked| asked.rank == wish.asker.rank);
+            let rooms = self.rooms();
+            match place(&wish.commands, &rooms) {
+                // What was asked for on its behalf is on the way.
+                _ if is_asked_for => self.waiting.push_back(wish),
+                Ok(blocks) => self.begin(wish, &blocks, &rooms, outs),
+                Err(PlaceError::Full { n_missing }) => self.wait(wish, n_missing, outs),
+                Err(error) => self.refuse(&wish.asker, error.to_string(), outs),
             }
         }
     }
 
-    /// Opens the next fence if nobody is missing from this one.
-    fn release(&mut self) -> Vec<(u32, Down)> {
-        let is_missing = self.hosts.contains(&HostState::Computing);
-        let is_entered = self.hosts.contains(&HostState::InFence);
-        if is_missing || !is_entered {
-            return Vec::new();
+    fn wait(&mut self, mut wish: Wish, n_missing: u32, outs: &mut Vec<HubOut>) {
+        if self.asked.is_some() {
+            return self.waiting.push_back(wish);
         }
-        let n_bytes: usize = self.gathered.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_BYTES).sum();
-        if n_bytes > MAX_FENCE_BYTES {
-            return (0..self.hosts.len() as u32).map(|host| (host, Down::Aborted { code: 1 })).collect();
+        if wish.n_asks >= MAX_ASKS {
+            let reason = PlaceError::Full { n_missing }.to_string();
+            return self.refuse(&wish.asker, reason, outs);
         }
-        let seq = self.seq;
-        self.seq += 1;
-        self.last_released = std::mem::take(&mut self.gathered);
-        let mut released = Vec::new();
-        for (host_idx, host) in self.hosts.iter_mut().enumerate() {
-            if *host == HostState::InFence {
-                *host = HostState::Computing;
-                released.push((host_idx as u32, Down::FenceDone { seq, pairs: self.last_released.clone() }));
+        wish.n_asks += 1;
+        self.n_asked += 1;
+        let hosts = n_missing.div_ceil(self.newcomer);
+        // All ranks or none: fewer hosts would not do.
+        let growth = Growth { seq: self.n_asked, hosts, least: hosts };
+        self.asked = Some(Asked { growth, rank: wish.asker.rank, generation: None });
+        outs.push(HubOut::Ask(growth));
+        self.waiting.push_back(wish);
+    }
+
+    /// The question for hosts that has no answer yet.
+    pub fn unanswered(&self) -> Option<Growth> {
+        self.asked.as_ref().filter(|asked| asked.generation.is_none()).map(|asked| asked.growth)
+    }
+
+    /// The server has answered a [`HubOut::Ask`].
+    pub fn grown(&mut self, seq: u64, grown: Grown) -> Vec<HubOut> {
+        let mut outs = Vec::new();
+        let Some(asked) = self.asked.as_mut().filter(|asked| asked.growth.seq == seq) else { return outs };
+        match grown {
+            Grown::Granted { generation } => asked.generation = Some(generation),
+            Grown::Refused { reason } => {
+                let rank = asked.rank;
+                self.asked = None;
+                let position = self.waiting.iter().position(|wish| wish.asker.rank == rank);
+                if let Some(wish) = position.and_then(|position| self.waiting.remove(position)) {
+                    self.refuse(&wish.asker, reason, &mut outs);
+                }
             }
         }
-        released
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fence(seq: u64, key: &str) -> Up {
-        Up::Fence { seq, pairs: vec![Pair { key: key.to_owned(), value: "v".to_owned() }] }
+        self.settle(&mut outs);
+        outs
     }
 
-    fn keys(down: &Down) -> Vec<&str> {
-        match down {
-            Down::FenceDone { pairs, .. } => pairs.iter().map(|pair| pair.key.as_str()).collect(),
-            other => panic!("no fence: {other:?}"),
+    /// There is room: the ranks become a world.
+    fn begin(&mut self, wish: Wish, blocks: &[Block], rooms: &[Room], outs: &mut Vec<HubOut>) {
+        let world = WorldId(self.next_world);
+        self.next_world += 1;
+        let universe = self.members.iter().map(|member| member.capacity).sum();
+        let n_ranks = blocks.iter().map(|block| block.n_ranks).sum();
+        let mapping = process_mapping(blocks.iter().map(|block| (block.room, block.n_ranks)));
+        let pairs: Vec<Pair> = mapping_pair(mapping).into_iter().chain(wish.pairs).collect();
+        let mut orders: BTreeMap<HostId, Placement> = BTreeMap::new();
+        let mut first_rank = 0;
+        for block in blocks {
+            let command = &wish.commands[block.command];
+            let order = orders.entry(rooms[block.room].host.clone()).or_insert_with(|| Placement {
+                world,
+                n_ranks,
+                universe,
+                first_task: 0,
+                parts: Vec::new(),
+                pairs: pairs.clone(),
+            });
+            order.parts.push(Part {
+                first_rank,
+                n_ranks: block.n_ranks,
+                appnum: block.command as u32,
+                argv: command.argv.clone(),
+                wdir: command.wdir.clone(),
+                path: command.path.clone(),
+            });
+            first_rank += block.n_ranks;
+        }
+        let mut remaining = BTreeMap::new();
+        for (host, order) in &mut orders {
+            let n_here = order.parts.iter().map(|part| part.n_ranks).sum();
+            order.first_task = self.next_task;
+            // A number that is given twice names an output file twice, no more.
+            self.next_task = self.next_task.saturating_add(n_here);
+            remaining.insert(host.clone(), n_here);
+        }
+        let downs = orders.iter().map(|(host, order)| HubOut::Down(host.clone(), Down::Place(order.clone())));
+        outs.extend(downs);
+        let fence = Fence::new(world, orders.keys().cloned());
+        let phase = Phase::Placing { asker: wish.asker, n_ranks, orders };
+        self.worlds.insert(world, World { fence, remaining, phase });
+    }
+
+    fn placed(&mut self, host: &HostId, id: WorldId, outs: &mut Vec<HubOut>) {
+        let Some(world) = self.worlds.get_mut(&id) else { return };
+        let Phase::Placing { asker, n_ranks, orders } = &mut world.phase else { return };
+        orders.remove(host);
+        if orders.is_empty() {
+            let (asker, n_ranks) = (asker.clone(), *n_ranks);
+            world.phase = Phase::Alive;
+            for (host, _) in world.remaining.iter().filter(|(_, n_ranks)| **n_ranks == 0) {
+                let downs = world.fence.finalize(host);
+                outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
+            }
+            self.answer(&asker, Answer::Spawned { n_ranks }, outs);
+            self.remove_if_gone(id);
         }
     }
 
-    #[test]
-    fn a_fence_opens_when_every_host_is_in_it_and_brings_what_all_put() {
-        let mut hub = Hub::new(&[2, 0, 1]);
-        assert_eq!(hub.hear(0, fence(1, "a")), []);
-        let released = hub.hear(2, fence(1, "b"));
-        assert_eq!(released.iter().map(|(host, _)| *host).collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(keys(&released[1].1), ["a", "b"]);
+    /// A world does not come about: nothing of it is to be left.
+    fn cancel(&mut self, id: WorldId, problem: &str, outs: &mut Vec<HubOut>) {
+        let Some(world) = self.worlds.get_mut(&id) else { return };
+        let Phase::Placing { asker, .. } = &world.phase else { return };
+        let asker = asker.clone();
+        world.phase = Phase::Cancelled;
+        for (host, n_ranks) in &mut world.remaining {
+            // Who is not of the job any more kills its ranks without being told.
+            let is_member = self.members.iter().any(|member| member.host == *host);
+            match is_member {
+                true => outs.push(HubOut::Down(host.clone(), Down::Cancel { world: id })),
+                false => *n_ranks = 0,
+            }
+        }
+        self.refuse(&asker, problem.to_owned(), outs);
+        self.remove_if_gone(id);
     }
 
-    #[test]
-    fn a_fence_that_no_frame_could_carry_ends_the_job() {
-        let mut hub = Hub::new(&[1, 1]);
-        let large = |seq| Up::Fence { seq, pairs: vec![Pair { key: "k".to_owned(), value: "v".repeat(4 << 20) }] };
-        assert_eq!(hub.hear(0, large(1)), []);
-        assert_eq!(hub.hear(1, large(1)), [(0, Down::Aborted { code: 1 }), (1, Down::Aborted { code: 1 })]);
-    }
-
-    #[test]
-    fn a_host_whose_answer_got_lost_asks_again() {
-        let mut hub = Hub::new(&[1, 1]);
-        assert_eq!(hub.hear(0, fence(1, "a")), []);
-        assert_eq!(hub.hear(0, fence(1, "a")), [], "said twice, counted once");
-        assert_eq!(hub.hear(1, fence(1, "b")).len(), 2);
-        let again = hub.hear(1, fence(1, "b"));
-        assert_eq!((again.len(), keys(&again[0].1)), (1, vec!["a", "b"]));
-    }
-
-    #[test]
-    fn a_host_that_has_finalized_is_not_waited_for() {
-        let mut hub = Hub::new(&[1, 1]);
-        assert_eq!(hub.hear(0, fence(1, "a")), []);
-        let released = hub.hear(1, Up::Finalized);
-        assert_eq!((released.len(), released[0].0), (1, 0));
-    }
-
-    #[test]
-    fn the_hub_is_needed_from_the_first_fence_until_the_others_have_finalized() {
-        let mut hub = Hub::new(&[1, 1]);
-        assert!(!hub.is_needed(), "perhaps it is no program of MPI");
-        hub.hear(0, fence(1, "a"));
-        hub.hear(1, fence(1, "b"));
-        hub.hear(0, Up::Finalized);
-        assert!(hub.is_needed());
-        hub.hear(1, Up::Finalized);
-        assert!(!hub.is_needed());
-    }
-
-    #[test]
-    fn names_are_published_looked_up_and_taken_back() {
-        let mut hub = Hub::new(&[1, 1]);
-        let publish = |port: &str| Up::Publish { id: 1, service: "s".to_owned(), port: port.to_owned() };
-        let lookup = || Up::Lookup { id: 2, service: "s".to_owned() };
-        assert_eq!(hub.hear(0, publish("p")), [(0, Down::PublishDone { id: 1, ok: true })]);
-        assert_eq!(hub.hear(1, publish("q")), [(1, Down::PublishDone { id: 1, ok: false })]);
-        assert_eq!(hub.hear(1, lookup()), [(1, Down::LookupDone { id: 2, port: Some("p".to_owned()) })]);
-        let unpublish = Up::Unpublish { id: 3, service: "s".to_owned() };
-        assert_eq!(hub.hear(1, unpublish), [(1, Down::UnpublishDone { id: 3, ok: true })]);
-        assert_eq!(hub.hear(1, lookup()), [(1, Down::LookupDone { id: 2, port: None })]);
-    }
-
-    #[test]
-    fn an_abort_reaches_the_others_and_strangers_reach_nobody() {
-        let mut hub = Hub::new(&[1, 1, 1]);
-        let abort = Up::Abort { code: 3, message: String::new() };
-        assert_eq!(hub.hear(1, abort), [(0, Down::Aborted { code: 3 }), (2, Down::Aborted { code: 3 })]);
-        assert_eq!(hub.hear(9, fence(1, "a")), []);
+    fn remove_if_gone(&mut self, id: WorldId) {
+        let is_gone = self.worlds.get(&id).is_some_and(|world| world.remaining.values().all(|n_ranks| *n_ranks == 0));
+        if is_gone {
+            self.worlds.remove(&id);
+            self.questions.retain(|rank, _| rank.world != id);
+        }
     }
 }

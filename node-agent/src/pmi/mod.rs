@@ -1,12 +1,24 @@
 //! Process management for MPI: PMI-1 as MPICH and its relatives speak it to whoever started their ranks.
 //!
-//! Each host of a job has a [`ranks::Ranks`], which answers its own ranks; host 0 also has the [`hub::Hub`],
-//! where the hosts' fences meet. Both are pure and live in the supervisors, so an agent may restart in the
-//! middle; agents only carry [`hub::HubFrame`]s from host to host.
+//! The ranks of a job form *worlds*: one that it begins with, and one for each `MPI_Comm_spawn`. Each host of a job has
+//! a [`host::HostRanks`] with a [`ranks::Ranks`] for each world, which answers its own ranks; host 0 also has the
+//! [`hub::Hub`], where the hosts' fences meet and which decides where spawned ranks go. All of it is pure and lives in
+//! the supervisors, so an agent may restart in the middle; agents only carry [`frames::HubFrame`]s from host to host.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub mod fence;
+pub mod frames;
+pub mod host;
 pub mod hub;
 pub mod line;
+pub mod place;
 pub mod ranks;
+pub mod spawn;
+#[cfg(test)]
+mod tests;
 
 /// As the ranks are told by `get_maxes`.
 pub const KVSNAME_MAX: usize = 256;
@@ -14,3 +26,44 @@ pub const KEYLEN_MAX: usize = 64;
 pub const VALLEN_MAX: usize = 4096;
 /// No line of the protocol is longer: a command, a name, a key, a value and their labels.
 pub const LINE_MAX: usize = KVSNAME_MAX + KEYLEN_MAX + VALLEN_MAX + 256;
+/// Lines of a spawn hold whole words of a command.
+pub const SPAWN_LINE_MAX: usize = 64 << 10;
+
+/// One process group of a job, counted in the order in which they were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WorldId(pub u32);
+
+impl WorldId {
+    /// What the job began with.
+    pub const FIRST: WorldId = WorldId(0);
+}
+
+impl fmt::Display for WorldId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// One rank of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RankId {
+    pub world: WorldId,
+    pub rank: u32,
+}
+
+impl fmt::Display for RankId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.world {
+            WorldId::FIRST => write!(formatter, "rank {}", self.rank),
+            world => write!(formatter, "rank {} of world {world}", self.rank),
+        }
+    }
+}
+
+/// A host of a job for as long as it is one: who leaves and comes again is another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HostId {
+    pub node: String,
+    /// The generation of the job's hosts with which it came.
+    pub joined: u32,
+}

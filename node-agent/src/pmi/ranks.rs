@@ -1,11 +1,12 @@
-//! Answers the ranks of one host: lines in, lines out, and what has to be asked at the hub.
+//! Answers the ranks of one world on one host: lines in, lines out, and what has to be asked at the hub.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::hub::{Down, Pair, Up};
+use super::frames::{Answer, Pair, Placement, Question, Up};
 use super::line::{Line, LineError};
-use super::{KEYLEN_MAX, KVSNAME_MAX, LINE_MAX, VALLEN_MAX};
+use super::spawn::{Collector, Progress};
+use super::{KEYLEN_MAX, KVSNAME_MAX, LINE_MAX, RankId, SPAWN_LINE_MAX, VALLEN_MAX, WorldId};
 use crate::sys::End;
 
 /// What is to be done.
@@ -13,7 +14,7 @@ use crate::sys::End;
 pub enum Out {
     /// A whole line, with its end.
     Line {
-        local: usize,
+        task: u32,
         line: String,
     },
     Hub(Up),
@@ -22,14 +23,47 @@ pub enum Out {
         code: i32,
         reason: String,
     },
+    /// To be read as the job's owner: a rank says in them where it wants to have ranks.
+    Read {
+        from: RankId,
+        paths: Vec<String>,
+    },
+    /// Ranks of a new world; [`HostRanks::started`](super::host::HostRanks::started) is to be called then.
+    Start(Placement),
+    /// What has been started in vain.
+    Kill {
+        tasks: Vec<u32>,
+    },
 }
 
-/// The ranks of one host of one job.
+/// What the ranks of a world are born with.
+#[derive(Clone, Debug)]
+pub struct Birth {
+    pub world: WorldId,
+    pub kvsname: String,
+    /// On all hosts.
+    pub n_ranks: u32,
+    pub universe: u32,
+    /// What the key-value space begins with.
+    pub pairs: Vec<Pair>,
+    /// The ranks that are here.
+    pub members: Vec<Member>,
+}
+
+/// One rank, and the task that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub rank: u32,
+    pub task: u32,
+    pub appnum: u32,
+}
+
+/// The ranks of one world on one host.
 #[derive(Debug)]
 pub struct Ranks {
+    world: WorldId,
     kvsname: String,
-    n_ranks: u32,
-    first_rank: u32,
+    universe: u32,
     ranks: Vec<Rank>,
     kvs: BTreeMap<String, String>,
     /// Put here since the last fence.
@@ -37,26 +71,26 @@ pub struct Ranks {
     n_fresh_bytes: usize,
     /// The fence that the ranks are in, or will enter next.
     seq: u64,
-    /// What the hub was told and has not answered: the fence, and questions by their ids.
+    /// What the hub was told and has not answered.
     asked_fence: Option<Up>,
-    asked: BTreeMap<u64, (usize, Up)>,
-    next_id: u64,
-    is_finalized: bool,
     is_aborted: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Rank {
+    member: Member,
     state: State,
     unfinished: Vec<u8>,
-    /// Lines of a `mcmd=spawn … endcmd`, counted only: spawning is refused.
-    spawn: Option<Spawn>,
+    spawn: Option<Collector>,
+    n_asked: u64,
+    asked: Option<Question>,
+    /// It said `init` at some time.
+    is_of_mpi: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Has not said `init`, and perhaps never will: not every program is one of MPI.
-    #[default]
     Silent,
     Active,
     InBarrier,
@@ -64,155 +98,172 @@ enum State {
     Gone,
 }
 
-#[derive(Debug, Default)]
-struct Spawn {
-    n_lines: usize,
-    n_total: u32,
-    n_so_far: u32,
-}
-
 /// A host's ranks may put so much between two fences; a real program puts a few hundred bytes a rank.
-const MAX_FRESH_BYTES: usize = 4 << 20;
-const MAX_SPAWN_LINES: usize = 10_000;
+pub(super) const MAX_FRESH_BYTES: usize = 4 << 20;
+/// More ranks than this are told of all of them by one word: old programs read lines of 1024 bytes.
+const MAX_ERROR_CODES: u32 = 400;
 
 impl Ranks {
-    /// `ranks_per_host` in the order of the job's hosts, of which this is `host_idx`.
-    pub fn new(kvsname: String, ranks_per_host: &[u32], host_idx: u32) -> Ranks {
-        let here = host_idx as usize;
-        let n_local = ranks_per_host.get(here).copied().unwrap_or(0) as usize;
-        let mut kvs = BTreeMap::new();
-        let mapping = process_mapping(ranks_per_host);
-        // A mapping that no value can hold is left out: ranks then ask each other.
-        if mapping.len() < VALLEN_MAX {
-            kvs.insert("PMI_process_mapping".to_owned(), mapping);
-        }
+    pub fn new(birth: Birth) -> Ranks {
+        let rank = |member: Member| Rank {
+            member,
+            state: State::Silent,
+            unfinished: Vec::new(),
+            spawn: None,
+            n_asked: 0,
+            asked: None,
+            is_of_mpi: false,
+        };
         Ranks {
-            kvsname,
-            n_ranks: ranks_per_host.iter().sum(),
-            first_rank: ranks_per_host.iter().take(here).sum(),
-            ranks: (0..n_local).map(|_| Rank::default()).collect(),
-            kvs,
+            world: birth.world,
+            kvsname: birth.kvsname,
+            universe: birth.universe,
+            ranks: birth.members.into_iter().map(rank).collect(),
+            kvs: birth.pairs.into_iter().map(|pair| (pair.key, pair.value)).collect(),
             fresh: Vec::new(),
             n_fresh_bytes: 0,
             seq: 1,
             asked_fence: None,
-            asked: BTreeMap::new(),
-            next_id: 1,
-            is_finalized: false,
             is_aborted: false,
         }
     }
 
+    /// How many ranks still take part.
+    pub fn n_remaining(&self) -> u32 {
+        self.ranks.iter().filter(|rank| !rank.has_ended()).count() as u32
+    }
+
+    /// Has any of them spoken?
+    pub fn is_of_mpi(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.is_of_mpi)
+    }
+
+    /// Do ranks wait for something that only others can bring?
+    pub fn somebody_waits(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.state == State::InBarrier || rank.asked.is_some())
+    }
+
+    /// Have all their processes ended?
+    pub fn are_gone(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.state == State::Gone)
+    }
+
+    pub fn tasks(&self) -> impl Iterator<Item = u32> {
+        self.ranks.iter().map(|rank| rank.member.task)
+    }
+
+    /// The job ends: nothing that they say counts any more.
+    pub fn fall_silent(&mut self) {
+        self.is_aborted = true;
+    }
+
     /// Bytes from a rank's socket.
-    pub fn bytes(&mut self, local: usize, bytes: &[u8]) -> Vec<Out> {
-        let mut outs = Vec::new();
-        let Some(rank) = self.ranks.get_mut(local) else { return outs };
+    pub fn bytes(&mut self, local: usize, bytes: &[u8], outs: &mut Vec<Out>) {
+        let Some(rank) = self.ranks.get_mut(local) else { return };
         rank.unfinished.extend_from_slice(bytes);
         let mut lines = std::mem::take(&mut rank.unfinished);
         let n_whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let rest = lines.split_off(n_whole);
-        let is_too_long = rest.len() > LINE_MAX;
+        let n_rest = rest.len();
         self.ranks[local].unfinished = rest;
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             if self.is_aborted {
-                return outs;
+                return;
             }
-            if line.len() > LINE_MAX {
-                self.abort(local, 1, format!("sent a line of {} bytes", line.len()), &mut outs);
-            } else if let Err(error) = self.line(local, line, &mut outs) {
-                self.abort(local, 1, error.to_string(), &mut outs);
+            if line.len() > self.line_max(local) {
+                self.abort(local, 1, format!("sent a line of {} bytes", line.len()), outs);
+            } else if let Err(error) = self.line(local, line, outs) {
+                self.abort(local, 1, error.to_string(), outs);
             }
         }
-        if is_too_long && !self.is_aborted {
-            self.abort(local, 1, format!("sent more than {LINE_MAX} bytes without an end of line"), &mut outs);
+        let line_max = self.line_max(local);
+        if n_rest > line_max && !self.is_aborted {
+            self.abort(local, 1, format!("sent more than {line_max} bytes without an end of line"), outs);
         }
-        outs
+    }
+
+    fn line_max(&self, local: usize) -> usize {
+        if self.is_spawning(local) { SPAWN_LINE_MAX } else { LINE_MAX }
+    }
+
+    fn is_spawning(&self, local: usize) -> bool {
+        self.ranks[local].spawn.as_ref().is_some_and(Collector::is_open)
     }
 
     /// The process that was started as this rank has ended. What it had sent before was given to
     /// [`bytes`](Ranks::bytes).
-    pub fn left(&mut self, local: usize, end: End) -> Vec<Out> {
-        let mut outs = Vec::new();
-        let Some(rank) = self.ranks.get_mut(local) else { return outs };
-        match rank.state {
-            State::Silent => {
-                rank.state = State::Gone;
-                self.check_nobody_waits_for_the_gone(&mut outs);
+    pub fn left(&mut self, local: usize, end: End, outs: &mut Vec<Out>) {
+        let Some(rank) = self.ranks.get_mut(local) else { return };
+        let state = std::mem::replace(&mut rank.state, State::Gone);
+        match state {
+            // Whoever spawned it waits until it connects.
+            State::Silent if self.world != WorldId::FIRST && !self.is_aborted => {
+                self.abort(local, code_of(end), format!("{} without MPI_Init", how(end)), outs);
             }
+            State::Silent => self.check_nobody_waits_for_the_gone(outs),
             State::Active | State::InBarrier => {
-                let (code, how) = match end {
-                    End::Exited(0) => (1, "exited without finalizing".to_owned()),
-                    End::Exited(code) => (code, format!("exited with code {code} without finalizing")),
-                    End::Signaled(signal) => (128 + signal, format!("was killed by signal {signal}")),
-                };
-                self.abort(local, code, how, &mut outs);
+                self.abort(local, code_of(end), format!("{} without finalizing", how(end)), outs);
             }
-            State::Finalized | State::Gone => rank.state = State::Gone,
-        }
-        outs
-    }
-
-    /// The hub has answered.
-    pub fn hear(&mut self, down: Down) -> Vec<Out> {
-        let mut outs = Vec::new();
-        match down {
-            Down::FenceDone { seq, pairs } => {
-                let is_awaited = seq == self.seq && self.asked_fence.is_some();
-                if is_awaited {
-                    self.asked_fence = None;
-                    self.seq += 1;
-                    self.kvs.extend(pairs.into_iter().map(|pair| (pair.key, pair.value)));
-                    for (local, rank) in self.ranks.iter_mut().enumerate() {
-                        if rank.state == State::InBarrier {
-                            rank.state = State::Active;
-                            outs.push(Out::Line { local, line: "cmd=barrier_out\n".to_owned() });
-                        }
-                    }
-                }
-            }
-            Down::PublishDone { id, ok } => self.answer(id, |out| named(out, "publish_result", ok), &mut outs),
-            Down::UnpublishDone { id, ok } => self.answer(id, |out| named(out, "unpublish_result", ok), &mut outs),
-            Down::LookupDone { id, port: Some(port) } => {
-                let line = |out: &mut String| {
-                    let _infallible = write!(out, "cmd=lookup_result info=ok rc=0 port={port}");
-                };
-                self.answer(id, line, &mut outs);
-            }
-            Down::LookupDone { id, port: None } => {
-                self.answer(id, |out| named(out, "lookup_result", false), &mut outs);
-            }
-            Down::Aborted { code } => {
-                if !self.is_aborted {
-                    self.is_aborted = true;
-                    outs.push(Out::Abort { code, reason: "the ranks on another host aborted".to_owned() });
-                }
-            }
-        }
-        outs
-    }
-
-    /// The way to the hub was broken and is there again.
-    pub fn relinked(&self) -> Vec<Up> {
-        let finalized = self.is_finalized.then_some(Up::Finalized);
-        let questions = self.asked.values().map(|(_, up)| up.clone());
-        self.asked_fence.iter().cloned().chain(questions).chain(finalized).collect()
-    }
-
-    fn answer(&mut self, id: u64, write: impl FnOnce(&mut String), outs: &mut Vec<Out>) {
-        if let Some((local, _)) = self.asked.remove(&id) {
-            let mut line = String::new();
-            write(&mut line);
-            line.push('\n');
-            outs.push(Out::Line { local, line });
+            State::Finalized | State::Gone => {}
         }
     }
 
-    fn ask(&mut self, local: usize, up: impl FnOnce(u64) -> Up, outs: &mut Vec<Out>) {
-        let id = self.next_id;
-        self.next_id += 1;
-        let up = up(id);
-        self.asked.insert(id, (local, up.clone()));
-        outs.push(Out::Hub(up));
+    /// Everybody is in fence `seq`.
+    pub fn fence_done(&mut self, seq: u64, pairs: Vec<Pair>, outs: &mut Vec<Out>) {
+        let is_awaited = seq == self.seq && self.asked_fence.is_some();
+        if !is_awaited {
+            return;
+        }
+        self.asked_fence = None;
+        self.seq += 1;
+        self.kvs.extend(pairs.into_iter().map(|pair| (pair.key, pair.value)));
+        for rank in &mut self.ranks {
+            if rank.state == State::InBarrier {
+                rank.state = State::Active;
+                outs.push(Out::Line { task: rank.member.task, line: "cmd=barrier_out\n".to_owned() });
+            }
+        }
+    }
+
+    /// The hub answers a question of this rank.
+    pub fn answered(&mut self, rank: u32, id: u64, answer: Answer, outs: &mut Vec<Out>) {
+        let Some(rank) = self.ranks.iter_mut().find(|known| known.member.rank == rank) else { return };
+        let is_awaited = rank.n_asked == id && rank.asked.is_some();
+        if is_awaited {
+            rank.asked = None;
+            outs.push(Out::Line { task: rank.member.task, line: answer_line(answer) });
+        }
+    }
+
+    /// The host files that a spawn of this rank names were read, or why they cannot be.
+    pub fn hostfiles_read(&mut self, rank: u32, contents: Vec<Result<String, String>>, outs: &mut Vec<Out>) {
+        let Some(local) = self.ranks.iter().position(|known| known.member.rank == rank) else { return };
+        self.spawn(local, contents, outs);
+    }
+
+    /// What the hub has not answered.
+    pub fn unanswered(&self) -> impl Iterator<Item = Up> {
+        let questions = self.ranks.iter().filter_map(|rank| {
+            let question = rank.asked.clone()?;
+            Some(Up::Ask { from: self.name(rank), id: rank.n_asked, question })
+        });
+        self.asked_fence.iter().cloned().chain(questions)
+    }
+
+    fn name(&self, rank: &Rank) -> RankId {
+        RankId { world: self.world, rank: rank.member.rank }
+    }
+
+    fn ask(&mut self, local: usize, question: Question, outs: &mut Vec<Out>) -> Result<(), RankError> {
+        let from = self.name(&self.ranks[local]);
+        let rank = &mut self.ranks[local];
+        if rank.asked.is_some() {
+            return Err(RankError::Impatient);
+        }
+        rank.n_asked += 1;
+        rank.asked = Some(question.clone());
+        outs.push(Out::Hub(Up::Ask { from, id: rank.n_asked, question }));
+        Ok(())
     }
 
     fn abort(&mut self, local: usize, code: i32, what: String, outs: &mut Vec<Out>) {
@@ -220,38 +271,45 @@ impl Ranks {
             return;
         }
         self.is_aborted = true;
-        let reason = format!("rank {} {what}", self.first_rank + local as u32);
+        let reason = format!("{} {what}", self.name(&self.ranks[local]));
         outs.push(Out::Abort { code, reason: reason.clone() });
         outs.push(Out::Hub(Up::Abort { code, message: reason }));
     }
 
     fn line(&mut self, local: usize, bytes: &[u8], outs: &mut Vec<Out>) -> Result<(), RankError> {
-        if self.ranks[local].spawn.is_some() {
+        if self.is_spawning(local) {
             return self.spawn_line(local, bytes, outs);
         }
         let line = Line::parse(bytes)?;
+        let is_active = self.ranks[local].state == State::Active;
         if line.get("mcmd") == Some("spawn") {
-            self.ranks[local].spawn = Some(Spawn::default());
+            if !is_active || self.ranks[local].asked.is_some() {
+                return Err(RankError::OutOfTurn("spawn".to_owned()));
+            }
+            self.ranks[local].spawn.get_or_insert_default().open();
             return Ok(());
         }
         let command = line.need("cmd", 64)?;
-        let is_known = self.ranks[local].state == State::Active;
         match command {
             "init" => {
                 let version = line.need("pmi_version", 8)?;
                 let rc = if version == "1" { 0 } else { -1 };
                 self.ranks[local].state = State::Active;
+                self.ranks[local].is_of_mpi = true;
                 self.reply(local, outs, format_args!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}"));
             }
-            _ if !is_known => return Err(RankError::OutOfTurn(command.to_owned())),
+            _ if !is_active => return Err(RankError::OutOfTurn(command.to_owned())),
             "get_maxes" => self.reply(
                 local,
                 outs,
                 format_args!("cmd=maxes kvsname_max={KVSNAME_MAX} keylen_max={KEYLEN_MAX} vallen_max={VALLEN_MAX}"),
             ),
-            "get_appnum" => self.reply(local, outs, format_args!("cmd=appnum appnum=0")),
+            "get_appnum" => {
+                let appnum = self.ranks[local].member.appnum;
+                self.reply(local, outs, format_args!("cmd=appnum appnum={appnum}"));
+            }
             "get_universe_size" => {
-                self.reply(local, outs, format_args!("cmd=universe_size rc=0 size={}", self.n_ranks));
+                self.reply(local, outs, format_args!("cmd=universe_size rc=0 size={}", self.universe));
             }
             "get_my_kvsname" => {
                 self.reply(local, outs, format_args!("cmd=my_kvsname kvsname={}", self.kvsname));
@@ -276,15 +334,15 @@ impl Ranks {
             "publish_name" => {
                 let service = line.need("service", KVSNAME_MAX)?.to_owned();
                 let port = line.need("port", VALLEN_MAX)?.to_owned();
-                self.ask(local, |id| Up::Publish { id, service, port }, outs);
+                self.ask(local, Question::Publish { service, port }, outs)?;
             }
             "unpublish_name" => {
                 let service = line.need("service", KVSNAME_MAX)?.to_owned();
-                self.ask(local, |id| Up::Unpublish { id, service }, outs);
+                self.ask(local, Question::Unpublish { service }, outs)?;
             }
             "lookup_name" => {
                 let service = line.need("service", KVSNAME_MAX)?.to_owned();
-                self.ask(local, |id| Up::Lookup { id, service }, outs);
+                self.ask(local, Question::Lookup { service }, outs)?;
             }
             unknown => return Err(RankError::Unknown(unknown.to_owned())),
         }
@@ -292,7 +350,7 @@ impl Ranks {
     }
 
     fn reply(&self, local: usize, outs: &mut Vec<Out>, line: std::fmt::Arguments<'_>) {
-        outs.push(Out::Line { local, line: format!("{line}\n") });
+        outs.push(Out::Line { task: self.ranks[local].member.task, line: format!("{line}\n") });
     }
 
     fn put(&mut self, local: usize, line: &Line<'_>, outs: &mut Vec<Out>) -> Result<(), RankError> {
@@ -337,54 +395,57 @@ impl Ranks {
         Ok(())
     }
 
-    /// Collects `mcmd=spawn … endcmd` and refuses it; programs with MPI_ERRORS_RETURN go on.
     fn spawn_line(&mut self, local: usize, bytes: &[u8], outs: &mut Vec<Out>) -> Result<(), RankError> {
-        let spawn = self.ranks[local].spawn.get_or_insert_default();
-        spawn.n_lines += 1;
-        if spawn.n_lines > MAX_SPAWN_LINES {
-            return Err(RankError::Flood);
-        }
-        let text = std::str::from_utf8(bytes).map_err(|_| LineError::NotText)?.trim_end();
-        if text == "endcmd" {
-            // Several programs come as several blocks; the last one is answered.
-            let is_last = spawn.n_so_far >= spawn.n_total;
-            self.ranks[local].spawn = None;
-            if is_last {
-                self.reply(local, outs, format_args!("cmd=spawn_result rc=-1 msg=spawn_is_not_supported"));
-            }
-        } else if let Some(count) = text.strip_prefix("totspawns=") {
-            spawn.n_total = count.parse().unwrap_or(0);
-        } else if let Some(count) = text.strip_prefix("spawnssofar=") {
-            spawn.n_so_far = count.parse().unwrap_or(0);
+        let text = std::str::from_utf8(bytes).map_err(|_| LineError::NotText)?.trim_end_matches(['\n', '\r']);
+        let from = self.name(&self.ranks[local]);
+        let Some(collector) = &mut self.ranks[local].spawn else { return Ok(()) };
+        match collector.line(text) {
+            Progress::More => {}
+            Progress::Complete => match collector.hostfiles() {
+                paths if paths.is_empty() => self.spawn(local, Vec::new(), outs),
+                paths => outs.push(Out::Read { from, paths }),
+            },
         }
         Ok(())
+    }
+
+    fn spawn(&mut self, local: usize, hostfiles: Vec<Result<String, String>>, outs: &mut Vec<Out>) {
+        let Some(collector) = self.ranks[local].spawn.take() else { return };
+        let asked = match collector.finish(hostfiles) {
+            Ok(question) => self.ask(local, question, outs).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(reason) = asked {
+            let task = self.ranks[local].member.task;
+            outs.push(Out::Line { task, line: answer_line(Answer::NotSpawned { reason }) });
+        }
     }
 
     /// A fence in which a rank is missing for ever would hang until the wall time.
     fn check_nobody_waits_for_the_gone(&mut self, outs: &mut Vec<Out>) {
         let somebody_waits = self.ranks.iter().any(|rank| rank.state == State::InBarrier);
-        let gone = self.ranks.iter().position(|rank| rank.state == State::Gone);
+        let gone = self.ranks.iter().position(|rank| rank.state == State::Gone && !rank.is_of_mpi);
         if let Some(local) = gone.filter(|_| somebody_waits) {
             self.abort(local, 1, "ended without MPI_Init while others wait for it".to_owned(), outs);
         }
     }
 
-    /// Tells the hub when all ranks that take part have arrived, or none takes part any more.
+    /// Tells the hub when all ranks that take part have arrived.
     fn check_fence(&mut self, outs: &mut Vec<Out>) {
-        let has_ended = |rank: &Rank| matches!(rank.state, State::Finalized | State::Gone);
-        let n_ended = self.ranks.iter().filter(|rank| has_ended(rank)).count();
         let n_waiting = self.ranks.iter().filter(|rank| rank.state == State::InBarrier).count();
-        let all_arrived = n_waiting > 0 && n_waiting + n_ended == self.ranks.len();
+        let all_arrived = n_waiting > 0 && n_waiting == self.n_remaining() as usize;
         if all_arrived && self.asked_fence.is_none() {
             self.n_fresh_bytes = 0;
-            let fence = Up::Fence { seq: self.seq, pairs: std::mem::take(&mut self.fresh) };
+            let fence = Up::Fence { world: self.world, seq: self.seq, pairs: std::mem::take(&mut self.fresh) };
             self.asked_fence = Some(fence.clone());
             outs.push(Out::Hub(fence));
         }
-        self.is_finalized = n_ended == self.ranks.len();
-        if self.is_finalized {
-            outs.push(Out::Hub(Up::Finalized));
-        }
+    }
+}
+
+impl Rank {
+    fn has_ended(&self) -> bool {
+        matches!(self.state, State::Finalized | State::Gone)
     }
 }
 
@@ -397,34 +458,55 @@ enum RankError {
     Unknown(String),
     #[error("broke the PMI protocol: '{0}' out of turn")]
     OutOfTurn(String),
+    #[error("broke the PMI protocol: it asked again before it was answered")]
+    Impatient,
     #[error("broke the PMI protocol: an index that is no number")]
     Index,
     #[error("sent more to its process manager than any program has reason to")]
     Flood,
 }
 
-fn named(out: &mut String, command: &str, ok: bool) {
-    let (info, rc) = if ok { ("ok", 0) } else { ("fail", -1) };
-    let _infallible = write!(out, "cmd={command} info={info} rc={rc} msg={info}");
+/// What the job ends with because a rank has ended too early: never success.
+fn code_of(end: End) -> i32 {
+    match end {
+        End::Exited(code) => code.max(1),
+        End::Signaled(signal) => 128 + signal,
+    }
 }
 
-/// Which ranks live together: `(vector,(first host,hosts,ranks on each),…)`.
-pub fn process_mapping(ranks_per_host: &[u32]) -> String {
-    let mut blocks: Vec<(usize, usize, u32)> = Vec::new();
-    for (host_idx, n_ranks) in ranks_per_host.iter().enumerate() {
-        match blocks.last_mut() {
-            Some((_, n_hosts, ranks)) if ranks == n_ranks => *n_hosts += 1,
-            Some(_) | None => blocks.push((host_idx, 1, *n_ranks)),
+fn how(end: End) -> String {
+    match end {
+        End::Exited(0) => "exited".to_owned(),
+        End::Exited(code) => format!("exited with code {code}"),
+        End::Signaled(signal) => format!("was killed by signal {signal}"),
+    }
+}
+
+fn answer_line(answer: Answer) -> String {
+    let named = |command: &str, ok: bool| {
+        let (info, rc) = if ok { ("ok", 0) } else { ("fail", -1) };
+        format!("cmd={command} info={info} rc={rc} msg={info}\n")
+    };
+    match answer {
+        Answer::Published { ok } => named("publish_result", ok),
+        Answer::Unpublished { ok } => named("unpublish_result", ok),
+        Answer::Found { port: Some(port) } => format!("cmd=lookup_result info=ok rc=0 port={port}\n"),
+        Answer::Found { port: None } => named("lookup_result", false),
+        Answer::Spawned { n_ranks } => {
+            let mut line = "cmd=spawn_result rc=0".to_owned();
+            if n_ranks <= MAX_ERROR_CODES {
+                let codes = vec!["0"; n_ranks as usize].join(",");
+                let _infallible = write!(line, " errcodes={codes}");
+            }
+            line.push('\n');
+            line
+        }
+        Answer::NotSpawned { reason } => {
+            // One word of a line, which ends there.
+            let is_plain = |letter: char| letter.is_ascii_graphic() && letter != '=';
+            let word: String =
+                reason.chars().take(200).map(|letter| if is_plain(letter) { letter } else { '_' }).collect();
+            format!("cmd=spawn_result rc=-1 msg={word}\n")
         }
     }
-    let texts: Vec<String> = blocks
-        .iter()
-        .filter(|(_, _, ranks)| *ranks > 0)
-        .map(|(host, n_hosts, ranks)| format!("({host},{n_hosts},{ranks})"))
-        .collect();
-    format!("(vector,{})", texts.join(","))
 }
-
-#[cfg(test)]
-#[path = "ranks_tests.rs"]
-mod tests;

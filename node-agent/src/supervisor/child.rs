@@ -21,6 +21,7 @@ use crate::sys::{self, Image, SingleThreaded};
 #[derive(Debug)]
 pub struct Program<'a> {
     pub order: &'a Order,
+    pub cwd: &'a str,
     pub account: &'a Account,
     pub argv: &'a [CString],
     /// Tried one after the other, as a shell searches `PATH`.
@@ -85,8 +86,8 @@ impl Program<'_> {
         }
         let who = &self.account.name;
         self.account.become_for_good().map_err(|error| format!("cannot become user {who}: {}", error.desc()))?;
-        chdir(order.cwd.as_str())
-            .map_err(|error| format!("cannot enter the working directory {}: {}", order.cwd, error.desc()))?;
+        let cwd = self.cwd;
+        chdir(cwd).map_err(|error| format!("cannot enter the working directory {cwd}: {}", error.desc()))?;
         sys::reset_signals();
         let error = self.try_candidates(image);
         let name = self.argv.first().map(|name| name.to_string_lossy()).unwrap_or_default();

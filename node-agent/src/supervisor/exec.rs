@@ -62,6 +62,7 @@ impl Exec {
         let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
         let program = Program {
             order,
+            cwd: &order.cwd,
             account,
             argv: &argv,
             candidates: &[CString::from(c"/bin/sh")],

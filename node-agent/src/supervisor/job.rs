@@ -4,18 +4,23 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::getpid;
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
-use rms_model::{JobId, Run, Span, Time, Usage};
+use rms_model::{JobId, Run, Span, Time, Usage, Work};
 
 use super::environment::{self, Variables};
 use super::exec::{Exec, Feeder};
+use super::folder::Folder;
 use super::hostfile::HostFiles;
 use super::mpi::{Desk, Errand};
-use super::order::Order;
-use super::start::{Started, Task};
+use super::order::{Order, Place};
+use super::spawned::{self, Parent, Spawned};
+use super::start::{StartError, Started, Task};
 use super::tree;
 use super::user::Account;
 use crate::cgroup::{Baseline, Cgroup, Meter};
-use crate::sys::{End, Reaped};
+use crate::pmi::RankId;
+use crate::pmi::frames::Placement;
+use crate::pmi::hub::Need;
+use crate::sys::{End, Reaped, SingleThreaded};
 
 /// A share that was started, or failed to.
 #[derive(Debug)]
@@ -26,13 +31,17 @@ pub struct Job {
     pub account: Option<Account>,
     pub variables: Variables,
     pub tasks: Vec<Task>,
+    /// So many tasks, the first ones, were started with the share.
+    n_own: usize,
     pub input: Feeder,
     pub desk: Option<Desk>,
     pub execs: Vec<Exec>,
     /// From here its wall time counts.
     begun: Instant,
     wall_at: Instant,
-    /// Set once its own tasks have ended while ranks elsewhere still meet here.
+    /// How spawned ranks have ended that are no more.
+    spawned: Option<End>,
+    /// Set once its own tasks have ended while hosts have not heard that it is over.
     stays_until: Option<Instant>,
     /// When that it runs is told; none once it was.
     tell_at: Option<Instant>,
@@ -85,6 +94,8 @@ impl Job {
             account: None,
             variables: Variables::new(),
             tasks: Vec::new(),
+            n_own: 0,
+            spawned: None,
             input: Feeder::default(),
             desk: None,
             execs: Vec::new(),
@@ -107,12 +118,14 @@ impl Job {
     }
 
     /// Its tasks run.
-    pub fn started(&mut self, started: Started) {
-        if !started.rank_sockets.is_empty() {
-            self.desk = Some(Desk::new(&self.order, started.rank_sockets));
+    pub fn started(&mut self, started: Started, errands: &mut Vec<Errand>) {
+        if self.has_ranks() {
+            let desk = self.desk.insert(Desk::new(&self.order, started.rank_sockets));
+            desk.open(errands);
         }
         self.account = Some(started.account);
         self.variables = started.variables;
+        self.n_own = started.tasks.len();
         self.tasks = started.tasks;
         self.input = started.input.map(Feeder::new).unwrap_or_default();
         self.since = now();
@@ -120,9 +133,18 @@ impl Job {
         self.tell_at = Some(Instant::now() + delay);
     }
 
+    /// May there be ranks here, if only later? The tasks of hosts that come later are none.
+    fn has_ranks(&self) -> bool {
+        let is_rank_host = |place: &Place| place.joined == 1 || place.n_tasks == 0;
+        match self.order.work {
+            Work::Tasks { .. } => self.order.place().is_some_and(is_rank_host),
+            Work::Script { .. } | Work::Hosts => false,
+        }
+    }
+
     /// The hosts of the job or its wall time have changed: what is started from now on has them in its environment.
     /// False where that is no news.
-    pub fn update(&mut self, order: Order, files: &HostFiles) -> bool {
+    pub fn update(&mut self, order: Order, files: &HostFiles, errands: &mut Vec<Errand>) -> bool {
         let is_outdated = order.generation < self.order.generation;
         if is_outdated || matches!(self.phase, Phase::Ended { .. }) {
             return false;
@@ -131,6 +153,9 @@ impl Job {
         self.order = order;
         if let Some(account) = &self.account {
             self.variables = environment::of_job(&self.order, account, files);
+        }
+        if let Some(desk) = &mut self.desk {
+            desk.update(&self.order, errands);
         }
         true
     }
@@ -213,8 +238,16 @@ impl Job {
         self.reaped = self.reaped.and(reaped.usage);
         if let Some(local) = self.tasks.iter().position(|task| task.pid == reaped.pid && task.end.is_none()) {
             self.tasks[local].end = Some(reaped.end);
+            let task = self.tasks[local].task;
+            let is_in_vain = self.desk.as_ref().is_some_and(|desk| desk.is_in_vain(task));
             if let Some(desk) = &mut self.desk {
-                desk.left(local, reaped.end, errands);
+                desk.left(task, reaped.end, errands);
+            }
+            // A program may spawn for as long as it runs: of those that are gone, only how they ended is kept.
+            if local >= self.n_own {
+                self.tasks.swap_remove(local);
+                let end = (!is_in_vain).then_some(reaped.end);
+                self.spawned = worst(self.spawned.into_iter().chain(end));
             }
         }
         if let Some(exec) = self.execs.iter_mut().find(|exec| exec.pid == reaped.pid && exec.end.is_none()) {
@@ -224,13 +257,21 @@ impl Job {
 
     /// The job ends with its last task, whatever else still runs. Hosts without tasks wait for the order.
     pub fn settle(&mut self, tree_is_gone: bool, cgroup: &Cgroup) {
-        let is_over = !self.tasks.is_empty() && self.tasks.iter().all(|task| task.end.is_some());
-        let is_needed = self.desk.as_ref().is_some_and(Desk::is_needed);
-        if is_over && is_needed {
-            let until = *self.stays_until.get_or_insert_with(|| Instant::now() + STAY);
-            if Instant::now() < until {
+        // A host without tasks waits for the order, or for word that no ranks will come.
+        let has_begun = !self.tasks.is_empty() || self.desk.is_some();
+        let is_over = has_begun && self.tasks.iter().all(|task| task.end.is_some());
+        match self.desk.as_ref().map_or(Need::Nobody, Desk::need) {
+            Need::Ranks if is_over => {
+                self.stays_until = None;
                 return;
             }
+            Need::Farewell if is_over => {
+                let until = *self.stays_until.get_or_insert_with(|| Instant::now() + STAY);
+                if Instant::now() < until {
+                    return;
+                }
+            }
+            Need::Nobody | Need::Farewell | Need::Ranks => {}
         }
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
@@ -244,15 +285,49 @@ impl Job {
 
     /// The highest code, unless a signal killed a task: that tells more.
     fn tasks_exit(&self) -> NodeExit {
-        let mut highest = 0;
-        for task in &self.tasks {
-            match task.end {
-                Some(End::Signaled(signal)) => return NodeExit::Signaled { signal },
-                Some(End::Exited(code)) => highest = highest.max(code),
-                None => {}
-            }
+        match worst(self.tasks.iter().filter_map(|task| task.end).chain(self.spawned)) {
+            Some(End::Signaled(signal)) => NodeExit::Signaled { signal },
+            Some(End::Exited(code)) => NodeExit::Exited { code },
+            None => NodeExit::Exited { code: 0 },
         }
-        NodeExit::Exited { code: highest }
+    }
+
+    /// Ranks that other ranks have asked for. What was started of them is the job's from now on.
+    pub fn spawn(
+        &mut self,
+        placement: &Placement,
+        folder: &Folder,
+        single: &SingleThreaded,
+        errands: &mut Vec<Errand>,
+    ) {
+        let spawned = match (&self.account, &self.phase) {
+            (Some(account), Phase::Running) => {
+                let parent = Parent { order: &self.order, account, variables: &self.variables, folder };
+                spawned::start(&parent, placement, single)
+            }
+            (Some(_) | None, Phase::Running | Phase::Ending(_) | Phase::Ended { .. }) => {
+                Spawned { problem: Some(StartError::Ending), ..Spawned::default() }
+            }
+        };
+        self.tasks.extend(spawned.tasks);
+        if let Some(desk) = &mut self.desk {
+            let problem = spawned.problem.map(|problem| problem.to_string());
+            desk.started(placement, spawned.sockets, problem, errands);
+        }
+    }
+
+    /// Host files that a rank names.
+    pub fn read_hostfiles(&mut self, from: RankId, paths: &[String], folder: &Folder, errands: &mut Vec<Errand>) {
+        let (Some(account), Some(desk)) = (&self.account, &mut self.desk) else { return };
+        let parent = Parent { order: &self.order, account, variables: &self.variables, folder };
+        desk.hostfiles_read(from, spawned::read_hostfiles(&parent, paths), errands);
+    }
+
+    /// Tasks that were started in vain.
+    pub fn kill(&self, tasks: &[u32]) {
+        for task in self.tasks.iter().filter(|task| task.end.is_none() && tasks.contains(&task.task)) {
+            let _gone_already = crate::sys::kill(-task.pid.as_raw(), nix::libc::SIGKILL);
+        }
     }
 
     /// No process is left. Returns the report if that is the end of it.
@@ -291,6 +366,15 @@ impl Job {
 pub fn now() -> Time {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A signal tells more than any code, a high code more than a low one.
+fn worst(ends: impl Iterator<Item = End>) -> Option<End> {
+    ends.reduce(|worst, end| match (worst, end) {
+        (End::Signaled(_), _) => worst,
+        (End::Exited(_), End::Signaled(_)) => end,
+        (End::Exited(one), End::Exited(other)) => End::Exited(one.max(other)),
+    })
 }
 
 fn far_away() -> Instant {

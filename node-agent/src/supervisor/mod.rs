@@ -13,11 +13,13 @@ mod job;
 mod mpi;
 pub mod order;
 mod pattern;
+mod spawned;
 mod start;
 mod streams;
 pub mod tree;
 mod user;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -36,6 +38,7 @@ use rms_model::Span;
 
 use crate::cgroup::{Cgroup, Meter};
 use crate::frame::Frame;
+use crate::pmi::hub::{self, Grown};
 use crate::spool::{self, EntryRef};
 use crate::sys::{End, Harvest, SingleThreaded, reap};
 use connection::Connection;
@@ -44,7 +47,7 @@ pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
 use mpi::{Desk, Errand};
-use order::{FromSupervisor, Order, TASK_INPUT, ToSupervisor};
+use order::{FromSupervisor, Growth, Order, TASK_INPUT, ToSupervisor};
 
 /// What a supervisor is born with.
 #[derive(Debug)]
@@ -104,7 +107,7 @@ enum Source {
     Signals,
     Listener,
     Agent,
-    Rank(usize),
+    Rank(u32),
     Input,
     ExecInput(usize),
     ExecOutput(usize, usize),
@@ -143,7 +146,7 @@ impl Supervisor {
         }
         if let Some(job) = &self.job {
             if let Some(desk) = &job.desk {
-                fds.extend(desk.sockets().map(|(local, fd, out)| (Source::Rank(local), fd, flags(out))));
+                fds.extend(desk.sockets().map(|(task, fd, out)| (Source::Rank(task), fd, flags(out))));
             }
             fds.extend(job.input.writable().map(|fd| (Source::Input, fd, PollFlags::POLLOUT)));
             for (idx, exec) in job.execs.iter().enumerate() {
@@ -181,12 +184,8 @@ impl Supervisor {
                 Ok(Next::Stay)
             }
             Source::Agent => Ok(self.hear_agent()),
-            Source::Rank(local) => {
-                let mut errands = Vec::new();
-                if let Some(desk) = self.job.as_mut().and_then(|job| job.desk.as_mut()) {
-                    desk.ready(local, &mut errands);
-                }
-                self.run_errands(errands);
+            Source::Rank(task) => {
+                self.with_desk(|desk, errands| desk.ready(task, errands));
                 Ok(Next::Stay)
             }
             Source::Input => {
@@ -218,6 +217,8 @@ impl Supervisor {
             self.agent = Some(connection);
             let situation = self.job.as_mut().map_or(FromSupervisor::Idle, |job| FromSupervisor::Job(job.tell()));
             self.tell(&situation);
+            let growth = self.job.as_ref().and_then(|job| job.desk.as_ref()).and_then(Desk::unanswered);
+            self.run_errands(growth.map(Errand::Ask).into_iter().collect());
         }
     }
 
@@ -290,12 +291,19 @@ impl Supervisor {
                     exec.confirmed(stream, n_bytes);
                 }
             }
-            ToSupervisor::Pmi { host_idx, frame } => {
-                self.with_desk(|desk, errands| desk.hear(host_idx, frame, errands));
+            ToSupervisor::Pmi { host, frame } => {
+                self.with_desk(|desk, errands| desk.hear(&host, frame, errands));
                 // It may have been the last that other hosts had to say.
                 return self.reap();
             }
             ToSupervisor::PmiLinked => self.with_desk(Desk::relinked),
+            ToSupervisor::Growth { seq, result } => {
+                let grown = match result {
+                    Growth::Granted { generation } => Grown::Granted { generation },
+                    Growth::Refused { reason } => Grown::Refused { reason },
+                };
+                self.with_desk(|desk, errands| desk.grown(seq, grown, errands));
+            }
         }
         Next::Stay
     }
@@ -330,12 +338,14 @@ impl Supervisor {
             Ok(()) => start::start(&new.order, &self.folder, &self.single).map_err(|error| error.to_string()),
             Err(error) => Err(format!("cannot make {}: {error}", entry_dir.display())),
         };
+        let mut errands = Vec::new();
         match started {
-            Ok(started) => new.started(started),
+            Ok(started) => new.started(started, &mut errands),
             Err(reason) => new.end(NodeExit::NotStarted { reason }, Span::ZERO, &self.seat.cgroup),
         }
         self.job = Some(new);
         self.tell_running(Instant::now());
+        self.run_errands(errands);
         // A task may have ended before it was listed.
         self.reap()
     }
@@ -345,7 +355,8 @@ impl Supervisor {
         let Some(job) = self.job.as_mut().filter(|job| (order.job, order.run) == (job.job(), job.run())) else {
             return;
         };
-        if !job.update(order, &files) {
+        let mut errands = Vec::new();
+        if !job.update(order, &files, &mut errands) {
             return;
         }
         let entry = EntryRef {
@@ -359,6 +370,8 @@ impl Supervisor {
             // The processes go on with what they know; the next change is written again.
             eprintln!("cannot write to {}: {error}", self.folder.dir().display());
         }
+        // Ranks that start there now read what was just written.
+        self.run_errands(errands);
     }
 
     /// Says that the job runs, as soon as that is news.
@@ -499,11 +512,28 @@ impl Supervisor {
     }
 
     fn run_errands(&mut self, errands: Vec<Errand>) {
-        for errand in errands {
+        let mut errands = VecDeque::from(errands);
+        while let Some(errand) = errands.pop_front() {
+            let mut more = Vec::new();
             match errand {
-                Errand::Send { host_idx, frame } => self.tell(&FromSupervisor::Pmi { host_idx, frame }),
+                Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { host: to, frame }),
                 Errand::Abort { code, reason: _ } => self.end(NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Start(placement) => {
+                    if let Some(job) = &mut self.job {
+                        job.spawn(&placement, &self.folder, &self.single, &mut more);
+                    }
+                }
+                Errand::Kill { tasks } => self.job.iter().for_each(|job| job.kill(&tasks)),
+                Errand::Read { from, paths } => {
+                    if let Some(job) = &mut self.job {
+                        job.read_hostfiles(from, &paths, &self.folder, &mut more);
+                    }
+                }
+                Errand::Ask(hub::Growth { seq, hosts, least }) => {
+                    self.tell(&FromSupervisor::AskGrowth { seq, hosts, least });
+                }
             }
+            errands.extend(more);
         }
     }
 

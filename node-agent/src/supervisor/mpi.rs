@@ -1,23 +1,30 @@
 //! Carries lines between the ranks' sockets and the process-management logic, and its frames to other hosts.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use super::order::Order;
-use crate::pmi::hub::{Down, Hub, HubFrame, Up};
-use crate::pmi::ranks::{Out, Ranks};
+use super::order::{Order, Place};
+use crate::pmi::frames::{HubFrame, Placement, Up};
+use crate::pmi::host::{HostRanks, first_birth};
+use crate::pmi::hub::{Grown, Growth, Hub, HubOut, Member, Need};
+use crate::pmi::place::process_mapping;
+use crate::pmi::ranks::Out;
+use crate::pmi::{HostId, RankId};
 use crate::sys::End;
 
 /// The ranks of one share.
 #[derive(Debug)]
 pub struct Desk {
-    host_idx: u32,
-    ranks: Ranks,
+    own: HostId,
+    /// Host 0, where the hub is.
+    first: HostId,
+    ranks: HostRanks,
     /// On host 0 only.
     hub: Option<Hub>,
-    lines: Vec<Option<RankLine>>,
+    /// By their tasks.
+    lines: BTreeMap<u32, RankLine>,
 }
 
 #[derive(Debug)]
@@ -30,68 +37,133 @@ struct RankLine {
 /// What the supervisor is to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Errand {
-    Send { host_idx: u32, frame: HubFrame },
-    Abort { code: i32, reason: String },
+    Send {
+        to: HostId,
+        frame: HubFrame,
+    },
+    Abort {
+        code: i32,
+        reason: String,
+    },
+    /// Starts ranks; [`Desk::started`] is to be called then.
+    Start(Placement),
+    /// Kills tasks.
+    Kill {
+        tasks: Vec<u32>,
+    },
+    /// Reads files as the owner; [`Desk::hostfiles_read`] is to be called then.
+    Read {
+        from: RankId,
+        paths: Vec<String>,
+    },
+    /// Asks for more hosts.
+    Ask(Growth),
 }
 
 /// A rank that does not read its answers has lost its mind.
 const MAX_OUTGOING: usize = 1 << 20;
 
 impl Desk {
-    pub fn new(order: &Order, sockets: Vec<OwnedFd>) -> Desk {
-        let ranks_per_host: Vec<u32> = order.hosts.iter().map(|host| host.n_tasks).collect();
-        let line = |socket: OwnedFd| {
-            let socket = UnixStream::from(socket);
-            socket.set_nonblocking(true).ok()?;
-            Some(RankLine { socket, outgoing: VecDeque::new() })
+    /// The ranks that the job begins with, by their tasks and with their sockets.
+    pub fn new(order: &Order, sockets: Vec<(u32, OwnedFd)>) -> Desk {
+        let members = members(order);
+        let n_ranks: Vec<u32> = order.hosts.iter().map(n_first_ranks).collect();
+        let mapping = process_mapping(n_ranks.iter().copied().enumerate());
+        let universe = members.iter().map(|member| member.capacity).sum();
+        let prefix = format!("kvs_{}_{}", order.job, order.run);
+        let (first_rank, n_local) = order.place().map_or((0, 0), |place| (place.first_task, n_first_ranks(place)));
+        let own = first_birth(&prefix, n_ranks.iter().sum(), universe, mapping, first_rank, n_local);
+        let next_task = order.hosts.iter().map(|host| host.first_task.saturating_add(host.n_tasks)).max().unwrap_or(0);
+        let mut desk = Desk {
+            own: order.place().map_or_else(nowhere, host_id),
+            first: order.hosts.first().map_or_else(nowhere, host_id),
+            ranks: HostRanks::new(prefix, own),
+            hub: (order.host_idx == 0).then(|| Hub::new(members, &n_ranks, newcomer(order), next_task)),
+            lines: BTreeMap::new(),
         };
-        Desk {
-            host_idx: order.host_idx,
-            ranks: Ranks::new(format!("kvs_{}_{}", order.job, order.run), &ranks_per_host, order.host_idx),
-            hub: (order.host_idx == 0).then(|| Hub::new(&ranks_per_host)),
-            lines: sockets.into_iter().map(line).collect(),
+        for (task, socket) in sockets {
+            desk.listen(task, socket);
+        }
+        desk
+    }
+
+    fn listen(&mut self, task: u32, socket: OwnedFd) {
+        let socket = UnixStream::from(socket);
+        if socket.set_nonblocking(true).is_ok() {
+            self.lines.insert(task, RankLine { socket, outgoing: VecDeque::new() });
         }
     }
 
-    /// The sockets to be watched: which rank, and whether something waits to be written.
-    pub fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>, bool)> {
-        let open = self.lines.iter().enumerate().filter_map(|(local, line)| Some((local, line.as_ref()?)));
-        open.map(|(local, line)| (local, line.socket.as_fd(), !line.outgoing.is_empty()))
+    /// What is to be said before any rank speaks.
+    pub fn open(&mut self, errands: &mut Vec<Errand>) {
+        let opening = self.ranks.opening().map(Out::Hub);
+        self.carry(opening.into_iter().collect(), errands);
+    }
+
+    /// The sockets to be watched: which task, and whether something waits to be written.
+    pub fn sockets(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>, bool)> {
+        self.lines.iter().map(|(task, line)| (*task, line.socket.as_fd(), !line.outgoing.is_empty()))
     }
 
     /// A rank's socket is ready.
-    pub fn ready(&mut self, local: usize, errands: &mut Vec<Errand>) {
-        self.flush(local);
+    pub fn ready(&mut self, task: u32, errands: &mut Vec<Errand>) {
+        self.flush(task);
         let mut bytes = [0; 8 << 10];
         // Bounded, so that a rank that never stops sending does not keep the supervisor from its clock.
         for _ in 0..8 {
-            let Some(line) = self.lines.get_mut(local).and_then(Option::as_mut) else { return };
+            let Some(line) = self.lines.get_mut(&task) else { return };
             match line.socket.read(&mut bytes) {
-                Ok(0) => return self.close(local),
+                Ok(0) => return self.close(task),
                 Ok(n) => {
-                    let outs = self.ranks.bytes(local, &bytes[..n]);
+                    let outs = self.ranks.bytes(task, &bytes[..n]);
                     self.carry(outs, errands);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.close(local),
+                Err(_) => return self.close(task),
             }
         }
     }
 
-    /// The process of a rank has ended.
-    pub fn left(&mut self, local: usize, end: End, errands: &mut Vec<Errand>) {
+    /// The process of a task has ended.
+    pub fn left(&mut self, task: u32, end: End, errands: &mut Vec<Errand>) {
         // Its last words may still be in the socket, `finalize` among them.
-        self.ready(local, errands);
-        let outs = self.ranks.left(local, end);
+        self.ready(task, errands);
+        let outs = self.ranks.left(task, end);
         self.carry(outs, errands);
-        self.close(local);
+        self.close(task);
+    }
+
+    /// Nothing of how this task ends counts.
+    pub fn is_in_vain(&self, task: u32) -> bool {
+        self.ranks.is_in_vain(task)
+    }
+
+    /// An [`Errand::Start`] was carried out; with a problem, perhaps in part.
+    pub fn started(
+        &mut self,
+        placement: &Placement,
+        sockets: Vec<(u32, OwnedFd)>,
+        problem: Option<String>,
+        errands: &mut Vec<Errand>,
+    ) {
+        let outs = self.ranks.started(placement, problem, sockets.len());
+        for (task, socket) in sockets {
+            self.listen(task, socket);
+        }
+        self.carry(outs, errands);
+    }
+
+    /// An [`Errand::Read`] was carried out.
+    pub fn hostfiles_read(&mut self, from: RankId, contents: Vec<Result<String, String>>, errands: &mut Vec<Errand>) {
+        let outs = self.ranks.hostfiles_read(from, contents);
+        self.carry(outs, errands);
     }
 
     /// A frame from another host.
-    pub fn hear(&mut self, host_idx: u32, frame: HubFrame, errands: &mut Vec<Errand>) {
+    pub fn hear(&mut self, host: &HostId, frame: HubFrame, errands: &mut Vec<Errand>) {
         match frame {
-            HubFrame::Up(up) => self.hub_hears(host_idx, up, errands),
+            HubFrame::Up(up) => self.hub_hears(host, up, errands),
             HubFrame::Down(down) => {
                 let outs = self.ranks.hear(down);
                 self.carry(outs, errands);
@@ -99,75 +171,134 @@ impl Desk {
         }
     }
 
-    /// Do ranks on other hosts still need what is here?
-    pub fn is_needed(&self) -> bool {
-        self.hub.as_ref().is_some_and(Hub::is_needed)
+    /// Who still needs this share when its own tasks have ended.
+    pub fn need(&self) -> Need {
+        match &self.hub {
+            Some(hub) => hub.need(),
+            None if self.ranks.is_kept() => Need::Ranks,
+            None => Need::Nobody,
+        }
     }
 
     /// The way to the hub is there again.
     pub fn relinked(&mut self, errands: &mut Vec<Errand>) {
         for up in self.ranks.relinked() {
-            errands.push(Errand::Send { host_idx: 0, frame: HubFrame::Up(up) });
+            errands.push(Errand::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
         }
+    }
+
+    /// The hosts of the job have changed.
+    pub fn update(&mut self, order: &Order, errands: &mut Vec<Errand>) {
+        let outs = self.hub.as_mut().map(|hub| hub.update(members(order), order.generation)).unwrap_or_default();
+        self.carry_hub(outs, errands);
+    }
+
+    /// What the server said to an [`Errand::Ask`].
+    pub fn grown(&mut self, seq: u64, grown: Grown, errands: &mut Vec<Errand>) {
+        let outs = self.hub.as_mut().map(|hub| hub.grown(seq, grown)).unwrap_or_default();
+        self.carry_hub(outs, errands);
+    }
+
+    /// A question for hosts that an agent before this one may have lost.
+    pub fn unanswered(&self) -> Option<Growth> {
+        self.hub.as_ref().and_then(Hub::unanswered)
     }
 
     fn carry(&mut self, outs: Vec<Out>, errands: &mut Vec<Errand>) {
         for out in outs {
             match out {
-                Out::Line { local, line } => self.say(local, &line, errands),
+                Out::Line { task, line } => self.say(task, &line, errands),
                 Out::Abort { code, reason } => errands.push(Errand::Abort { code, reason }),
-                Out::Hub(up) if self.hub.is_some() => self.hub_hears(self.host_idx, up, errands),
-                Out::Hub(up) => errands.push(Errand::Send { host_idx: 0, frame: HubFrame::Up(up) }),
+                Out::Hub(up) if self.hub.is_some() => {
+                    let own = self.own.clone();
+                    self.hub_hears(&own, up, errands);
+                }
+                Out::Hub(up) if self.ranks.is_used() => {
+                    errands.push(Errand::Send { to: self.first.clone(), frame: HubFrame::Up(up) });
+                }
+                // Nobody waits for a program that is none of MPI.
+                Out::Hub(_) => {}
+                Out::Read { from, paths } => errands.push(Errand::Read { from, paths }),
+                Out::Start(placement) => errands.push(Errand::Start(placement)),
+                Out::Kill { tasks } => errands.push(Errand::Kill { tasks }),
             }
         }
     }
 
-    fn hub_hears(&mut self, host_idx: u32, up: Up, errands: &mut Vec<Errand>) {
-        let abort = match &up {
-            Up::Abort { code, .. } if host_idx != self.host_idx => Some(*code),
-            _none => None,
-        };
-        let downs: Vec<(u32, Down)> = self.hub.as_mut().map(|hub| hub.hear(host_idx, up)).unwrap_or_default();
-        for (to, down) in downs {
-            if to == self.host_idx {
-                let outs = self.ranks.hear(down);
-                self.carry(outs, errands);
-            } else {
-                errands.push(Errand::Send { host_idx: to, frame: HubFrame::Down(down) });
+    fn hub_hears(&mut self, host: &HostId, up: Up, errands: &mut Vec<Errand>) {
+        let outs = self.hub.as_mut().map(|hub| hub.hear(host, up)).unwrap_or_default();
+        self.carry_hub(outs, errands);
+    }
+
+    fn carry_hub(&mut self, outs: Vec<HubOut>, errands: &mut Vec<Errand>) {
+        for out in outs {
+            match out {
+                HubOut::Down(to, down) if to == self.own => {
+                    let outs = self.ranks.hear(down);
+                    self.carry(outs, errands);
+                }
+                HubOut::Down(to, down) => errands.push(Errand::Send { to, frame: HubFrame::Down(down) }),
+                HubOut::Ask(growth) => errands.push(Errand::Ask(growth)),
             }
-        }
-        if let Some(code) = abort {
-            let outs = self.ranks.hear(Down::Aborted { code });
-            self.carry(outs, errands);
         }
     }
 
-    fn say(&mut self, local: usize, text: &str, errands: &mut Vec<Errand>) {
-        let Some(line) = self.lines.get_mut(local).and_then(Option::as_mut) else { return };
+    fn say(&mut self, task: u32, text: &str, errands: &mut Vec<Errand>) {
+        let Some(line) = self.lines.get_mut(&task) else { return };
         line.outgoing.extend(text.as_bytes());
         if line.outgoing.len() > MAX_OUTGOING {
-            self.close(local);
+            self.close(task);
             errands.push(Errand::Abort { code: 1, reason: "a rank does not read from its process manager".to_owned() });
             return;
         }
-        self.flush(local);
+        self.flush(task);
     }
 
-    fn flush(&mut self, local: usize) {
-        let Some(line) = self.lines.get_mut(local).and_then(Option::as_mut) else { return };
+    fn flush(&mut self, task: u32) {
+        let Some(line) = self.lines.get_mut(&task) else { return };
         while !line.outgoing.is_empty() {
             match line.socket.write(line.outgoing.as_slices().0) {
                 Ok(n) => drop(line.outgoing.drain(..n)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.close(local),
+                Err(_) => return self.close(task),
             }
         }
     }
 
-    fn close(&mut self, local: usize) {
-        if let Some(line) = self.lines.get_mut(local) {
-            *line = None;
-        }
+    fn close(&mut self, task: u32) {
+        self.lines.remove(&task);
     }
+}
+
+fn host_id(place: &Place) -> HostId {
+    HostId { node: place.name.clone(), joined: place.joined }
+}
+
+fn nowhere() -> HostId {
+    HostId { node: String::new(), joined: 0 }
+}
+
+/// Ranks of the first world are the tasks of the hosts that the job begins with.
+fn n_first_ranks(place: &Place) -> u32 {
+    if place.joined == 1 { place.n_tasks } else { 0 }
+}
+
+fn members(order: &Order) -> Vec<Member> {
+    let capacity = |place: &Place| match (place.n_tasks, place.joined) {
+        (0, _) => ranks_of_cpus(place.cpus, order),
+        (n_tasks, 1) => n_tasks,
+        // It came with tasks, which are no ranks.
+        (_, _) => 0,
+    };
+    order.hosts.iter().map(|place| Member { host: host_id(place), capacity: capacity(place) }).collect()
+}
+
+fn ranks_of_cpus(cpus: u32, order: &Order) -> u32 {
+    (cpus / order.cpus_per_task.max(1)).max(1)
+}
+
+/// What a host is taken to have room for before it is known which one it will be.
+fn newcomer(order: &Order) -> u32 {
+    order.hosts.first().map_or(1, |place| ranks_of_cpus(place.cpus, order))
 }

@@ -8,7 +8,8 @@ use rms_core::desired::JobReport;
 use rms_model::{Environment, JobId, Limits, Owner, Run, Span, Stdio, Work};
 use serde::{Deserialize, Serialize};
 
-use crate::pmi::hub::HubFrame;
+use crate::pmi::HostId;
+use crate::pmi::frames::HubFrame;
 
 /// One share of a job, complete: a supervisor asks nobody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,11 +110,28 @@ pub enum ToSupervisor {
     },
     /// From another host of the job.
     Pmi {
-        host_idx: u32,
+        host: HostId,
         frame: HubFrame,
     },
     /// The way to the hub has been made (again): what was not answered is to be sent again.
     PmiLinked,
+    /// The answer to [`FromSupervisor::AskGrowth`].
+    Growth {
+        seq: u64,
+        result: Growth,
+    },
+}
+
+/// Whether a job gets more hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Growth {
+    /// They come in an [`ToSupervisor::Update`] of this generation, or have come.
+    Granted {
+        generation: u32,
+    },
+    Refused {
+        reason: String,
+    },
 }
 
 /// A command to be run inside a job on behalf of `rms-rsh`.
@@ -154,8 +172,17 @@ pub enum FromSupervisor {
     },
     /// For another host of the job.
     Pmi {
-        host_idx: u32,
+        host: HostId,
         frame: HubFrame,
+    },
+    /// From host 0: ranks are to be started for which there is no room. At most one such question is open; it is
+    /// repeated under its number to an agent that has not heard it.
+    AskGrowth {
+        seq: u64,
+        /// How many more hosts.
+        hosts: u32,
+        /// Fewer are of no use.
+        least: u32,
     },
 }
 

@@ -15,7 +15,7 @@ use super::child::{ChildError, Program};
 use super::environment::{self, Variables};
 use super::folder::Folder;
 use super::order::{Order, Place};
-use super::streams::{self, StreamsError};
+use super::streams::{self, Occasion, StreamsError};
 use super::user::{Account, AccountError};
 use crate::spool;
 use crate::sys::{End, SingleThreaded};
@@ -23,6 +23,8 @@ use crate::sys::{End, SingleThreaded};
 /// One task that runs, or has ended.
 #[derive(Debug)]
 pub struct Task {
+    /// Its number in the job.
+    pub task: u32,
     pub pid: Pid,
     pub end: Option<End>,
 }
@@ -35,8 +37,8 @@ pub struct Started {
     pub tasks: Vec<Task>,
     /// The way into task 0's standard input.
     pub input: Option<OwnedFd>,
-    /// Our ends of the ranks' sockets; none for a script.
-    pub rank_sockets: Vec<OwnedFd>,
+    /// Our ends of the ranks' sockets, by their tasks; none for a script.
+    pub rank_sockets: Vec<(u32, OwnedFd)>,
 }
 
 /// Why a share did not start.
@@ -56,6 +58,8 @@ pub enum StartError {
     Socket(nix::Error),
     #[error("a word of the command holds a zero byte")]
     ZeroByte,
+    #[error("the job is ending")]
+    Ending,
 }
 
 /// # Errors
@@ -86,11 +90,11 @@ struct Starter<'a> {
     single: &'a SingleThreaded,
 }
 
-type Tasks = (Vec<Task>, Option<OwnedFd>, Vec<OwnedFd>);
+type Tasks = (Vec<Task>, Option<OwnedFd>, Vec<(u32, OwnedFd)>);
 
 impl Starter<'_> {
     fn check_cwd(&self) -> Result<(), StartError> {
-        streams::open(self.order, self.account, self.entry_dir, 0, 0)?;
+        streams::open(self.order, self.account, self.entry_dir, 0, 0, Occasion::Start)?;
         Ok(())
     }
 
@@ -99,7 +103,7 @@ impl Starter<'_> {
         let owned = spool::write_whole(&path, script.as_bytes(), 0o500)
             .and_then(|()| chown(&path, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())));
         owned.map_err(|source| StartError::Write { path: path.clone(), source })?;
-        let all = streams::open(self.order, self.account, self.entry_dir, 0, 1)?;
+        let all = streams::open(self.order, self.account, self.entry_dir, 0, 1, Occasion::Start)?;
         let mut variables = self.variables.clone();
         environment::of_task(&mut variables, 0, 0);
         let name = c_string(path.display().to_string())?;
@@ -111,6 +115,7 @@ impl Starter<'_> {
         for streams in &all.tasks {
             let program = Program {
                 order: self.order,
+                cwd: &self.order.cwd,
                 account: self.account,
                 argv: &argv,
                 candidates: std::slice::from_ref(&name),
@@ -120,7 +125,7 @@ impl Starter<'_> {
                 stderr: &streams.stderr,
                 inherited: None,
             };
-            tasks.push(Task { pid: program.start(self.single)?, end: None });
+            tasks.push(Task { task: 0, pid: program.start(self.single)?, end: None });
         }
         Ok((tasks, all.input, Vec::new()))
     }
@@ -129,15 +134,14 @@ impl Starter<'_> {
         let Place { first_task, n_tasks: n_local, joined, .. } = *self.place;
         // The ranks of an MPI program are those that it begins with: hosts that come later bring tasks, no ranks.
         let has_ranks = joined == 1;
-        let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local)?;
+        let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local, Occasion::Start)?;
         let argv = argv.iter().cloned().map(c_string).collect::<Result<Vec<CString>, StartError>>()?;
         let candidates = candidates(argv.first().ok_or(StartError::ZeroByte)?, self.variables);
         let mut variables = self.variables.clone();
         let mut tasks = Vec::with_capacity(all.tasks.len());
         let mut rank_sockets = Vec::with_capacity(all.tasks.len());
         for (local, streams) in (0_u32..).zip(&all.tasks) {
-            let pair = || socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
-            let (ours, theirs) = has_ranks.then(pair).transpose().map_err(StartError::Socket)?.unzip();
+            let (ours, theirs) = has_ranks.then(socket_pair).transpose()?.unzip();
             let rank = first_task + local;
             environment::of_task(&mut variables, rank, local);
             if let Some(theirs) = &theirs {
@@ -146,6 +150,7 @@ impl Starter<'_> {
             }
             let program = Program {
                 order: self.order,
+                cwd: &self.order.cwd,
                 account: self.account,
                 argv: &argv,
                 candidates: &candidates,
@@ -155,11 +160,17 @@ impl Starter<'_> {
                 stderr: &streams.stderr,
                 inherited: theirs.as_ref(),
             };
-            tasks.push(Task { pid: program.start(self.single)?, end: None });
-            rank_sockets.extend(ours);
+            tasks.push(Task { task: rank, pid: program.start(self.single)?, end: None });
+            rank_sockets.extend(ours.map(|ours| (rank, ours)));
         }
         Ok((tasks, all.input, rank_sockets))
     }
+}
+
+/// Our end, and that of a rank.
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), StartError> {
+    let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
+    pair.map_err(StartError::Socket)
 }
 
 /// Where a program of this name may be, in the job's own `PATH`.

@@ -34,6 +34,14 @@ pub struct AllStreams {
     pub input: Option<OwnedFd>,
 }
 
+/// For whom streams are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    Start,
+    /// Others write already.
+    Spawned,
+}
+
 /// Why the streams cannot be opened.
 #[derive(Debug, Error)]
 pub enum StreamsError {
@@ -58,8 +66,9 @@ pub fn open(
     entry_dir: &Path,
     first: u32,
     n: u32,
+    occasion: Occasion,
 ) -> Result<AllStreams, StreamsError> {
-    let mut opener = Opener { order, account, files: BTreeMap::new() };
+    let mut opener = Opener { order, account, occasion, files: BTreeMap::new() };
     let is_input_streamed = order.stdio.stream && order.stdio.input.is_none() && first == 0;
     let nothing = Rc::new(open_input(Path::new("/dev/null"))?);
     let mut input = None;
@@ -97,6 +106,7 @@ pub fn open(
 struct Opener<'a> {
     order: &'a Order,
     account: &'a Account,
+    occasion: Occasion,
     files: BTreeMap<PathBuf, Rc<OwnedFd>>,
 }
 
@@ -133,7 +143,11 @@ impl Opener<'_> {
         }
         // Hosts that share a file share what is in it: the first one empties it, all append.
         let is_own = ["%N", "%n", "%t"].iter().any(|letter| pattern.contains(letter));
-        let empties = !self.order.stdio.append && (is_own || self.order.host_idx == 0);
+        let is_first = match self.occasion {
+            Occasion::Start => is_own || self.order.host_idx == 0,
+            Occasion::Spawned => pattern.contains("%t"),
+        };
+        let empties = !self.order.stdio.append && is_first;
         let old = umask(Mode::from_bits_truncate(self.order.umask));
         let file = OpenOptions::new()
             .append(true)

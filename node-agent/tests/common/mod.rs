@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use node_agent::cgroup::{Wanted, probe};
 use node_agent::perform::{Carrier, Node, NodeEvent, Reporter};
-use node_agent::pmi::hub::HubFrame;
+use node_agent::pmi::HostId;
+use node_agent::pmi::frames::HubFrame;
 use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
@@ -91,7 +92,7 @@ impl Reporter for Listener {
 struct NoPeers;
 
 impl Carrier for NoPeers {
-    fn carry(&self, _share: &Share, _host_idx: u32, _frame: HubFrame) {}
+    fn carry(&self, _share: &Share, _host: &HostId, _frame: HubFrame) {}
 
     fn resume(&self, _share: &Share) {}
 }

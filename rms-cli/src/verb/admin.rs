@@ -1,5 +1,7 @@
 //! `rms admin`: settings, nodes and the state of the server.
 
+mod negotiation;
+
 use rms_core::Call;
 use rms_core::fact::SettingChange;
 use rms_model::settings::{AS_OTHERS, Settings};
@@ -26,6 +28,8 @@ Examples:
   rms admin audit                        who changed what
   rms admin drain 'a[1-2]' --reason disk nothing new starts there
   rms admin resume 'a[1-2]'
+  rms admin negotiation withdraw 7 r1    end a negotiation of job 7
+  rms admin negotiation force 7 r1       take the nodes that job 7 was asked to leave
   rms admin status                       counters of the server"
 )]
 pub struct Args {
@@ -97,6 +101,9 @@ enum AdminVerb {
         #[arg(long, value_name = "MBIT", default_value_t = 0)]
         bandwidth: u32,
     },
+    /// End a negotiation, or take the nodes that a job was asked to leave
+    #[command(subcommand)]
+    Negotiation(negotiation::NegotiationVerb),
     /// Show counters and sizes of the server
     Status,
     /// Get a fresh certificate for ourselves
@@ -129,6 +136,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             context.client().await?.change(call).await?;
             context.output.show(&LinkDone { clusters: [a, b], latency_us: latency, bandwidth_mbit: bandwidth })?;
         }
+        AdminVerb::Negotiation(verb) => negotiation::run(verb, context).await?,
         AdminVerb::Status => {
             let client = context.client().await?;
             let (status, report) = (client.status().await?, client.launchers().await?);

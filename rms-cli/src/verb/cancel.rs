@@ -1,14 +1,12 @@
 //! `rms cancel`: ends jobs, or sends them a signal.
 
-use std::str::FromStr;
-
-use nix::sys::signal::Signal;
 use rms_core::Call;
 
 use super::jobs_done::JobsDone;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::select;
+use crate::signal;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -23,7 +21,7 @@ pub struct Args {
     #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
     /// Send this signal to every task instead of ending the job: USR1, SIGTERM, 10
-    #[arg(short, long, value_name = "SIGNAL", value_parser = parse_signal)]
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signal::parse)]
     signal: Option<i32>,
 }
 
@@ -36,27 +34,4 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     let answer = JobsDone::new(word, client.order(call).await?);
     answer.show(&context.output)
-}
-
-fn parse_signal(text: &str) -> Result<i32, String> {
-    let upper = text.to_ascii_uppercase();
-    let name = if upper.starts_with("SIG") { upper.clone() } else { format!("SIG{upper}") };
-    let by_number = || text.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok());
-    let signal = Signal::from_str(&name).ok().or_else(by_number);
-    signal.map(|signal| signal as i32).ok_or_else(|| "write a signal like USR1, SIGTERM or 10".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signals_have_names_and_numbers() {
-        for text in ["USR1", "usr1", "SIGUSR1", "10"] {
-            assert_eq!(parse_signal(text), Ok(Signal::SIGUSR1 as i32), "{text}");
-        }
-        for text in ["", "0", "-9", "999", "SIG", "NOPE"] {
-            assert!(parse_signal(text).is_err(), "{text}");
-        }
-    }
 }

@@ -1,14 +1,18 @@
 //! `rms explain`: says in sentences why jobs are where they are.
 
+use rms_core::effect::JobLine;
 use rms_core::event::Select;
+use rms_core::negotiate::contract::NegotiationLine;
 use serde_json::{Value, json};
 
+use super::negotiations;
 use crate::context::Context;
 use crate::explain;
 use crate::failure::{Exit, Failure};
 use crate::json;
 use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
+use crate::negotiations::open_by_job;
 use crate::output::Show;
 use crate::select;
 use crate::table::Table;
@@ -39,27 +43,33 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         }
     }
     let clusters = context.cluster_names(&client).await?;
-    context.output.show(&ExplainAnswer { found, clusters })?;
+    let (_, negotiations) = negotiations::ask(&client, None).await?;
+    context.output.show(&ExplainAnswer { found, clusters, negotiations })?;
     Ok(Exit::OK)
 }
 
 pub(super) struct ExplainAnswer {
     pub(super) found: Found,
     pub(super) clusters: ClusterNames,
+    pub(super) negotiations: Vec<NegotiationLine>,
 }
 
 impl ExplainAnswer {
-    fn sentences(&self) -> impl Iterator<Item = (u64, String)> {
-        let live = self.found.live.iter();
-        let live = live.map(|detail| (detail.line.job.0, explain::line(&detail.line, &self.clusters, self.found.now)));
+    fn sentences(&self) -> Vec<(u64, String)> {
+        let live = self.found.live.iter().map(|detail| (detail.line.job.0, self.sentence(&detail.line)));
         let ended = self.found.ended.iter().map(|record| (record.job.0, explain::record(record)));
-        live.chain(ended)
+        live.chain(ended).collect()
+    }
+
+    fn sentence(&self, line: &JobLine) -> String {
+        let open = open_by_job(&self.negotiations).remove(&line.job).unwrap_or_default();
+        explain::line(line, &self.clusters, &open, self.found.now)
     }
 }
 
 impl Show for ExplainAnswer {
     fn text(&self) -> String {
-        self.sentences().map(|(_, sentence)| sentence + "\n").collect()
+        self.sentences().into_iter().map(|(_, sentence)| sentence + "\n").collect()
     }
 
     fn json(&self) -> Value {
@@ -67,7 +77,7 @@ impl Show for ExplainAnswer {
             json!({
                 "job": detail.line.job.0,
                 "state": detail.line.state.word(),
-                "text": explain::line(&detail.line, &self.clusters, self.found.now),
+                "text": self.sentence(&detail.line),
                 "reason": json::reason(detail.line.reason.as_ref()),
                 "estimate": json::time(detail.line.estimate),
                 "outcome": json::outcome(detail.line.outcome.as_ref()),

@@ -7,20 +7,25 @@ use std::path::Path;
 use std::sync::Arc;
 
 use launcher_sdk::{LauncherReport, LauncherTraffic, NodeList, Queue, Refused};
+use negotiation::{Direction, Ending, Item, NegotiationId, Parties, Phase, Price, Resource, Side, Template};
 use rms_core::effect::{
-    Blocker, ClusterView, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Status, ViewAnswer,
+    Blocker, ClusterView, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Stages, Status,
+    ViewAnswer,
 };
 use rms_core::fact::SettingChange;
+use rms_core::negotiate::contract::{Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
 use rms_core::subscription::AdaptationDelays;
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Mebibytes, Outcome,
-    Owner, Profile, Request, Role, Run, Span, Stdio, TaskCount, Time, Usage, Work,
+    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Malleable, Mebibytes,
+    OnResize, Outcome, Owner, Profile, Request, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount, Time, Usage, Work,
 };
 
-use super::{admin, explain, history, jobs_done, nodes, queue, show, status, token, view, wait};
+use super::{
+    admin, explain, history, jobs_done, negotiate, negotiations, nodes, queue, show, status, token, view, wait,
+};
 use crate::look_up::Found;
 use crate::names::ClusterNames;
 use crate::output::{Form, Show, render};
@@ -33,13 +38,17 @@ const NOW: Time = Time::from_secs(1_795_177_800);
 
 #[test]
 fn the_queue() {
-    let jobs = vec![started(), ghost(), blocked(), held()];
-    check("queue", &queue::QueueAnswer { queue: Queue { now: NOW, jobs }, clusters: clusters() });
+    let jobs = vec![started(), malleable(), ghost(), blocked(), held()];
+    check(
+        "queue",
+        &queue::QueueAnswer { queue: Queue { now: NOW, jobs }, clusters: clusters(), negotiations: talks() },
+    );
 }
 
 #[test]
 fn an_empty_queue() {
-    check("queue_empty", &queue::QueueAnswer { queue: Queue { now: NOW, jobs: Vec::new() }, clusters: clusters() });
+    let queue = Queue { now: NOW, jobs: Vec::new() };
+    check("queue_empty", &queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new() });
 }
 
 #[test]
@@ -74,14 +83,23 @@ fn the_nodes() {
         node("a1", NodeState::Busy, None, vec![JobId(3)]),
         node("a2", NodeState::Drained, Some("a disk"), Vec::new()),
         node("a3", NodeState::Away, Some("not heard of"), Vec::new()),
+        node("a5", NodeState::Idle, None, Vec::new()),
     ];
     let clusters = vec![(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())];
-    check("nodes", &nodes::NodesAnswer(NodeList { now: NOW, nodes, clusters }));
+    check("nodes", &nodes::NodesAnswer { list: NodeList { now: NOW, nodes, clusters }, negotiations: talks() });
 }
 
 #[test]
 fn one_job_and_what_became_of_another() {
-    let found = Found { now: NOW, live: vec![detail(blocked())], ended: vec![record()] };
+    let mut farm = detail(malleable());
+    farm.spec.malleable = Some(Malleable {
+        least: 2,
+        most: 8,
+        sizes: Sizes::PowerOfTwo,
+        on_resize: OnResize::Signal(10),
+        speedup: Speedup(vec![(1, 1000), (2, 1900)]),
+    });
+    let found = Found { now: NOW, live: vec![detail(blocked()), farm], ended: vec![record()] };
     check("show", &show::ShowAnswer { found, clusters: clusters(), with_script: true, is_one: false });
 }
 
@@ -103,10 +121,37 @@ fn the_history() {
 }
 
 #[test]
+fn negotiations_as_lines_and_as_stories() {
+    let answer =
+        |as_stories| negotiations::NegotiationsAnswer { now: NOW, lines: talks(), clusters: clusters(), as_stories };
+    check("negotiations", &answer(false));
+    check_form("negotiations_of_a_job", &answer(true), Form::Text);
+    let none = negotiations::NegotiationsAnswer { lines: Vec::new(), ..answer(true) };
+    check_form("negotiations_none", &none, Form::Text);
+}
+
+#[test]
+fn what_was_negotiated() {
+    let granted = negotiate::Granted {
+        job: JobId(7),
+        negotiation: "a1".to_owned(),
+        quantity: 2,
+        is_time: false,
+        hosts: vec!["a5".to_owned(), "a6".to_owned()],
+        generation: 3,
+        n_rounds: 2,
+    };
+    check("negotiate", &granted);
+    let time = negotiate::Granted { quantity: 1_800_000, is_time: true, hosts: Vec::new(), ..granted };
+    check_form("negotiate_time", &time, Form::Text);
+    check_form("negotiate_time", &time, Form::Json);
+}
+
+#[test]
 fn why_jobs_are_where_they_are() {
-    let lines = [started(), ghost(), blocked(), held()];
+    let lines = [started(), malleable(), ghost(), blocked(), held()];
     let found = Found { now: NOW, live: lines.into_iter().map(detail).collect(), ended: vec![record()] };
-    check("explain", &explain::ExplainAnswer { found, clusters: clusters() });
+    check("explain", &explain::ExplainAnswer { found, clusters: clusters(), negotiations: talks() });
 }
 
 #[test]
@@ -239,6 +284,103 @@ fn started() -> JobLine {
         nodes: vec!["a1".into(), "a2".into()],
         ..line(3, JobState::Started)
     }
+}
+
+/// It negotiates for more.
+fn malleable() -> JobLine {
+    let declared =
+        Declared { least: 2, most: 8, sizes: Sizes::PowerOfTwo, speedup: Speedup(vec![(1, 1000), (2, 1900)]) };
+    let stages = Stages {
+        number: 1,
+        n_stages: 1,
+        legs: Vec::new(),
+        late_by: None,
+        open: false,
+        generation: 2,
+        chosen: Vec::new(),
+        leaving: vec!["a4".into()],
+        n_violations: 0,
+    };
+    JobLine {
+        name: "farm".into(),
+        nodes: vec!["a3".into(), "a4".into()],
+        malleable: Some(declared),
+        stages: Some(stages),
+        job: JobId(7),
+        ..started()
+    }
+}
+
+/// Job 7 was offered nodes, countered, and has given some back before.
+fn talks() -> Vec<NegotiationLine> {
+    let parties = |initiator| Parties { job: JobId(7), run: Run(1), initiator };
+    let at = |secs| NOW - Span::from_secs(secs);
+    let offer = |quantity| Item::up_to(Resource::Hosts(ClusterId(1)), 2, quantity);
+    let proposed = |secs, by, round, initiator, direction, item: Item| RoundRecord {
+        at: at(secs),
+        said: Said::Proposed {
+            by,
+            round,
+            template: Template::of_one(parties(initiator), direction, item).expect("a template"),
+        },
+    };
+    let phase = |secs, phase, reason| RoundRecord { at: at(secs), said: Said::Phase { phase, reason } };
+    let mut priced = offer(6);
+    priced.terms.price = Price(500);
+    priced.terms.duration = Some(Span::from_mins(10));
+    let mut countered = offer(2);
+    countered.terms.sizes = Sizes::PowerOfTwo;
+    countered.terms.price = Price(250);
+    countered.terms.duration = Some(Span::from_mins(10));
+    let open = NegotiationRecord {
+        id: NegotiationId { initiator: Side::Rms, number: 3 },
+        direction: Direction::Grow,
+        by: None,
+        opened: at(20),
+        rounds: vec![
+            proposed(20, Side::Rms, 1, Side::Rms, Direction::Grow, priced),
+            proposed(19, Side::Application, 2, Side::Rms, Direction::Grow, countered),
+        ],
+        hosts: Vec::new(),
+    };
+    let given = NegotiationRecord {
+        id: NegotiationId { initiator: Side::Application, number: 1 },
+        direction: Direction::Shrink,
+        by: Some("user/ada".to_owned()),
+        opened: at(300),
+        rounds: vec![
+            proposed(300, Side::Application, 1, Side::Application, Direction::Shrink, offer(1)),
+            phase(300, Phase::Accepted, None),
+            phase(299, Phase::Committing, None),
+            phase(280, Phase::Applied, None),
+        ],
+        hosts: vec!["a6".to_owned()],
+    };
+    let refused = NegotiationRecord {
+        id: NegotiationId { initiator: Side::Application, number: 2 },
+        direction: Direction::Grow,
+        by: Some("agent/a3".to_owned()),
+        opened: at(100),
+        rounds: vec![
+            proposed(100, Side::Application, 1, Side::Application, Direction::Grow, offer(40)),
+            phase(100, Phase::Ended(Ending::Rejected), Some(negotiation::Reason::NoResources)),
+        ],
+        hosts: Vec::new(),
+    };
+    let line = |record, phase, until, held: &[&str]| NegotiationLine {
+        job: JobId(7),
+        run: Run(1),
+        owner: "ada".to_owned(),
+        record,
+        phase,
+        until,
+        held: held.iter().map(|host| (*host).to_owned()).collect(),
+    };
+    vec![
+        line(given, Phase::Applied, None, &[]),
+        line(refused, Phase::Ended(Ending::Rejected), None, &[]),
+        line(open, Phase::Countered(Side::Application), Some(NOW + Span::from_secs(10)), &["a5", "a6"]),
+    ]
 }
 
 fn ghost() -> JobLine {

@@ -108,7 +108,7 @@ impl Show for HistoryAnswer {
                 plain(&record.name),
                 record.outcome.word().to_owned(),
                 exit(record),
-                record.request.n_hosts().to_string(),
+                sizes(record),
                 record.started.map_or_else(|| "-".into(), |at| stamp::brief(at.since(record.eligible))),
                 record.started.map_or_else(|| "-".into(), |at| stamp::brief(record.ended.since(at))),
                 stamp::brief(record.usage.cpu),
@@ -167,6 +167,21 @@ impl Show for HistoryAnswer {
             ]);
         }
         Some(table)
+    }
+}
+
+/// How many nodes it held, from the fewest to the most.
+fn sizes(record: &JobRecord) -> String {
+    let held: Vec<u32> = record
+        .evolution
+        .iter()
+        .flat_map(|held| held.stages())
+        .map(|stage| stage.hosts)
+        .filter(|held| *held > 0)
+        .collect();
+    match (held.iter().min(), held.iter().max()) {
+        (Some(fewest), Some(most)) if fewest < most => format!("{fewest}-{most}"),
+        (Some(_), Some(_)) | (None, _) | (_, None) => record.request.n_hosts().to_string(),
     }
 }
 

@@ -20,11 +20,14 @@ mod hold;
 mod jobs_done;
 mod join;
 mod logs;
+mod negotiate;
+mod negotiations;
 mod nodes;
 mod plan;
 mod priority;
 mod queue;
 mod release;
+mod resize_done;
 mod run;
 mod show;
 mod sim;
@@ -63,6 +66,12 @@ pub enum Verb {
     Evolve(evolve::Args),
     /// Name the nodes that an evolving job frees next
     Free(free::Args),
+    /// Ask for more or fewer nodes, or more time, for a running job
+    Negotiate(negotiate::Args),
+    /// Say that a job has adapted itself to its nodes
+    ResizeDone(resize_done::Args),
+    /// List negotiations, with every round
+    Negotiations(negotiations::Args),
     /// Move waiting jobs before or behind others
     Priority(priority::Args),
     /// List jobs that have ended
@@ -110,6 +119,9 @@ impl Verb {
             Verb::Release(args) => release::run(args, context).await,
             Verb::Evolve(args) => evolve::run(args, context).await,
             Verb::Free(args) => free::run(args, context).await,
+            Verb::Negotiate(args) => negotiate::run(args, context).await,
+            Verb::ResizeDone(args) => resize_done::run(args, context).await,
+            Verb::Negotiations(args) => negotiations::run(args, context).await,
             Verb::Priority(args) => priority::run(args, context).await,
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,

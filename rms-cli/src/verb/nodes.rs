@@ -2,9 +2,11 @@
 
 use launcher_sdk::NodeList;
 use rms_core::effect::NodeLine;
+use rms_core::negotiate::contract::NegotiationLine;
 use rms_model::hostlist;
 use serde_json::{Value, json};
 
+use super::negotiations;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::json;
@@ -46,13 +48,18 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         list.nodes.retain(|node| wanted.contains(&node.name));
     }
     list.nodes.retain(|node| args.clusters.is_empty() || args.clusters.contains(&node.cluster));
-    context.output.show(&NodesAnswer(list))?;
+    let (_, negotiations) = negotiations::ask(&client, None).await?;
+    context.output.show(&NodesAnswer { list, negotiations })?;
     Ok(Exit::OK)
 }
 
 /// The nodes as they were asked for.
 #[derive(Clone, Debug)]
-pub struct NodesAnswer(pub NodeList);
+pub struct NodesAnswer {
+    pub list: NodeList,
+    /// Of those that are open, some may hold nodes that nobody has yet.
+    pub negotiations: Vec<NegotiationLine>,
+}
 
 impl Show for NodesAnswer {
     fn text(&self) -> String {
@@ -62,13 +69,21 @@ impl Show for NodesAnswer {
     }
 
     fn json(&self) -> Value {
-        let clusters = self.0.clusters.iter().map(|(_, name)| name).collect::<Vec<_>>();
-        let nodes = self.0.nodes.iter().map(json::node).collect::<Vec<_>>();
-        json!({"now": json::time(Some(self.0.now)), "clusters": clusters, "nodes": nodes})
+        let clusters = self.list.clusters.iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let node = |node: &NodeLine| {
+            let mut value = json::node(node);
+            value["held_for"] = match self.holder(node) {
+                Some(line) => json!({"job": line.job.0, "negotiation": line.record.id.to_string()}),
+                None => Value::Null,
+            };
+            value
+        };
+        let nodes = self.list.nodes.iter().map(node).collect::<Vec<_>>();
+        json!({"now": json::time(Some(self.list.now)), "clusters": clusters, "nodes": nodes})
     }
 
     fn ids(&self) -> Vec<String> {
-        self.0.nodes.iter().map(|node| node.name.clone()).collect()
+        self.list.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
     fn table(&self) -> Option<Table> {
@@ -80,8 +95,8 @@ impl NodesAnswer {
     fn table_of(&self, brief: bool) -> Table {
         let columns = ["node", "cluster", "state", ">cpus", ">memory", ">speed", "features", "jobs", "since", "reason"];
         let mut table = Table::new(&columns);
-        for node in &self.0.nodes {
-            let since = if brief { stamp::short(node.since, self.0.now) } else { stamp::iso_secs(node.since) };
+        for node in &self.list.nodes {
+            let since = if brief { stamp::short(node.since, self.list.now) } else { stamp::iso_secs(node.since) };
             table.row(vec![
                 node.name.clone(),
                 node.cluster.clone(),
@@ -92,10 +107,21 @@ impl NodesAnswer {
                 node.inventory.features.iter().cloned().collect::<Vec<_>>().join(","),
                 node.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
                 since,
-                plain(node.reason.as_deref().unwrap_or_default()),
+                self.reason(node),
             ]);
         }
         table
+    }
+
+    fn reason(&self, node: &NodeLine) -> String {
+        let held = self.holder(node).map(|line| format!("held for job {}, negotiation {}", line.job, line.record.id));
+        let reason = node.reason.as_deref().map(plain);
+        [reason, held].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
+    /// The negotiation for which it is held.
+    fn holder(&self, node: &NodeLine) -> Option<&NegotiationLine> {
+        self.negotiations.iter().find(|line| line.held.contains(&node.name))
     }
 }
 

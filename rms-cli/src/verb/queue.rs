@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use launcher_sdk::{Client, Queue};
 use rms_core::effect::{JobLine, JobState, Reason};
+use rms_core::negotiate::contract::NegotiationLine;
 use rms_model::{Span, Time, hostlist};
 use serde_json::{Value, json};
 
+use super::negotiations;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::json;
 use crate::names::ClusterNames;
+use crate::negotiations::open_by_job;
 use crate::output::{self, Form, Show};
+use crate::sizes;
 use crate::stages;
 use crate::stamp;
 use crate::table::{Table, plain};
@@ -58,13 +62,15 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 }
 
 async fn look(args: &Args, context: &Context, client: &Client) -> Result<QueueAnswer, Failure> {
-    let (queue, clusters) = tokio::join!(client.queue(), context.cluster_names(client));
+    let (queue, clusters, negotiations) =
+        tokio::join!(client.queue(), context.cluster_names(client), negotiations::ask(client, None));
     let mut queue = queue?;
+    let (_, negotiations) = negotiations?;
     queue.jobs.retain(|line| {
         let is_users = args.user.as_ref().is_none_or(|user| line.owner.0 == *user);
         is_users && (args.state.is_empty() || args.state.iter().any(|state| state == line.state.word()))
     });
-    Ok(QueueAnswer { queue, clusters: clusters? })
+    Ok(QueueAnswer { queue, clusters: clusters?, negotiations })
 }
 
 /// On a terminal the list replaces the one before; elsewhere each one follows the other, JSON as one line each.
@@ -82,6 +88,7 @@ fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
 pub struct QueueAnswer {
     pub queue: Queue,
     pub clusters: ClusterNames,
+    pub negotiations: Vec<NegotiationLine>,
 }
 
 impl Show for QueueAnswer {
@@ -90,7 +97,14 @@ impl Show for QueueAnswer {
     }
 
     fn json(&self) -> Value {
-        let jobs: Vec<Value> = self.queue.jobs.iter().map(|line| json::job_line(line, &self.clusters)).collect();
+        let open = open_by_job(&self.negotiations);
+        let job = |line: &JobLine| {
+            let mut value = json::job_line(line, &self.clusters);
+            let ids = open.get(&line.job).into_iter().flatten().map(|line| line.record.id.to_string());
+            value["negotiating"] = ids.collect::<Vec<_>>().into();
+            value
+        };
+        let jobs: Vec<Value> = self.queue.jobs.iter().map(job).collect();
         json!({"now": json::time(Some(self.queue.now)), "jobs": jobs})
     }
 
@@ -108,6 +122,7 @@ impl QueueAnswer {
         let columns = [">job", "user", "name", "state", ">nodes", ">tasks", ">wall", "start", "end", "where or why"];
         let mut table = Table::new(&columns);
         let now = self.queue.now;
+        let open = open_by_job(&self.negotiations);
         for line in &self.queue.jobs {
             let start = match (line.started, line.estimate) {
                 (Some(started), _) => stamp::short(started, now),
@@ -124,20 +139,24 @@ impl QueueAnswer {
                 stamp::brief(line.request.wall),
                 start,
                 line.until.map_or_else(|| "-".to_owned(), |until| stamp::short(until, now)),
-                self.place(line, now),
+                self.place(line, open.get(&line.job).map(Vec::as_slice).unwrap_or_default(), now),
             ]);
         }
         table
     }
 
-    fn place(&self, line: &JobLine, now: Time) -> String {
+    fn place(&self, line: &JobLine, open: &[&NegotiationLine], now: Time) -> String {
+        let changes = match (&line.malleable, &line.stages) {
+            (Some(declared), _) => format!(" ({})", sizes::brief(declared, open)),
+            (None, Some(stages)) if !line.nodes.is_empty() => format!(" ({})", stages::brief(stages, now)),
+            (None, Some(_) | None) => String::new(),
+        };
         if !line.nodes.is_empty() {
-            let stages = line.stages.as_ref().map(|stages| format!(" ({})", stages::brief(stages, now)));
-            return hostlist::fold(&line.nodes) + &stages.unwrap_or_default();
+            return hostlist::fold(&line.nodes) + &changes;
         }
         match &line.reason {
-            Some(reason) => short_reason(reason, now),
-            None => self.clusters.hosts(&line.request),
+            Some(reason) => short_reason(reason, now) + &changes,
+            None => self.clusters.hosts(&line.request) + &changes,
         }
     }
 }

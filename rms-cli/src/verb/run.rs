@@ -32,6 +32,8 @@ Examples:
   rms run -N 2 -n 4 ./mpi_program          four ranks on two nodes
   rms run -N 4 -l uptime                   label each line with its task
   rms run -N 1 sort < big.txt              input from a file
+  rms run --malleable 2-8 --workers ./worker
+                                           on two to eight nodes, as many as are idle
   rms run -t 30s -- ./program --flag       '--' ends the flags of rms
 
 Exit codes:

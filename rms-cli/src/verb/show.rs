@@ -12,6 +12,7 @@ use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
 use crate::output::Show;
 use crate::select;
+use crate::sizes;
 use crate::stages;
 use crate::stamp;
 use crate::table::{Table, plain};
@@ -93,7 +94,12 @@ impl ShowAnswer {
             fields.add("waits because", crate::explain::reason(reason, now));
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
-        for (name, value) in line.stages.iter().flat_map(|stages| stages::lines(stages, now)) {
+        let changes = match (&spec.malleable, &line.stages) {
+            (Some(malleable), _) => sizes::lines(malleable, line),
+            (None, Some(stages)) => stages::lines(stages, now),
+            (None, None) => Vec::new(),
+        };
+        for (name, value) in changes {
             fields.add(name, value);
         }
         fields.add("tasks", tasks(line.n_tasks, line.cpus_per_task));

@@ -3,13 +3,14 @@
 use rms_model::Work;
 
 use crate::context::Context;
-use crate::directive;
+use crate::directive::{self, Directives};
 use crate::failure::{Exit, Failure};
 use crate::job_options::JobOptions;
 use crate::output;
 use crate::request_job;
 use crate::script::Script;
 use crate::submission::{Order, Output};
+use crate::workers;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -30,6 +31,10 @@ Examples:
                                            20 hours on one node; the size that ends first is started
   rms submit --profile 2x10m,8x1h job.sh   two nodes for ten minutes, then eight
   rms submit -N a:2,b:2 job.sh             nodes on two clusters at once
+  rms submit --malleable 2-64 --workers ./worker queue/
+                                           a worker on each node, on more or fewer nodes as there are idle ones
+  rms submit --malleable 2-8:pow2 --on-resize signal:USR1 job.sh
+                                           job.sh is told when its nodes change, and says 'rms resize-done'
   rms submit --test-only -N 8 job.sh       when would it start?
   job=$(rms submit -q job.sh)              the bare id")]
 pub struct Args {
@@ -50,26 +55,31 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let script = match (&args.wrap, &args.script) {
+    let has_workers = args.options.malleable.workers;
+    let (directives, order) = match (&args.wrap, &args.script) {
         (Some(command), _) if command.trim().is_empty() => {
             return Err(Failure::usage("--wrap is empty").hint("write a command line, like --wrap 'hostname'"));
         }
-        (Some(command), _) => Script::wrap(command),
-        (None, path) => Script::read(path.as_deref().unwrap_or("-"))?,
+        (Some(command), _) if has_workers => (Directives::default(), workers::of_command_line(command)),
+        (None, Some(program)) if has_workers => workers::of_program(program, args.args.clone())?,
+        (Some(command), _) => of_script(Script::wrap(command), args.args.clone())?,
+        (None, path) => of_script(Script::read(path.as_deref().unwrap_or("-"))?, args.args.clone())?,
     };
-    let directives = directive::read(&script.file, &script.text)?;
     for warning in &directives.warnings {
         output::warn(&format!("rms: warning: {warning}"));
     }
     let options = args.options.over(directives.options);
-    let order = Order {
-        work: Work::Script { script: script.text, args: args.args },
-        name: script.job_name,
-        output: Output::File,
-        test_only: args.test_only,
-    };
+    let says_so_itself = options.malleable.workers && !has_workers;
+    let order = if says_so_itself { workers::of_script(args.script.as_deref(), args.args)? } else { order };
+    let order = Order { test_only: args.test_only, ..order };
     let client = context.client().await?;
     let requested = request_job::request(&client, context, options, order).await?;
     context.output.show(&requested)?;
     Ok(Exit::OK)
+}
+
+fn of_script(script: Script, args: Vec<String>) -> Result<(Directives, Order), Failure> {
+    let directives = directive::read(&script.file, &script.text)?;
+    let work = Work::Script { script: script.text, args };
+    Ok((directives, Order { work, name: script.job_name, output: Output::File, test_only: false }))
 }

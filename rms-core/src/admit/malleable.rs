@@ -1,9 +1,11 @@
 //! Turns the limits of a malleable application into the sizes it may start with, or says what is wrong with them (002).
 
+use negotiation::template::MAX_SIZES;
 use rms_model::{Malleable, OnResize, Request, Sizes, Work};
 
 use crate::event::{Nodes, Shape};
 use crate::executable::too_large;
+use crate::negotiate::contract::Declared;
 use crate::refusal::Refusal;
 
 /// What holds of limits wherever they are.
@@ -12,17 +14,10 @@ use crate::refusal::Refusal;
 /// What is wrong with them, or with how the application learns of changes.
 pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
     let Malleable { least, most, sizes, on_resize, speedup } = malleable;
-    let are_sound = match sizes {
-        Sizes::Any | Sizes::PowerOfTwo => true,
-        Sizes::MultipleOf(unit) => *unit > 0,
-        Sizes::Listed(sizes) => sizes.len() <= MAX_SIZES && sizes.is_sorted_by(|one, next| one < next),
-    };
-    let has_sizes = malleable.is_as_started() || (*least > 0 && usable(malleable).next().is_some());
-    if !are_sound || !has_sizes || least > most {
-        return Err(Refusal::MalleableSizes);
-    }
-    if !speedup.is_sound() {
-        return Err(Refusal::Malformed("a speed-up names at most 256 numbers of hosts, ascending and above 0"));
+    let declared = Declared { least: *least, most: *most, sizes: sizes.clone(), speedup: speedup.clone() };
+    match malleable.is_as_started() {
+        true => check_declared(&Declared { least: 1, most: u32::MAX, ..declared })?,
+        false => check_declared(&declared)?,
     }
     match on_resize {
         OnResize::Negotiates => Ok(()),
@@ -47,9 +42,32 @@ pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
     }
 }
 
+/// What holds of limits that an application declares while it runs, too.
+///
+/// # Errors
+/// They allow no number of hosts, or the speed-up is none.
+pub(crate) fn check_declared(declared: &Declared) -> Result<(), Refusal> {
+    let Declared { least, most, sizes, speedup } = declared;
+    let are_sound = match sizes {
+        Sizes::Any | Sizes::PowerOfTwo => true,
+        Sizes::MultipleOf(unit) => *unit > 0,
+        Sizes::Listed(sizes) => sizes.len() <= MAX_SIZES && sizes.is_sorted_by(|one, next| one < next),
+    };
+    let has_sizes = sizes.least(u64::from(*least)).is_some_and(|size| size <= u64::from(*most));
+    if *least == 0 || least > most || !are_sound || !has_sizes {
+        return Err(Refusal::MalleableSizes);
+    }
+    if speedup.is_sound() {
+        Ok(())
+    } else {
+        Err(Refusal::Malformed("a speed-up names at most 256 numbers of hosts, ascending and above 0"))
+    }
+}
+
 /// The shapes to start with. A shape that leaves the number of hosts open stands for all that are of use, the largest
 /// first: of those that complete at the same time the first is taken, so a job starts with the most that is free now, and
-/// with less rather than wait.
+/// with less rather than wait. Sizes that no cluster has are left out, as those of a list that a user wrote are: the range
+/// may be wider than a cluster, as long as some size of it is possible.
 ///
 /// # Errors
 /// A number of hosts that is not of use.
@@ -92,12 +110,6 @@ pub(super) fn check_options(options: &[Request]) -> Result<(), Refusal> {
     }
 }
 
-/// The largest number of hosts that it can use, if its limits say so.
-pub(super) fn largest(malleable: &Malleable) -> Option<u32> {
-    let largest = malleable.sizes.greatest(malleable.most.into())?;
-    u32::try_from(largest).ok().filter(|largest| !malleable.is_as_started() && *largest >= malleable.least)
-}
-
 /// Ascending.
 fn usable(malleable: &Malleable) -> impl Iterator<Item = u32> + '_ {
     let next = move |from: Option<u32>| {
@@ -127,7 +139,6 @@ fn start_sizes(malleable: &Malleable) -> Vec<u32> {
     sizes
 }
 
-const MAX_SIZES: usize = 256;
 const MAX_HOOK: usize = 4096;
 /// Sizes that a job may start with.
 const MAX_STARTS: usize = 32;

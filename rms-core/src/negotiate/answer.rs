@@ -64,7 +64,7 @@ impl Rms {
             return Action::Accept;
         }
         match proposal.with_items(items) {
-            Ok(template) => Action::Propose { template, valid_for: OFFER_VALID },
+            Ok(template) => Action::Propose { template, valid_for: self.offer_valid() },
             Err(_) => Action::Reject(Reason::NoResources),
         }
     }
@@ -90,7 +90,11 @@ impl Rms {
                 };
                 match grant {
                     Grant::Of(quantity) => {
-                        items[idx] = self.offered(job, &items[idx], quantity);
+                        items[idx] = offered(&items[idx], quantity);
+                        if let Resource::Hosts(_) = items[idx].resource {
+                            let asked = self.asked_price(job, id, items[idx].terms.price);
+                            items[idx].terms.price = asked.ok_or(Reason::Price)?;
+                        }
                         n_given += 1;
                     }
                     Grant::NotNow if *rule == SetRule::All => return Err(Reason::NoResources),
@@ -107,20 +111,6 @@ impl Rms {
             }
         }
         Ok(Offer { items, hosts })
-    }
-
-    /// An item as the server offers it.
-    fn offered(&self, job: JobId, asked: &Item, quantity: Quantity) -> Item {
-        let mut item = asked.clone();
-        if quantity < asked.quantity {
-            item.quantity = quantity;
-            item.terms.least = asked.terms.least.min(quantity);
-            item.terms.most = asked.terms.most.max(quantity);
-        }
-        if let Resource::Hosts(_) = item.resource {
-            item.terms.price = asked.terms.price.max(self.asked_price(job));
-        }
-        item
     }
 
     fn grant_item(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, hosts: &mut Vec<NodeId>) -> Grant {
@@ -144,7 +134,7 @@ impl Rms {
     }
 
     fn grant_hosts(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, hosts: &mut Vec<NodeId>) -> Grant {
-        let most = item.quantity.0.min(self.most_more_hosts(job));
+        let most = item.quantity.0.min(self.most_more_hosts(now, job, id, item.terms.price));
         if item.greatest(negotiation::Direction::Grow, Quantity(most)).is_none() {
             return Grant::Never(Reason::Policy);
         }
@@ -210,8 +200,17 @@ impl Rms {
     }
 }
 
+/// An item as the server offers it.
+fn offered(asked: &Item, quantity: Quantity) -> Item {
+    let mut item = asked.clone();
+    if quantity < asked.quantity {
+        item.quantity = quantity;
+        item.terms.least = asked.terms.least.min(quantity);
+        item.terms.most = asked.terms.most.max(quantity);
+    }
+    item
+}
+
 /// Who waits is told so much before its offer lapses that there was nothing: an answer, instead of none.
 const LAST_MOMENT: Span = Span::from_millis(1);
-/// For how long hosts are kept for an application that has not answered.
-pub(super) const OFFER_VALID: Span = Span::from_secs(60);
 const MOST_HALVINGS: u32 = 10;

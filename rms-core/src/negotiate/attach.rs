@@ -1,8 +1,9 @@
 //! Who speaks for an application: a process of it, over a channel of its own.
 
 use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules};
-use rms_model::{Identity, JobId, Malleable, OnResize, Role, Sizes, Time};
+use rms_model::{Identity, JobId, Role, Sizes, Time};
 
+use super::candidates::started_with;
 use super::contract::{Attached, Declared, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use crate::effect::Effect;
 use crate::event::Ticket;
@@ -80,31 +81,24 @@ impl Rms {
         if let Some(declared) = self.talks(job).and_then(|talks| talks.declared.clone()) {
             return declared;
         }
-        let n_hosts = self.started_with(job);
-        match &self.state.jobs()[&job].spec.malleable {
-            Some(malleable) => {
-                let (least, most) = malleable.range(n_hosts);
-                Declared { least, most, ..Declared::from(malleable) }
+        let entry = &self.state.jobs()[&job];
+        match (&entry.spec.malleable, entry.started()) {
+            (Some(malleable), Some(started)) => {
+                let (least, most) = malleable.range(started_with(started));
+                let (sizes, speedup) = (malleable.sizes.clone(), malleable.speedup.clone());
+                Declared { least, most, sizes, speedup }
             }
-            None => Declared { least: n_hosts, most: n_hosts, sizes: Sizes::Any, speedup: Default::default() },
+            (Some(_) | None, _) => {
+                Declared { least: 1, most: u32::MAX, sizes: Sizes::Any, speedup: Default::default() }
+            }
         }
-    }
-
-    /// How many hosts the application began with.
-    pub(super) fn started_with(&self, job: JobId) -> u32 {
-        let evolved = self.state.jobs()[&job].started().and_then(|started| started.evolved.as_ref());
-        let first = evolved.and_then(|evolved| evolved.past.first()).map(|first| first.hosts);
-        first.unwrap_or_else(|| self.n_hosts(job))
     }
 
     fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
         }
-        let spec = &self.state.jobs()[&job].spec;
-        let Declared { least, most, sizes, speedup } = declared.clone();
-        let on_resize = OnResize::Negotiates;
-        crate::admit::check_limits(&Malleable { least, most, sizes, on_resize, speedup }, &spec.work)?;
+        crate::admit::check_declared(&declared)?;
         if self.limits(job) != declared {
             self.record(step, Fact::LimitsDeclared { job, declared });
         }
@@ -127,7 +121,11 @@ impl Rms {
         }
         let id = message.id;
         if self.is_in_house(job, id) && self.case(job, id).is_some() {
-            self.refuse(step, job, message, "somebody else has asked for this: it is not to be answered".to_owned());
+            // Somebody has asked under this number while nobody spoke for the application: it is none of its own.
+            for message in self.desk(job).disown(message).messages {
+                let notice = NegotiatorNotice::Said(Box::new(message));
+                step.order(Effect::TellNegotiator { job, notice });
+            }
             return Ok(());
         }
         let mut output = self.desk(job).receive(now, message);

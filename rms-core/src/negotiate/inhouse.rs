@@ -57,7 +57,7 @@ impl Rms {
             proposal.with_items(vec![counter]).ok()
         });
         match counter {
-            Some(template) => Statement::Propose { round: round + 1, template, valid_for: super::answer::OFFER_VALID },
+            Some(template) => Statement::Propose { round: round + 1, template, valid_for: self.offer_valid() },
             None => declined,
         }
     }

@@ -9,23 +9,29 @@ mod answer;
 mod ask;
 mod attach;
 mod attached;
+mod candidates;
 pub mod contract;
 mod delay;
 mod desk;
 mod grow;
 mod hold;
+mod idle;
 mod inhouse;
 mod loans;
-mod open;
+pub(crate) mod open;
 mod orders;
 pub mod policy;
 mod progress;
+mod purse;
 mod records;
+mod refusals;
+mod relief;
 mod seam;
 mod shrink;
 mod stop;
 pub mod talks;
 mod timers;
+mod turn;
 
 pub use hold::{Leak, check};
 
@@ -36,6 +42,7 @@ use rms_model::{JobId, Time};
 
 use crate::event::Ticket;
 use crate::launchers::Flood;
+use refusals::Refusals;
 
 /// What the manager knows beside the state: a server that is started again makes it anew.
 #[derive(Debug, Default)]
@@ -55,6 +62,8 @@ pub(crate) struct Negotiators {
     waiting: BTreeSet<(Time, JobId, NegotiationId)>,
     /// Jobs of which something has changed that matters to their negotiations.
     noted: BTreeSet<JobId>,
+    /// What applications have declined not long ago.
+    refusals: Refusals,
     /// Those whose holdings have changed, so that who speaks for them must be told.
     moved: BTreeSet<JobId>,
 }

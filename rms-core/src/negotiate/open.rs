@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use negotiation::desk::OpenError;
-use negotiation::{Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Resource, SetRule, Terms};
+use negotiation::{
+    Action, Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Reason, Resource, SetRule, Terms,
+};
 use rms_model::{JobId, NodeId, Sizes, Time};
 
-use super::answer::OFFER_VALID;
 use super::desk::negotiates_itself;
 use crate::plan::evolve::cluster_of;
 use crate::refusal::Refusal;
@@ -18,7 +19,6 @@ use crate::step::Step;
 pub(crate) enum Wanted {
     /// So many hosts, and no fewer than the second number.
     Count(u32, u32),
-    #[expect(dead_code, reason = "the policies name hosts that drain")]
     /// These hosts; fewer of them are better than none.
     These(BTreeSet<NodeId>),
 }
@@ -67,7 +67,6 @@ impl Rms {
     ///
     /// # Errors
     /// As [`Rms::open_shrink`], or there are not so many free hosts that it may use.
-    #[expect(dead_code, reason = "the policies call it after a pass")]
     pub(crate) fn open_growth_offer(
         &mut self,
         now: Time,
@@ -96,14 +95,23 @@ impl Rms {
     /// The cluster of an application that hears what the server opens, and how many hosts it has.
     fn callable(&self, job: JobId, direction: Direction) -> Result<(rms_model::ClusterId, u64), Refusal> {
         let started = self.negotiable(job)?;
-        let is_heard = !negotiates_itself(&self.state.jobs()[&job]) || self.negotiators.attached.contains_key(&job);
-        if !is_heard || started.request.hosts.len() != 1 {
+        if !self.is_heard(job) || started.request.hosts.len() != 1 {
             return Err(Refusal::NotNegotiable(job));
         }
         if let Some(id) = self.open_for(job, direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }
         Ok((cluster_of(&started.request), started.nodes.len() as u64))
+    }
+
+    /// Does anybody hear for an application what the server says? The server itself does, if that is told of its size.
+    pub(super) fn is_heard(&self, job: JobId) -> bool {
+        !negotiates_itself(&self.state.jobs()[&job]) || self.negotiators.attached.contains_key(&job)
+    }
+
+    /// Does a process of the application answer for it, so that it can agree to a price?
+    pub(super) fn bargains(&self, job: JobId) -> bool {
+        negotiates_itself(&self.state.jobs()[&job])
     }
 
     fn open(
@@ -114,7 +122,8 @@ impl Rms {
         direction: Direction,
         item: Item,
     ) -> Result<NegotiationId, Refusal> {
-        let opened = self.desk(job).open(now, direction, vec![SetRule::All], vec![item], OFFER_VALID);
+        let valid_for = self.offer_valid();
+        let opened = self.desk(job).open(now, direction, vec![SetRule::All], vec![item], valid_for);
         let (id, output) = opened.map_err(|error| match error {
             OpenError::Template(error) => Refusal::Template(error),
             OpenError::Act(_) => Refusal::NotNegotiable(job),
@@ -122,5 +131,11 @@ impl Rms {
         self.note_talk(now, step, job, id, None);
         self.say(step, job, output);
         Ok(id)
+    }
+
+    /// Takes back what the server said, or leaves the talk; what is agreed already stays.
+    pub(super) fn withdraw(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
+        // One that is agreed cannot be withdrawn, and goes on.
+        let _ = self.act(now, step, job, id, Action::Withdraw(reason));
     }
 }

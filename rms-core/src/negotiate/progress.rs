@@ -61,6 +61,7 @@ impl Rms {
         let Some(case) = self.case(job, id) else { return };
         let (phase, direction, opened) = (case.phase(), case.direction(), case.opened);
         let is_handed_over = case.is_handed_over;
+        self.note_answer(now, job, id);
         self.negotiators.waiting.remove(&(opened, job, id));
         self.keep(step, job, id, Vec::new());
         match (phase, direction) {

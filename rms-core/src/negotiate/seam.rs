@@ -1,4 +1,4 @@
-//! What policies decide of negotiations, and where they are asked: the server's own answers without any.
+//! What settings decide of negotiations.
 
 use negotiation::Price;
 use rms_model::{JobId, Span};
@@ -8,22 +8,17 @@ use crate::rms::Rms;
 impl Rms {
     /// By how much a growth may delay the estimated start of a waiting job.
     pub(super) fn longest_delay(&self) -> Span {
-        Span::ZERO
+        self.state.settings().delay_tolerance
     }
 
-    /// What a host and hour costs an application at least.
-    pub(super) fn asked_price(&self, _job: JobId) -> Price {
-        Price(0)
-    }
-
-    /// What is paid at most for a host and hour that an application gives back.
+    /// What is paid at most for a host and hour that an application gives back: nothing, for what it saves is its own.
     pub(super) fn bid_price(&self, _job: JobId) -> Price {
         Price(0)
     }
 
-    /// How many hosts more a limit or budget allows an application.
-    pub(super) fn most_more_hosts(&self, _job: JobId) -> u64 {
-        u64::MAX
+    /// For how long the server's proposals stand.
+    pub(super) fn offer_valid(&self) -> Span {
+        self.state.settings().offer_valid
     }
 
     /// How long an application may take to give what it has promised, before it is warned; and as long again after that.

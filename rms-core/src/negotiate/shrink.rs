@@ -41,7 +41,7 @@ impl Rms {
         }
         match (is_right, proposal.with_items(items)) {
             (true, _) => Action::Accept,
-            (false, Ok(template)) => Action::Propose { template, valid_for: super::answer::OFFER_VALID },
+            (false, Ok(template)) => Action::Propose { template, valid_for: self.offer_valid() },
             (false, Err(_)) => Action::Reject(Reason::Price),
         }
     }

@@ -7,6 +7,7 @@ use rms_model::{NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 use super::contract::{Ask, Declared, NegotiationRecord, RoundRecord, Said};
+use super::policy::cost;
 
 /// All negotiations of one execution of a job. It comes with the first word, and goes with the execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct Talks {
     /// What was agreed at a price.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
+    /// What hosts have cost that were given back, in thousandths.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub settled: u64,
 }
 
 /// One negotiation.
@@ -139,6 +143,32 @@ impl Talks {
         self.past.drain(..n_old);
     }
 
+    /// What its hosts have cost until then, in thousandths.
+    pub fn spent(&self, at: Time) -> u64 {
+        let running = self.charges.iter().map(|charge| charge.cost(charge.hosts, at));
+        running.fold(self.settled, u64::saturating_add)
+    }
+
+    /// Hosts leave the application: of those that it pays for, the last ones that came go first. What came for a growth
+    /// that failed was never paid for.
+    pub(crate) fn give_back(&mut self, at: Time, hosts: &[NodeId]) {
+        let was_paid = |host: &&NodeId| {
+            let mut came = self.cases.iter().rev().filter(|case| {
+                let is_growth = case.direction() == Direction::Grow && case.is_handed_over;
+                is_growth && case.dialogue.hosts().is_some_and(|hosts| hosts.contains(host))
+            });
+            came.next().is_none_or(|case| case.phase() == Phase::Applied)
+        };
+        let mut left = hosts.iter().filter(was_paid).count() as u64;
+        for charge in self.charges.iter_mut().rev().filter(|charge| charge.direction == Direction::Grow) {
+            let n_back = charge.hosts.min(left);
+            self.settled = self.settled.saturating_add(charge.cost(n_back, at));
+            charge.hosts -= n_back;
+            left -= n_back;
+        }
+        self.charges.retain(|charge| charge.hosts > 0);
+    }
+
     /// Something was agreed and is done: what follows from its terms.
     fn count(&mut self, at: Time, case: &Case) {
         let Some(template) = case.dialogue.proposal() else { return };
@@ -161,8 +191,10 @@ impl Talks {
         // What is remembered of one job is bounded, whatever it does.
         let n_lent = self.loans.len().saturating_sub(MOST_PAST);
         self.loans.drain(..n_lent);
-        let n_old = self.charges.len().saturating_sub(MOST_PAST);
-        self.charges.drain(..n_old);
+        while self.charges.len() > MOST_CHARGES {
+            let oldest = self.charges.remove(0);
+            self.settled = self.settled.saturating_add(oldest.cost(oldest.hosts, at));
+        }
     }
 
     /// Hosts that are given back are first those that were lent last.
@@ -175,6 +207,23 @@ impl Talks {
         }
         self.loans.retain(|loan| loan.hosts > 0);
     }
+}
+
+impl Charge {
+    /// What so many of its hosts have cost until then; who gives hosts back is paid nothing for it.
+    fn cost(&self, hosts: u64, at: Time) -> u64 {
+        match self.direction {
+            Direction::Grow => {
+                let until = self.until.map_or(at, |until| until.min(at));
+                cost(self.price, u32::try_from(hosts).unwrap_or(u32::MAX), until.since(self.since))
+            }
+            Direction::Shrink => 0,
+        }
+    }
+}
+
+fn is_nothing(settled: &u64) -> bool {
+    *settled == 0
 }
 
 impl Case {
@@ -240,5 +289,7 @@ impl Case {
 
 /// As many as the desk of a dialogue remembers.
 const MOST_CASES: usize = 16;
+/// What is paid for at once; of an application that bargains more often, the oldest is settled before its end.
+const MOST_CHARGES: usize = 1024;
 /// Records of one execution that are kept beside those.
 pub const MOST_PAST: usize = 64;

@@ -4,6 +4,7 @@
 //! view*; then each queued application in order gets that view, its launcher's request is placed in the first
 //! hole, and added to the view for the next one.
 
+mod around;
 pub mod compact;
 mod digest;
 pub(crate) mod evolve;
@@ -20,6 +21,7 @@ pub mod views;
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
 
+pub(crate) use around::{Gain, delays, plan_around, room};
 pub(crate) use explain::{outcome_reason, reason, short_reason};
 pub(crate) use ledger::{base_blocks, meets};
 

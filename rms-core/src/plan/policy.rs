@@ -72,7 +72,7 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
 
 /// The applications of the queue that a pass looks at, in order. Who was promised a start is looked at even if others
 /// have since come before it, beyond the depth.
-fn considered(state: &State) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '_ {
+pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '_ {
     let depth = match state.settings().queue_depth {
         0 => usize::MAX,
         depth => depth as usize,
@@ -86,7 +86,7 @@ fn considered(state: &State) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '
     state.wishes().enumerate().take_while(within).map(|(_, considered)| considered)
 }
 
-fn n_free(state: &State) -> usize {
+pub(super) fn n_free(state: &State) -> usize {
     state.clusters().keys().map(|cluster| state.n_free(*cluster)).sum()
 }
 
@@ -121,21 +121,21 @@ struct Stays {
 }
 
 /// One pass on its way through the queue.
-struct Walk<'a, 'l> {
+pub(super) struct Walk<'a, 'l> {
     state: &'a State,
     now: Time,
-    pass: Pass<'a>,
+    pub(super) pass: Pass<'a>,
     /// Whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
     /// For launchers outside.
     look: Option<&'a mut Look<'l>>,
-    placements: Vec<Placement>,
+    pub(super) placements: Vec<Placement>,
     /// Nothing that comes now may start before.
     earliest: Time,
 }
 
 impl<'a, 'l> Walk<'a, 'l> {
-    fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a, 'l> {
+    pub(super) fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a, 'l> {
         let pass = Pass::new(state, now, n_free);
         Walk { state, now, pass, shows, look: None, placements: Vec::new(), earliest: now }
     }
@@ -146,7 +146,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)> + Clone, scope: Scope) {
+    pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)> + Clone, scope: Scope) {
         match self.state.settings().policy {
             Policy::Views => self.views(jobs.map(|(job, _)| job), scope),
             Policy::Fcfs => self.fcfs(jobs.map(|(job, _)| job), scope),

@@ -223,6 +223,7 @@ impl State {
             }
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let job = record.job;
+                self.settle(job, record.ended);
                 let held_hosts = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());
                 if held_hosts && *ghost_until > record.ended {
                     let ghost = |started: &Started, outcome: &Outcome| Ghost {
@@ -247,7 +248,8 @@ impl State {
                 self.count_ghost(*job, None);
                 self.drop_job(*job, bumped)?;
             }
-            Fact::JobRequeued { job, at: _ } => {
+            Fact::JobRequeued { job, at } => {
+                self.settle(*job, *at);
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| {
                     entry.phase = Phase::RequestSent;

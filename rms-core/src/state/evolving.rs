@@ -104,7 +104,7 @@ impl State {
             started.request.hosts.insert(cluster_of(&started.request), started.nodes.len() as u32);
             started.request.wall = course.end().since(started.at);
         })?;
-        self.hand_over(job, gained, freed);
+        self.hand_over(job, at, gained, freed);
         if let Some(entry) = self.jobs.get(&job) {
             self.index.recount(job, entry, &self.nodes);
         }

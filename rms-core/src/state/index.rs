@@ -21,6 +21,8 @@ pub(crate) struct Index {
     pub(crate) occupation: Occupation,
     pub(crate) unseen: BTreeSet<JobId>,
     pub(crate) holding: BTreeSet<JobId>,
+    /// Running jobs whose hosts may change.
+    pub(crate) malleable: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
     /// Jobs that wait for their begin time; a launcher outside sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
@@ -153,6 +155,9 @@ impl Index {
             }
             Phase::Started(started) => {
                 self.holding.insert(job);
+                if entry.spec.malleable.is_some() {
+                    self.malleable.insert(job);
+                }
                 self.hold(job, entry, nodes);
                 self.stages.extend(next_stage(started).map(|at| (at, job)));
             }
@@ -181,6 +186,7 @@ impl Index {
             }
             Phase::Started(started) => {
                 self.holding.remove(&job);
+                self.malleable.remove(&job);
                 self.occupation.let_go(job);
                 if let Some(at) = next_stage(started) {
                     self.stages.remove(&(at, job));

@@ -55,6 +55,9 @@ pub struct State {
     /// What admins have said of the network between clusters; the smaller id first.
     #[serde(default, with = "launcher::links")]
     pub(crate) links: BTreeMap<(ClusterId, ClusterId), ClusterLink>,
+    /// What users have spent on hosts for jobs that are over, in thousandths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) spent: BTreeMap<String, u64>,
     #[serde(skip)]
     pub(crate) index: index::Index,
 }
@@ -77,6 +80,7 @@ impl State {
             ghost_host_time: Span::ZERO,
             ghost_host_time_at: BTreeMap::new(),
             links: BTreeMap::new(),
+            spent: BTreeMap::new(),
             index: index::Index::default(),
         }
     }
@@ -138,6 +142,16 @@ impl State {
     /// Jobs that hold hosts: started ones and ghosts.
     pub(crate) fn holding(&self) -> impl Iterator<Item = (JobId, &Job)> {
         self.index.holding.iter().map(|job| (*job, &self.jobs[job]))
+    }
+
+    /// Running jobs whose hosts may change, by their ids.
+    pub(crate) fn malleable(&self) -> impl Iterator<Item = JobId> + Clone + '_ {
+        self.index.malleable.iter().copied()
+    }
+
+    /// What a user has spent on hosts for jobs that are over, in thousandths.
+    pub(crate) fn spent(&self, user: &str) -> u64 {
+        self.spent.get(user).copied().unwrap_or(0)
     }
 
     /// Jobs that no pass has seen yet.

@@ -97,13 +97,24 @@ impl State {
     }
 
     /// Hosts that have come, or begin to leave, for a negotiation.
-    pub(super) fn hand_over(&mut self, job: JobId, gained: &[NodeId], freed: &[NodeId]) {
+    pub(super) fn hand_over(&mut self, job: JobId, at: Time, gained: &[NodeId], freed: &[NodeId]) {
         let Some(talks) = self.jobs.get_mut(&job).and_then(|entry| entry.talks.as_mut()) else { return };
+        talks.give_back(at, freed);
         for case in talks.cases.iter_mut().filter(|case| !case.phase().is_over()) {
             let before = case.held.len();
             case.held.retain(|node| !gained.contains(node));
             let is_leaving = case.dialogue.hosts().is_some_and(|hosts| hosts.iter().all(|node| freed.contains(node)));
             case.is_handed_over |= case.held.len() < before || (is_leaving && !freed.is_empty());
+        }
+    }
+
+    /// An execution is over: what its hosts have cost is its user's.
+    pub(super) fn settle(&mut self, job: JobId, at: Time) {
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let spent = entry.talks.as_ref().map_or(0, |talks| talks.spent(at));
+        if spent > 0 {
+            let sum = self.spent.entry(entry.spec.owner.0.clone()).or_default();
+            *sum = sum.saturating_add(spent);
         }
     }
 

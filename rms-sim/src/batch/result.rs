@@ -9,7 +9,12 @@ pub struct Finished {
     pub submitted: Time,
     pub started: Time,
     pub ended: Time,
+    /// With which it started.
     pub n_hosts: u32,
+    /// Hosts, each for as long as it held it.
+    pub host_time: Span,
+    /// How often its hosts changed while it ran.
+    pub n_changes: u32,
 }
 
 impl Finished {
@@ -71,7 +76,7 @@ impl Summary {
         let makespan_s = end.since(begin).as_secs_f64();
         let mean =
             |of: &dyn Fn(&Finished) -> f64| if jobs == 0 { 0.0 } else { ran().map(of).sum::<f64>() / jobs as f64 };
-        let busy: f64 = ran().map(|job| f64::from(job.n_hosts) * job.run().as_secs_f64()).sum();
+        let busy: f64 = ran().map(|job| job.host_time.as_secs_f64()).sum();
         let figures = Figures {
             jobs,
             refused,

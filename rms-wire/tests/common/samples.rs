@@ -13,7 +13,7 @@ use rms_wire::convert::{
     DesiredParts, ReportParts, ViewParts, answer_parts, client_call, desire_parts, history_parts, launcher_answer,
     negotiator_answer, notice_parts, parse_launcher_answer, parse_negotiator_answer, report_parts,
 };
-use rms_wire::peer::{Exec, Pair};
+use rms_wire::peer::{Answer as PmiAnswer, Command, Exec, NamedHost, Pair, Part, Placement, Question, RankId};
 use rms_wire::reply::ReplyParts;
 use rms_wire::vocabulary::Variable;
 use rms_wire::{
@@ -253,22 +253,40 @@ fn of_peers() -> Vec<Sample> {
     };
     let pairs = || vec![Pair { key: text("P0-businesscard"), value: text("tcp://10.0.0.1:1234") }];
     let (service, port) = (|| text("ocean"), || text("tcp://x"));
+    let rank = RankId { world: 1, rank: 3 };
+    let ask = |id, question| PmiUp::Ask { from: rank, id, question };
+    let answer = |id, answer| PmiDown::Answer { to: rank, id, answer };
+    let argv = || vec![text("md"), text("-n 2")];
+    let hosts = vec![NamedHost { node: text("n1"), slots: Some(2) }, NamedHost { node: text("n2"), slots: None }];
+    let command = Command { argv: argv(), n_ranks: 2, hosts, wdir: Some(text("/tmp")), path: None };
+    let part = Part { first_rank: 0, n_ranks: 2, appnum: 0, argv: argv(), wdir: None, path: Some(text("/opt/bin")) };
+    let placement = Placement { world: 2, n_ranks: 4, universe: 8, first_task: 6, parts: vec![part], pairs: pairs() };
     let mut samples = plain([("open_pmi", PeerOpen::Pmi { job: 5, run: 2 }), ("open_exec", PeerOpen::Exec(exec))]);
     samples.extend(plain([
-        ("up_init", PmiUp::Init { host_idx: 1, n_local: 24 }),
-        ("up_fence", PmiUp::Fence { seq: 3, pairs: pairs() }),
+        ("up_init", PmiUp::Init { joined: 1, n_local: 24 }),
+        ("up_hello", PmiUp::Hello),
+        ("up_fence", PmiUp::Fence { world: 0, seq: 3, pairs: pairs() }),
         ("up_abort", PmiUp::Abort { code: -1, message: text("no memory") }),
-        ("up_publish", PmiUp::Publish { id: 1, service: service(), port: port() }),
-        ("up_unpublish", PmiUp::Unpublish { id: 2, service: service() }),
-        ("up_lookup", PmiUp::Lookup { id: 3, service: service() }),
-        ("up_finalized", PmiUp::Finalized),
+        ("up_publish", ask(1, Question::Publish { service: service(), port: port() })),
+        ("up_unpublish", ask(2, Question::Unpublish { service: service() })),
+        ("up_lookup", ask(3, Question::Lookup { service: service() })),
+        ("up_spawn", ask(4, Question::Spawn { commands: vec![command], pairs: pairs() })),
+        ("up_placed", PmiUp::Placed { world: 2, problem: Some(text("cannot execute 'md'")) }),
+        ("up_remaining", PmiUp::Remaining { world: 2, n_ranks: 0 }),
+        ("up_bye", PmiUp::Bye),
     ]));
     samples.extend(plain([
-        ("down_fence_done", PmiDown::FenceDone { seq: 3, pairs: pairs() }),
-        ("down_publish_done", PmiDown::PublishDone { id: 1, ok: true }),
-        ("down_unpublish_done", PmiDown::UnpublishDone { id: 2, ok: false }),
-        ("down_lookup_done", PmiDown::LookupDone { id: 3, port: Some(port()) }),
+        ("down_fence_done", PmiDown::FenceDone { world: 0, seq: 3, pairs: pairs() }),
+        ("down_published", answer(1, PmiAnswer::Published { ok: true })),
+        ("down_unpublished", answer(2, PmiAnswer::Unpublished { ok: false })),
+        ("down_found", answer(3, PmiAnswer::Found { port: Some(port()) })),
+        ("down_spawned", answer(4, PmiAnswer::Spawned { n_ranks: 2 })),
+        ("down_not_spawned", answer(5, PmiAnswer::NotSpawned { reason: text("no room") })),
+        ("down_place", PmiDown::Place(placement)),
+        ("down_cancel", PmiDown::Cancel { world: 2 }),
+        ("down_noted", PmiDown::Noted { world: 2, n_ranks: 0 }),
         ("down_aborted", PmiDown::Aborted { code: 6 }),
+        ("down_over", PmiDown::Over),
         ("down_refused", PmiDown::Refused { reason: text("no such job") }),
     ]));
     samples.extend(plain([

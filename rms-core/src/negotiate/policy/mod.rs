@@ -43,6 +43,8 @@ pub struct Candidate<'a> {
     pub is_talking: bool,
     /// Not long ago it declined a change by so many hosts; 0: it did not.
     pub declined: u32,
+    /// By no more can it be changed, whatever it declares: others would be delayed, or hosts would not do.
+    pub room: u32,
 }
 
 /// By how many hosts an application is to grow, or to shrink.

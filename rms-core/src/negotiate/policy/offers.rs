@@ -92,12 +92,13 @@ struct Turn {
 
 impl Taker<'_> {
     fn turn(&self, idx: usize, rule: OfferRule) -> Option<Turn> {
-        let Candidate { job, held, started_with, declared, priority, declined, .. } = self.candidate;
+        let Candidate { job, held, started_with, declared, priority, declined, room, .. } = self.candidate;
         let now = held.checked_add(self.gained)?;
         // Whoever has declined some is offered more, or nothing.
         let least = now.max(held.saturating_add(*declined)).checked_add(1)?;
         let total = declared.sizes.least(least.max(declared.least).into())?;
-        let total = u32::try_from(total).ok().filter(|total| *total <= declared.most)?;
+        let most = declared.most.min(held.saturating_add(*room));
+        let total = u32::try_from(total).ok().filter(|total| *total <= most)?;
         let step = total - now;
         let (is_unknown, claim) = match rule {
             OfferRule::Never => return None,

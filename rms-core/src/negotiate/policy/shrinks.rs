@@ -55,6 +55,7 @@ impl<'a> Giver<'a> {
             0 => candidate.held,
             declined => declined - 1,
         };
+        let bound = bound.min(candidate.room);
         let total = candidate.held.saturating_sub(bound).max(giver.floor());
         let total = candidate.declared.sizes.least(total.into())?;
         giver.most = candidate.held.checked_sub(u32::try_from(total).ok()?).filter(|most| *most > 0)?;

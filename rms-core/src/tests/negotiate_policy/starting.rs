@@ -84,7 +84,7 @@ fn limits_that_are_not_possible_here_are_refused_and_told_what_is() {
             change(submission);
         })
     };
-    let beyond = refused(&mut world, &|submission| submission.malleable = Some(limits(2, 5, Sizes::Any)));
+    let beyond = refused(&mut world, &|submission| submission.malleable = Some(limits(5, 6, Sizes::Any)));
     assert!(beyond.contains("cluster c has 4"), "{beyond}");
     let empty = refused(&mut world, &|submission| submission.malleable = Some(limits(3, 2, Sizes::Any)));
     assert!(empty.contains("the least is not above the most"), "{empty}");

@@ -21,6 +21,7 @@ fn candidate(job: u64, held: u32, declared: &Declared) -> Candidate<'_> {
         priority: 0,
         is_talking: false,
         declined: 0,
+        room: u32::MAX,
     }
 }
 
@@ -123,6 +124,13 @@ fn who_declined_is_offered_more_or_nothing() {
 }
 
 #[test]
+fn nobody_is_offered_more_than_there_is_room_for() {
+    let declared = declared(Sizes::Any);
+    let short = Candidate { room: 1, ..candidate(1, 4, &declared) };
+    check(6, &[short, candidate(2, 4, &declared)], OfferRule::EqualShare, &[(1, 1), (2, 5)]);
+}
+
+#[test]
 fn who_negotiates_already_is_passed_over() {
     let declared = declared(Sizes::Any);
     let talking = Candidate { is_talking: true, ..candidate(1, 4, &declared) };
@@ -184,6 +192,7 @@ fn no_distribution_breaks_a_limit_or_leaves_a_host_that_somebody_could_use() {
                 held: dice.number(1, declared.most),
                 priority: dice.number(0, 2) as i32,
                 is_talking: dice.chance(10),
+                room: if dice.chance(20) { dice.number(0, 6) } else { u32::MAX },
                 declined: if dice.chance(20) { dice.number(1, 8) } else { 0 },
                 ..candidate(job, dice.number(1, declared.most), declared)
             })
@@ -203,6 +212,7 @@ fn no_distribution_breaks_a_limit_or_leaves_a_host_that_somebody_could_use() {
             assert!(offered.len() <= candidates.len());
             if hosts > 0 {
                 assert!(total <= candidate.declared.most && candidate.declared.sizes.fits(total.into()));
+                assert!(hosts <= candidate.room);
                 assert!(hosts > candidate.declined && !candidate.is_talking && rule != OfferRule::Never);
             }
             // Nothing that somebody could use lies idle, but for the sake of speed.
@@ -212,7 +222,7 @@ fn no_distribution_breaks_a_limit_or_leaves_a_host_that_somebody_could_use() {
                     let next = u64::from(total + more);
                     let is_size = next >= candidate.declared.least.into() && candidate.declared.sizes.fits(next);
                     let is_allowed = limit.is_none_or(|limit| *more <= limit);
-                    let is_new = hosts + more > candidate.declined;
+                    let is_new = hosts + more > candidate.declined && hosts + more <= candidate.room;
                     is_size && is_allowed && is_new && next <= candidate.declared.most.into()
                 };
                 assert_eq!((1..=left).find(could_use), None, "{rule}: {candidate:?} of {left} left");

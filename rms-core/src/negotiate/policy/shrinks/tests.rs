@@ -22,6 +22,7 @@ fn candidate(job: u64, held: u32, declared: &Declared) -> Candidate<'_> {
         priority: 0,
         is_talking: false,
         declined: 0,
+        room: u32::MAX,
     }
 }
 
@@ -114,6 +115,7 @@ fn it_is_found_whenever_it_exists_and_is_as_little_as_can_be() {
             .map(|(job, declared)| Candidate {
                 priority: dice.number(0, 2) as i32,
                 is_talking: dice.chance(10),
+                room: if dice.chance(20) { dice.number(0, 6) } else { u32::MAX },
                 declined: if dice.chance(20) { dice.number(1, 5) } else { 0 },
                 ..candidate(job, dice.number(1, 10), declared)
             })
@@ -124,7 +126,7 @@ fn it_is_found_whenever_it_exists_and_is_as_little_as_can_be() {
                 let total = candidate.held - given;
                 let is_size = total >= candidate.declared.least.max(1) && candidate.declared.sizes.fits(total.into());
                 let is_new = candidate.declined == 0 || *given < candidate.declined;
-                !candidate.is_talking && is_size && is_new
+                !candidate.is_talking && is_size && is_new && *given <= candidate.room
             };
             (1..candidate.held).filter(may).collect()
         };

@@ -1,0 +1,304 @@
+//! Negotiating in programs without an async runtime: the same handles, each call waiting until it is done.
+
+use std::path::Path;
+use std::time::Duration;
+
+use negotiation::{Item, NegotiationId, Phase, Reason};
+use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_model::{JobId, Run, Time};
+use thiserror::Error;
+
+use crate::negotiator::{
+    self, Change, ConnectError, Event, HostfileStyle, JobEnvironment, Leave, Limits, NegotiatorError, Policy, Settled,
+    Want,
+};
+
+/// A [`negotiator::Negotiator`] whose calls block the calling thread. Not for use inside an async runtime. It may be used
+/// from many threads at once; its own thread keeps the connection while none of them waits.
+#[derive(Clone, Debug)]
+pub struct Negotiator(negotiator::Negotiator);
+
+/// A [`negotiator::Negotiation`] whose calls block the calling thread.
+#[derive(Clone, Debug)]
+pub struct Negotiation {
+    negotiation: negotiator::Negotiation,
+    negotiator: Negotiator,
+}
+
+/// A [`negotiator::Resizing`] whose calls block the calling thread.
+#[derive(Debug)]
+pub struct Resizing {
+    resizing: negotiator::Resizing,
+    negotiator: Negotiator,
+}
+
+/// Nothing has happened for so long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("nothing has happened in time")]
+pub struct TimedOut;
+
+impl Negotiator {
+    /// As [`negotiator::Negotiator::connect`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiator::connect`].
+    pub fn connect() -> Result<Negotiator, ConnectError> {
+        Negotiator::connect_with(JobEnvironment::read()?)
+    }
+
+    /// As [`negotiator::Negotiator::connect_with`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiator::connect`].
+    pub fn connect_with(environment: JobEnvironment) -> Result<Negotiator, ConnectError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.map_err(|error| ConnectError::System(error.to_string()))?;
+        runtime.block_on(negotiator::Negotiator::connect_with(environment)).map(Negotiator)
+    }
+
+    /// The same one, for async code.
+    pub fn as_async(&self) -> &negotiator::Negotiator {
+        &self.0
+    }
+
+    /// As [`negotiator::Negotiator::job`].
+    pub fn job(&self) -> JobId {
+        self.0.job()
+    }
+
+    /// As [`negotiator::Negotiator::run`].
+    pub fn run(&self) -> Run {
+        self.0.run()
+    }
+
+    /// As [`negotiator::Negotiator::now`].
+    pub fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    /// As [`negotiator::Negotiator::is_connected`].
+    pub fn is_connected(&self) -> bool {
+        self.0.is_connected()
+    }
+
+    /// As [`negotiator::Negotiator::holding`].
+    pub fn holding(&self) -> Holding {
+        self.0.holding()
+    }
+
+    /// As [`negotiator::Negotiator::hosts`].
+    pub fn hosts(&self) -> Vec<HeldHost> {
+        self.0.hosts()
+    }
+
+    /// As [`negotiator::Negotiator::write_hostfile`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiator::write_hostfile`].
+    pub fn write_hostfile(&self, path: impl AsRef<Path>, style: HostfileStyle) -> Result<(), NegotiatorError> {
+        self.0.write_hostfile(path, style)
+    }
+
+    /// As [`negotiator::Negotiator::declare`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiator::declare`].
+    pub fn declare(&self, limits: Limits) -> Result<(), NegotiatorError> {
+        self.wait(self.0.declare(limits))
+    }
+
+    /// As [`negotiator::Negotiator::answer_with`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiator::answer_with`].
+    pub fn answer_with(&self, policy: impl Into<Option<Policy>>) -> Result<(), NegotiatorError> {
+        self.wait(self.0.answer_with(policy))
+    }
+
+    /// As [`negotiator::Negotiator::request`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiator::request`].
+    pub fn request(&self, want: Want) -> Result<Negotiation, NegotiatorError> {
+        let negotiation = self.wait(self.0.request(want))?;
+        Ok(Negotiation { negotiation, negotiator: self.clone() })
+    }
+
+    /// As [`negotiator::Negotiator::negotiation`].
+    pub fn negotiation(&self, id: NegotiationId) -> Negotiation {
+        Negotiation { negotiation: self.0.negotiation(id), negotiator: self.clone() }
+    }
+
+    /// Waits for the next event; `None` after the last.
+    pub fn next_event(&self) -> Option<Event> {
+        self.wait(self.0.next_event())
+    }
+
+    /// Waits for the next event, and no longer than this; `None` after the last.
+    ///
+    /// # Errors
+    /// [`TimedOut`].
+    pub fn next_event_within(&self, span: Duration) -> Result<Option<Event>, TimedOut> {
+        self.wait(async { tokio::time::timeout(span, self.0.next_event()).await.map_err(|_| TimedOut) })
+    }
+
+    /// As [`negotiator::Negotiator::poll_event`].
+    pub fn poll_event(&self) -> Option<Event> {
+        self.0.poll_event()
+    }
+
+    /// As [`negotiator::Negotiator::call_back`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiator::call_back`].
+    pub fn call_back(&self, callback: impl FnMut(Event) + Send + 'static) -> std::io::Result<()> {
+        self.0.call_back(callback)
+    }
+
+    /// On the negotiator's runtime, which its own thread drives.
+    fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.0.runtime().block_on(work)
+    }
+}
+
+impl Negotiation {
+    /// As [`negotiator::Negotiation::id`].
+    pub fn id(&self) -> NegotiationId {
+        self.negotiation.id()
+    }
+
+    /// As [`negotiator::Negotiation::phase`].
+    pub fn phase(&self) -> Option<Phase> {
+        self.negotiation.phase()
+    }
+
+    /// As [`negotiator::Negotiation::accept`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiation::accept`].
+    pub fn accept(&self) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(self.negotiation.accept())
+    }
+
+    /// As [`negotiator::Negotiation::counter`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiation::counter`].
+    pub fn counter(&self, items: Vec<Item>) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(self.negotiation.counter(items))
+    }
+
+    /// As [`negotiator::Negotiation::reject`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiation::reject`].
+    pub fn reject(&self, reason: Reason) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(self.negotiation.reject(reason))
+    }
+
+    /// As [`negotiator::Negotiation::withdraw`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiation::withdraw`].
+    pub fn withdraw(&self) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(self.negotiation.withdraw())
+    }
+
+    /// As [`negotiator::Negotiation::release`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiation::release`].
+    pub fn release<S: AsRef<str>>(&self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(self.negotiation.release(hosts))
+    }
+
+    /// As [`negotiator::Negotiation::release_last`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiation::release`].
+    pub fn release_last(&self) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(self.negotiation.release_last())
+    }
+
+    /// As [`negotiator::Negotiation::fail`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiation::fail`].
+    pub fn fail(&self) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(self.negotiation.fail())
+    }
+
+    /// As [`negotiator::Negotiation::settled`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiation::settled`].
+    pub fn settled(&self) -> Result<Settled, NegotiatorError> {
+        self.negotiator.wait(self.negotiation.settled())
+    }
+
+    /// As [`negotiator::Negotiation::settled`], for no longer than this.
+    ///
+    /// # Errors
+    /// `Ok(Err(TimedOut))` if it is not over in time; else as [`negotiator::Negotiation::settled`].
+    pub fn settled_within(&self, span: Duration) -> Result<Result<Settled, TimedOut>, NegotiatorError> {
+        let waited = self.negotiator.wait(async { tokio::time::timeout(span, self.negotiation.settled()).await });
+        match waited {
+            Ok(settled) => settled.map(Ok),
+            Err(_) => Ok(Err(TimedOut)),
+        }
+    }
+}
+
+impl Resizing {
+    /// As [`negotiator::Resizing::within`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Resizing::within`].
+    pub fn within(negotiator: &Negotiator, limits: Limits) -> Result<Resizing, NegotiatorError> {
+        let resizing = negotiator.wait(negotiator::Resizing::within(&negotiator.0, limits))?;
+        Ok(Resizing { resizing, negotiator: negotiator.clone() })
+    }
+
+    /// As [`negotiator::Resizing::breakpoint`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Resizing::breakpoint`].
+    pub fn breakpoint(&mut self) -> Result<Option<Change>, NegotiatorError> {
+        let Resizing { resizing, negotiator } = self;
+        negotiator.wait(resizing.breakpoint())
+    }
+
+    /// As [`negotiator::Resizing::next_change`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Resizing::breakpoint`].
+    pub fn next_change(&mut self) -> Result<Change, NegotiatorError> {
+        let Resizing { resizing, negotiator } = self;
+        negotiator.wait(resizing.next_change())
+    }
+
+    /// As [`Leave::done`].
+    ///
+    /// # Errors
+    /// As [`Leave::done`].
+    pub fn left(&self, leave: Leave) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(leave.done())
+    }
+
+    /// As [`Leave::done_with`].
+    ///
+    /// # Errors
+    /// As [`Leave::done_with`].
+    pub fn left_with<S: AsRef<str>>(
+        &self,
+        leave: Leave,
+        hosts: impl IntoIterator<Item = S>,
+    ) -> Result<(), NegotiatorError> {
+        self.negotiator.wait(leave.done_with(hosts))
+    }
+
+    /// The negotiator, to request something, or to write a host file.
+    pub fn negotiator(&self) -> &Negotiator {
+        &self.negotiator
+    }
+}

@@ -1,0 +1,112 @@
+//! One connection of the application's end: made, attached, and gone; another one is made then.
+
+use std::time::Duration;
+
+use rms_core::negotiate::contract::{Attached, Declared, NegotiatorAnswer, NegotiatorCall};
+use rms_wire::convert::{Malformed, parse_negotiator_answer};
+use rms_wire::link::resolve;
+use rms_wire::{
+    ClientCall, Endpoint, Expect, Link, LinkError, NegotiatorSays, NegotiatorTold, Receiver, Refused, Sender,
+};
+
+use super::environment::JobEnvironment;
+
+/// A channel that speaks for the application.
+#[derive(Debug)]
+pub(super) struct Channel {
+    /// Held so that it lives.
+    _link: Link,
+    sender: Sender,
+    receiver: Receiver,
+    last_seq: u64,
+}
+
+/// Why nobody speaks for the application over this connection.
+#[derive(Debug)]
+pub(super) enum AttachError {
+    Link(LinkError),
+    Refused(Refused),
+}
+
+impl From<LinkError> for AttachError {
+    fn from(error: LinkError) -> AttachError {
+        AttachError::Link(error)
+    }
+}
+
+impl From<Malformed> for AttachError {
+    fn from(malformed: Malformed) -> AttachError {
+        AttachError::Link(LinkError::Malformed(malformed))
+    }
+}
+
+impl Channel {
+    /// Connects and attaches. The credentials are read anew: the agent replaces them long before they expire.
+    pub async fn attach(
+        environment: JobEnvironment,
+        endpoint: Endpoint,
+    ) -> Result<(Channel, Box<Attached>), AttachError> {
+        if let Ok(fresh) = environment.load_credentials()
+            && fresh.serial() != endpoint.credentials().serial()
+        {
+            // If they are of no use, the old ones may still be.
+            let _ = endpoint.rotate(&fresh);
+        }
+        let attaching = Channel::attach_at(&environment.server, &endpoint);
+        let attached = tokio::time::timeout(ATTACH_WITHIN, attaching).await;
+        attached.unwrap_or(Err(AttachError::Link(LinkError::TooSlow { secs: ATTACH_WITHIN.as_secs() })))
+    }
+
+    async fn attach_at(server: &str, endpoint: &Endpoint) -> Result<(Channel, Box<Attached>), AttachError> {
+        let link = endpoint.connect(resolve(server).await?, Expect::server()).await?;
+        let mut channel = link.open().await?;
+        channel.send(&ClientCall::Negotiator).await?;
+        let (sender, receiver) = channel.split();
+        let mut channel = Channel { _link: link, sender, receiver, last_seq: 0 };
+        let seq = channel.call(&NegotiatorCall::Attach).await?;
+        match channel.receiver.recv_some::<NegotiatorTold>().await? {
+            NegotiatorTold::Answer { seq: answered, answer } if answered == seq => {
+                match parse_negotiator_answer(answer)? {
+                    Ok(NegotiatorAnswer::Attached(attached)) => Ok((channel, attached)),
+                    Ok(NegotiatorAnswer::Done) => Err(AttachError::Link(LinkError::Silent)),
+                    Err(refused) => Err(AttachError::Refused(refused)),
+                }
+            }
+            NegotiatorTold::Answer { .. }
+            | NegotiatorTold::Said(_)
+            | NegotiatorTold::Refused { .. }
+            | NegotiatorTold::Holding(_)
+            | NegotiatorTold::Ended { .. }
+            | NegotiatorTold::Replaced => Err(AttachError::Link(LinkError::Silent)),
+        }
+    }
+
+    /// Says what is answered by nothing but the other end's dialogue.
+    pub async fn say(&mut self, message: &negotiation::Message) -> Result<(), LinkError> {
+        self.call(&NegotiatorCall::Say(Box::new(message.clone()))).await.map(drop)
+    }
+
+    /// Declares the limits; the answer comes under this number.
+    pub async fn declare(&mut self, declared: &Declared) -> Result<u64, LinkError> {
+        self.call(&NegotiatorCall::Declare(declared.clone())).await
+    }
+
+    async fn call(&mut self, call: &NegotiatorCall) -> Result<u64, LinkError> {
+        self.last_seq += 1;
+        let says = NegotiatorSays { seq: self.last_seq, call: call.into() };
+        // Never cancelled but by its end: half a frame would stay on the channel, which is given up then.
+        let sent = tokio::time::timeout(SEND_WITHIN, self.sender.send(&says)).await;
+        sent.unwrap_or(Err(LinkError::TooSlow { secs: SEND_WITHIN.as_secs() }))?;
+        Ok(self.last_seq)
+    }
+
+    /// What the server tells next. May be cancelled.
+    pub async fn next(&mut self) -> Result<NegotiatorTold, LinkError> {
+        self.receiver.recv::<NegotiatorTold>().await?.ok_or(LinkError::ChannelReset)
+    }
+}
+
+/// A handshake over the widest of networks, and a server that writes to a slow disk, take less.
+const ATTACH_WITHIN: Duration = Duration::from_secs(10);
+/// A server that reads nothing for so long is none.
+const SEND_WITHIN: Duration = Duration::from_secs(10);

@@ -1,0 +1,34 @@
+//! The negotiator's own clock: it begins at the system's time and never goes back.
+
+use std::time::Duration;
+
+use rms_model::{Span, Time};
+use tokio::time::Instant;
+
+/// Times by which the own timers run. Only deadlines that the server has set are of another clock, its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    begun: Instant,
+    at_begin: Time,
+}
+
+impl Clock {
+    pub fn start() -> Clock {
+        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Clock { begun: Instant::now(), at_begin: Time::EPOCH + span(since_epoch) }
+    }
+
+    pub fn now(&self) -> Time {
+        self.at_begin + span(self.begun.elapsed())
+    }
+
+    /// When it will be `time`.
+    pub fn instant(&self, time: Time) -> Instant {
+        let later = time.since(self.at_begin).max(Span::ZERO).min(Span::MAX_WALL);
+        self.begun + later.to_std()
+    }
+}
+
+fn span(duration: Duration) -> Span {
+    Span::from_millis(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,166 @@
+//! What an application learns of its negotiations.
+
+use negotiation::{Direction, Ending, Item, NegotiationId, Reason, Resource, Template};
+use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_model::{Outcome, Span, Time};
+use rms_wire::Refused;
+
+/// Something happened. Events that nobody has taken yet are laid over each other: of one negotiation, only the newest
+/// waits, and of what is held, too. So an application that does not look for hours finds a short list, and nothing in it
+/// is out of date but for what ran out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The server offers something, or asks for something back. Answer it before [`Offer::until`].
+    Offered(Offer),
+    /// The server does not accept our last proposal, and says what it would. Answer it as an offer.
+    Countered(Offer),
+    /// It is agreed, and not ready yet. Hosts that come are being prepared. For hosts that go: move away from them, at
+    /// the next breakpoint, and [release](super::Negotiation::release) them; who takes longer than the server's
+    /// `release_grace` is warned, and then loses its last hosts.
+    Accepted(Agreed),
+    /// It is done: processes can be placed on hosts that came, and hosts that went are gone.
+    Ready(Ready),
+    /// It is over without a result, and everything is as before.
+    Ended {
+        /// Which negotiation.
+        negotiation: NegotiationId,
+        /// How.
+        ending: Ending,
+        /// Why.
+        reason: Reason,
+    },
+    /// What the application holds has changed: its hosts, or when it is ended.
+    Holding(Holding),
+    /// Something is not as it should be; nothing is decided by that.
+    Warned(Warning),
+    /// The application has left the system, or is being ended. Nothing comes after it.
+    JobEnding(Outcome),
+    /// Another process of the job negotiates for it now. Nothing comes after it.
+    Replaced,
+    /// The server does not negotiate with this execution of the job any more. Nothing comes after it.
+    Lost(Refused),
+}
+
+/// A proposal of the server that waits for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Which negotiation.
+    pub negotiation: NegotiationId,
+    /// Whether the application would get or give.
+    pub direction: Direction,
+    /// Proposals of both ends so far.
+    pub round: u16,
+    /// What is proposed.
+    pub template: Template,
+    /// Our own last proposal in this negotiation.
+    pub mine: Option<Template>,
+    /// An answer counts until then, by the [negotiator's clock](super::Negotiator::now).
+    pub until: Time,
+}
+
+/// Something that both ends agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// Which negotiation.
+    pub negotiation: NegotiationId,
+    /// Whether the application gets or gives.
+    pub direction: Direction,
+    /// What was agreed.
+    pub template: Template,
+    /// The hosts that go if the application does not choose others: those that were named, then its last ones, never its
+    /// first. Empty where hosts come.
+    pub leaving: Vec<HeldHost>,
+}
+
+/// Something that was agreed and has come about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Which negotiation.
+    pub negotiation: NegotiationId,
+    /// Whether the application got or gave.
+    pub direction: Direction,
+    /// What was agreed.
+    pub template: Template,
+    /// The hosts that came or went; none if it was about time.
+    pub hosts: Vec<HeldHost>,
+    /// What the application holds now.
+    pub holding: Holding,
+}
+
+/// What is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// The server has not taken a message; the negotiation goes on as it was.
+    Refused {
+        /// Which negotiation.
+        negotiation: NegotiationId,
+        /// Why.
+        reason: String,
+    },
+    /// The connection is lost; it is being made again.
+    ServerAway {
+        /// What happened to it.
+        reason: String,
+    },
+    /// The connection is there again.
+    ServerBack,
+}
+
+impl Offer {
+    /// How many hosts the application would get or give.
+    pub fn n_hosts(&self) -> u64 {
+        self.template.n_hosts()
+    }
+
+    /// How much more, or less, wall time the application would have.
+    pub fn time(&self) -> Span {
+        time_of(&self.template)
+    }
+}
+
+impl Agreed {
+    /// How many hosts the application gets or gives.
+    pub fn n_hosts(&self) -> u64 {
+        self.template.n_hosts()
+    }
+}
+
+impl Ready {
+    /// How much more, or less, wall time the application has.
+    pub fn time(&self) -> Span {
+        time_of(&self.template)
+    }
+}
+
+impl Event {
+    /// Which negotiation it is about, if it is about one.
+    pub fn negotiation(&self) -> Option<NegotiationId> {
+        match self {
+            Event::Offered(offer) | Event::Countered(offer) => Some(offer.negotiation),
+            Event::Accepted(agreed) => Some(agreed.negotiation),
+            Event::Ready(ready) => Some(ready.negotiation),
+            Event::Ended { negotiation, .. } => Some(*negotiation),
+            Event::Holding(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
+        }
+    }
+
+    /// Whether nothing comes after it.
+    pub fn is_last(&self) -> bool {
+        match self {
+            Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => true,
+            Event::Offered(_)
+            | Event::Countered(_)
+            | Event::Accepted(_)
+            | Event::Ready(_)
+            | Event::Ended { .. }
+            | Event::Holding(_)
+            | Event::Warned(_) => false,
+        }
+    }
+}
+
+fn time_of(template: &Template) -> Span {
+    let is_time = |item: &&Item| item.is_live() && item.resource == Resource::Time;
+    let millis = template.items().iter().find(is_time).map_or(0, |item| item.quantity.0);
+    Span::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,87 @@
+//! Writes what an application holds as a file that MPI launchers read.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use rms_core::negotiate::contract::{HeldHost, Holding};
+
+/// What a line of a host file looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostfileStyle {
+    /// `name`.
+    Names,
+    /// `name slots=cpus`: Open MPI.
+    OpenMpi,
+    /// `name:cpus`: MPICH and Intel MPI.
+    Mpich,
+}
+
+/// One line for each host that is not being left, the first host first.
+pub(super) fn text(holding: &Holding, style: HostfileStyle) -> String {
+    let mut text = format!("# generation {}\n", holding.generation);
+    for host in staying(holding) {
+        let cpus = host.cpus.max(1);
+        let _infallible = match style {
+            HostfileStyle::Names => writeln!(text, "{}", host.name),
+            HostfileStyle::OpenMpi => writeln!(text, "{} slots={cpus}", host.name),
+            HostfileStyle::Mpich => writeln!(text, "{}:{cpus}", host.name),
+        };
+    }
+    text
+}
+
+/// The hosts that the application can count on.
+pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldHost> {
+    holding.hosts.iter().filter(|host| !host.is_departing)
+}
+
+/// Whoever reads the file meanwhile finds the hosts before, or those now.
+pub(super) fn write(holding: &Holding, path: &Path, style: HostfileStyle) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let mut file = fs::File::create(&aside)?;
+    file.write_all(text(holding, style).as_bytes())?;
+    drop(file);
+    fs::rename(&aside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{ClusterId, NodeId, Time};
+
+    use super::*;
+
+    fn holding() -> Holding {
+        let host = |idx: u32, is_departing| HeldHost {
+            node: NodeId(idx),
+            name: format!("n{idx}"),
+            cluster: ClusterId(0),
+            cluster_name: "a".to_owned(),
+            address: format!("10.0.0.{idx}:7000"),
+            cpus: 4 * idx,
+            is_departing,
+        };
+        Holding { generation: 3, hosts: vec![host(2, false), host(1, true), host(0, false)], until: Time::EPOCH }
+    }
+
+    #[test]
+    fn each_library_reads_its_own_form_and_no_host_that_is_being_left() {
+        let check = |style, expected: &str| assert_eq!(text(&holding(), style), expected);
+        check(HostfileStyle::Names, "# generation 3\nn2\nn0\n");
+        check(HostfileStyle::OpenMpi, "# generation 3\nn2 slots=8\nn0 slots=1\n");
+        check(HostfileStyle::Mpich, "# generation 3\nn2:8\nn0:1\n");
+    }
+
+    #[test]
+    fn the_file_is_replaced_as_a_whole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("hosts");
+        std::fs::write(&path, "older\n".repeat(100)).expect("written");
+        write(&holding(), &path, HostfileStyle::Names).expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "# generation 3\nn2\nn0\n");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 1, "nothing is left beside it");
+        assert!(write(&holding(), Path::new("/"), HostfileStyle::Names).is_err());
+    }
+}

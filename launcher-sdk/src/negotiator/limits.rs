@@ -1,0 +1,76 @@
+//! Between which sizes an application can be changed, as it declares it.
+
+use negotiation::Sizes;
+use rms_core::negotiate::contract::Declared;
+use rms_model::Speedup;
+
+/// What the server may offer and ask back: numbers of hosts, and what more hosts are worth.
+///
+/// ```
+/// use launcher_sdk::negotiator::Limits;
+///
+/// let limits = Limits::between(2, 64).in_powers_of_two().with_speedup([(2, 1900), (16, 12_000), (64, 30_000)]);
+/// assert!(limits.fits(16) && !limits.fits(12) && !limits.fits(128));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The server never asks to hold fewer hosts.
+    pub least: u32,
+    /// The server never offers more.
+    pub most: u32,
+    /// Which numbers of hosts between are of use.
+    pub sizes: Sizes,
+    /// With so many hosts, so many thousandths of the speed on one; ascending by hosts. Empty: not declared. A server
+    /// that prefers efficient applications goes by it.
+    pub speedup: Speedup,
+}
+
+impl Limits {
+    /// Any number of hosts between these, both included.
+    pub fn between(least: u32, most: u32) -> Limits {
+        Limits { least, most, sizes: Sizes::Any, speedup: Speedup::default() }
+    }
+
+    /// Only powers of two of them (002, §6).
+    #[must_use]
+    pub fn in_powers_of_two(self) -> Limits {
+        Limits { sizes: Sizes::PowerOfTwo, ..self }
+    }
+
+    /// Only multiples of `unit`.
+    #[must_use]
+    pub fn in_multiples_of(self, unit: u32) -> Limits {
+        Limits { sizes: Sizes::MultipleOf(u64::from(unit)), ..self }
+    }
+
+    /// Only these, ascending.
+    #[must_use]
+    pub fn in_sizes(self, sizes: impl IntoIterator<Item = u32>) -> Limits {
+        Limits { sizes: Sizes::Listed(sizes.into_iter().map(u64::from).collect()), ..self }
+    }
+
+    /// With a declared speed-up: pairs of hosts and thousandths of the speed on one host, ascending.
+    #[must_use]
+    pub fn with_speedup(self, points: impl IntoIterator<Item = (u32, u32)>) -> Limits {
+        Limits { speedup: Speedup(points.into_iter().collect()), ..self }
+    }
+
+    /// Whether the application can be of this size.
+    pub fn fits(&self, n_hosts: u64) -> bool {
+        (u64::from(self.least)..=u64::from(self.most)).contains(&n_hosts) && self.sizes.fits(n_hosts)
+    }
+}
+
+impl From<Limits> for Declared {
+    fn from(limits: Limits) -> Declared {
+        let Limits { least, most, sizes, speedup } = limits;
+        Declared { least, most, sizes, speedup }
+    }
+}
+
+impl From<Declared> for Limits {
+    fn from(declared: Declared) -> Limits {
+        let Declared { least, most, sizes, speedup } = declared;
+        Limits { least, most, sizes, speedup }
+    }
+}

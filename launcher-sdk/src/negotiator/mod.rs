@@ -1,0 +1,78 @@
+//! For applications that grow and shrink while they run (002): a process of the job negotiates with the server.
+//!
+//! An *evolving* application [asks](Negotiator::request) for more hosts, fewer hosts or more time. A *malleable* one
+//! [declares](Negotiator::declare) between which sizes it can be changed, and answers what the server offers or asks
+//! back. Both may do both. What is agreed is *accepted*; it becomes *ready* when processes can be placed on the new
+//! hosts, or are seen to be gone from the old ones.
+//!
+//! Any process of a job that was submitted as negotiating (`rms submit --malleable …`) may speak for it: the node's agent
+//! places a key and a certificate for the job, and [`Negotiator::connect`] finds them by the environment.
+//!
+//! There are two ways, from the least to the most work:
+//!
+//! 1. [`Resizing`]: declare limits, and call [`Resizing::breakpoint`] where the application can be changed.
+//! 2. A [`Negotiator`]: requests, [events](Event) and answers one by one.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use launcher_sdk::negotiator::{Change, Limits, Negotiator, Resizing};
+//!
+//! let negotiator = Negotiator::connect().await?;
+//! let mut resizing = Resizing::within(&negotiator, Limits::between(2, 16).in_powers_of_two()).await?;
+//! for _iteration in 0..1000 {
+//!     // … compute …
+//!     while let Some(change) = resizing.breakpoint().await? {
+//!         match change {
+//!             Change::Came(came) => println!("{} hosts more: start processes there", came.hosts.len()),
+//!             Change::Leave(leave) => {
+//!                 println!("move away from {:?}", leave.names());
+//!                 leave.done().await?;
+//!             }
+//!         }
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Threads
+//!
+//! A negotiator has one thread of its own, which holds the connection, answers for the application and runs the timers;
+//! so an application that computes for hours in its only thread stays connected. [`Negotiator`] and [`Negotiation`] are
+//! handles to it: cheap to clone, [`Send`] and [`Sync`]; they may be used from any thread and any async runtime, and all
+//! at once. Each event goes to one of those who wait for events. The thread ends when the last handle is dropped.
+//!
+//! # When the server is away
+//!
+//! The thread connects again, with growing delays, and goes on where it stood. What is asked meanwhile is said then;
+//! offers that run out while the connection is down have run out. Nothing is decided without the server.
+
+mod channel;
+mod clock;
+mod environment;
+mod error;
+mod event;
+mod handle;
+mod hostfile;
+mod limits;
+mod owner;
+mod policy;
+mod queue;
+mod resizing;
+mod talk;
+mod want;
+
+pub use environment::JobEnvironment;
+pub use error::{ConnectError, NegotiatorError};
+pub use event::{Agreed, Event, Offer, Ready, Warning};
+pub use handle::{Negotiation, Negotiator, Settled};
+pub use hostfile::HostfileStyle;
+pub use limits::Limits;
+pub use negotiation::{
+    ActError, Direction, Ending, Item, ItemStatus, NegotiationId, Phase, Price, Quantity, Reason, Resource, SetRule,
+    Side, Sizes, Template, Terms,
+};
+pub use policy::{Answer, Policy, within};
+pub use resizing::{Came, Change, Leave, Resizing};
+pub use rms_core::negotiate::contract::{HeldHost, Holding};
+pub use want::Want;

@@ -1,0 +1,460 @@
+//! The negotiator's thread: the one owner of the talk, the connection and the timers.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use negotiation::{Ending, NegotiationId, Phase, Reason};
+use rms_core::negotiate::contract::{Attached, Declared, Holding, NegotiatorAnswer};
+use rms_model::{JobId, Outcome as JobOutcome, Run};
+use rms_wire::convert::parse_negotiator_answer;
+use rms_wire::negotiate::NegotiatorAnswer as WireAnswer;
+use rms_wire::{Backoff, Endpoint, LinkError, NegotiatorTold, Refused};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::channel::{AttachError, Channel};
+use super::clock::Clock;
+use super::environment::JobEnvironment;
+use super::error::{ConnectError, NegotiatorError};
+use super::event::{Event, Ready, Warning};
+use super::policy::Policy;
+use super::queue::Queue;
+use super::talk::{Deed, Outcome, Talk};
+use super::want::Want;
+
+/// What the handles see without asking.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub job: JobId,
+    pub run: Run,
+    pub clock: Clock,
+    pub events: Queue,
+    pub standing: watch::Receiver<Standing>,
+    /// Of the owner's thread: who blocks waits on it.
+    pub runtime: tokio::runtime::Handle,
+}
+
+/// Where everything stands.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    pub holding: Holding,
+    pub is_connected: bool,
+    /// The last negotiations, as many as a desk keeps.
+    pub phases: BTreeMap<NegotiationId, Phase>,
+    pub settled: BTreeMap<NegotiationId, Settled>,
+    /// The last event, once there was one.
+    pub last: Option<Event>,
+}
+
+/// How a negotiation is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// With a result.
+    Ready(Box<Ready>),
+    /// Without one; everything is as before.
+    Ended {
+        /// How.
+        ending: Ending,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// What handles ask of the owner.
+#[derive(Debug)]
+pub(super) enum Command {
+    Declare { declared: Declared, reply: Reply<()> },
+    Answer { policy: Option<Policy>, reply: Reply<()> },
+    Request { want: Want, reply: Reply<NegotiationId> },
+    Act { id: NegotiationId, deed: Deed, reply: Reply<()> },
+}
+
+type Reply<T> = oneshot::Sender<Result<T, NegotiatorError>>;
+
+/// Commands that wait for the owner. Full: whoever asks waits, for the owner never does for long.
+const MAX_COMMANDS: usize = 64;
+
+/// Connects, and leaves the connection to a thread of its own.
+pub(super) async fn start(environment: JobEnvironment) -> Result<(mpsc::Sender<Command>, Arc<Shared>), ConnectError> {
+    let system = |error: &dyn std::error::Error| ConnectError::System(error.to_string());
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| system(&error))?;
+    let (started, start) = oneshot::channel();
+    let handle = runtime.handle().clone();
+    let run = move || {
+        runtime.block_on(async move {
+            match Owner::connect(environment, handle).await {
+                Ok((owner, commands, shared)) => {
+                    // Nobody waits any more: the owner finds that no handle is left.
+                    let _ = started.send(Ok((commands, shared)));
+                    owner.run().await;
+                }
+                Err(error) => drop(started.send(Err(error))),
+            }
+        });
+    };
+    std::thread::Builder::new().name("rms-negotiator".to_owned()).spawn(run).map_err(|error| system(&error))?;
+    start.await.map_err(|_| ConnectError::System("the negotiator's thread has ended".to_owned()))?
+}
+
+struct Owner {
+    environment: JobEnvironment,
+    endpoint: Endpoint,
+    shared: Arc<Shared>,
+    standing: watch::Sender<Standing>,
+    commands: mpsc::Receiver<Command>,
+    talk: Talk,
+    connection: Connection,
+    backoff: Backoff,
+    /// What the server is to know, once the application has declared it.
+    declared: Option<Declared>,
+    /// Who waits for the answer to that, and under which number it comes.
+    declaring: Vec<Reply<()>>,
+    declared_as: u64,
+}
+
+enum Connection {
+    Up(Box<Channel>),
+    /// An attempt is under way, or the wait before it.
+    Away(Attempt),
+    /// Nothing comes any more.
+    Over(Box<Event>),
+}
+
+type Attempt = Pin<Box<dyn Future<Output = Result<(Channel, Box<Attached>), AttachError>> + Send>>;
+
+/// What the owner has waited for.
+enum Next {
+    Told(Result<NegotiatorTold, LinkError>),
+    Attached(Result<(Channel, Box<Attached>), AttachError>),
+    Asked(Option<Command>),
+    Due,
+}
+
+impl Owner {
+    async fn connect(
+        environment: JobEnvironment,
+        runtime: tokio::runtime::Handle,
+    ) -> Result<(Owner, mpsc::Sender<Command>, Arc<Shared>), ConnectError> {
+        let credentials = environment.await_credentials().await?;
+        let endpoint = Endpoint::dial(&credentials).map_err(|error| ConnectError::System(error.to_string()))?;
+        let (channel, attached) = first_attach(&environment, &endpoint).await?;
+        let talk = Talk::new(&attached);
+        let standing = Standing {
+            holding: attached.holding.clone(),
+            is_connected: true,
+            phases: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            last: None,
+        };
+        let (standing, seen) = watch::channel(standing);
+        let shared = Arc::new(Shared {
+            job: environment.job,
+            run: environment.run,
+            clock: Clock::start(),
+            events: Queue::default(),
+            standing: seen,
+            runtime,
+        });
+        let (sender, commands) = mpsc::channel(MAX_COMMANDS);
+        let owner = Owner {
+            environment,
+            endpoint,
+            shared: Arc::clone(&shared),
+            standing,
+            commands,
+            talk,
+            connection: Connection::Up(Box::new(channel)),
+            backoff: Backoff::default(),
+            declared: None,
+            declaring: Vec::new(),
+            declared_as: 0,
+        };
+        Ok((owner, sender, shared))
+    }
+
+    /// Until no handle is left.
+    async fn run(mut self) {
+        loop {
+            match self.next().await {
+                Next::Told(Ok(told)) => self.told(told).await,
+                Next::Told(Err(error)) => self.away(&error),
+                Next::Attached(attached) => self.attached(attached).await,
+                Next::Asked(Some(command)) => self.asked(command).await,
+                Next::Asked(None) => break,
+                Next::Due => {
+                    let outcome = self.talk.tick(self.shared.clock.now());
+                    self.deliver(outcome).await;
+                }
+            }
+        }
+        self.endpoint.close("done");
+        // The word goes out at once, or the server will notice the silence.
+        let _ = tokio::time::timeout(GOODBYE_WITHIN, self.endpoint.wait_idle()).await;
+    }
+
+    async fn next(&mut self) -> Next {
+        let clock = self.shared.clock;
+        let deadline = self.talk.next_deadline().map(|due| clock.instant(due));
+        let due = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        match &mut self.connection {
+            Connection::Up(channel) => tokio::select! {
+                told = channel.next() => Next::Told(told),
+                command = self.commands.recv() => Next::Asked(command),
+                () = due => Next::Due,
+            },
+            Connection::Away(attempt) => tokio::select! {
+                attached = attempt => Next::Attached(attached),
+                command = self.commands.recv() => Next::Asked(command),
+                () = due => Next::Due,
+            },
+            Connection::Over(_) => Next::Asked(self.commands.recv().await),
+        }
+    }
+
+    async fn told(&mut self, told: NegotiatorTold) {
+        let now = self.shared.clock.now();
+        match told {
+            NegotiatorTold::Said(message) => match negotiation::Message::try_from(*message) {
+                Ok(message) => {
+                    let outcome = self.talk.hear(now, &message);
+                    self.deliver(outcome).await;
+                }
+                // A server that speaks another language is left, and may be another one when it comes back.
+                Err(malformed) => self.away(&LinkError::Malformed(malformed)),
+            },
+            NegotiatorTold::Holding(holding) => {
+                let outcome = self.talk.hold(now, (*holding).into());
+                self.deliver(outcome).await;
+            }
+            NegotiatorTold::Refused { negotiation, number: _, reason } => {
+                let outcome = self.talk.refused(negotiation.into(), reason);
+                self.deliver(outcome).await;
+            }
+            NegotiatorTold::Answer { seq, answer } => self.answered(seq, answer),
+            NegotiatorTold::Ended { outcome } => self.over(Event::JobEnding(outcome.into())),
+            NegotiatorTold::Replaced => self.over(Event::Replaced),
+        }
+    }
+
+    /// To a declaration: nothing else that is said after the attachment is answered.
+    fn answered(&mut self, seq: u64, answer: WireAnswer) {
+        if seq != self.declared_as {
+            return;
+        }
+        let answer = match parse_negotiator_answer(answer) {
+            Ok(Ok(NegotiatorAnswer::Done | NegotiatorAnswer::Attached(_))) => Ok(()),
+            Ok(Err(refused)) => Err(refused),
+            Err(malformed) => return self.away(&LinkError::Malformed(malformed)),
+        };
+        if answer.is_err() {
+            // It is not to be said again.
+            self.declared = None;
+        }
+        for reply in self.declaring.drain(..) {
+            let _ = reply.send(answer.clone().map_err(NegotiatorError::Refused));
+        }
+    }
+
+    async fn asked(&mut self, command: Command) {
+        let now = self.shared.clock.now();
+        if let Connection::Over(last) = &self.connection {
+            let error = ended(self.shared.job, last);
+            // Whoever has asked may have left.
+            return match command {
+                Command::Declare { reply, .. } | Command::Answer { reply, .. } | Command::Act { reply, .. } => {
+                    drop(reply.send(Err(error)));
+                }
+                Command::Request { reply, .. } => drop(reply.send(Err(error))),
+            };
+        }
+        match command {
+            Command::Declare { declared, reply } => {
+                self.declared = Some(declared);
+                self.declaring.push(reply);
+                self.declare().await;
+            }
+            Command::Answer { policy, reply } => {
+                let outcome = self.talk.answer_with(now, policy);
+                self.deliver(outcome).await;
+                let _ = reply.send(Ok(()));
+            }
+            Command::Request { want, reply } => match self.talk.request(now, want) {
+                Ok((id, outcome)) => {
+                    self.note_phases();
+                    let _ = reply.send(Ok(id));
+                    self.deliver(outcome).await;
+                }
+                Err(error) => drop(reply.send(Err(error))),
+            },
+            Command::Act { id, deed, reply } => match self.talk.act(now, id, deed) {
+                Ok(outcome) => {
+                    self.note_phases();
+                    let _ = reply.send(Ok(()));
+                    self.deliver(outcome).await;
+                }
+                Err(error) => drop(reply.send(Err(error))),
+            },
+        }
+    }
+
+    /// Says what is to be declared; without a connection, once there is one.
+    async fn declare(&mut self) {
+        let (Connection::Up(channel), Some(declared)) = (&mut self.connection, &self.declared) else { return };
+        match channel.declare(declared).await {
+            Ok(seq) => self.declared_as = seq,
+            Err(error) => self.away(&error),
+        }
+    }
+
+    /// Sends messages, as far as there is a connection: what is not heard is said again by itself. Events go to the
+    /// application.
+    async fn deliver(&mut self, outcome: Outcome) {
+        let Outcome { messages, events } = outcome;
+        for message in messages {
+            let Connection::Up(channel) = &mut self.connection else { break };
+            if let Err(error) = channel.say(&message).await {
+                self.away(&error);
+            }
+        }
+        self.note_phases();
+        for event in events {
+            self.note(&event);
+            self.shared.events.put(event);
+        }
+    }
+
+    fn note_phases(&self) {
+        let dialogues = self.talk.dialogues();
+        let phases: BTreeMap<NegotiationId, Phase> =
+            dialogues.iter().map(|dialogue| (dialogue.id(), dialogue.phase())).collect();
+        let is_news = |standing: &Standing| standing.phases != phases || standing.holding != *self.talk.holding();
+        if is_news(&self.standing.borrow()) {
+            self.standing.send_modify(|standing| {
+                standing.settled.retain(|id, _| phases.contains_key(id));
+                standing.phases.clone_from(&phases);
+                standing.holding.clone_from(self.talk.holding());
+            });
+        }
+    }
+
+    fn note(&self, event: &Event) {
+        let settled = match event {
+            Event::Ready(ready) => Some((ready.negotiation, Settled::Ready(Box::new(ready.clone())))),
+            Event::Ended { negotiation, ending, reason } => {
+                Some((*negotiation, Settled::Ended { ending: *ending, reason: *reason }))
+            }
+            Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Holding(_) => None,
+            Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
+        };
+        if let Some((id, settled)) = settled {
+            self.standing.send_modify(|standing| drop(standing.settled.insert(id, settled)));
+        }
+    }
+
+    /// The connection is lost: the next attempt follows after a while.
+    fn away(&mut self, error: &LinkError) {
+        let was_up = matches!(self.connection, Connection::Up(_));
+        if was_up {
+            self.standing.send_modify(|standing| standing.is_connected = false);
+            self.shared.events.put(Event::Warned(Warning::ServerAway { reason: error.to_string() }));
+        }
+        let delay = self.backoff.delay();
+        let (environment, endpoint) = (self.environment.clone(), self.endpoint.clone());
+        self.connection = Connection::Away(Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            Channel::attach(environment, endpoint).await
+        }));
+    }
+
+    async fn attached(&mut self, attached: Result<(Channel, Box<Attached>), AttachError>) {
+        let (channel, attached) = match attached {
+            Ok(attached) => attached,
+            Err(AttachError::Link(error)) => return self.away(&error),
+            Err(AttachError::Refused(refused)) if may_pass(&refused) => {
+                return self.away(&LinkError::Denied { reason: refused.message });
+            }
+            Err(AttachError::Refused(refused)) => return self.over(Event::Lost(refused)),
+        };
+        self.backoff.reset();
+        self.connection = Connection::Up(Box::new(channel));
+        self.standing.send_modify(|standing| standing.is_connected = true);
+        self.shared.events.put(Event::Warned(Warning::ServerBack));
+        let now = self.shared.clock.now();
+        let is_known = self.declared.as_ref().is_none_or(|declared| *declared == attached.declared);
+        if !is_known || !self.declaring.is_empty() {
+            self.declare().await;
+        }
+        let mut outcome = self.talk.hold(now, attached.holding);
+        outcome.merge(self.talk.resume(now));
+        self.deliver(outcome).await;
+    }
+
+    /// Nothing comes any more: who waits, and who asks from now on, learns why.
+    fn over(&mut self, last: Event) {
+        for reply in self.declaring.drain(..) {
+            let _ = reply.send(Err(ended(self.shared.job, &last)));
+        }
+        self.standing.send_modify(|standing| {
+            standing.is_connected = false;
+            standing.last = Some(last.clone());
+        });
+        self.shared.events.put(last.clone());
+        self.connection = Connection::Over(Box::new(last));
+    }
+}
+
+/// Tries for as long as the environment says; a server that says no is believed at once.
+async fn first_attach(
+    environment: &JobEnvironment,
+    endpoint: &Endpoint,
+) -> Result<(Channel, Box<Attached>), ConnectError> {
+    let begun = Instant::now();
+    let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
+    loop {
+        let error = match Channel::attach(environment.clone(), endpoint.clone()).await {
+            Ok(attached) => return Ok(attached),
+            Err(AttachError::Refused(refused)) if may_pass(&refused) => LinkError::Denied { reason: refused.message },
+            Err(AttachError::Refused(refused)) => return Err(ConnectError::Refused(refused)),
+            Err(AttachError::Link(LinkError::Denied { reason })) => {
+                return Err(ConnectError::Denied { server: environment.server.clone(), reason });
+            }
+            Err(AttachError::Link(error)) => error,
+        };
+        let delay = backoff.delay();
+        if begun.elapsed() + delay >= environment.patience {
+            let (server, waited) = (environment.server.clone(), begun.elapsed());
+            return Err(ConnectError::Unreachable { server, waited, source: error });
+        }
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// Why nothing can be done after the last event.
+pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
+    match last {
+        Event::JobEnding(outcome) => NegotiatorError::JobEnded { job, outcome: outcome.clone() },
+        Event::Replaced => NegotiatorError::Replaced,
+        Event::Lost(refused) => NegotiatorError::Lost(refused.clone()),
+        Event::Offered(_)
+        | Event::Countered(_)
+        | Event::Accepted(_)
+        | Event::Ready(_)
+        | Event::Ended { .. }
+        | Event::Holding(_)
+        | Event::Warned(_) => NegotiatorError::JobEnded { job, outcome: JobOutcome::Completed },
+    }
+}
+
+/// Refusals that a server on its way down or up gives, or one that is asked too often.
+fn may_pass(refused: &Refused) -> bool {
+    matches!(refused.kind.as_str(), "stopping" | "too_slow" | "journal_failing" | "flood" | "busy")
+}
+
+const GOODBYE_WITHIN: Duration = Duration::from_millis(200);

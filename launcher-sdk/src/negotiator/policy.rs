@@ -1,0 +1,147 @@
+//! Answers that are given for the application, while it computes.
+
+use std::fmt;
+
+use negotiation::{Direction, Item, Quantity, Reason, Resource, SetRule};
+use rms_core::negotiate::contract::Holding;
+
+use super::event::Offer;
+use super::limits::Limits;
+
+/// What becomes of an offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Agreed.
+    Accept,
+    /// Another proposal about the same: the items of the offer with other quantities or terms, in the same order.
+    Counter(Vec<Item>),
+    /// No.
+    Reject(Reason),
+    /// The application answers itself: it gets the event.
+    Ask,
+}
+
+/// Answers offers and counter-offers on the negotiator's own thread, at once. It should only think, and not wait: while
+/// it does, nothing else is heard.
+pub struct Policy(pub(super) Box<Decide>);
+
+type Decide = dyn FnMut(&Offer, &Holding) -> Answer + Send;
+
+impl Policy {
+    /// A policy of your own.
+    pub fn new(decide: impl FnMut(&Offer, &Holding) -> Answer + Send + 'static) -> Policy {
+        Policy(Box::new(decide))
+    }
+
+    /// [`within`] these limits.
+    pub fn within(limits: Limits) -> Policy {
+        Policy::new(move |offer, holding| within(&limits, offer, holding))
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Policy")
+    }
+}
+
+/// Takes what the limits allow. An offer of more hosts than fit is countered with the most that do: "when it is offered
+/// 15 processors, it takes 8" (002, §6, of an application on 8 that needs a power of two). So is a wish to get back more
+/// than can be given. What costs more than our own last proposal bid is countered at that bid.
+pub fn within(limits: &Limits, offer: &Offer, holding: &Holding) -> Answer {
+    let template = &offer.template;
+    let n_held = holding.hosts.iter().filter(|host| !host.is_departing).count() as u64;
+    let mut items = template.items().to_vec();
+    let mut is_all = template.is_definite();
+    let mut n_changed = 0;
+    let mut chosen: Vec<u16> = Vec::new();
+    for (idx, item) in items.iter_mut().enumerate().filter(|(_, item)| item.is_live()) {
+        let mine = offer.mine.as_ref().and_then(|mine| mine.items().get(idx));
+        let is_alternative = template.rules().get(usize::from(item.set)) == Some(&SetRule::OneOf);
+        let is_chosen = chosen.contains(&item.set);
+        let quantity = match is_alternative && is_chosen {
+            true => None,
+            false => usable(limits, offer.direction, item, mine, n_held, n_changed),
+        };
+        let Some(quantity) = quantity else {
+            item.status = negotiation::ItemStatus::Refused;
+            is_all = false;
+            continue;
+        };
+        chosen.push(item.set);
+        if matches!(item.resource, Resource::Hosts(_)) {
+            n_changed += quantity.0;
+        }
+        is_all &= answer_item(offer.direction, item, mine, quantity);
+    }
+    if is_all {
+        return Answer::Accept;
+    }
+    match template.with_items(items.clone()) {
+        Ok(_) => Answer::Counter(items),
+        Err(_) => Answer::Reject(Reason::Declined),
+    }
+}
+
+/// The greatest quantity, up to what is proposed, that the limits and our own terms allow.
+fn usable(
+    limits: &Limits,
+    direction: Direction,
+    item: &Item,
+    mine: Option<&Item>,
+    n_held: u64,
+    n_changed: u64,
+) -> Option<Quantity> {
+    let own = mine.filter(|mine| mine.is_live());
+    let fits_own = |quantity: u64| own.is_none_or(|own| own.fits(direction, Quantity(quantity)));
+    match item.resource {
+        Resource::Hosts(_) => {
+            let fits = |quantity: &u64| {
+                let total = match direction {
+                    Direction::Grow => n_held.checked_add(n_changed + quantity),
+                    Direction::Shrink => n_held.checked_sub(n_changed + quantity),
+                };
+                total.is_some_and(|total| limits.fits(total)) && fits_own(*quantity)
+            };
+            let most = item.quantity.0.min(n_held + u64::from(limits.most));
+            (1..=most).rev().find(fits).map(Quantity)
+        }
+        // More time, and more cores on the hosts that are there, are always of use; less is the application's to decide.
+        Resource::Cores(_) | Resource::Time => {
+            let is_welcome = direction == Direction::Grow || own.is_some();
+            (is_welcome && fits_own(item.quantity.0)).then_some(item.quantity)
+        }
+    }
+}
+
+/// Makes the item our own proposal; says whether it is just what the other end proposed.
+fn answer_item(direction: Direction, item: &mut Item, mine: Option<&Item>, quantity: Quantity) -> bool {
+    let price = match (direction, mine.map(|mine| mine.terms.price)) {
+        (_, None) => item.terms.price,
+        (Direction::Grow, Some(bid)) => item.terms.price.min(bid),
+        (Direction::Shrink, Some(ask)) => item.terms.price.max(ask),
+    };
+    let is_same = quantity == item.quantity && price == item.terms.price;
+    if !is_same {
+        item.quantity = quantity;
+        item.hosts.clear();
+        item.terms.price = price;
+        match mine.filter(|mine| mine.is_live()) {
+            // What was of use before still is, or it would be a worse proposal than the last.
+            Some(mine) => {
+                item.terms.least = mine.terms.least;
+                item.terms.most = mine.terms.most;
+                item.terms.sizes = mine.terms.sizes.clone();
+                item.terms.duration = mine.terms.duration;
+                item.terms.deadline = mine.terms.deadline;
+                item.terms.give_back_by = mine.terms.give_back_by;
+            }
+            None => {
+                item.terms.least = Quantity(1).max(item.terms.least.min(quantity));
+                item.terms.most = quantity.max(item.terms.most);
+                item.terms.sizes = negotiation::Sizes::Any;
+            }
+        }
+    }
+    is_same
+}

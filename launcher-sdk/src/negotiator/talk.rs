@@ -1,0 +1,332 @@
+//! The application's end of all its negotiations, without clock and network: what it says and learns by what happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use negotiation::{
+    ActError, Action, Desk, Dialogue, Direction, Item, Message, NegotiationId, Phase, Reason, Resource, Side, Template,
+};
+use rms_core::negotiate::contract::{Attached, HeldHost, Holding};
+use rms_model::{NodeId, Span, Time};
+
+use super::error::NegotiatorError;
+use super::event::{Agreed, Event, Offer, Ready, Warning};
+use super::policy::{Answer, Policy};
+use super::want::{Resolved, Want, node};
+
+/// The desk with what is known beside it.
+#[derive(Debug)]
+pub(super) struct Talk {
+    desk: Desk,
+    holding: Holding,
+    /// Hosts as they were when they were last held: a host that has gone still has a name.
+    known: BTreeMap<NodeId, HeldHost>,
+    policy: Option<Policy>,
+    longest_valid: Span,
+    /// Negotiations that are ready, of whose hosts we have not been told yet; and until when that is waited for.
+    unshown: Vec<(NegotiationId, Time)>,
+}
+
+/// What is to be sent, and what the application is to learn.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub messages: Vec<Message>,
+    pub events: Vec<Event>,
+}
+
+/// What the application wants of one negotiation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    Accept,
+    Counter(Vec<Item>),
+    Reject(Reason),
+    Withdraw(Reason),
+    /// These hosts, by name; `None`: the ones that go by themselves.
+    Release(Option<Vec<String>>),
+    /// What was agreed cannot be done.
+    Fail(Reason),
+}
+
+impl Talk {
+    pub fn new(attached: &Attached) -> Talk {
+        let Attached { job, run, rules, n_opened, declared: _, holding } = attached;
+        let mut desk = Desk::new(Side::Application, *job, *run, *rules);
+        desk.go_on_from(*n_opened);
+        let mut talk = Talk {
+            desk,
+            holding: holding.clone(),
+            known: BTreeMap::new(),
+            policy: None,
+            longest_valid: rules.longest_valid,
+            unshown: Vec::new(),
+        };
+        talk.keep_names();
+        talk
+    }
+
+    pub fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    pub fn dialogues(&self) -> &[Dialogue] {
+        self.desk.dialogues()
+    }
+
+    /// When [`Talk::tick`] has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let shown = self.unshown.iter().map(|(_, until)| *until).min();
+        [self.desk.next_deadline(), shown].into_iter().flatten().min()
+    }
+
+    /// From now on this answers what it does not leave to the application.
+    pub fn answer_with(&mut self, now: Time, policy: Option<Policy>) -> Outcome {
+        self.policy = policy;
+        let mut outcome = Outcome::default();
+        let waiting = |dialogue: &&Dialogue| is_for_us(dialogue.phase());
+        let ids: Vec<NegotiationId> = self.dialogues().iter().filter(waiting).map(Dialogue::id).collect();
+        for id in ids {
+            self.decide(now, id, &mut outcome);
+        }
+        outcome
+    }
+
+    pub fn request(&mut self, now: Time, want: Want) -> Result<(NegotiationId, Outcome), NegotiatorError> {
+        let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding)?;
+        let (id, output) = self.desk.open(now, direction, sets, items, valid_for)?;
+        Ok((id, self.outcome_of(now, output)))
+    }
+
+    pub fn act(&mut self, now: Time, id: NegotiationId, deed: Deed) -> Result<Outcome, NegotiatorError> {
+        let action = match deed {
+            Deed::Accept => Action::Accept,
+            Deed::Counter(items) => self.counter(id, items)?,
+            Deed::Reject(reason) => Action::Reject(reason),
+            Deed::Withdraw(reason) => Action::Withdraw(reason),
+            Deed::Release(names) => Action::Commit(self.leaving(id, names)?),
+            Deed::Fail(reason) => Action::Fail(reason),
+        };
+        let output = self.desk.act(now, id, action)?;
+        Ok(self.outcome_of(now, output))
+    }
+
+    pub fn hear(&mut self, now: Time, message: &Message) -> Outcome {
+        let output = self.desk.receive(now, message);
+        self.outcome_of(now, output)
+    }
+
+    pub fn hold(&mut self, now: Time, holding: Holding) -> Outcome {
+        let mut outcome = Outcome::default();
+        if holding != self.holding {
+            self.holding = holding.clone();
+            self.keep_names();
+            outcome.events.push(Event::Holding(holding));
+        }
+        self.show(now, true, &mut outcome);
+        outcome
+    }
+
+    pub fn tick(&mut self, now: Time) -> Outcome {
+        let output = self.desk.tick(now);
+        let mut outcome = self.outcome_of(now, output);
+        self.show(now, false, &mut outcome);
+        outcome
+    }
+
+    /// The server may not know what was said, and we not what it said: the connection is a new one.
+    pub fn resume(&mut self, now: Time) -> Outcome {
+        let output = self.desk.resume(now);
+        self.outcome_of(now, output)
+    }
+
+    /// The server has not taken a message.
+    pub fn refused(&self, negotiation: NegotiationId, reason: String) -> Outcome {
+        let events = vec![Event::Warned(Warning::Refused { negotiation, reason })];
+        Outcome { messages: Vec::new(), events }
+    }
+
+    fn counter(&self, id: NegotiationId, items: Vec<Item>) -> Result<Action, NegotiatorError> {
+        let dialogue = self.desk.get(id).ok_or(ActError::NoSuch(id))?;
+        let theirs = dialogue.theirs().ok_or(ActError::NotNow(dialogue.phase()))?;
+        Ok(Action::Propose { template: theirs.with_items(items)?, valid_for: self.longest_valid.min(VALID_FOR) })
+    }
+
+    /// What becomes of a negotiation, told and, where a policy is, answered.
+    fn outcome_of(&mut self, now: Time, output: negotiation::Output) -> Outcome {
+        let mut outcome = Outcome { messages: output.messages, events: Vec::new() };
+        for change in output.changes {
+            match change.to {
+                Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms) => self.decide(now, change.id, &mut outcome),
+                Phase::Accepted | Phase::Committing => {
+                    let was_agreed = matches!(change.from, Phase::Accepted | Phase::Committing);
+                    if !was_agreed && let Some(agreed) = self.agreed(change.id) {
+                        outcome.events.push(Event::Accepted(agreed));
+                    }
+                }
+                Phase::Applied => {
+                    self.unshown.push((change.id, now + SHOWN_WITHIN));
+                    self.show(now, false, &mut outcome);
+                }
+                Phase::Ended(ending) => {
+                    let reason = self.desk.get(change.id).and_then(Dialogue::reason).unwrap_or(Reason::Unknown);
+                    outcome.events.push(Event::Ended { negotiation: change.id, ending, reason });
+                }
+                // What we have said ourselves; and waits for the server's word.
+                Phase::Offered(Side::Application) | Phase::Countered(Side::Application) => {}
+                Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing => {}
+            }
+        }
+        keep_newest(&mut outcome.messages);
+        outcome
+    }
+
+    /// The server's proposal stands: the policy answers it, or the application is told.
+    fn decide(&mut self, now: Time, id: NegotiationId, outcome: &mut Outcome) {
+        let Some(offer) = self.offer(id) else { return };
+        let answer = match &mut self.policy {
+            Some(Policy(decide)) => decide(&offer, &self.holding),
+            None => Answer::Ask,
+        };
+        let deed = match answer {
+            Answer::Accept => Deed::Accept,
+            Answer::Counter(items) => Deed::Counter(items),
+            Answer::Reject(reason) => Deed::Reject(reason),
+            Answer::Ask => return outcome.events.push(offer_event(self.desk.get(id), offer)),
+        };
+        let is_counter = matches!(deed, Deed::Counter(_));
+        let done = match self.act(now, id, deed) {
+            // What it wants is no proper answer to what was said before, so there is no agreement.
+            Err(_) if is_counter => self.act(now, id, Deed::Reject(Reason::Declined)),
+            done => done,
+        };
+        // If it failed, the proposal ran out this moment: the application need not know of it.
+        if let Ok(done) = done {
+            outcome.merge(done);
+        }
+    }
+
+    fn offer(&self, id: NegotiationId) -> Option<Offer> {
+        let dialogue = self.desk.get(id).filter(|dialogue| is_for_us(dialogue.phase()))?;
+        let template = dialogue.proposal()?.clone();
+        Some(Offer {
+            negotiation: id,
+            direction: template.direction(),
+            round: dialogue.round(),
+            template,
+            mine: dialogue.mine().cloned(),
+            until: dialogue.lapses()?,
+        })
+    }
+
+    fn agreed(&self, id: NegotiationId) -> Option<Agreed> {
+        let template = self.desk.get(id)?.proposal()?.clone();
+        let direction = template.direction();
+        let leaving = match direction {
+            Direction::Grow => Vec::new(),
+            Direction::Shrink => self.named(&default_leaving(&template, &self.holding)),
+        };
+        Some(Agreed { negotiation: id, direction, template, leaving })
+    }
+
+    fn leaving(&self, id: NegotiationId, names: Option<Vec<String>>) -> Result<BTreeSet<NodeId>, NegotiatorError> {
+        let dialogue = self.desk.get(id).ok_or(ActError::NoSuch(id))?;
+        match names {
+            Some(names) => names.iter().map(|name| node(&self.holding, name)).collect(),
+            None => {
+                let agreed = dialogue.proposal().ok_or(ActError::NotNow(dialogue.phase()))?;
+                Ok(default_leaving(agreed, &self.holding))
+            }
+        }
+    }
+
+    /// Tells of negotiations that are ready, once it shows in what is held; with `is_news` or when it takes too long,
+    /// whatever is held.
+    fn show(&mut self, now: Time, is_news: bool, outcome: &mut Outcome) {
+        let unshown = std::mem::take(&mut self.unshown);
+        for (id, until) in unshown {
+            let Some(ready) = self.ready(id) else { continue };
+            let held = |host: &HeldHost| self.holding.hosts.iter().any(|held| held.node == host.node);
+            let shows = match ready.direction {
+                Direction::Grow => ready.hosts.iter().all(held) && ready.hosts.len() as u64 == ready.template.n_hosts(),
+                Direction::Shrink => !ready.hosts.iter().any(held),
+            };
+            if shows || is_news || until <= now {
+                outcome.events.push(Event::Ready(ready));
+            } else {
+                self.unshown.push((id, until));
+            }
+        }
+    }
+
+    fn ready(&self, id: NegotiationId) -> Option<Ready> {
+        let dialogue = self.desk.get(id)?;
+        let template = dialogue.proposal()?.clone();
+        let hosts = dialogue.hosts().map(|hosts| self.named(hosts)).unwrap_or_default();
+        let direction = template.direction();
+        Some(Ready { negotiation: id, direction, template, hosts, holding: self.holding.clone() })
+    }
+
+    fn named(&self, hosts: &BTreeSet<NodeId>) -> Vec<HeldHost> {
+        hosts.iter().filter_map(|node| self.known.get(node).cloned()).collect()
+    }
+
+    fn keep_names(&mut self) {
+        // Those that went before the last change are of no more interest.
+        let still = |node: &NodeId| {
+            let is_talked_about = |dialogue: &Dialogue| dialogue.hosts().is_some_and(|hosts| hosts.contains(node));
+            self.desk.dialogues().iter().any(is_talked_about)
+        };
+        let mut known = std::mem::take(&mut self.known);
+        known.retain(|node, _| still(node));
+        known.extend(self.holding.hosts.iter().map(|host| (host.node, host.clone())));
+        self.known = known;
+    }
+}
+
+impl Outcome {
+    pub fn merge(&mut self, later: Outcome) {
+        self.messages.extend(later.messages);
+        self.events.extend(later.events);
+    }
+}
+
+/// Whether the server's proposal stands.
+fn is_for_us(phase: Phase) -> bool {
+    matches!(phase, Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms))
+}
+
+fn offer_event(dialogue: Option<&Dialogue>, offer: Offer) -> Event {
+    let is_first = dialogue.is_some_and(|dialogue| dialogue.phase() == Phase::Offered(Side::Rms));
+    if is_first { Event::Offered(offer) } else { Event::Countered(offer) }
+}
+
+/// Every message says all that those of the same negotiation before it have said: a mere confirmation need not travel
+/// beside an answer.
+fn keep_newest(messages: &mut Vec<Message>) {
+    let mut later: BTreeSet<NegotiationId> = BTreeSet::new();
+    messages.reverse();
+    messages.retain(|message| later.insert(message.id));
+    messages.reverse();
+}
+
+/// The hosts that were named, then the last ones of each cluster; the first host stays.
+fn default_leaving(agreed: &Template, holding: &Holding) -> BTreeSet<NodeId> {
+    let mut leaving: BTreeSet<NodeId> = BTreeSet::new();
+    for item in agreed.items().iter().filter(|item| item.is_live()) {
+        let Resource::Hosts(cluster) = item.resource else { continue };
+        let mut of_item = item.hosts.clone();
+        let can_go = |host: &&HeldHost| host.cluster == cluster && !host.is_departing;
+        for host in holding.hosts.iter().skip(1).rev().filter(can_go) {
+            if of_item.len() as u64 >= item.quantity.0 {
+                break;
+            }
+            of_item.insert(host.node);
+        }
+        leaving.extend(of_item);
+    }
+    leaving
+}
+
+/// How long a counter-offer of ours stands: the server answers at once, but for one that waits for hosts.
+const VALID_FOR: Span = Span::from_mins(1);
+
+/// That a negotiation is ready and what is held then come as two messages.
+const SHOWN_WITHIN: Span = Span::from_secs(1);

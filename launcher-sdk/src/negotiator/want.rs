@@ -1,0 +1,206 @@
+//! What an application asks for.
+
+use std::collections::BTreeSet;
+
+use negotiation::{Direction, Item, ItemStatus, Price, Quantity, Resource, SetRule, Sizes, Terms};
+use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_model::{ClusterId, NodeId, Span, Time};
+
+use super::error::NegotiatorError;
+
+/// A request of an application, before it is put into numbers of what it holds.
+///
+/// ```
+/// use launcher_sdk::negotiator::Want;
+/// use rms_model::Span;
+///
+/// // Eight hosts more, or four, for two hours, at most at 1.5 an hour each; it may take a minute until they are free.
+/// let want = Want::grow(8).at_least(4).for_span(Span::from_hours(2)).at_price(1500).within(Span::from_mins(1));
+/// let more_time = Want::more_time(Span::from_mins(30));
+/// # drop((want, more_time));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    direction: Direction,
+    what: What,
+    valid_for: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    Simple(Simple),
+    Template { sets: Vec<SetRule>, items: Vec<Item> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Simple {
+    resource: Wanted,
+    quantity: u64,
+    terms: Terms,
+    /// By name.
+    hosts: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// `None`: where the first host is.
+    Hosts(Option<String>),
+    Time,
+}
+
+impl Want {
+    /// So many hosts more. Fewer are of no use, unless [`Want::at_least`] says so.
+    pub fn grow(n_hosts: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Hosts(None), n_hosts)
+    }
+
+    /// To give so many hosts back: those that [`Want::hosts`] names, or the ones that [`Negotiation::release`] will name.
+    ///
+    /// [`Negotiation::release`]: super::Negotiation::release
+    pub fn shrink(n_hosts: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Hosts(None), n_hosts)
+    }
+
+    /// To run so much longer than was asked for at the submission.
+    pub fn more_time(span: Span) -> Want {
+        Want::simple(Direction::Grow, Wanted::Time, span.as_millis().unsigned_abs())
+    }
+
+    /// To end so much earlier.
+    pub fn less_time(span: Span) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Time, span.as_millis().unsigned_abs())
+    }
+
+    /// Several resources at once, as the [template](negotiation::Template) has them: all or nothing, any of them, or
+    /// alternatives. What is held stands in each item ([`Item::held`]); see [`Negotiator::holding`].
+    ///
+    /// [`Negotiator::holding`]: super::Negotiator::holding
+    pub fn template(direction: Direction, sets: Vec<SetRule>, items: Vec<Item>) -> Want {
+        Want { direction, what: What::Template { sets, items }, valid_for: VALID_FOR }
+    }
+
+    fn simple(direction: Direction, resource: Wanted, quantity: u64) -> Want {
+        let terms = Terms::exactly(Quantity(quantity));
+        let simple = Simple { resource, quantity, terms, hosts: Vec::new() };
+        Want { direction, what: What::Simple(simple), valid_for: VALID_FOR }
+    }
+
+    /// So many would do, hosts or milliseconds: the server may counter with any quantity between.
+    #[must_use]
+    pub fn at_least(self, quantity: u64) -> Want {
+        self.with_terms(|terms| terms.least = Quantity(quantity))
+    }
+
+    /// Only such totals are of use: what is held after the change.
+    #[must_use]
+    pub fn to_sizes(self, sizes: Sizes) -> Want {
+        self.with_terms(|terms| terms.sizes = sizes)
+    }
+
+    /// The price for a host and an hour, in thousandths: the most that is paid, or the least that is taken.
+    #[must_use]
+    pub fn at_price(self, thousandths: u64) -> Want {
+        self.with_terms(|terms| terms.price = Price(thousandths))
+    }
+
+    /// For so long after they are ready; otherwise until the application ends.
+    #[must_use]
+    pub fn for_span(self, span: Span) -> Want {
+        self.with_terms(|terms| terms.duration = Some(span))
+    }
+
+    /// Ready by then, by the server's clock, or not at all.
+    #[must_use]
+    pub fn by(self, deadline: Time) -> Want {
+        self.with_terms(|terms| terms.deadline = Some(deadline))
+    }
+
+    /// How urgent it is among the application's own negotiations; higher goes first.
+    #[must_use]
+    pub fn with_priority(self, priority: i32) -> Want {
+        self.with_terms(|terms| terms.priority = priority)
+    }
+
+    /// Hosts of this cluster; otherwise of the one where the first host is.
+    #[must_use]
+    pub fn on(mut self, cluster: &str) -> Want {
+        if let What::Simple(Simple { resource: Wanted::Hosts(wanted), .. }) = &mut self.what {
+            *wanted = Some(cluster.to_owned());
+        }
+        self
+    }
+
+    /// Exactly these hosts, by name, as many as are given back.
+    #[must_use]
+    pub fn hosts<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
+        if let What::Simple(simple) = &mut self.what {
+            simple.hosts = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        }
+        self
+    }
+
+    /// How long an answer is awaited, and with it how long hosts may take to become free: a minute, unless this says
+    /// otherwise; the server allows an hour at most.
+    #[must_use]
+    pub fn within(self, valid_for: Span) -> Want {
+        Want { valid_for, ..self }
+    }
+
+    fn with_terms(mut self, change: impl FnOnce(&mut Terms)) -> Want {
+        match &mut self.what {
+            What::Simple(simple) => change(&mut simple.terms),
+            // There, the items say it.
+            What::Template { .. } => {}
+        }
+        self
+    }
+
+    /// In the numbers of what is held.
+    pub(super) fn resolve(self, now: Time, holding: &Holding) -> Result<Resolved, NegotiatorError> {
+        let (sets, items) = match self.what {
+            What::Template { sets, items } => (sets, items),
+            What::Simple(simple) => (vec![SetRule::All], vec![simple.item(now, holding)?]),
+        };
+        Ok(Resolved { direction: self.direction, sets, items, valid_for: self.valid_for })
+    }
+}
+
+/// A request as a dialogue opens with it.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub direction: Direction,
+    pub sets: Vec<SetRule>,
+    pub items: Vec<Item>,
+    pub valid_for: Span,
+}
+
+impl Simple {
+    fn item(self, now: Time, holding: &Holding) -> Result<Item, NegotiatorError> {
+        let Simple { resource, quantity, terms, hosts } = self;
+        let (resource, held) = match resource {
+            Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
+            Wanted::Hosts(name) => {
+                let cluster = cluster(holding, name)?;
+                let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count();
+                (Resource::Hosts(cluster), n_held as u64)
+            }
+        };
+        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
+        let quantity = Quantity(quantity);
+        Ok(Item { set: 0, resource, quantity, held: Quantity(held), hosts, terms, status: ItemStatus::Proposed })
+    }
+}
+
+fn cluster(holding: &Holding, name: Option<String>) -> Result<ClusterId, NegotiatorError> {
+    let is_wanted = |host: &&HeldHost| name.as_ref().is_none_or(|name| host.cluster_name == *name);
+    let found = holding.hosts.iter().find(is_wanted).map(|host| host.cluster);
+    found.ok_or_else(|| NegotiatorError::NoSuchCluster(name.unwrap_or_default()))
+}
+
+/// The node of a host that is held.
+pub(super) fn node(holding: &Holding, name: &str) -> Result<NodeId, NegotiatorError> {
+    let found = holding.hosts.iter().find(|host| host.name == name).map(|host| host.node);
+    found.ok_or_else(|| NegotiatorError::NoSuchHost(name.to_owned()))
+}
+
+const VALID_FOR: Span = Span::from_mins(1);

@@ -1,0 +1,298 @@
+//! All ranks of a job on one host, in whichever worlds: leads each word to its world, and starts and ends worlds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::frames::{Down, Pair, Part, Placement, Up};
+use super::ranks::{Birth, Member, Out, Ranks};
+use super::{RankId, VALLEN_MAX, WorldId};
+use crate::sys::End;
+
+/// The key that says which ranks live together.
+pub const MAPPING_KEY: &str = "PMI_process_mapping";
+
+/// The ranks of one host of one job.
+#[derive(Debug)]
+pub struct HostRanks {
+    /// `kvs_7_1`: the names of the key-value spaces begin so.
+    kvs_prefix: String,
+    worlds: BTreeMap<WorldId, World>,
+    tasks: BTreeMap<u32, (WorldId, usize)>,
+    /// Worlds that were ordered here, whatever became of them: an order that comes twice starts nothing.
+    ordered: BTreeSet<WorldId>,
+    /// Why a world could not be started here; kept until the hub gives it up.
+    failed: BTreeMap<WorldId, String>,
+    /// How many ranks still take part, as the hub was told and has not noted.
+    unnoted: BTreeMap<WorldId, u32>,
+    /// Has anything here ever had to do with MPI? A host without ranks of its own is there for those to come.
+    is_used: bool,
+    is_aborted: bool,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct World {
+    ranks: Ranks,
+    /// How many ranks still take part, as the hub knows.
+    n_told: u32,
+    /// Its ranks are being killed because others of the same spawn could not be started.
+    is_cancelled: bool,
+}
+
+impl HostRanks {
+    /// `own` are the ranks that the job begins with here.
+    pub fn new(kvs_prefix: String, own: Birth) -> HostRanks {
+        let mut host = HostRanks {
+            kvs_prefix,
+            worlds: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            ordered: BTreeSet::from([own.world]),
+            failed: BTreeMap::new(),
+            unnoted: BTreeMap::new(),
+            is_used: own.members.is_empty(),
+            is_aborted: false,
+            is_over: false,
+        };
+        if !own.members.is_empty() {
+            host.insert(own);
+        }
+        host
+    }
+
+    fn insert(&mut self, birth: Birth) {
+        for (local, member) in birth.members.iter().enumerate() {
+            self.tasks.insert(member.task, (birth.world, local));
+        }
+        let (id, n_told) = (birth.world, birth.members.len() as u32);
+        self.worlds.insert(id, World { ranks: Ranks::new(birth), n_told, is_cancelled: false });
+    }
+
+    /// What a host says that has no ranks yet, so that it can be given some.
+    pub fn opening(&self) -> Option<Up> {
+        let is_idle = self.worlds.is_empty() && !self.is_over;
+        is_idle.then_some(Up::Hello)
+    }
+
+    /// Is this a program of MPI, as far as can be seen here?
+    pub fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// May ranks still come to this host, or are some here that others need?
+    pub fn is_kept(&self) -> bool {
+        self.is_used && !self.is_over && !self.is_aborted
+    }
+
+    /// Nothing of how this task ends counts: it was started in vain.
+    pub fn is_in_vain(&self, task: u32) -> bool {
+        let world = self.tasks.get(&task).and_then(|(world, _)| self.worlds.get(world));
+        world.is_some_and(|world| world.is_cancelled)
+    }
+
+    /// Bytes from the socket of a task.
+    pub fn bytes(&mut self, task: u32, bytes: &[u8]) -> Vec<Out> {
+        let mut outs = Vec::new();
+        let Some((id, local)) = self.tasks.get(&task).copied() else { return outs };
+        let Some(world) = self.worlds.get_mut(&id).filter(|world| !world.is_cancelled) else { return outs };
+        world.ranks.bytes(local, bytes, &mut outs);
+        self.is_used |= world.ranks.is_of_mpi();
+        // Of ranks that finalize one by one, the hub hears as their processes end: mostly they are all of them.
+        if world.ranks.n_remaining() == 0 {
+            self.tell_remaining(id, &mut outs);
+        }
+        self.note_abort(&outs);
+        outs
+    }
+
+    /// The process of a task has ended.
+    pub fn left(&mut self, task: u32, end: End) -> Vec<Out> {
+        let mut outs = Vec::new();
+        let Some((id, local)) = self.tasks.remove(&task) else { return outs };
+        let Some(world) = self.worlds.get_mut(&id) else { return outs };
+        world.ranks.left(local, end, &mut outs);
+        let is_of_mpi = world.ranks.is_of_mpi() || id != WorldId::FIRST;
+        let are_gone = world.ranks.are_gone();
+        if is_of_mpi || are_gone {
+            self.tell_remaining(id, &mut outs);
+        }
+        if are_gone {
+            self.worlds.remove(&id);
+        }
+        self.note_abort(&outs);
+        outs
+    }
+
+    fn tell_remaining(&mut self, id: WorldId, outs: &mut Vec<Out>) {
+        let Some(world) = self.worlds.get_mut(&id) else { return };
+        let n_ranks = world.ranks.n_remaining();
+        if n_ranks < world.n_told {
+            world.n_told = n_ranks;
+            self.remaining(id, n_ranks, outs);
+        }
+    }
+
+    fn remaining(&mut self, world: WorldId, n_ranks: u32, outs: &mut Vec<Out>) {
+        self.unnoted.insert(world, n_ranks);
+        outs.push(Out::Hub(Up::Remaining { world, n_ranks }));
+    }
+
+    /// An abort in one world is that of the job.
+    fn note_abort(&mut self, outs: &[Out]) {
+        let aborts = outs.iter().any(|out| matches!(out, Out::Abort { .. }));
+        if aborts && !self.is_aborted {
+            self.is_aborted = true;
+            self.worlds.values_mut().for_each(|world| world.ranks.fall_silent());
+        }
+    }
+
+    /// The hub has spoken.
+    pub fn hear(&mut self, down: Down) -> Vec<Out> {
+        let mut outs = Vec::new();
+        match down {
+            Down::FenceDone { world, seq, pairs } => {
+                if let Some(world) = self.worlds.get_mut(&world) {
+                    world.ranks.fence_done(seq, pairs, &mut outs);
+                }
+            }
+            Down::Answer { to, id, answer } => {
+                if let Some(world) = self.worlds.get_mut(&to.world) {
+                    world.ranks.answered(to.rank, id, answer, &mut outs);
+                }
+            }
+            Down::Place(placement) => self.place(placement, &mut outs),
+            Down::Cancel { world } => self.cancel(world, &mut outs),
+            Down::Noted { world, n_ranks } => {
+                if self.unnoted.get(&world) == Some(&n_ranks) {
+                    self.unnoted.remove(&world);
+                }
+            }
+            Down::Aborted { code } => self.abort(code, "the ranks on another host aborted", &mut outs),
+            Down::Over => {
+                self.is_over = true;
+                let is_left_alone = self.worlds.values().any(|world| world.ranks.somebody_waits());
+                if is_left_alone {
+                    self.abort(1, "the first host of the job has left", &mut outs);
+                }
+                outs.push(Out::Hub(Up::Bye));
+            }
+        }
+        outs
+    }
+
+    fn abort(&mut self, code: i32, reason: &str, outs: &mut Vec<Out>) {
+        if !self.is_aborted {
+            outs.push(Out::Abort { code, reason: reason.to_owned() });
+            self.note_abort(outs);
+        }
+    }
+
+    fn place(&mut self, placement: Placement, outs: &mut Vec<Out>) {
+        let world = placement.world;
+        let is_new = self.ordered.insert(world);
+        if is_new {
+            self.is_used = true;
+            outs.push(Out::Start(placement));
+        } else {
+            let problem = self.failed.get(&world).cloned();
+            outs.push(Out::Hub(Up::Placed { world, problem }));
+        }
+    }
+
+    /// [`Out::Start`] was carried out; with a problem, perhaps in part.
+    pub fn started(&mut self, placement: &Placement, problem: Option<String>, n_started: usize) -> Vec<Out> {
+        let mut outs = Vec::new();
+        let world = placement.world;
+        let mut birth = birth(&self.kvs_prefix, placement);
+        birth.members.truncate(n_started);
+        let is_empty = birth.members.is_empty();
+        if !is_empty {
+            self.insert(birth);
+        }
+        outs.push(Out::Hub(Up::Placed { world, problem: problem.clone() }));
+        if let Some(problem) = problem {
+            self.failed.insert(world, problem);
+            self.kill(world, &mut outs);
+            if is_empty {
+                self.remaining(world, 0, &mut outs);
+            }
+        }
+        outs
+    }
+
+    /// The world did not come about elsewhere.
+    fn cancel(&mut self, world: WorldId, outs: &mut Vec<Out>) {
+        self.failed.remove(&world);
+        // Should the order to start it come after this, it starts nothing.
+        self.ordered.insert(world);
+        match self.worlds.get(&world) {
+            Some(_) => self.kill(world, outs),
+            None => self.remaining(world, 0, outs),
+        }
+    }
+
+    fn kill(&mut self, world: WorldId, outs: &mut Vec<Out>) {
+        if let Some(world) = self.worlds.get_mut(&world) {
+            world.is_cancelled = true;
+            world.ranks.fall_silent();
+            outs.push(Out::Kill { tasks: world.ranks.tasks().collect() });
+        }
+    }
+
+    pub fn hostfiles_read(&mut self, from: RankId, contents: Vec<Result<String, String>>) -> Vec<Out> {
+        let mut outs = Vec::new();
+        if let Some(world) = self.worlds.get_mut(&from.world) {
+            world.ranks.hostfiles_read(from.rank, contents, &mut outs);
+        }
+        outs
+    }
+
+    /// The way to the hub was broken and is there again.
+    pub fn relinked(&self) -> Vec<Up> {
+        let remaining = self.unnoted.iter().map(|(world, n_ranks)| Up::Remaining { world: *world, n_ranks: *n_ranks });
+        let unanswered = self.worlds.values().flat_map(|world| world.ranks.unanswered());
+        let bye = self.is_over.then_some(Up::Bye);
+        std::iter::once(Up::Hello).chain(unanswered).chain(remaining).chain(bye).collect()
+    }
+}
+
+/// What the first world's ranks on a host are born with: `first_rank..first_rank + n_local` of all.
+pub fn first_birth(
+    kvs_prefix: &str,
+    n_ranks: u32,
+    universe: u32,
+    mapping: String,
+    first_rank: u32,
+    n_local: u32,
+) -> Birth {
+    let member = |rank| Member { rank, task: rank, appnum: 0 };
+    Birth {
+        world: WorldId::FIRST,
+        kvsname: kvs_prefix.to_owned(),
+        n_ranks,
+        universe,
+        pairs: mapping_pair(mapping).into_iter().collect(),
+        members: (first_rank..first_rank.saturating_add(n_local)).map(member).collect(),
+    }
+}
+
+/// A mapping that no value can hold is left out: ranks then ask each other.
+pub fn mapping_pair(mapping: String) -> Option<Pair> {
+    let fits = mapping.len() < VALLEN_MAX;
+    fits.then(|| Pair { key: MAPPING_KEY.to_owned(), value: mapping })
+}
+
+fn birth(kvs_prefix: &str, placement: &Placement) -> Birth {
+    let Placement { world, n_ranks, universe, first_task, parts, pairs } = placement;
+    let members = parts.iter().flat_map(ranks_of).zip(*first_task..);
+    Birth {
+        world: *world,
+        kvsname: format!("{kvs_prefix}_{world}"),
+        n_ranks: *n_ranks,
+        universe: *universe,
+        pairs: pairs.clone(),
+        members: members.map(|((rank, appnum), task)| Member { rank, task, appnum }).collect(),
+    }
+}
+
+fn ranks_of(part: &Part) -> impl Iterator<Item = (u32, u32)> + '_ {
+    (part.first_rank..part.first_rank.saturating_add(part.n_ranks)).map(|rank| (rank, part.appnum))
+}

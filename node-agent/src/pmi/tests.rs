@@ -1,0 +1,213 @@
+//! Jobs of several hosts with their hub, tried line by line without a process or a network.
+
+mod lossy;
+mod spawning;
+mod speaking;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::frames::{Down, Placement, Up};
+use super::host::{HostRanks, first_birth};
+use super::hub::{Growth, Hub, HubOut, Member};
+use super::place::process_mapping;
+use super::ranks::Out;
+use super::{HostId, RankId};
+use crate::sys::End;
+
+/// All hosts of a job with their hub, joined without a network.
+struct Job {
+    hosts: BTreeMap<HostId, HostRanks>,
+    hub: Hub,
+    first: HostId,
+    /// Which host a task runs on.
+    tasks: BTreeMap<u32, HostId>,
+    /// Lines to each task.
+    heard: BTreeMap<u32, VecDeque<String>>,
+    started: Vec<(HostId, Placement)>,
+    killed: Vec<u32>,
+    read: Vec<(RankId, Vec<String>)>,
+    asked: Vec<Growth>,
+    aborted: Option<(i32, String)>,
+    /// Frames on their way, for who wants to carry them himself.
+    ups: VecDeque<(HostId, Up)>,
+    downs: VecDeque<(HostId, Down)>,
+    /// Why the next placement cannot be started, and how many of its ranks are before that shows.
+    problem: Option<(String, usize)>,
+}
+
+/// Hosts `a`, `b`, … that were there from the start.
+fn host(idx: usize) -> HostId {
+    let letter = char::from(b'a' + u8::try_from(idx).expect("few hosts"));
+    HostId { node: letter.to_string(), joined: 1 }
+}
+
+impl Job {
+    /// A job that fills its hosts.
+    fn new(kvsname: &str, ranks_per_host: &[u32]) -> Job {
+        Job::with_room(kvsname, ranks_per_host, ranks_per_host)
+    }
+
+    fn with_room(kvsname: &str, ranks_per_host: &[u32], capacities: &[u32]) -> Job {
+        let n_ranks: u32 = ranks_per_host.iter().sum();
+        let mut job = Job {
+            hosts: BTreeMap::new(),
+            hub: Hub::new(members(capacities), ranks_per_host, 2, n_ranks),
+            first: host(0),
+            tasks: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            started: Vec::new(),
+            killed: Vec::new(),
+            read: Vec::new(),
+            asked: Vec::new(),
+            aborted: None,
+            ups: VecDeque::new(),
+            downs: VecDeque::new(),
+            problem: None,
+        };
+        let mut first_rank = 0;
+        for (idx, n_local) in ranks_per_host.iter().enumerate() {
+            let mapping = process_mapping(ranks_per_host.iter().copied().enumerate());
+            let birth = first_birth(kvsname, n_ranks, n_ranks, mapping, first_rank, *n_local);
+            job.hosts.insert(host(idx), HostRanks::new(kvsname.to_owned(), birth));
+            job.tasks.extend((first_rank..first_rank + n_local).map(|task| (task, host(idx))));
+            first_rank += n_local;
+        }
+        job
+    }
+
+    fn say(&mut self, task: u32, line: &str) {
+        self.send(task, format!("{line}\n").as_bytes());
+        self.carry_all();
+    }
+
+    fn send(&mut self, task: u32, bytes: &[u8]) {
+        let host = self.tasks[&task].clone();
+        let outs = self.host(&host).bytes(task, bytes);
+        self.take(&host, outs);
+    }
+
+    fn left(&mut self, task: u32, end: End) {
+        self.leave(task, end);
+        self.carry_all();
+    }
+
+    fn leave(&mut self, task: u32, end: End) {
+        let host = self.tasks[&task].clone();
+        let outs = self.host(&host).left(task, end);
+        self.take(&host, outs);
+    }
+
+    fn host(&mut self, host: &HostId) -> &mut HostRanks {
+        self.hosts.get_mut(host).expect("the host is there")
+    }
+
+    /// Does what a host wants, and puts its frames on their way.
+    fn take(&mut self, host: &HostId, outs: Vec<Out>) {
+        for out in outs {
+            match out {
+                Out::Line { task, line } => {
+                    self.heard.entry(task).or_default().push_back(line.trim_end().to_owned());
+                }
+                Out::Abort { code, reason } => self.aborted = self.aborted.take().or(Some((code, reason))),
+                Out::Hub(up) => self.ups.push_back((host.clone(), up)),
+                Out::Read { from, paths } => self.read.push((from, paths)),
+                Out::Start(placement) => self.start(host, placement),
+                Out::Kill { tasks } => {
+                    self.killed.extend(&tasks);
+                    for task in tasks {
+                        self.leave(task, End::Signaled(9));
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, host: &HostId, placement: Placement) {
+        let n_ranks: u32 = placement.parts.iter().map(|part| part.n_ranks).sum();
+        let (problem, n_started) = match self.problem.take() {
+            Some((problem, n_before)) => (Some(problem), n_before.min(n_ranks as usize)),
+            None => (None, n_ranks as usize),
+        };
+        self.tasks.extend((placement.first_task..).take(n_started).map(|task| (task, host.clone())));
+        let outs = self.host(host).started(&placement, problem, n_started);
+        self.started.push((host.clone(), placement));
+        self.take(host, outs);
+    }
+
+    fn hub_wants(&mut self, outs: Vec<HubOut>) {
+        for out in outs {
+            match out {
+                HubOut::Down(to, down) => self.downs.push_back((to, down)),
+                HubOut::Ask(growth) => self.asked.push(growth),
+            }
+        }
+    }
+
+    fn carry_up(&mut self, from: &HostId, up: Up) {
+        let outs = self.hub.hear(from, up);
+        self.hub_wants(outs);
+    }
+
+    fn carry_down(&mut self, to: &HostId, down: Down) {
+        // A host that has left hears nothing any more.
+        let outs = self.hosts.get_mut(to).map(|host| host.hear(down)).unwrap_or_default();
+        self.take(to, outs);
+    }
+
+    /// Until nobody has anything to say.
+    fn carry_all(&mut self) {
+        loop {
+            if let Some((from, up)) = self.ups.pop_front() {
+                self.carry_up(&from, up);
+            } else if let Some((to, down)) = self.downs.pop_front() {
+                self.carry_down(&to, down);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn hears(&mut self, task: u32) -> String {
+        let heard = self.heard.entry(task).or_default().pop_front();
+        heard.unwrap_or_else(|| panic!("task {task} hears nothing; aborted: {:?}", self.aborted))
+    }
+
+    fn hears_nothing(&self, task: u32) -> bool {
+        self.heard.get(&task).is_none_or(VecDeque::is_empty)
+    }
+
+    fn init(&mut self, task: u32) {
+        self.say(task, "cmd=init pmi_version=1 pmi_subversion=1");
+        assert_eq!(self.hears(task), "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0");
+    }
+
+    /// MPI_Finalize, and the end of the process.
+    fn finish(&mut self, task: u32) {
+        self.say(task, "cmd=finalize");
+        assert_eq!(self.hears(task), "cmd=finalize_ack rc=0");
+        self.left(task, End::Exited(0));
+    }
+
+    /// The code and the reason of an abort that must have happened.
+    fn aborted(&self) -> (i32, &str) {
+        let (code, reason) = self.aborted.as_ref().expect("the job is aborted");
+        (*code, reason)
+    }
+}
+
+fn members(capacities: &[u32]) -> Vec<Member> {
+    capacities.iter().enumerate().map(|(idx, capacity)| Member { host: host(idx), capacity: *capacity }).collect()
+}
+
+/// What a rank sends to spawn `n_ranks` of a program, with info keys.
+fn spawn_lines(n_ranks: u32, info: &[(&str, &str)]) -> String {
+    let mut lines = format!(
+        "mcmd=spawn\nnprocs={n_ranks}\nexecname=./md\ntotspawns=1\nspawnssofar=1\npreput_num=1\n\
+         preput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$\ninfo_num={}\n",
+        info.len()
+    );
+    for (idx, (key, value)) in info.iter().enumerate() {
+        lines.push_str(&format!("info_key_{idx}={key}\ninfo_val_{idx}={value}\n"));
+    }
+    lines + "endcmd"
+}

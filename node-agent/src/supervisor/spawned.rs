@@ -1,0 +1,118 @@
+//! Starts the ranks that other ranks have asked for, and reads the host files that those name.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+use super::child::Program;
+use super::environment::{self, Variables};
+use super::folder::Folder;
+use super::order::Order;
+use super::start::{self, StartError, Task, socket_pair};
+use super::streams::{self, Occasion};
+use super::user::Account;
+use crate::pmi::frames::{Part, Placement};
+use crate::sys::SingleThreaded;
+
+/// What of a placement runs, which is all of it if there is no problem.
+#[derive(Debug, Default)]
+pub struct Spawned {
+    pub tasks: Vec<Task>,
+    /// Our ends of the ranks' sockets, by their tasks.
+    pub sockets: Vec<(u32, std::os::fd::OwnedFd)>,
+    pub problem: Option<StartError>,
+}
+
+/// A job under which ranks can be started.
+#[derive(Clone, Copy, Debug)]
+pub struct Parent<'a> {
+    pub order: &'a Order,
+    pub account: &'a Account,
+    pub variables: &'a Variables,
+    pub folder: &'a Folder,
+}
+
+/// Starts the ranks of a placement, one after the other, until one does not start.
+pub fn start(parent: &Parent<'_>, placement: &Placement, single: &SingleThreaded) -> Spawned {
+    let mut spawned = Spawned::default();
+    if let Err(problem) = start_into(&mut spawned, parent, placement, single) {
+        spawned.problem = Some(problem);
+    }
+    spawned
+}
+
+fn start_into(
+    spawned: &mut Spawned,
+    parent: &Parent<'_>,
+    placement: &Placement,
+    single: &SingleThreaded,
+) -> Result<(), StartError> {
+    let n_local = placement.parts.iter().map(|part| part.n_ranks).sum();
+    let (order, account) = (parent.order, parent.account);
+    let all = streams::open(order, account, parent.folder.dir(), placement.first_task, n_local, Occasion::Spawned)?;
+    let mut variables = parent.variables.clone();
+    variables.insert("PMI_SPAWNED".to_owned(), "1".to_owned());
+    let mut streams = (0_u32..).zip(&all.tasks);
+    for part in &placement.parts {
+        let argv = part.argv.iter().cloned().map(start::c_string).collect::<Result<Vec<CString>, StartError>>()?;
+        let candidates = candidates(part, argv.first().ok_or(StartError::ZeroByte)?, &variables);
+        let cwd = Path::new(&order.cwd).join(part.wdir.as_deref().unwrap_or_default()).display().to_string();
+        for (rank, (local, streams)) in
+            (part.first_rank..part.first_rank.saturating_add(part.n_ranks)).zip(&mut streams)
+        {
+            let task = placement.first_task.saturating_add(local);
+            let (ours, theirs) = socket_pair()?;
+            environment::of_task(&mut variables, task, local);
+            let pmi_fd = std::os::fd::AsRawFd::as_raw_fd(&theirs);
+            environment::of_rank(&mut variables, pmi_fd, rank, local, n_local, placement.n_ranks);
+            let program = Program {
+                order,
+                cwd: &cwd,
+                account,
+                argv: &argv,
+                candidates: &candidates,
+                environment: environment::to_c(&variables),
+                stdin: &streams.stdin,
+                stdout: &streams.stdout,
+                stderr: &streams.stderr,
+                inherited: Some(&theirs),
+            };
+            let pid = program.start(single)?;
+            spawned.tasks.push(Task { task, pid, end: None });
+            spawned.sockets.push((task, ours));
+        }
+    }
+    Ok(())
+}
+
+/// In the directories that the spawn names, then in the job's `PATH`.
+fn candidates(part: &Part, name: &CString, variables: &Variables) -> Vec<CString> {
+    let Some(path) = &part.path else { return start::candidates(name, variables) };
+    let mut with_path = variables.clone();
+    let old = variables.get("PATH").map(String::as_str).unwrap_or_default();
+    with_path.insert("PATH".to_owned(), format!("{path}:{old}"));
+    start::candidates(name, &with_path)
+}
+
+/// Longer host files are no host files.
+const MAX_HOSTFILE: u64 = 1 << 20;
+
+/// The contents of host files, read as the owner.
+pub fn read_hostfiles(parent: &Parent<'_>, paths: &[String]) -> Vec<Result<String, String>> {
+    paths.iter().map(|path| read_hostfile(parent, path)).collect()
+}
+
+fn read_hostfile(parent: &Parent<'_>, path: &str) -> Result<String, String> {
+    let _acting = parent.account.act().map_err(|error| error.to_string())?;
+    let path = Path::new(&parent.order.cwd).join(path);
+    // A FIFO without a writer must not hold up the supervisor.
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+    let file = file.map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let n_read = file.take(MAX_HOSTFILE + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if n_read as u64 > MAX_HOSTFILE { Err(format!("it is longer than {MAX_HOSTFILE} bytes")) } else { Ok(text) }
+}

@@ -1,0 +1,330 @@
+//! Negotiations in words and as JSON: who proposes what, on which terms, and what became of it (002).
+
+use std::collections::BTreeMap;
+
+use negotiation::{Direction, Ending, Item, NegotiationId, Phase, Price, Reason, Resource, Side, Template};
+use rms_core::negotiate::contract::{NegotiationLine, NegotiationRecord, RoundRecord, Said};
+use rms_model::{JobId, Sizes, Span, Time, hostlist};
+use serde_json::{Value, json};
+
+use crate::json;
+use crate::names::ClusterNames;
+use crate::sizes;
+use crate::stamp;
+
+/// Where it stands, as one word.
+pub fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Idle => "idle",
+        Phase::Offered(_) => "offered",
+        Phase::Countered(_) => "countered",
+        Phase::Pledged => "pledged",
+        Phase::Leaving => "leaving",
+        Phase::Accepted => "accepted",
+        Phase::Committing => "committing",
+        Phase::Failing => "failing",
+        Phase::Applied => "ready",
+        Phase::Ended(Ending::Rejected) => "rejected",
+        Phase::Ended(Ending::Expired) => "expired",
+        Phase::Ended(Ending::Withdrawn) => "withdrawn",
+        Phase::Ended(Ending::Failed) => "failed",
+    }
+}
+
+/// The stable word of a reason, for programs.
+pub fn reason_word(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Declined => "declined",
+        Reason::NoResources => "no_resources",
+        Reason::Price => "price",
+        Reason::Policy => "policy",
+        Reason::Lapsed => "lapsed",
+        Reason::TooManyRounds => "too_many_rounds",
+        Reason::BadProposal => "bad_proposal",
+        Reason::Crossed => "crossed",
+        Reason::AlreadyOpen => "already_open",
+        Reason::Unknown => "unknown",
+        Reason::Overdue => "overdue",
+        Reason::Lost => "lost",
+        Reason::BrokenPromise => "broken_promise",
+        Reason::Administrator => "administrator",
+        Reason::Stopping => "stopping",
+        Reason::Changed => "changed",
+    }
+}
+
+/// The one who speaks, as the subject of a sentence.
+pub fn side(side: Side) -> &'static str {
+    match side {
+        Side::Rms => "the server",
+        Side::Application => "the application",
+    }
+}
+
+/// `a1` or `r2`, as negotiations are shown.
+pub fn parse_id(text: &str) -> Result<NegotiationId, &'static str> {
+    let wrong = "write the id of a negotiation, like r1 or a2: 'rms negotiations' lists them";
+    let initiator = match text.get(..1) {
+        Some("r") => Side::Rms,
+        Some("a") => Side::Application,
+        Some(_) | None => return Err(wrong),
+    };
+    let number = text.get(1..).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let number: Option<u32> = number.and_then(|digits| digits.parse().ok()).filter(|number| *number > 0);
+    number.map(|number| NegotiationId { initiator, number }).ok_or(wrong)
+}
+
+/// The proposal that stands, or stood last.
+pub fn last_proposal(record: &NegotiationRecord) -> Option<(Side, u16, &Template)> {
+    record.rounds.iter().rev().find_map(|round| match &round.said {
+        Said::Proposed { by, round, template } => Some((*by, *round, template)),
+        Said::Phase { .. } => None,
+    })
+}
+
+pub fn n_rounds(record: &NegotiationRecord) -> u16 {
+    last_proposal(record).map_or(0, |(_, round, _)| round)
+}
+
+/// The proposals that are open, by their jobs.
+pub fn open_by_job(lines: &[NegotiationLine]) -> BTreeMap<JobId, Vec<&NegotiationLine>> {
+    let mut by_job = BTreeMap::<JobId, Vec<&NegotiationLine>>::new();
+    for line in lines.iter().filter(|line| !line.phase.is_over()) {
+        by_job.entry(line.job).or_default().push(line);
+    }
+    by_job
+}
+
+/// For a line about its job: `r3: 4 more nodes, offered`.
+pub fn brief(line: &NegotiationLine) -> String {
+    let what =
+        last_proposal(&line.record).map_or_else(String::new, |(_, _, template)| format!("{}, ", change(template)));
+    format!("{}: {what}{}", line.record.id, word(line.phase))
+}
+
+/// What changes if it succeeds, without the terms: `4 more nodes`, `2 nodes fewer`, `30m more`.
+pub fn change(template: &Template) -> String {
+    let direction = template.direction();
+    let part = |item: &Item| match (item.resource, direction) {
+        (Resource::Hosts(_), Direction::Grow) => format!("{} more {}", item.quantity, nodes(item.quantity.0)),
+        (Resource::Hosts(_), Direction::Shrink) => format!("{} {} fewer", item.quantity, nodes(item.quantity.0)),
+        (Resource::Cores(_), Direction::Grow) => format!("{} more cores a node", item.quantity),
+        (Resource::Cores(_), Direction::Shrink) => format!("{} cores a node fewer", item.quantity),
+        (Resource::Time, Direction::Grow) => format!("{} more", stamp::brief(time(item.quantity.0))),
+        (Resource::Time, Direction::Shrink) => format!("{} less", stamp::brief(time(item.quantity.0))),
+    };
+    template.items().iter().filter(|item| item.is_live()).map(part).collect::<Vec<_>>().join(", ")
+}
+
+fn nodes(count: u64) -> &'static str {
+    if count == 1 { "node" } else { "nodes" }
+}
+
+/// Quantities of time are milliseconds.
+pub fn time(quantity: u64) -> Span {
+    i64::try_from(quantity).map_or(Span::MAX_WALL, Span::from_millis).min(Span::MAX_WALL)
+}
+
+/// `0.25`: in the currency of the deployment, for a node and hour.
+pub fn price(price: Price) -> String {
+    (price.0 as f64 / 1000.0).to_string()
+}
+
+/// A whole negotiation as a story: who opened it, and what happened when.
+pub fn story(line: &NegotiationLine, clusters: &ClusterNames, now: Time) -> String {
+    let record = &line.record;
+    let direction = match record.direction {
+        Direction::Grow => "grow",
+        Direction::Shrink => "shrink",
+    };
+    let opener = record
+        .by
+        .as_ref()
+        .map_or_else(|| side(record.id.initiator).to_owned(), |by| format!("{by} for the application"));
+    let mut text = format!(
+        "job {} ({}), negotiation {}: to {direction}, opened at {} by {opener}\n",
+        line.job,
+        line.owner,
+        record.id,
+        stamp::short(record.opened, now)
+    );
+    for round in &record.rounds {
+        text += &format!("  {}  {}\n", stamp::short(round.at, now), event(round, &record.hosts, clusters, now));
+    }
+    if !line.phase.is_over() {
+        let until = line.until.map(|until| format!(", until {}", stamp::short(until, now))).unwrap_or_default();
+        text += &format!("  now       {}{until}\n", word(line.phase));
+        if !line.held.is_empty() {
+            text += &format!("  held      {}\n", hostlist::fold(&line.held));
+        }
+    }
+    text
+}
+
+fn event(round: &RoundRecord, hosts: &[String], clusters: &ClusterNames, now: Time) -> String {
+    match &round.said {
+        Said::Proposed { by, round, template } => {
+            let verb = if *round == 1 { "proposes" } else { "counters with" };
+            format!("round {round}: {} {verb} {}", side(*by), proposal(template, clusters, now))
+        }
+        Said::Phase { phase: Phase::Applied, reason: _ } if !hosts.is_empty() => {
+            format!("ready: {}", hostlist::fold(hosts))
+        }
+        Said::Phase { phase, reason: None } => word(*phase).to_owned(),
+        Said::Phase { phase, reason: Some(reason) } => format!("{}: {reason}", word(*phase)),
+    }
+}
+
+/// Every item with its terms.
+fn proposal(template: &Template, clusters: &ClusterNames, now: Time) -> String {
+    let items: Vec<String> =
+        template.items().iter().map(|item| self::item(item, template.direction(), clusters, now)).collect();
+    items.join("; ")
+}
+
+fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -> String {
+    let sign = match direction {
+        Direction::Grow => "+",
+        Direction::Shrink => "-",
+    };
+    let mut text = match item.resource {
+        Resource::Hosts(cluster) => {
+            let on = clusters.name(cluster);
+            format!("{sign}{} {} of {on} (holding {})", item.quantity, nodes(item.quantity.0), item.held)
+        }
+        Resource::Cores(cluster) => format!("{sign}{} cores on each node of {}", item.quantity, clusters.name(cluster)),
+        Resource::Time => format!("{sign}{} of wall time", stamp::brief(time(item.quantity.0))),
+    };
+    for term in terms(item, now) {
+        text += &format!(", {term}");
+    }
+    if item.is_live() { text } else { format!("without {text}") }
+}
+
+/// What the sender says beside the quantity, if it says anything.
+fn terms(item: &Item, now: Time) -> Vec<String> {
+    let terms = &item.terms;
+    let mut said = Vec::new();
+    let quantity = |quantity: u64| match item.resource {
+        Resource::Hosts(_) | Resource::Cores(_) => quantity.to_string(),
+        Resource::Time => stamp::brief(time(quantity)),
+    };
+    if terms.least < item.quantity {
+        said.push(format!("at least {}", quantity(terms.least.0)));
+    }
+    if terms.most > item.quantity {
+        said.push(format!("at most {}", quantity(terms.most.0)));
+    }
+    match &terms.sizes {
+        Sizes::Any => {}
+        Sizes::PowerOfTwo => said.push("in all a power of two".to_owned()),
+        Sizes::MultipleOf(unit) => said.push(format!("in all a multiple of {unit}")),
+        Sizes::Listed(sizes) => {
+            let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
+            said.push(format!("in all {}", sizes.join(" or ")));
+        }
+    }
+    if terms.price.0 > 0 {
+        said.push(format!("at {} a node and hour", price(terms.price)));
+    }
+    if let Some(duration) = terms.duration {
+        said.push(format!("for {}", stamp::brief(duration)));
+    }
+    if let Some(deadline) = terms.deadline {
+        said.push(format!("ready by {}", stamp::short(deadline, now)));
+    }
+    if let Some(give_back_by) = terms.give_back_by {
+        said.push(format!("back by {}", stamp::short(give_back_by, now)));
+    }
+    if !item.hosts.is_empty() {
+        said.push("named nodes".to_owned());
+    }
+    said
+}
+
+pub fn line_json(line: &NegotiationLine, clusters: &ClusterNames) -> Value {
+    let record = &line.record;
+    json!({
+        "job": json::job_id(line.job),
+        "run": line.run.0,
+        "user": line.owner,
+        "negotiation": record.id.to_string(),
+        "direction": direction_word(record.direction),
+        "initiator": side_word(record.id.initiator),
+        "by": record.by,
+        "opened": json::time(Some(record.opened)),
+        "state": word(line.phase),
+        "over": line.phase.is_over(),
+        "until": json::time(line.until),
+        "held": line.held,
+        "hosts": record.hosts,
+        "rounds": record.rounds.iter().map(|round| round_json(round, clusters)).collect::<Vec<_>>(),
+    })
+}
+
+fn direction_word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Grow => "grow",
+        Direction::Shrink => "shrink",
+    }
+}
+
+fn side_word(side: Side) -> &'static str {
+    match side {
+        Side::Rms => "server",
+        Side::Application => "application",
+    }
+}
+
+fn round_json(round: &RoundRecord, clusters: &ClusterNames) -> Value {
+    let at = json::time(Some(round.at));
+    match &round.said {
+        Said::Proposed { by, round, template } => json!({
+            "at": at,
+            "by": side_word(*by),
+            "round": round,
+            "items": template.items().iter().map(|item| item_json(item, clusters)).collect::<Vec<_>>(),
+        }),
+        Said::Phase { phase, reason } => json!({"at": at, "state": word(*phase), "reason": reason.map(reason_word)}),
+    }
+}
+
+fn item_json(item: &Item, clusters: &ClusterNames) -> Value {
+    let (resource, cluster) = match item.resource {
+        Resource::Hosts(cluster) => ("nodes", Some(cluster)),
+        Resource::Cores(cluster) => ("cores", Some(cluster)),
+        Resource::Time => ("time_ms", None),
+    };
+    let terms = &item.terms;
+    json!({
+        "resource": resource,
+        "cluster": cluster.map(|cluster| clusters.name(cluster)),
+        "set": item.set,
+        "quantity": item.quantity.0,
+        "held": item.held.0,
+        "refused": !item.is_live(),
+        "least": terms.least.0,
+        "most": terms.most.0,
+        "sizes": sizes::sizes_json(&terms.sizes),
+        "duration_ms": terms.duration.map(json::span),
+        "price_milli": terms.price.0,
+        "deadline": json::time(terms.deadline),
+        "give_back_by": json::time(terms.give_back_by),
+        "priority": terms.priority,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_read_as_they_are_shown() {
+        let id = |initiator, number| Ok(NegotiationId { initiator, number });
+        assert_eq!(parse_id("r1"), id(Side::Rms, 1));
+        assert_eq!(parse_id("a42"), id(Side::Application, 42));
+        for text in ["", "r", "r0", "x1", "1", "r-1", "r+1", "é1", "a99999999999"] {
+            assert!(parse_id(text).is_err(), "{text}");
+        }
+    }
+}

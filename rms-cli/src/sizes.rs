@@ -1,0 +1,134 @@
+//! The changing size of a malleable job, as people and programs read it.
+
+use rms_core::effect::JobLine;
+use rms_core::negotiate::contract::{Declared, NegotiationLine};
+use rms_model::{Malleable, OnResize, Sizes, Speedup, Time, hostlist};
+use serde_json::{Value, json};
+
+use crate::negotiations;
+use crate::signal;
+use crate::size_range::{NO_END, SizeRange};
+use crate::stamp;
+
+/// As it was typed; `negotiable` for one that was given no limits.
+pub fn range(declared: &Declared) -> String {
+    let Declared { least, most, sizes, speedup: _ } = declared;
+    if *most == 0 {
+        return "negotiable".to_owned();
+    }
+    SizeRange { least: *least, most: *most, sizes: sizes.clone() }.to_string()
+}
+
+/// The same in words.
+fn in_words(declared: &Declared) -> String {
+    let Declared { least, most, sizes, speedup: _ } = declared;
+    let ends = match *most {
+        NO_END.. => format!("{least} nodes or more"),
+        most => format!("{least} to {most} nodes"),
+    };
+    match sizes {
+        Sizes::Any => ends,
+        Sizes::PowerOfTwo => format!("{ends}, by powers of two"),
+        Sizes::MultipleOf(unit) => format!("{ends}, by multiples of {unit}"),
+        Sizes::Listed(sizes) => {
+            let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
+            format!("{} nodes", sizes.join(", "))
+        }
+    }
+}
+
+/// For the list of jobs: `2-8`, or `2-8; r3: 4 more nodes, offered` while it negotiates.
+pub fn brief(declared: &Declared, open: &[&NegotiationLine]) -> String {
+    let open = open.iter().map(|line| format!("; {}", negotiations::brief(line)));
+    range(declared) + &open.collect::<String>()
+}
+
+/// For `rms show`.
+pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("malleable", range(&Declared::from(malleable))), ("told by", told_by(&malleable.on_resize))];
+    if !malleable.speedup.0.is_empty() {
+        lines.push(("speed-up", speedup(&malleable.speedup)));
+    }
+    if let Some(stages) = &line.stages {
+        lines.push(("generation", stages.generation.to_string()));
+        if !stages.leaving.is_empty() {
+            lines.push(("leaves", hostlist::fold(&stages.leaving)));
+        }
+        if stages.n_violations > 0 {
+            let text = format!("{}: processes had to be killed on nodes that it had freed", stages.n_violations);
+            lines.push(("violations", text));
+        }
+    }
+    lines
+}
+
+fn told_by(on_resize: &OnResize) -> String {
+    match on_resize {
+        OnResize::Negotiates => "its own negotiator".to_owned(),
+        OnResize::Signal(signal) => format!("signal {}", signal::name(*signal)),
+        OnResize::Hook(command) => format!("the command {}", crate::table::plain(command)),
+        OnResize::Workers => "starting and ending its workers".to_owned(),
+    }
+}
+
+fn speedup(speedup: &Speedup) -> String {
+    let point = |(hosts, milli): &(u32, u32)| format!("{hosts}:{}", f64::from(*milli) / 1000.0);
+    speedup.0.iter().map(point).collect::<Vec<_>>().join(",")
+}
+
+/// A sentence for `rms explain`; empty for a job whose size stays.
+pub fn sentence(line: &JobLine, open: &[&NegotiationLine], now: Time) -> String {
+    let Some(declared) = &line.malleable else { return String::new() };
+    let mut text = match declared.most {
+        0 => " Its size may be negotiated.".to_owned(),
+        most if most == declared.least => format!(" It keeps its {most} nodes, unless it asks for others."),
+        _ => format!(" While it runs it can be changed: {}.", in_words(declared)),
+    };
+    for line in open {
+        let until = line.until.map(|until| format!(", until {}", stamp::short(until, now))).unwrap_or_default();
+        text += &format!(" It negotiates {}{until}.", negotiations::brief(line));
+    }
+    let leaving = line.stages.as_ref().map(|stages| stages.leaving.as_slice()).unwrap_or_default();
+    if !leaving.is_empty() {
+        text += &format!(" It is leaving {}.", hostlist::fold(leaving));
+    }
+    text
+}
+
+/// Limits and, of a job that runs, how often its nodes have changed and which it is leaving; null for one whose size stays.
+pub fn to_json(line: &JobLine) -> Value {
+    let Some(declared) = &line.malleable else { return Value::Null };
+    let Declared { least, most, sizes, speedup: Speedup(points) } = declared;
+    let speedup = points.iter().map(|(hosts, milli)| json!({"nodes": hosts, "speed": f64::from(*milli) / 1000.0}));
+    json!({
+        "range": range(declared),
+        "least": least,
+        "most": most,
+        "sizes": sizes_json(sizes),
+        "speedup": speedup.collect::<Vec<_>>(),
+        "generation": line.stages.as_ref().map_or(u32::from(line.started.is_some()), |stages| stages.generation),
+        "leaving": line.stages.as_ref().map(|stages| stages.leaving.as_slice()).unwrap_or_default(),
+        "violations": line.stages.as_ref().map_or(0, |stages| stages.n_violations),
+    })
+}
+
+/// `any`, `power_of_two`, or an object with the numbers that belong to it.
+pub fn sizes_json(sizes: &Sizes) -> Value {
+    match sizes {
+        Sizes::Any => json!("any"),
+        Sizes::PowerOfTwo => json!("power_of_two"),
+        Sizes::MultipleOf(unit) => json!({"multiple_of": unit}),
+        Sizes::Listed(sizes) => json!({"listed": sizes}),
+    }
+}
+
+/// How the job learns of a change, or null.
+pub fn on_resize_json(malleable: Option<&Malleable>) -> Value {
+    match malleable.map(|malleable| &malleable.on_resize) {
+        None => Value::Null,
+        Some(OnResize::Negotiates) => json!("negotiates"),
+        Some(OnResize::Workers) => json!("workers"),
+        Some(OnResize::Signal(number)) => json!({"signal": signal::name(*number)}),
+        Some(OnResize::Hook(command)) => json!({"exec": command}),
+    }
+}

@@ -1,0 +1,265 @@
+//! `rms negotiate`: asks for more or fewer nodes, or more time, for a running job, and waits for what comes of it.
+
+use negotiation::{Direction, Price};
+use rms_core::event::Call;
+use rms_core::negotiate::contract::{Ask, AskOutcome, Asked};
+use rms_model::{JobId, Sizes, Span, hostlist};
+use rms_wire::Reply;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::inside;
+use crate::negotiations;
+use crate::output::Show;
+use crate::size_range;
+use crate::stamp;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Inside of a job it asks for that job, with the credentials that the job was given; elsewhere name the job.
+It prints the nodes that came or went, once they can be used, or are free.
+
+Exit codes: 0 granted, 1 refused (the message says why; with --json error.kind is the reason)
+
+Examples:
+  rms negotiate 7 --grow 4                          four more nodes, now or not at all
+  rms negotiate --grow 4 --accept-at-least 2 --wait 5m
+                                                    four if possible, two would do; wait up to 5 minutes for them
+  rms negotiate --grow 12 --accept-at-least 1 --sizes pow2
+                                                    as many as make the whole a power of two
+  rms negotiate --grow 2 --for 10m                  two nodes for ten minutes
+  rms negotiate --shrink 2 --hosts a3,a4            give these back
+  rms negotiate --extend 30m                        thirty minutes of wall time more")]
+pub struct Args {
+    /// Which job; $RMS_JOB_ID if absent
+    #[arg(value_name = "JOB")]
+    job: Option<String>,
+    /// So many nodes more
+    #[arg(long, value_name = "COUNT", value_parser = count, required_unless_present_any = ["shrink", "extend"])]
+    #[arg(conflicts_with_all = ["shrink", "extend"])]
+    grow: Option<u32>,
+    /// So many nodes fewer
+    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with = "extend")]
+    shrink: Option<u32>,
+    /// So much more wall time: 30m, 1h30m
+    #[arg(long, value_name = "SPAN")]
+    extend: Option<Span>,
+    /// Take a counter-offer of so many nodes, or with --extend so much time, or more; all of it if absent
+    #[arg(long, value_name = "COUNT|SPAN")]
+    accept_at_least: Option<String>,
+    /// How many nodes are of use in all: pow2, mult=4 or 2,4,8
+    #[arg(long, value_name = "SIZES", value_parser = size_range::parse_sizes, conflicts_with = "extend")]
+    sizes: Option<Sizes>,
+    /// The most to be paid for a node and hour
+    #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_negative_numbers = true)]
+    price: Option<Price>,
+    /// For how long; until the job ends if absent
+    #[arg(long = "for", value_name = "SPAN", conflicts_with_all = ["shrink", "extend"])]
+    duration: Option<Span>,
+    /// How long to wait for nodes that others hold
+    #[arg(long, value_name = "SPAN", default_value = "0s")]
+    wait: Span,
+    /// Of which cluster; of the one where the job has its nodes if absent
+    #[arg(short = 'M', long, value_name = "NAME", conflicts_with = "extend")]
+    cluster: Option<String>,
+    /// Which nodes to give back: a3,a4 or a[3-4]; the last ones if absent
+    #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "extend"])]
+    hosts: Option<String>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let job = inside::job(args.job.as_deref())?;
+    let ask = ask(args)?;
+    let is_time = ask.what == Asked::Time;
+    let client = inside::client(context).await?;
+    let Reply::Negotiated(outcome) = client.call(&Call::Negotiate { job, ask }).await.map_err(|error| {
+        // What was asked may go on without us.
+        Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on"))
+    })?
+    else {
+        return Err(launcher_sdk::CallError::Unexpected.into());
+    };
+    match outcome {
+        AskOutcome::Ready { negotiation, quantity, hosts, generation, n_rounds } => {
+            let granted =
+                Granted { job, negotiation: negotiation.to_string(), quantity, is_time, hosts, generation, n_rounds };
+            context.output.show(&granted)?;
+            Ok(Exit::OK)
+        }
+        AskOutcome::Failed { negotiation, reason } => {
+            let kind = negotiations::reason_word(reason);
+            let failure = Failure::new(kind, format!("job {job}, negotiation {negotiation}: {reason}"));
+            Err(failure.hint(format!("'rms negotiations {job}' tells its rounds")))
+        }
+    }
+}
+
+fn ask(args: Args) -> Result<Ask, Failure> {
+    let (direction, what, quantity) = match (args.grow, args.shrink, args.extend) {
+        (Some(count), _, _) => (Direction::Grow, Asked::Hosts { cluster: args.cluster }, u64::from(count)),
+        (None, Some(count), _) => (Direction::Shrink, Asked::Hosts { cluster: args.cluster }, u64::from(count)),
+        (None, None, span) => (Direction::Grow, Asked::Time, millis("--extend", span.unwrap_or(Span::ZERO))?),
+    };
+    let least = match (&args.accept_at_least, &what) {
+        (None, _) => quantity,
+        (Some(text), Asked::Hosts { .. }) => {
+            count(text).map(u64::from).map_err(|what| Failure::usage(format!("--accept-at-least: {what}")))?
+        }
+        (Some(text), Asked::Time) => {
+            let span: Span = text.parse().map_err(|error| Failure::usage(format!("--accept-at-least: {error}")))?;
+            millis("--accept-at-least", span)?
+        }
+    };
+    if least > quantity {
+        return Err(Failure::usage("--accept-at-least is more than what is asked for: write less"));
+    }
+    let hosts = args.hosts.as_deref().map(hostlist::expand).transpose()?.unwrap_or_default();
+    if !hosts.is_empty() && hosts.len() as u64 != quantity {
+        let message = format!("--hosts names {} nodes, and --shrink says {quantity}", hosts.len());
+        return Err(Failure::usage(message).hint("name as many nodes as are given back"));
+    }
+    Ok(Ask {
+        direction,
+        what,
+        quantity,
+        least,
+        sizes: args.sizes.unwrap_or_default(),
+        price: args.price.unwrap_or_default(),
+        duration: args.duration,
+        hosts,
+        wait: args.wait,
+    })
+}
+
+fn millis(flag: &str, span: Span) -> Result<u64, Failure> {
+    let millis = u64::try_from(span.as_millis()).ok().filter(|millis| *millis > 0);
+    millis.ok_or_else(|| Failure::usage(format!("{flag}: write a span above zero, like 30m")))
+}
+
+/// A number of nodes.
+fn count(text: &str) -> Result<u32, &'static str> {
+    match text.parse::<u32>() {
+        Ok(0) | Err(_) => Err("write a whole number of at least 1"),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// Thousandths of the deployment's currency.
+fn parse_price(text: &str) -> Result<Price, &'static str> {
+    let milli = text.parse::<f64>().ok().map(|price| (price * 1000.0).round());
+    let milli = milli.filter(|milli| (0.0..=negotiation::template::MAX_PRICE as f64).contains(milli));
+    milli.map(|milli| Price(milli as u64)).ok_or("write a price like 0.5 or 12")
+}
+
+/// What was agreed, and is in place.
+pub(super) struct Granted {
+    pub(super) job: JobId,
+    pub(super) negotiation: String,
+    pub(super) quantity: u64,
+    pub(super) is_time: bool,
+    pub(super) hosts: Vec<String>,
+    pub(super) generation: u32,
+    pub(super) n_rounds: u16,
+}
+
+impl Show for Granted {
+    fn text(&self) -> String {
+        match self.is_time {
+            true => format!("{}\n", stamp::brief(negotiations::time(self.quantity))),
+            false => self.hosts.iter().map(|host| format!("{host}\n")).collect(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let unit = if self.is_time { "time_ms" } else { "nodes" };
+        json!({
+            "job": self.job.0,
+            "negotiation": self.negotiation,
+            unit: self.quantity,
+            "hosts": self.hosts,
+            "generation": self.generation,
+            "rounds": self.n_rounds,
+        })
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.hosts.clone()
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn asked(line: &str) -> Result<Ask, String> {
+        let words = std::iter::once("negotiate").chain(line.split(' '));
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        ask(line.args).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn what_is_typed_is_what_is_asked() {
+        let plain = Ask {
+            direction: Direction::Grow,
+            what: Asked::Hosts { cluster: None },
+            quantity: 4,
+            least: 4,
+            sizes: Sizes::Any,
+            price: Price(0),
+            duration: None,
+            hosts: Vec::new(),
+            wait: Span::ZERO,
+        };
+        assert_eq!(asked("7 --grow 4"), Ok(plain.clone()));
+        let terms = Ask {
+            least: 2,
+            sizes: Sizes::PowerOfTwo,
+            price: Price(500),
+            duration: Some(Span::from_mins(10)),
+            what: Asked::Hosts { cluster: Some("b".to_owned()) },
+            wait: Span::from_secs(30),
+            ..plain.clone()
+        };
+        let line = "--grow 4 --accept-at-least 2 --sizes pow2 --price 0.5 --for 10m --cluster b --wait 30s";
+        assert_eq!(asked(line), Ok(terms));
+        let hosts = vec!["a3".to_owned(), "a4".to_owned()];
+        let back = Ask { direction: Direction::Shrink, quantity: 2, least: 2, hosts, ..plain.clone() };
+        assert_eq!(asked("--shrink 2 --hosts a[3-4]"), Ok(back));
+        let longer = Ask { what: Asked::Time, quantity: 1_800_000, least: 600_000, ..plain };
+        assert_eq!(asked("--extend 30m --accept-at-least 10m"), Ok(longer));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_before_anybody_is_asked() {
+        let check = |line: &str, part: &str| {
+            let error = asked(line).expect_err(line);
+            assert!(error.contains(part), "{line}: {error}");
+        };
+        check("7", "--grow");
+        check("--grow 1 --shrink 1", "cannot be used with");
+        check("--grow 0", "at least 1");
+        check("--grow 2 --accept-at-least 3", "write less");
+        check("--grow 2 --accept-at-least 10m", "whole number");
+        check("--extend 0s", "above zero");
+        check("--shrink 3 --hosts a1,a2", "names 2 nodes, and --shrink says 3");
+        check("--grow 2 --hosts a1,a2", "cannot be used with");
+        check("--shrink 2 --for 10m", "cannot be used with");
+        check("--grow 2 --price -1", "--price");
+        check("--grow 2 --sizes 3", "write pow2");
+        check("--extend 1h --sizes pow2", "cannot be used with");
+    }
+}

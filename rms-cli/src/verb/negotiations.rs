@@ -1,0 +1,125 @@
+//! `rms negotiations`: which sizes are being talked about, and every round of it.
+
+use launcher_sdk::{CallError, Client};
+use negotiation::Direction;
+use rms_core::event::{Call, Query};
+use rms_core::negotiate::contract::NegotiationLine;
+use rms_model::{JobId, Time, hostlist};
+use rms_wire::Reply;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::inside;
+use crate::json;
+use crate::names::ClusterNames;
+use crate::negotiations;
+use crate::output::Show;
+use crate::select;
+use crate::stamp;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Without a job: a line for each negotiation that is open. With a job: all of its negotiations with every round, its terms
+and times.
+
+Ids: r1 was opened by the server, a1 by or for the application.
+States: offered and countered (an answer is awaited), accepted, committing (nodes are made ready or left), ready;
+rejected, expired, withdrawn, failed
+
+Examples:
+  rms negotiations                   what is open
+  rms negotiations --all             those that are over, too
+  rms negotiations 7                 the story of job 7
+  rms negotiations --json | jq '.negotiations[] | select(.state == \"offered\")'")]
+pub struct Args {
+    /// Only this job's, with every round
+    #[arg(value_name = "JOB")]
+    job: Option<String>,
+    /// Those that are over, too
+    #[arg(long)]
+    all: bool,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let job = args.job.as_deref().map(select::parse_one).transpose()?;
+    let client = inside::client(context).await?;
+    let (now, mut lines) = ask(&client, job).await?;
+    lines.retain(|line| args.all || job.is_some() || !line.phase.is_over());
+    // A job's own credentials may not ask for the clusters; numbers do then.
+    let clusters = context.cluster_names(&client).await.unwrap_or_default();
+    context.output.show(&NegotiationsAnswer { now, lines, clusters, as_stories: job.is_some() })?;
+    Ok(Exit::OK)
+}
+
+/// The negotiations of one job, or of all that we may see.
+///
+/// # Errors
+/// As every call.
+pub(super) async fn ask(client: &Client, job: Option<JobId>) -> Result<(Time, Vec<NegotiationLine>), CallError> {
+    match client.call(&Call::Query(Query::Negotiations { job })).await? {
+        Reply::Negotiations { now, lines } => Ok((now, lines)),
+        _other => Err(CallError::Unexpected),
+    }
+}
+
+/// Negotiations as they were asked for.
+pub(super) struct NegotiationsAnswer {
+    pub(super) now: Time,
+    pub(super) lines: Vec<NegotiationLine>,
+    pub(super) clusters: ClusterNames,
+    pub(super) as_stories: bool,
+}
+
+impl Show for NegotiationsAnswer {
+    fn text(&self) -> String {
+        if self.as_stories && !self.lines.is_empty() {
+            let story = |line: &NegotiationLine| negotiations::story(line, &self.clusters, self.now);
+            return self.lines.iter().map(story).collect::<Vec<_>>().join("\n");
+        }
+        self.rows(|time| stamp::short(time, self.now)).text("nothing is negotiated")
+    }
+
+    fn json(&self) -> Value {
+        let lines: Vec<Value> = self.lines.iter().map(|line| negotiations::line_json(line, &self.clusters)).collect();
+        json!({"now": json::time(Some(self.now)), "negotiations": lines})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.lines.iter().map(|line| format!("{} {}", line.job, line.record.id)).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        Some(self.rows(stamp::iso_secs))
+    }
+}
+
+impl NegotiationsAnswer {
+    fn rows(&self, time: impl Fn(Time) -> String) -> Table {
+        let columns = [">job", "id", "user", "opened", "to", "what", "state", ">round", "until", "nodes"];
+        let mut table = Table::new(&columns);
+        for line in &self.lines {
+            let record = &line.record;
+            let direction = match record.direction {
+                Direction::Grow => "grow",
+                Direction::Shrink => "shrink",
+            };
+            let what = negotiations::last_proposal(record);
+            let nodes = if line.held.is_empty() { &record.hosts } else { &line.held };
+            table.row(vec![
+                line.job.to_string(),
+                record.id.to_string(),
+                line.owner.clone(),
+                time(record.opened),
+                direction.to_owned(),
+                what.map_or_else(|| "-".to_owned(), |(_, _, template)| negotiations::change(template)),
+                negotiations::word(line.phase).to_owned(),
+                negotiations::n_rounds(record).to_string(),
+                line.until.map_or_else(|| "-".to_owned(), &time),
+                hostlist::fold(nodes),
+            ]);
+        }
+        table
+    }
+}

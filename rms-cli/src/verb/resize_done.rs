@@ -1,0 +1,67 @@
+//! `rms resize-done`: says that a job has adapted itself to its nodes, and left those that it was asked to leave.
+
+use rms_core::event::Call;
+use rms_model::JobId;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Exit, Failure};
+use crate::inside;
+use crate::output::Show;
+use crate::table::Table;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+A job that was told of a change by a signal or a command says so when it is done with it. Nodes that it was asked to
+leave are taken then; without it, once the grace time is over, together with whatever still runs there.
+
+The generation counts the changes: inside of a job it is the one for which the command was executed, else the newest in
+the file that RMS_GENERATION_FILE names. A script that read it before it looked at its nodes says which it has seen.
+
+Examples:
+  rms resize-done                               inside of the job
+  rms resize-done --generation $generation      the generation that was read before
+  rms resize-done 7 --generation 3              from outside")]
+pub struct Args {
+    /// Which job; $RMS_JOB_ID if absent
+    #[arg(value_name = "JOB")]
+    job: Option<String>,
+    /// To which generation of its nodes it has adapted itself
+    #[arg(long, value_name = "NUMBER")]
+    generation: Option<u32>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let job = inside::job(args.job.as_deref())?;
+    let generation = match args.generation {
+        Some(generation) => generation,
+        None => inside::generation()?,
+    };
+    let client = inside::client(context).await?;
+    client.change(Call::ResizeDone { job, generation }).await?;
+    context.output.show(&Confirmed { job, generation })?;
+    Ok(Exit::OK)
+}
+
+struct Confirmed {
+    job: JobId,
+    generation: u32,
+}
+
+impl Show for Confirmed {
+    fn text(&self) -> String {
+        format!("job {} has adapted itself to generation {} of its nodes\n", self.job, self.generation)
+    }
+
+    fn json(&self) -> Value {
+        json!({"job": self.job.0, "generation": self.generation})
+    }
+
+    fn ids(&self) -> Vec<String> {
+        vec![self.generation.to_string()]
+    }
+
+    fn table(&self) -> Option<Table> {
+        None
+    }
+}

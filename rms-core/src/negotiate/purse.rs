@@ -1,0 +1,119 @@
+//! What hosts cost an application, and what its user can pay.
+
+use negotiation::{Direction, NegotiationId, Price, Rules, Side};
+use rms_model::{ClusterId, JobId, Span, Time};
+
+use super::contract::Said;
+use super::policy::{Account, Bargain, Reply, affordable, cost};
+use super::talks::Case;
+use crate::job::Job;
+use crate::plan::evolve::cluster_of;
+use crate::rms::Rms;
+
+impl Rms {
+    /// What a gained host of a cluster costs for an hour.
+    pub(super) fn list_price(&self, cluster: ClusterId) -> Price {
+        let name = self.state.clusters().get(&cluster).map_or("", String::as_str);
+        Price(self.state.settings().price_in(name))
+    }
+
+    /// What the server asks for a host and hour in answer to a bid: no more than the bid if that will do. `None` if it is
+    /// too little, and there is no round left.
+    pub(super) fn asked_price(&self, job: JobId, id: NegotiationId, bid: Price) -> Option<Price> {
+        let list = self.list_price(self.home(job)?);
+        let case = self.case(job, id)?;
+        let floor = self.state.settings().price_floor;
+        let bargain = Bargain::new(list.0, floor, id.initiator, &Rules::default());
+        match bargain.reply(bid, n_proposals(case)) {
+            Reply::Accept => Some(bid),
+            Reply::Counter(price) => Some(price),
+            Reply::Reject => None,
+        }
+    }
+
+    /// How many hosts more the limit and the budget of its user allow an application that bids so much.
+    pub(super) fn most_more_hosts(&self, now: Time, job: JobId, id: NegotiationId, bid: Price) -> u64 {
+        let Some(cluster) = self.home(job) else { return 0 };
+        let held = self.case(job, id).map_or(0, |case| case.held.len() as u64);
+        let by_limit = self.may_still_gain(&self.state.jobs()[&job].spec.owner.0);
+        // What is kept for this one already counts as its user's.
+        let by_limit = by_limit.map(|hosts| u64::from(hosts).saturating_add(held));
+        let by_budget = self.affordable_hosts(now, job, self.list_price(cluster).max(bid), Some(id));
+        by_limit.unwrap_or(u64::MAX).min(by_budget)
+    }
+
+    /// How many hosts more it can be offered at the list price.
+    pub(super) fn most_offered(&self, now: Time, job: JobId, cluster: ClusterId) -> u64 {
+        let price = self.list_price(cluster);
+        // Where nobody bargains for an application, nobody has said that it may pay.
+        let may_pay = price == Price(0) || self.bargains(job);
+        if may_pay { self.affordable_hosts(now, job, price, None) } else { 0 }
+    }
+
+    /// For how many hosts more the user can pay until the application ends. Of its negotiations, `but` does not count: it
+    /// is about the same hosts.
+    fn affordable_hosts(&self, now: Time, job: JobId, price: Price, but: Option<NegotiationId>) -> u64 {
+        let entry = &self.state.jobs()[&job];
+        let user = entry.spec.owner.0.as_str();
+        let Some(budget) = self.state.settings().budget_of(user).filter(|_| price > Price(0)) else { return u64::MAX };
+        let Some(started) = entry.started() else { return 0 };
+        let until = started.at + started.request.wall;
+        let left = self.account(now, user, but.map(|id| (job, id))).left(Some(budget));
+        affordable(left, price, until.since(now)).map_or(u64::MAX, u64::from)
+    }
+
+    /// What a user has spent, and what may become due for hosts that are held or promised.
+    pub(crate) fn account(&self, now: Time, user: &str, but: Option<(JobId, NegotiationId)>) -> Account {
+        let mut account = Account { spent: self.state.spent(user), reserved: 0 };
+        for job in self.state.malleable() {
+            let entry = &self.state.jobs()[&job];
+            if entry.spec.owner.0 != user {
+                continue;
+            }
+            let (Some(talks), Some(until)) = (&entry.talks, end(entry)) else { continue };
+            let spent = talks.spent(now);
+            account.spent = account.spent.saturating_add(spent);
+            account.reserved = account.reserved.saturating_add(talks.spent(until.max(now)).saturating_sub(spent));
+            let open = talks.open().filter(|case| but != Some((job, case.id())));
+            let promised = open.map(|case| promised_cost(case, until.since(now)));
+            account.reserved = promised.fold(account.reserved, u64::saturating_add);
+        }
+        account
+    }
+
+    fn home(&self, job: JobId) -> Option<ClusterId> {
+        Some(cluster_of(&self.state.jobs().get(&job)?.started()?.request))
+    }
+}
+
+/// Proposals that the server has made.
+fn n_proposals(case: &Case) -> u16 {
+    let by_server = case.rounds.iter().filter(|round| match &round.said {
+        Said::Proposed { by: Side::Rms, .. } => true,
+        Said::Proposed { by: Side::Application, .. } | Said::Phase { .. } => false,
+    });
+    u16::try_from(by_server.count()).unwrap_or(u16::MAX)
+}
+
+/// When it ends at the latest.
+fn end(entry: &Job) -> Option<Time> {
+    entry.started().map(|started| started.at + started.request.wall)
+}
+
+/// What a growth can cost that the server has offered or agreed to.
+fn promised_cost(case: &Case, left: Span) -> u64 {
+    if case.direction() == Direction::Shrink {
+        return 0;
+    }
+    let items = case.dialogue.promised().into_iter().flat_map(|template| template.items());
+    let costs = items.filter(|item| item.is_live()).map(|item| {
+        let held = item.terms.duration.map_or(left, |duration| duration.min(left));
+        match item.resource {
+            negotiation::Resource::Hosts(_) => {
+                cost(item.terms.price, u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held)
+            }
+            negotiation::Resource::Cores(_) | negotiation::Resource::Time => 0,
+        }
+    });
+    costs.fold(0, u64::saturating_add)
+}

@@ -1,0 +1,78 @@
+//! Remembers what applications have declined, so that the same is not said to them again at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use negotiation::Direction;
+use rms_model::{JobId, Time};
+
+/// What was declined not long ago. A server that is started again has forgotten it, and asks once more.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    of: BTreeMap<(JobId, Direction), (u32, Time)>,
+    due: BTreeSet<(Time, JobId, Direction)>,
+}
+
+impl Refusals {
+    /// A change by so many hosts was declined; it counts until then.
+    pub(crate) fn note(&mut self, job: JobId, direction: Direction, hosts: u32, until: Time) {
+        self.forget(job, direction);
+        if hosts > 0 {
+            self.of.insert((job, direction), (hosts, until));
+            self.due.insert((until, job, direction));
+        }
+    }
+
+    /// How many hosts were declined; 0 if none were.
+    pub(crate) fn hosts(&self, job: JobId, direction: Direction) -> u32 {
+        self.of.get(&(job, direction)).map_or(0, |(hosts, _)| *hosts)
+    }
+
+    /// When the first is to be forgotten.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        self.due.first().map(|(until, ..)| *until)
+    }
+
+    /// Forgets what has counted for long enough. Was there anything?
+    pub(crate) fn expire(&mut self, now: Time) -> bool {
+        let mut has_expired = false;
+        while let Some((until, job, direction)) = self.due.first().copied()
+            && until <= now
+        {
+            self.forget(job, direction);
+            has_expired = true;
+        }
+        has_expired
+    }
+
+    fn forget(&mut self, job: JobId, direction: Direction) {
+        if let Some((_, until)) = self.of.remove(&(job, direction)) {
+            self.due.remove(&(until, job, direction));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Span;
+
+    use super::*;
+
+    #[test]
+    fn what_was_declined_counts_for_a_while_and_the_last_word_wins() {
+        let now = Time::from_secs(100);
+        let later = |secs| now + Span::from_secs(secs);
+        let mut refusals = Refusals::default();
+        refusals.note(JobId(1), Direction::Grow, 4, later(10));
+        refusals.note(JobId(1), Direction::Grow, 2, later(20));
+        refusals.note(JobId(2), Direction::Shrink, 3, later(5));
+        assert_eq!((refusals.hosts(JobId(1), Direction::Grow), refusals.hosts(JobId(1), Direction::Shrink)), (2, 0));
+        assert_eq!(refusals.next_due(), Some(later(5)));
+        assert!(!refusals.expire(later(4)));
+        assert!(refusals.expire(later(10)));
+        assert_eq!((refusals.hosts(JobId(1), Direction::Grow), refusals.hosts(JobId(2), Direction::Shrink)), (2, 0));
+        assert!(refusals.expire(later(20)));
+        assert_eq!(refusals.next_due(), None);
+        refusals.note(JobId(1), Direction::Grow, 0, later(10));
+        assert_eq!(refusals.next_due(), None, "who declined nothing is not remembered");
+    }
+}

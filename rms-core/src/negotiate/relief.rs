@@ -1,0 +1,185 @@
+//! Asks running applications for hosts that the first waiting job lacks, or that are drained.
+
+use std::collections::BTreeSet;
+
+use negotiation::{Direction, NegotiationId, Phase, Reason, Side};
+use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRule, Time};
+
+use super::candidates::Changeable;
+use super::open::Wanted;
+use super::policy::{Candidate, Change, Occasion, hosts_to_leave, shrinks};
+use super::talks::Case;
+use crate::launcher;
+use crate::plan::evolve::cluster_of;
+use crate::plan::{Placed, Plan, meets};
+use crate::rms::Rms;
+use crate::step::Step;
+
+/// What a job lacks on one cluster to start now in one of its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lack {
+    cluster: ClusterId,
+    /// Hosts that are neither free nor on their way.
+    hosts: u32,
+    /// Of hosts that are on their way.
+    coming: u32,
+}
+
+impl Rms {
+    /// After a pass: hosts are asked for, where that lets the first waiting job start. Returns the clusters where hosts
+    /// come together for it, which are not to be given away before it has them.
+    pub(super) fn make_room(&mut self, now: Time, step: &mut Step) -> BTreeSet<ClusterId> {
+        let rule = self.state.settings().shrink_for;
+        if rule == ShrinkRule::Never || self.state.n_queued() == 0 {
+            return BTreeSet::new();
+        }
+        let plan = self.estimates(now);
+        let Some((head, estimate)) = first_waiting(&plan) else { return BTreeSet::new() };
+        // What is free as soon as an answer could come needs nobody to shrink.
+        if estimate <= now + self.state.settings().offer_valid {
+            return BTreeSet::new();
+        }
+        let spec = self.state.jobs()[&head].spec.clone();
+        let mut lacks: Vec<Lack> = spec.options.iter().filter_map(|request| self.lack(&plan, &spec, request)).collect();
+        lacks.sort_by_key(|lack| (lack.hosts, lack.cluster));
+        let gathering = lacks.iter().filter(|lack| lack.coming > 0).map(|lack| lack.cluster);
+        let mut gathering: BTreeSet<ClusterId> = gathering.collect();
+        // The least change that lets it start; what is on its way already may be enough.
+        for lack in lacks {
+            let is_enough = lack.hosts == 0 || self.ask_for(now, step, &spec, lack, rule);
+            if is_enough {
+                gathering.insert(lack.cluster);
+                break;
+            }
+        }
+        gathering
+    }
+
+    /// What a job lacks for one of its sizes; nothing can be said of sizes on several clusters, nor where applications
+    /// that run will need the hosts later.
+    fn lack(&self, plan: &Plan, spec: &JobSpec, request: &Request) -> Option<Lack> {
+        let [(cluster, wanted)] = request.hosts.iter().collect::<Vec<_>>()[..] else { return None };
+        let now = plan.now;
+        if let Some(busy) = plan.base.get(cluster) {
+            let is_needed_later = busy.max(now, now + request.wall) > busy.at(now);
+            let is_too_large = *wanted > self.state.n_usable(*cluster);
+            if is_needed_later || is_too_large {
+                return None;
+            }
+        }
+        let constraint = launcher::constraint_of(spec, request);
+        let is_right = |node: &NodeId| meets(&self.state.nodes()[node].inventory, &constraint);
+        let n_free = self.state.free(*cluster).filter(is_right).count() as u32;
+        let coming = self.coming(*cluster).filter(is_right).count() as u32 + self.n_asked(*cluster);
+        Some(Lack { cluster: *cluster, hosts: wanted.saturating_sub(n_free).saturating_sub(coming), coming })
+    }
+
+    /// Hosts that applications are leaving.
+    fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
+        let here = self.state.malleable().map(|job| &self.state.jobs()[&job]);
+        let here = here.filter_map(|entry| Some((entry, entry.started()?)));
+        let here = here.filter(move |(_, started)| cluster_of(&started.request) == cluster);
+        here.flat_map(|(entry, _)| entry.leaving())
+    }
+
+    /// How many hosts the server has asked for that nobody has begun to leave.
+    fn n_asked(&self, cluster: ClusterId) -> u32 {
+        let here = self.state.malleable().filter(|job| {
+            let started = self.state.jobs()[job].started();
+            started.is_some_and(|started| cluster_of(&started.request) == cluster)
+        });
+        let asked = here
+            .flat_map(|job| self.open_cases_of(job))
+            .filter(|case| case.direction() == Direction::Shrink && !case.is_handed_over);
+        asked.map(|case| case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts()) as u32).sum()
+    }
+
+    /// Takes back offers that nobody has answered, or asks for hosts. False if there are not enough.
+    fn ask_for(&mut self, now: Time, step: &mut Step, spec: &JobSpec, lack: Lack, rule: ShrinkRule) -> bool {
+        let offered = self.unanswered_offers(lack.cluster);
+        let n_offered: usize = offered.iter().map(|(_, _, hosts)| hosts).sum();
+        let victims = self.changeable(now, lack.cluster, Direction::Shrink);
+        let occasion = Occasion::Waiting { priority: spec.priority };
+        let candidates: Vec<Candidate<'_>> = victims.iter().map(Changeable::as_candidate).collect();
+        let missing = lack.hosts.saturating_sub(n_offered as u32);
+        let Some(asked) = shrinks(missing, occasion, &candidates, rule) else { return false };
+        let mut n_back = 0;
+        for (job, id, hosts) in offered {
+            if n_back < lack.hosts as usize {
+                self.withdraw(now, step, job, id, Reason::NoResources);
+                n_back += hosts;
+            }
+        }
+        for Change { job, hosts } in asked {
+            // All or nothing: fewer would be given in vain.
+            let opened = self.open_shrink(now, step, job, &Wanted::Count(hosts, hosts), None);
+            if opened.is_err() {
+                let until = now + self.state.settings().offer_again;
+                self.negotiators.refusals.note(job, Direction::Shrink, hosts, until);
+            }
+        }
+        true
+    }
+
+    /// The server's own offers on a cluster to which nobody has said anything, the latest first, and their hosts.
+    fn unanswered_offers(&self, cluster: ClusterId) -> Vec<(JobId, NegotiationId, usize)> {
+        let is_here = |job: &JobId| {
+            let started = self.state.jobs()[job].started();
+            started.is_some_and(|started| cluster_of(&started.request) == cluster)
+        };
+        let mut offers: Vec<_> = self
+            .state
+            .malleable()
+            .filter(is_here)
+            .flat_map(|job| self.open_cases_of(job).map(move |case| (job, case)))
+            .filter(|(_, case)| case.phase() == Phase::Offered(Side::Rms) && case.direction() == Direction::Grow)
+            .collect();
+        offers.sort_by_key(|(job, case)| std::cmp::Reverse((case.opened, *job)));
+        offers.into_iter().map(|(job, case)| (job, case.id(), case.held.len())).collect()
+    }
+
+    fn open_cases_of(&self, job: JobId) -> impl Iterator<Item = &Case> {
+        self.talks(job).into_iter().flat_map(|talks| talks.open())
+    }
+
+    /// Applications on nodes that are to be used no more are asked to leave them.
+    pub(super) fn clear_drained(&mut self, now: Time, step: &mut Step) {
+        let drained: BTreeSet<NodeId> = self.drained().collect();
+        if drained.is_empty() {
+            return;
+        }
+        for cluster in self.state.clusters().keys().copied().collect::<Vec<_>>() {
+            for holder in self.changeable(now, cluster, Direction::Shrink) {
+                let candidate = holder.as_candidate();
+                let Some(started) = self.state.jobs()[&holder.job].started() else { continue };
+                let leaving = hosts_to_leave(&started.nodes, &drained, candidate.declared);
+                let was_declined = candidate.declined > 0 && leaving.len() >= candidate.declined as usize;
+                if candidate.is_talking || leaving.is_empty() || was_declined {
+                    continue;
+                }
+                let n_leaving = leaving.len() as u32;
+                let wanted = Wanted::These(leaving.into_iter().collect());
+                if self.open_shrink(now, step, holder.job, &wanted, None).is_err() {
+                    let until = now + self.state.settings().offer_again;
+                    self.negotiators.refusals.note(holder.job, Direction::Shrink, n_leaving, until);
+                }
+            }
+        }
+    }
+
+    /// Nodes on which nothing new starts, but what runs may end.
+    fn drained(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.state.nodes().iter().filter_map(|(node, entry)| match entry.admin {
+            NodeAdmin::Drain { .. } => Some(*node),
+            NodeAdmin::Enabled | NodeAdmin::Down { .. } => None,
+        })
+    }
+}
+
+/// The first application of the queue that has to wait for hosts that exist.
+fn first_waiting(plan: &Plan) -> Option<(JobId, Time)> {
+    plan.placements.iter().find_map(|placement| match &placement.outcome {
+        Placed::Later { at, .. } => Some((placement.job, *at)),
+        Placed::Now { .. } | Placed::Never { .. } => None,
+    })
+}

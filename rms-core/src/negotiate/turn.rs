@@ -1,0 +1,69 @@
+//! What the server opens by itself after a pass, and what it learns from the answers.
+
+use negotiation::{Direction, NegotiationId, Phase, Side};
+use rms_model::{JobId, Time};
+
+use super::talks::Case;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// A pass has started all that can start. Nodes that are drained come first, then who waits, then who could use more.
+    pub(crate) fn seek_changes(&mut self, now: Time, step: &mut Step) {
+        if !self.has_changeable() {
+            return;
+        }
+        self.clear_drained(now, step);
+        let gathering = self.make_room(now, step);
+        self.offer_idle(now, step, &gathering);
+    }
+
+    /// When what was declined may be offered again.
+    pub(crate) fn next_offer(&self) -> Option<Time> {
+        self.negotiators.refusals.next_due()
+    }
+
+    /// What was declined long ago is forgotten: the next pass may say it again.
+    pub(crate) fn forget_refusals(&mut self, now: Time) {
+        self.passes.wanted |= self.negotiators.refusals.expire(now);
+    }
+
+    /// A negotiation is over. What was declined of what the server had opened is remembered; and whoever gives hosts back
+    /// by itself does not want as many again.
+    pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let (direction, declined) = match (id.initiator, case.direction()) {
+            (Side::Rms, direction) => (direction, n_declined(case)),
+            (Side::Application, Direction::Shrink) => (Direction::Grow, n_agreed(case)),
+            (Side::Application, Direction::Grow) => return,
+        };
+        let until = now + self.state.settings().offer_again;
+        self.negotiators.refusals.note(job, direction, declined, until);
+    }
+}
+
+/// How many hosts of what was opened were not agreed. Whoever can take a part of an offer has declined the rest; whoever
+/// gives a part of what was asked has declined the whole.
+fn n_declined(case: &Case) -> u32 {
+    let agreed = n_agreed(case);
+    let opened = case.rounds.iter().find_map(|round| match &round.said {
+        super::contract::Said::Proposed { round: 1, template, by: _ } => Some(template.n_hosts()),
+        super::contract::Said::Proposed { .. } | super::contract::Said::Phase { .. } => None,
+    });
+    let opened = u32::try_from(opened.unwrap_or(0)).unwrap_or(u32::MAX);
+    match case.direction() {
+        Direction::Grow => opened.saturating_sub(agreed),
+        Direction::Shrink if agreed < opened => opened,
+        Direction::Shrink => 0,
+    }
+}
+
+/// How many hosts came or went by it.
+fn n_agreed(case: &Case) -> u32 {
+    let agreed = match case.phase() {
+        Phase::Applied => case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts()),
+        Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => 0,
+        Phase::Accepted | Phase::Committing | Phase::Failing | Phase::Ended(_) => 0,
+    };
+    u32::try_from(agreed).unwrap_or(u32::MAX)
+}

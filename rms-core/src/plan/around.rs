@@ -1,0 +1,63 @@
+//! What the queue would look like if running applications had more hosts.
+
+use rms_model::job::TaskCount;
+use rms_model::{ClusterId, JobId, JobSpec, Profile, Request, Span, Time};
+
+use super::policy::{Walk, considered, n_free};
+use super::{Placed, Plan, Scope};
+use crate::job::Started;
+use crate::state::State;
+
+/// Hosts that a running application would have from now on until its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gain {
+    pub(crate) job: JobId,
+    pub(crate) cluster: ClusterId,
+    pub(crate) hosts: u32,
+}
+
+/// The plan with all estimates, if these applications got so many more hosts before anybody else gets some. `None` if
+/// such hosts are not free, or will be needed by applications that run.
+pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Plan> {
+    let shows = |_: JobId| false;
+    let mut walk = Walk::new(state, now, n_free(state), &shows);
+    let base = walk.pass.all.view.clone();
+    for gain in gains {
+        let spec = as_another_job(state, now, gain)?;
+        match walk.pass.place(&spec, now) {
+            Placed::Now { .. } => {}
+            Placed::Later { .. } | Placed::Never { .. } => return None,
+        }
+    }
+    walk.queue(considered(state), Scope::Estimates);
+    Some(Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view })
+}
+
+/// How many hosts of a cluster nobody wants from now until then, if everybody starts as the plan says.
+pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) -> u32 {
+    let capacity = i64::from(state.n_usable(cluster));
+    let wanted = plan.last_view.get(&cluster).map_or(0, |profile: &Profile| profile.max(plan.now, until));
+    u32::try_from(capacity - wanted).unwrap_or(0)
+}
+
+/// Does any waiting application start later than it would have, by more than that?
+pub(crate) fn delays(before: &Plan, after: &Plan, tolerance: Span) -> bool {
+    let mut later = after.placements.iter().map(|placement| (placement.job, placement.outcome.estimate(after.now)));
+    before.placements.iter().any(|placement| {
+        let Some(estimate) = placement.outcome.estimate(before.now) else { return false };
+        // Both are in the order of the queue; who is missing has started or cannot any more.
+        let found = later.find(|(job, _)| *job == placement.job);
+        found.and_then(|(_, later)| later).is_none_or(|later| later > estimate + tolerance)
+    })
+}
+
+/// The gain as a job of its own, with what the application wants of each host.
+fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
+    let entry = state.jobs().get(&gain.job)?;
+    let Started { at, request, .. } = entry.started()?;
+    let wall = (*at + request.wall).since(now);
+    let spec = &*entry.spec;
+    let tasks = TaskCount::PerHost(spec.tasks.most_on_a_host(request.n_hosts()));
+    let options = vec![Request::on_one(gain.cluster, gain.hosts, wall)];
+    (!wall.is_zero()).then(|| JobSpec { tasks, options, evolving: None, malleable: None, ..spec.clone() })
+}
