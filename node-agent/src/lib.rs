@@ -9,6 +9,7 @@ pub mod exec;
 pub mod follow;
 pub mod frame;
 pub mod growth;
+pub mod keys;
 pub mod leftovers;
 pub mod local;
 pub mod peer;

@@ -23,7 +23,7 @@ use crate::setup::Setup;
 use crate::share::{Share, Shares, ToSeat, push};
 use crate::spawner::{self, SeatMade, SeatOrder};
 use crate::spool;
-use crate::supervisor::order::{FromSupervisor, Growth, ToSupervisor};
+use crate::supervisor::order::{FromSupervisor, Growth, Order, ToSupervisor};
 use crate::supervisor::{now, seat_socket};
 use crate::takeover::{self, Found};
 
@@ -153,6 +153,7 @@ impl Node {
             match takeover::examine(&self.setup.spool, job, run, &boot)? {
                 Found::Nothing => {}
                 Found::Alive { entry, socket } => {
+                    self.want_key(&entry.order);
                     let share = Share::new(entry.order.clone(), dir);
                     self.shares.insert(share.clone());
                     reports.push(takeover::known(takeover::unknown(job, run), Some(&entry.order)));
@@ -178,6 +179,7 @@ impl Node {
         if n_found > 0 {
             tracing::info!(n_found, "took over the jobs of an earlier agent");
         }
+        self.setup.keys.clear();
         let effects = self.agent.handle(AgentEvent::Found(reports));
         self.perform(effects);
         let alive: Vec<String> = self.seats.keys().cloned().collect();
@@ -185,6 +187,13 @@ impl Node {
         self.start_spawner()?;
         self.fill_seats();
         Ok(())
+    }
+
+    /// Beside the start: whoever needs it in the job waits for it.
+    fn want_key(&self, order: &Order) {
+        if order.negotiates.is_some() {
+            self.setup.keys.want(order.job, order.run, &order.owner);
+        }
     }
 
     fn insert_ended(&self, entry: Option<&spool::Entry>, dir: PathBuf) {
@@ -251,6 +260,7 @@ impl Node {
                 AgentEffect::Start(desired) => {
                     let order = self.setup.order(&desired);
                     let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
+                    self.want_key(&order);
                     self.shares.insert(Share::new(order, entry_dir));
                     self.waiting.push_back((desired.job, desired.run));
                     self.fill_seats();
@@ -447,6 +457,7 @@ impl Node {
             JobStatus::Starting | JobStatus::Running { .. } => share.iter().for_each(Share::begin),
             JobStatus::Ended { exit, .. } => {
                 tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
+                self.setup.keys.forget(report.job, report.run);
                 share.iter().for_each(Share::end);
             }
         }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use rms_core::desired::{DesiredJob, Host};
 
 use crate::cgroup::Parent;
+use crate::keys::Keys;
 use crate::spool::Spool;
-use crate::supervisor::order::{Order, Place};
+use crate::supervisor::order::{Negotiates, Order, Place};
 use crate::topology::cpulist::CpuSet;
 
 /// One agent's surroundings.
@@ -24,6 +25,9 @@ pub struct Setup {
     pub program: PathBuf,
     pub rsh: Option<PathBuf>,
     pub agent_socket: PathBuf,
+    /// The server, as jobs on this node reach it, too: `host:port`.
+    pub server: String,
+    pub keys: Keys,
     /// Supervisors that wait for a job, so that none is forked while one waits for it.
     pub n_warm: usize,
 }
@@ -77,11 +81,18 @@ impl Setup {
             grace: launch.grace,
             hosts: launch.hosts.iter().map(place).collect(),
             generation: launch.generation,
+            on_resize: launch.on_resize.clone(),
+            least: launch.least,
+            most: launch.most,
             host_idx: desired.host_idx,
             mask: self.mask.clone(),
             agent_socket: self.agent_socket.clone(),
             rsh: self.rsh.clone(),
             mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),
+            negotiates: launch.on_resize.as_ref().map(|_| Negotiates {
+                credentials: self.keys.dir(desired.job, desired.run),
+                server: self.server.clone(),
+            }),
         }
     }
 }

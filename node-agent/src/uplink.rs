@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::address::Advertised;
 use crate::follow;
 use crate::growth::{Wish, growth};
+use crate::keys::Keys;
 use crate::perform::{NodeEvent, Reporter};
 use crate::share::Shares;
 use crate::supervisor::now;
@@ -31,6 +32,7 @@ pub struct Uplink {
     pub credentials_dir: PathBuf,
     pub revoked: Revoked,
     pub shares: Shares,
+    pub keys: Keys,
     pub events: mpsc::Sender<NodeEvent>,
 }
 
@@ -117,6 +119,7 @@ impl Uplink {
         if self.events.send(NodeEvent::LinkUp(Box::new(control))).await.is_err() {
             return "the agent is ending".to_owned();
         }
+        self.keys.link_up();
         let mut desired = DesiredParts::new();
         let mut is_announced = false;
         let mut next_key: Option<NewKey> = None;
@@ -164,10 +167,8 @@ impl Uplink {
                         let result = Growth::Refused { reason: refused.to_string() };
                         self.tell(NodeEvent::Grown { seq, result }).await;
                     }
-                    Ok(Some(
-                        answer @ (ToAgent::Certified { .. }
-                        | ToAgent::NotCertified { .. }),
-                    )) => tracing::warn!(?answer, "the server answers what was not asked"),
+                    Ok(Some(ToAgent::Certified { seq, chain, ca })) => self.keys.certified(seq, &chain, &ca),
+                    Ok(Some(ToAgent::NotCertified { seq, refused })) => self.keys.not_certified(seq, &refused),
                     Ok(None) | Err(_) => {
                         link.close("the server has ended the control channel");
                         return link.closed().await;
@@ -177,6 +178,9 @@ impl Uplink {
                     Ok(channel) => drop(tokio::spawn(serve_channel(channel, self.shares.clone()))),
                     Err(_) => return link.closed().await,
                 },
+                request = self.keys.next_request() => {
+                    let _heard_by_the_receiver = outbox.push(&request.into());
+                }
                 () = tokio::time::sleep_until(renew_at) => {
                     renew_at = Instant::now() + RENEW_AGAIN;
                     match NewKey::generate() {

@@ -1,76 +1,192 @@
-//! MPI applications that grow and shrink while they compute, and come to the same results, bit for bit, as without.
+//! A running job hears that its hosts have changed: by its host file, by a signal, by a command.
 
 mod common;
 
-use common::cluster::Cluster;
-use common::mpich::{argv, build, told};
-use rms_core::desired::NodeExit;
-use rms_wire::{Refused, ToAgent};
+use std::sync::Arc;
 
-const OK: NodeExit = NodeExit::Exited { code: 0 };
+use common::{World, script, tasks};
+use node_agent::cgroup::Wanted;
+use rms_core::desired::{Host, Launch, NodeExit};
+use rms_model::{NodeId, OnResize};
 
-/// Runs a program on two nodes with so many ranks on each, and returns what it wrote.
-async fn run(cluster: &mut Cluster, job: u64, n_each: u32, program: &str, args: &str) -> String {
-    cluster.submit(job, &["n1", "n2"], n_each, |_| {}, argv(program, args)).await;
-    let output = format!("rms-{job}.out");
-    assert_eq!(cluster.agent("n1").ended(job).await.0, OK, "{}", cluster.read(&output));
-    assert_eq!(cluster.agent("n2").ended(job).await.0, OK, "{}", cluster.read(&output));
-    cluster.read(&output)
-}
-
-/// A program's result does not depend on what becomes of its ranks.
-async fn check(program: &str, rigid: &str, size: &str) {
-    let mut cluster = Cluster::new(&["n1", "n2"]).await;
-    let (Some(adaptive), Some(fixed)) = (build(program, cluster.path()), build(rigid, cluster.path())) else {
-        return cluster.close().await;
+/// The same launch on more hosts, some of which it is to leave: `t1 t2 -t3`.
+fn on(launch: &Launch, generation: u32, hosts: &str) -> Launch {
+    let mut changed = launch.clone();
+    changed.generation = generation;
+    let host = |(idx, name): (usize, &str)| Host {
+        node: NodeId(idx as u32),
+        name: name.trim_start_matches('-').to_owned(),
+        departing: name.starts_with('-'),
+        ..launch.hosts[0].clone()
     };
-    let expected = told(&run(&mut cluster, 1, 2, &fixed, size).await, &format!("{rigid} "), "checksum");
-    let plans = [
-        ("--plan 2,4,2 --hosts n1,n2", "4", "4"),
-        // A host may take several groups, and groups of several ranks.
-        ("--plan 2,5,3,6,2 --hosts n2", "6", "6"),
+    changed.hosts = hosts.split(' ').enumerate().map(host).collect();
+    changed
+}
+
+impl World {
+    /// The server has decided so.
+    async fn change(&mut self, launch: Launch) {
+        self.desired.jobs[0].launch = Arc::new(launch);
+        self.desire().await;
+    }
+
+    /// Waits until a file has so many lines, and returns them.
+    async fn lines(&self, name: &str, n_lines: usize) -> Vec<String> {
+        let deadline = tokio::time::Instant::now() + common::PATIENCE;
+        loop {
+            let text = std::fs::read_to_string(self.cwd().join(name)).unwrap_or_default();
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            if lines.len() >= n_lines && text.ends_with('\n') {
+                return lines;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{name} has {lines:?} and not {n_lines} lines");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// What a process sees of its hosts.
+const LOOK: &str = "echo $(cat $RMS_GENERATION_FILE): $(grep -v '^#' $RMS_HOSTFILE | cut -d' ' -f1) >> seen";
+
+#[tokio::test]
+async fn a_script_hears_by_a_signal_of_hosts_that_come_and_of_those_that_it_is_to_leave() {
+    let mut world = World::new(Wanted::Auto).await;
+    // Its handler comes late; until then the signal would end it. What it has started is not told.
+    let text = format!(
+        "sleep 0.3; look() {{ {LOOK}; }}; trap look USR1; echo up > up; while :; do sleep 100 & echo $! >> sleepers; wait $!; done"
+    );
+    let launch = Launch { on_resize: Some(OnResize::Signal(nix::libc::SIGUSR1)), ..script(&world, &text) };
+    world.submit(1, launch.clone()).await;
+    world.running(1).await;
+    world.change(on(&launch, 2, "t1 t2 t3")).await;
+    assert_eq!(world.lines("seen", 1).await, ["2: t1 t2 t3"]);
+    world.change(on(&launch, 3, "t1 t2 -t3")).await;
+    assert_eq!(world.lines("seen", 2).await[1], "3: t1 t2");
+    // That it has left is no news; it would be told in vain.
+    world.change(on(&launch, 4, "t1 t2")).await;
+    world.change(on(&launch, 5, "t1")).await;
+    assert_eq!(world.lines("seen", 3).await[2..], ["5: t1"]);
+    let sleeper = world.lines("sleepers", 1).await[0].parse().expect("a pid");
+    assert!(common::is_alive(sleeper), "the signal is for the script alone");
+    world.close().await;
+}
+
+#[tokio::test]
+async fn who_does_not_handle_the_signal_is_not_ended_by_it() {
+    let mut world = World::new(Wanted::Auto).await;
+    let launch = Launch {
+        on_resize: Some(OnResize::Signal(nix::libc::SIGUSR1)),
+        ..script(&world, "echo up > up; while [ ! -e go ]; do sleep 0.05; done; exit 5")
+    };
+    world.submit(1, launch.clone()).await;
+    world.line_in("up").await;
+    world.change(on(&launch, 2, "t1 t2")).await;
+    std::fs::write(world.cwd().join("go"), "").expect("a file");
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 5 });
+    world.close().await;
+}
+
+#[tokio::test]
+async fn each_task_hears_by_the_signal() {
+    let mut world = World::new(Wanted::Auto).await;
+    let argv = [
+        "sh",
+        "-c",
+        "trap 'echo heard > heard.$RMS_TASK_ID' USR1; echo up > up.$RMS_TASK_ID; while :; do sleep 0.05; done",
     ];
-    for (job, (plan, largest, n_changes)) in (2..).zip(plans) {
-        let output = run(&mut cluster, job, 1, &adaptive, &format!("{size} {plan}")).await;
-        let told = |key| told(&output, &format!("{program} "), key);
-        assert_eq!((told("checksum"), told("refused")), (expected.clone(), "0".to_owned()), "{plan}: {output}");
-        assert_eq!((told("largest").as_str(), told("changes").as_str()), (largest, n_changes), "{plan}: {output}");
-    }
-    // Wherever there is room, which is nowhere: a refusal changes nothing.
-    let args = format!("{size} --plan 2,3,2");
-    cluster.submit(4, &["n1", "n2"], 1, |_| {}, argv(&adaptive, &args)).await;
-    let (seq, _) = cluster.agent("n1").asked().await;
-    let refused = Refused::new("not_negotiable", "no hosts are free");
-    cluster.agent("n1").answer(ToAgent::NotAsked { seq, refused }).await;
-    assert_eq!(cluster.agent("n1").ended(4).await.0, OK, "{}", cluster.read("rms-4.out"));
-    let output = cluster.read("rms-4.out");
-    let told = |key| told(&output, &format!("{program} "), key);
-    assert_eq!((told("checksum"), told("refused"), told("changes")), (expected, "1".to_owned(), "0".to_owned()));
-    cluster.close().await;
+    let launch = Launch { on_resize: Some(OnResize::Signal(nix::libc::SIGUSR1)), ..tasks(&world, 2, &argv) };
+    world.submit(1, launch.clone()).await;
+    world.line_in("up.0").await;
+    world.change(on(&launch, 2, "t1 t2")).await;
+    world.line_in("heard.0").await;
+    world.line_in("heard.1").await;
+    world.close().await;
 }
 
 #[tokio::test]
-async fn bodies_move_as_ever_while_their_ranks_come_and_go() {
-    check("nbody_malleable", "nbody", "61 30").await;
+async fn a_command_hears_of_the_newest_change_and_never_runs_twice_at_once() {
+    let mut world = World::new(Wanted::Auto).await;
+    // The first one takes its time; two more changes come meanwhile.
+    let hook = format!(
+        "mkdir busy || echo twice >> seen; {LOOK}; echo for $RMS_RESIZE_GENERATION of $RMS_JOB_ID on $RMS_NODELIST of $RMS_MALLEABLE_LEAST to $RMS_MALLEABLE_MOST; \
+         while [ ! -e go ]; do sleep 0.02; done; rmdir busy; cat"
+    );
+    let launch = Launch { on_resize: Some(OnResize::Hook(hook)), least: 2, most: 8, ..script(&world, "sleep 1000") };
+    world.submit(1, launch.clone()).await;
+    world.running(1).await;
+    world.change(on(&launch, 2, "t1 t2")).await;
+    assert_eq!(world.lines("seen", 1).await, ["2: t1 t2"]);
+    world.change(on(&launch, 3, "t1 t2 t3")).await;
+    world.change(on(&launch, 4, "t1 t2 -t3")).await;
+    std::fs::write(world.cwd().join("go"), "").expect("a file");
+    assert_eq!(world.lines("seen", 2).await[1..], ["4: t1 t2"]);
+    let output = world.lines("rms-1.out", 2).await;
+    assert_eq!(
+        output,
+        ["for 2 of 1 on t[1-2] of 2 to 8", "for 4 of 1 on t[1-2] of 2 to 8"],
+        "it writes to the job's output"
+    );
+    world.close().await;
 }
 
 #[tokio::test]
-async fn heat_spreads_as_ever_while_rows_move_from_rank_to_rank() {
-    check("jacobi", "jacobi", "50 60").await;
+async fn a_command_that_fails_or_hangs_does_not_touch_the_job() {
+    let mut world = World::new(Wanted::Auto).await;
+    let hook = "[ $RMS_RESIZE_GENERATION = 2 ] && exit 7; echo $$ > hangs; trap '' TERM; while :; do sleep 1; done";
+    let launch = Launch {
+        on_resize: Some(OnResize::Hook(hook.to_owned())),
+        ..script(&world, "while [ ! -e go ]; do sleep 0.05; done; exit 3")
+    };
+    world.submit(1, launch.clone()).await;
+    world.running(1).await;
+    world.change(on(&launch, 2, "t1 t2")).await;
+    let output = world.lines("rms-1.out", 1).await;
+    assert_eq!(output, ["rms: job 1: the command for generation 2 has ended with code 7"]);
+    world.change(on(&launch, 3, "t1")).await;
+    let hangs = world.line_in("hangs").await.parse().expect("a pid");
+    std::fs::write(world.cwd().join("go"), "").expect("a file");
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 3 });
+    assert!(!common::is_alive(hangs), "the job's end is its end");
+    world.close().await;
 }
 
 #[tokio::test]
-async fn an_evolving_application_grows_once_and_stays_large() {
-    let mut cluster = Cluster::new(&["n1", "n2"]).await;
-    if let (Some(evolving), Some(rigid)) = (build("nbody_evolving", cluster.path()), build("nbody", cluster.path())) {
-        let expected = told(&run(&mut cluster, 1, 2, &rigid, "40 12").await, "nbody ", "checksum");
-        let output = run(&mut cluster, 2, 1, &evolving, "40 12 --plan 2,4,4 --hosts n1,n2").await;
-        let told = |key| told(&output, "nbody_evolving ", key);
-        assert_eq!(
-            (told("checksum"), told("ranks"), told("hosts")),
-            (expected, "4".to_owned(), "2".to_owned()),
-            "{output}"
-        );
-    }
-    cluster.close().await;
+async fn an_agent_that_is_killed_tells_of_a_change_once_it_is_back() {
+    let mut world = World::new(Wanted::Auto).await;
+    let text = format!("look() {{ {LOOK}; }}; trap look USR1; echo up > up; while :; do sleep 0.05; done");
+    let launch = Launch { on_resize: Some(OnResize::Signal(nix::libc::SIGUSR1)), ..script(&world, &text) };
+    world.submit(1, launch.clone()).await;
+    world.line_in("up").await;
+    world.change(on(&launch, 2, "t1 t2")).await;
+    world.lines("seen", 1).await;
+    world.kill_agent().await;
+    world.start_agent().await;
+    world.change(on(&launch, 2, "t1 t2")).await;
+    world.change(on(&launch, 3, "t1")).await;
+    assert_eq!(world.lines("seen", 2).await, ["2: t1 t2", "3: t1"]);
+    world.close().await;
+}
+
+#[tokio::test]
+async fn a_host_that_is_to_be_left_runs_on_until_it_is_ended() {
+    let mut world = World::new(Wanted::Auto).await;
+    let launch = Launch {
+        on_resize: Some(OnResize::Workers),
+        ..tasks(
+            &world,
+            1,
+            &[
+                "sh",
+                "-c",
+                "trap 'echo last result >> results; exit 0' TERM; echo up > up; while :; do sleep 0.05; done",
+            ],
+        )
+    };
+    world.submit(1, launch.clone()).await;
+    world.line_in("up").await;
+    world.change(on(&launch, 2, "-t1 t2")).await;
+    world.end(1, rms_model::Span::from_secs(10)).await;
+    assert_eq!(world.ended(1).await.0, NodeExit::Ordered);
+    assert_eq!(world.read("results"), "last result\n", "after TERM a worker may finish what it has begun");
+    world.close().await;
 }
