@@ -319,6 +319,16 @@ impl Scene {
         self.call_later(Call::Negotiate { job, ask })
     }
 
+    /// The answer to a call, if there is one.
+    pub(super) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Refusal>> {
+        self.answers.remove(&ticket)
+    }
+
+    /// All that has become true so far.
+    pub(super) fn facts(&self) -> &[Fact] {
+        &self.facts.0
+    }
+
     /// What came of an ask, if anything did.
     pub(super) fn outcome(&self, ticket: Ticket) -> Option<AskOutcome> {
         match self.answers.get(&ticket)? {
@@ -443,6 +453,16 @@ impl Scene {
         let now = self.world.now;
         let output = self.app(job).desk.act(now, id, action).expect("it may do so");
         self.speak(job, output);
+    }
+
+    /// The negotiation that is open for a direction, as the application knows it.
+    pub(super) fn app_hears(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
+        self.apps[&job].desk.open_for(direction).map(negotiation::Dialogue::id)
+    }
+
+    /// What stands in a negotiation, as the application knows it.
+    pub(super) fn app_sees(&self, job: JobId, id: NegotiationId) -> Option<negotiation::Template> {
+        self.apps[&job].desk.get(id)?.proposal().cloned()
     }
 
     pub(super) fn app_phase(&self, job: JobId, id: NegotiationId) -> Phase {
