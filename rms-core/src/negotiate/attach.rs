@@ -123,7 +123,11 @@ impl Rms {
         }
         let id = message.id;
         if self.is_in_house(job, id) && self.case(job, id).is_some() {
-            self.refuse(step, job, message, "somebody else has asked for this: it is not to be answered".to_owned());
+            // Somebody has asked under this number while nobody spoke for the application: it is none of its own.
+            for message in self.desk(job).disown(message).messages {
+                let notice = NegotiatorNotice::Said(Box::new(message));
+                step.order(Effect::TellNegotiator { job, notice });
+            }
             return Ok(());
         }
         let mut output = self.desk(job).receive(now, message);

@@ -17,12 +17,13 @@ use crate::effect::{Answer, Effect};
 use crate::event::{Nodes, Shape, Ticket};
 use crate::negotiate::contract::{Ask, AskOutcome, Asked, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use crate::negotiate::{self, contract::NegotiationLine};
-use crate::{Call, Config, Event, Fact, Journal, Query, Refusal, Rms, Step};
+use crate::{Call, Config, Event, Fact, Journal, Query, Refusal, Rms, State, Step};
 
 /// A server, agents that do at once what they are told, and applications that speak for themselves.
 pub(super) struct Scene {
     pub(super) world: World,
     facts: Facts,
+    shadow: State,
     apps: BTreeMap<JobId, App>,
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
     /// Nodes whose agents hear nothing, and what they would have heard.
@@ -42,15 +43,31 @@ pub(super) struct App {
     is_mute: bool,
 }
 
+/// A journal whose last words a loss of power takes back.
 #[derive(Default)]
-struct Facts(Vec<Fact>);
+struct Facts {
+    durable: Vec<Fact>,
+    noted: Vec<Fact>,
+}
 
 impl Journal for Facts {
     type Error = std::convert::Infallible;
 
     fn append(&mut self, facts: &[Fact]) -> Result<(), Self::Error> {
-        self.0.extend_from_slice(facts);
+        self.durable.append(&mut self.noted);
+        self.durable.extend_from_slice(facts);
         Ok(())
+    }
+
+    fn note(&mut self, facts: &[Fact]) -> Result<(), Self::Error> {
+        self.noted.extend_from_slice(facts);
+        Ok(())
+    }
+}
+
+impl Facts {
+    fn all(&self) -> Vec<Fact> {
+        self.durable.iter().chain(&self.noted).cloned().collect()
     }
 }
 
@@ -79,6 +96,7 @@ impl Scene {
         let mut scene = Scene {
             world: World::new(),
             facts: Facts::default(),
+            shadow: State::new(Default::default()),
             apps: BTreeMap::new(),
             answers: BTreeMap::new(),
             deaf: BTreeSet::new(),
@@ -146,7 +164,13 @@ impl Scene {
     fn commit(&mut self, step: Step) {
         self.world.rms.state().check().expect("the state is sound");
         negotiate::check(self.world.rms.state()).expect("what is kept is what was promised");
+        let n_before = self.facts.durable.len() + self.facts.noted.len();
         let Ok(effects) = step.commit(&mut self.facts);
+        // Who reads the journal as it is written knows the same.
+        for fact in self.facts.durable.iter().chain(&self.facts.noted).skip(n_before) {
+            self.shadow.apply(fact).expect("the facts fit");
+        }
+        assert_eq!(&self.shadow, self.world.rms.state());
         for effect in effects {
             self.obey(effect);
         }
@@ -223,12 +247,17 @@ impl Scene {
         }
     }
 
+    /// As after a loss of power: what was only noted is gone.
+    pub(super) fn power_cut(&mut self) {
+        self.facts.noted.clear();
+        self.restart();
+    }
+
     /// As after kill -9.
     pub(super) fn restart(&mut self) {
-        self.is_durable();
-        let facts = std::mem::take(&mut self.facts.0);
-        self.world.rms = Rms::restore(Config::default(), None, facts.clone()).expect("the facts fit");
-        self.facts.0 = facts;
+        let rms = Rms::restore(Config::default(), None, self.facts.all()).expect("the facts fit");
+        self.world.rms = rms;
+        self.shadow = self.world.rms.state().clone();
         self.answers.clear();
         let mut step = self.world.rms.boot(self.world.now);
         self.drain(&mut step);
@@ -241,7 +270,7 @@ impl Scene {
 
     /// A server that reads its journal has this state.
     pub(super) fn is_durable(&self) {
-        let read = Rms::restore(Config::default(), None, self.facts.0.clone()).expect("the facts fit");
+        let read = Rms::restore(Config::default(), None, self.facts.all()).expect("the facts fit");
         assert_eq!(read.state(), self.world.rms.state());
     }
 
