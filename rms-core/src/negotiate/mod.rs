@@ -34,6 +34,7 @@ mod timers;
 mod turn;
 
 pub use hold::{Leak, check};
+pub(crate) use seam::promise_end;
 
 use std::collections::{BTreeMap, BTreeSet};
 
