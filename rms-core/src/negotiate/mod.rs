@@ -36,6 +36,7 @@ mod turn;
 #[cfg(test)]
 pub(crate) use attach::MOST_SAID;
 pub use hold::{Leak, check};
+pub(crate) use seam::promise_end;
 
 use std::collections::{BTreeMap, BTreeSet};
 

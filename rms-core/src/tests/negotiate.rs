@@ -325,8 +325,8 @@ impl Scene {
     }
 
     /// All that has become true so far.
-    pub(super) fn facts(&self) -> &[Fact] {
-        &self.facts.0
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        self.facts.all()
     }
 
     /// What came of an ask, if anything did.
