@@ -35,7 +35,8 @@ fn what_spawned_ranks_write_is_seen_where_the_job_was_started() {
 fn a_spawn_without_room_becomes_a_negotiation_and_ends_with_its_ranks() {
     let Some(spawn) = program("spawn") else { return };
     let deployment = Deployment::builder().cluster("a", 3).start();
-    let output = deployment.rms(&["run", "-N", "1", "-n", "1", "-o", "out", &spawn, "2", "2", "-"]).ok();
+    let size = ["--malleable", "1-3", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    let output = deployment.rms(&[&["run"], &size[..], &[&spawn, "2", "2", "-"]].concat()).ok();
     let written = read(&deployment, "out");
     assert_eq!(told(&written, "spawn ", "refused"), "0", "{output:?} {written}");
     assert_eq!(told(&written, "spawn ", "largest"), "3", "{written}");
