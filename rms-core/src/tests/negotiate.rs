@@ -2,6 +2,12 @@
 
 mod asks;
 mod attached;
+mod launches;
+mod races;
+mod restarts;
+mod rights;
+mod scenarios;
+mod shrinking;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +139,7 @@ impl Scene {
         let runs = state.jobs().iter().filter_map(|(job, entry)| {
             let share = entry.started()?.shares.get(&node)?;
             let is_up = matches!(share, crate::job::Share::Running { .. });
-            is_up.then(|| JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
+            is_up.then_some(JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
         });
         runs.collect()
     }
@@ -399,6 +405,7 @@ impl Scene {
             && let Some(app) = self.apps.get_mut(&attached.job)
         {
             app.holding = Some(attached.holding.clone());
+            app.desk.skip_to(attached.n_opened);
         }
         self.answers.insert(ticket, answer.map(|_| Answer::Done));
     }
