@@ -190,8 +190,9 @@ impl Desk {
         output
     }
 
-    /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten.
-    fn disown(&mut self, message: &Message) -> Output {
+    /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten; or what is
+    /// another's, and not to be spoken of over this channel.
+    pub fn disown(&mut self, message: &Message) -> Output {
         let mut output = Output { refused: Some(Refusal::Unknown(message.id)), ..Output::default() };
         if self.is_new(message.id) {
             // Should its opening arrive after this, it must not come to life.

@@ -40,7 +40,7 @@ pub fn instance(name: &str, dir: &Path) -> String {
 
 /// FNV-1a, 32 bits. A later version of this program must find the same names, which the standard library's
 /// hashes do not promise.
-fn fnv1a(bytes: &[u8]) -> u32 {
+pub fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
@@ -62,6 +62,7 @@ impl Setup {
             n_tasks: host.n_tasks,
             cpus: host.cpus,
             joined: host.joined,
+            departing: host.departing,
         };
         Order {
             job: desired.job,
@@ -80,6 +81,9 @@ impl Setup {
             grace: launch.grace,
             hosts: launch.hosts.iter().map(place).collect(),
             generation: launch.generation,
+            on_resize: launch.on_resize.clone(),
+            least: launch.least,
+            most: launch.most,
             host_idx: desired.host_idx,
             mask: self.mask.clone(),
             agent_socket: self.agent_socket.clone(),

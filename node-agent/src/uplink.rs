@@ -14,10 +14,12 @@ use tokio::time::Instant;
 
 use crate::address::Advertised;
 use crate::follow;
+use crate::growth::{Wish, growth};
 use crate::keys::Keys;
 use crate::perform::{NodeEvent, Reporter};
 use crate::share::Shares;
 use crate::supervisor::now;
+use crate::supervisor::order::Growth;
 
 /// What the link needs.
 #[derive(Debug)]
@@ -59,6 +61,11 @@ impl Reporter for Control {
         for part in report_parts(report) {
             let _heard_elsewhere = self.outbox.push(&part);
         }
+    }
+
+    fn ask(&self, seq: u64, wish: &Wish) {
+        let (job, run, ask) = (wish.job.0, wish.run.0, (&wish.ask).into());
+        let _heard_elsewhere = self.outbox.push(&ToServer::Ask { seq, job, run, ask });
     }
 }
 
@@ -153,9 +160,15 @@ impl Uplink {
                             self.revoked.replace(std::mem::take(&mut revoked));
                         }
                     }
+                    Ok(Some(ToAgent::Asked { seq, outcome })) => {
+                        self.tell(NodeEvent::Grown { seq, result: growth(outcome.into()) }).await;
+                    }
+                    Ok(Some(ToAgent::NotAsked { seq, refused })) => {
+                        let result = Growth::Refused { reason: refused.to_string() };
+                        self.tell(NodeEvent::Grown { seq, result }).await;
+                    }
                     Ok(Some(ToAgent::Certified { seq, chain, ca })) => self.keys.certified(seq, &chain, &ca),
                     Ok(Some(ToAgent::NotCertified { seq, refused })) => self.keys.not_certified(seq, &refused),
-                    Ok(Some(answer @ (ToAgent::Asked { .. } | ToAgent::NotAsked { .. }))) => tracing::warn!(?answer, "the server answers what was not asked"),
                     Ok(None) | Err(_) => {
                         link.close("the server has ended the control channel");
                         return link.closed().await;

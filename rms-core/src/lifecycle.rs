@@ -274,6 +274,8 @@ impl Rms {
             hosts,
             generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
             on_resize: spec.malleable.as_ref().map(|malleable| malleable.on_resize.clone()),
+            least: spec.malleable.as_ref().map_or(0, |malleable| malleable.least),
+            most: spec.malleable.as_ref().map_or(0, |malleable| malleable.most),
         });
         self.launches.insert(job, Arc::clone(&launch));
         launch

@@ -87,6 +87,8 @@ impl Reporter for Listener {
     fn report(&self, report: &NodeReport) {
         let _test_is_over = self.0.send(report.clone());
     }
+
+    fn ask(&self, _seq: u64, _wish: &node_agent::growth::Wish) {}
 }
 
 #[derive(Debug)]
@@ -306,6 +308,8 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         hosts: vec![host],
         generation: 1,
         on_resize: None,
+        least: 0,
+        most: 0,
     }
 }
 

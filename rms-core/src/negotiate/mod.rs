@@ -18,7 +18,7 @@ mod hold;
 mod idle;
 mod inhouse;
 mod loans;
-mod open;
+pub(crate) mod open;
 mod orders;
 pub mod policy;
 mod progress;

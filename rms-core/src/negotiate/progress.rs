@@ -109,6 +109,9 @@ impl Rms {
         if let Fact::ShareRunning { job, .. } | Fact::ShareEnded { job, .. } = fact {
             self.note_job(*job);
         }
+        if let Fact::ShareRunning { job, .. } = fact {
+            self.welcome(*job);
+        }
         if let Fact::CourseSet { job, .. }
         | Fact::StageEntered { job, .. }
         | Fact::HostsFreed { job, .. }

@@ -48,6 +48,9 @@ impl World {
             }
         }
         self.launchers_lose_the_server();
+        self.applications_lose_the_server();
+        self.asks_are_lost();
+        self.accepted.clear();
         self.check_restore()
     }
 
@@ -93,6 +96,9 @@ impl World {
         self.trace.note(self.now, format_args!("{} goes down", self.nodes[node].name));
         for (job, run) in self.nodes[node].alive() {
             self.checks.vanished(&self.nodes[node].name, job, run);
+            if self.nodes[node].is_first_of((job, run)) {
+                self.application_dies((job, run));
+            }
         }
         self.nodes[node].power_off(self.now);
         self.links[node].agent_side = None;
@@ -107,6 +113,7 @@ impl World {
             link.n_cuts += 1;
             self.agenda.push(self.now + IDLE, Item::IdleOut { node, n_cuts: link.n_cuts });
             self.trace.note(self.now, format_args!("{} is cut off", self.nodes[node].name));
+            self.applications_are_cut_off(node);
         }
     }
 
