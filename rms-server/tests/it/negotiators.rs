@@ -472,16 +472,16 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
         // What is no template at all is answered under its number.
-        let changes: Vec<Box<dyn FnOnce(&mut wire::Template)>> = vec![
-            Box::new(|template| template.items[0].kind = 77),
-            Box::new(|template| template.items[0].quantity = u64::MAX),
-            Box::new(|template| template.items[0].held = u64::MAX - 1),
-            Box::new(|template| template.items[0].least = 0),
-            Box::new(|template| template.items[0].price = u64::MAX),
-            Box::new(|template| template.items[0].duration = Some(-1)),
-            Box::new(|template| template.items[0].shape = 9),
-            Box::new(|template| template.items.clear()),
-            Box::new(|template| template.items = vec![template.items[0].clone(); 65]),
+        let changes: [fn(&mut wire::Template); 9] = [
+            |template| template.items[0].kind = 77,
+            |template| template.items[0].quantity = u64::MAX,
+            |template| template.items[0].held = u64::MAX - 1,
+            |template| template.items[0].least = 0,
+            |template| template.items[0].price = u64::MAX,
+            |template| template.items[0].duration = Some(-1),
+            |template| template.items[0].shape = 9,
+            |template| template.items.clear(),
+            |template| template.items = vec![template.items[0].clone(); 65],
         ];
         for change in changes {
             let call = broken(&app, 1, change);
