@@ -128,9 +128,8 @@ fn a_command_is_told_and_confirms_for_its_job() {
         ),
     );
     let exec = format!("exec:{hook}");
-    let job = deployment.submit(&[
-        "--malleable", "1-3", "-N", "1", "-t", "10m", "--on-resize", &exec, "--wrap", "sleep 600",
-    ]);
+    let job =
+        deployment.submit(&["--malleable", "1-3", "-N", "1", "-t", "10m", "--on-resize", &exec, "--wrap", "sleep 600"]);
     wait_for_nodes(&deployment, job, 3);
     wait_for_line(&deployment, "hook 2 of 1 to 3 on a[1-3]");
     let urgent = deployment.submit(&["-N", "1", "-t", "10m", "--wrap", "sleep 600"]);
