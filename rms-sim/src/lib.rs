@@ -6,11 +6,13 @@
 //! and [`batch`] runs long workloads fast, with nothing around the core that the workload does not need.
 
 mod agenda;
+pub mod application;
 pub mod batch;
 pub mod check;
 pub mod crowd;
 pub mod dice;
 pub mod fault;
+pub mod gain;
 mod journal;
 pub mod launcher;
 mod link;

@@ -53,6 +53,10 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("RMS_AGENT_SOCKET", order.agent_socket.display().to_string());
     set("RMS_GENERATION_FILE", files.generation.display().to_string());
     set("RMS_MARK", order.mark.clone());
+    if let Some(negotiates) = &order.negotiates {
+        set("RMS_JOB_CREDENTIALS", negotiates.credentials.display().to_string());
+        set("RMS_SERVER", negotiates.server.clone());
+    }
     if order.on_resize.is_some() && order.most > 0 {
         set("RMS_MALLEABLE_LEAST", order.least.to_string());
         set("RMS_MALLEABLE_MOST", order.most.to_string());

@@ -225,7 +225,8 @@ impl Job {
 
     /// When its supervisor is to wake up though nothing happens.
     pub fn wakes_at(&self) -> Instant {
-        let others = [self.tell_at, resize::wakes_at(self)].into_iter().flatten();
+        let of_desk = self.desk.as_ref().and_then(Desk::wakes_at);
+        let others = [self.tell_at, resize::wakes_at(self), of_desk].into_iter().flatten();
         others.fold(self.deadline(), Instant::min)
     }
 

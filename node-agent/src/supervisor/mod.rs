@@ -49,6 +49,7 @@ pub use job::now;
 use job::{Job, Phase};
 use mpi::{Desk, Errand};
 use order::{FromSupervisor, Growth, Order, TASK_INPUT, ToSupervisor};
+pub use user::{Account, AccountError};
 
 /// What a supervisor is born with.
 #[derive(Debug)]
@@ -547,6 +548,7 @@ impl Supervisor {
     fn on_time(&mut self) -> Next {
         let now = Instant::now();
         self.tell_running(now);
+        self.with_desk(|desk, errands| desk.on_time(now, errands));
         let Some(job) = &mut self.job else { return Next::Stay };
         resize::on_time(job, now);
         match &job.phase {

@@ -50,6 +50,18 @@ pub struct Order {
     pub rsh: Option<PathBuf>,
     /// Tells this execution on this node from any other process on the machine.
     pub mark: String,
+    /// Where processes of the job find what they negotiate with, if they may.
+    #[serde(default)]
+    pub negotiates: Option<Negotiates>,
+}
+
+/// How the processes of a job reach the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Negotiates {
+    /// The directory where their key will be.
+    pub credentials: PathBuf,
+    /// `host:port`.
+    pub server: String,
 }
 
 /// One host of a job.
@@ -217,6 +229,7 @@ pub mod tests {
     /// A job of no hosts, for tests to complete.
     pub fn order() -> Order {
         Order {
+            negotiates: None,
             job: JobId(1),
             run: Run(1),
             name: "story".to_owned(),
