@@ -21,7 +21,8 @@ impl Program {
     /// Runs it as no process of any job.
     fn run(&self, before: &[&str]) -> Output {
         let program = self.dir.path().join("program");
-        let (first, rest) = before.split_first().map_or((program.as_path(), before), |(first, rest)| (Path::new(*first), rest));
+        let (first, rest) =
+            before.split_first().map_or((program.as_path(), before), |(first, rest)| (Path::new(*first), rest));
         let mut command = Command::new(first);
         command.args(rest).stdin(Stdio::null()).current_dir(self.dir.path());
         if !before.is_empty() {
@@ -50,7 +51,6 @@ fn the_header_compiles_alone_in_c_and_in_cxx() {
         let Some(mut compiler) = language.compiler() else { continue };
         let output = compiler.args(["-fsyntax-only", "-x", name]).arg(&header).output().expect("it is installed");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        // It is no header there, so its `#pragma once`, had it one, would be warned of.
         assert!(output.status.success(), "{name}: {text}");
     }
 }
@@ -91,7 +91,8 @@ fn fortran_has_the_same_structs_as_c() {
 fn fortran_has_every_function_and_every_constant_of_c() {
     let module = fs::read_to_string(sdk().prefix().join("include/rms.f90")).expect("installed");
     let header = fs::read_to_string(sdk().prefix().join("include/rms.h")).expect("installed");
-    let wanted: Vec<(&str, &str)> = header.lines().filter_map(|line| line.strip_prefix("#define RMS_")?.split_once(' ')).collect();
+    let wanted: Vec<(&str, &str)> =
+        header.lines().filter_map(|line| line.strip_prefix("#define RMS_")?.split_once(' ')).collect();
     assert!(wanted.len() > 30, "{}", wanted.len());
     for (name, value) in wanted.into_iter().filter(|(name, _)| !name.starts_with("INIT")) {
         let definition = format!("RMS_{name} = {}", value.trim_matches(['(', ')']));
@@ -126,7 +127,10 @@ fn the_manual_has_every_function() {
     let manual = sdk().prefix().join("share/man/man3");
     let page = fs::read_to_string(manual.join("rms.3")).expect("installed");
     for name in functions() {
-        assert!(page.contains(&format!(".Fn {name} ")) || page.contains(&format!(".Fo {name}\n")), "rms(3) lacks {name}");
+        assert!(
+            page.contains(&format!(".Fn {name} ")) || page.contains(&format!(".Fo {name}\n")),
+            "rms(3) lacks {name}"
+        );
         assert!(manual.join(format!("{name}.3")).exists(), "there is no page {name}(3)");
     }
     for status in ["RMS_EINVAL", "RMS_ESESSION", "RMS_EFORK", "RMS_EENDED", "RMS_ETIMEDOUT"] {
@@ -137,7 +141,7 @@ fn the_manual_has_every_function() {
 /// The functions that the header declares, in alphabetical order.
 fn functions() -> Vec<String> {
     let header = fs::read_to_string(sdk().prefix().join("include/rms.h")).expect("installed");
-    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.starts_with("typedef"));
+    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.ends_with('{'));
     let names = declared.filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("rms_")).map(str::to_owned).collect();
     names.sort();
@@ -157,7 +161,8 @@ fn shown(sdk: &Sdk, flags: &[&str], library: &str) -> Option<Vec<String>> {
         return None;
     };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut names: Vec<String> = text.split_whitespace().filter(|word| !word.ends_with(".o:")).map(str::to_owned).collect();
+    let mut names: Vec<String> =
+        text.split_whitespace().filter(|word| !word.ends_with(".o:")).map(str::to_owned).collect();
     names.sort();
     Some(names)
 }
