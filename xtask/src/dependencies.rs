@@ -45,6 +45,9 @@ pub fn check() -> Result<()> {
     for (name, reason) in policy.unmaintained {
         println!("   accepted although unmaintained: {name}: {reason}");
     }
+    for (name, licence, reason) in policy.tools {
+        println!("   accepted for tests, under {licence}: {name}: {reason}");
+    }
     for (name, reason) in policy.duplicates {
         println!("   accepted twice: {name}: {reason}");
     }
@@ -100,6 +103,7 @@ fn judge_one(package: &Package, policy: &Policy, complaints: &mut Vec<String>) {
     let named = format!("{name} {version}");
     match license {
         None => complaints.push(format!("{named} states no licence")),
+        Some(expression) if policy.tools.iter().any(|(tool, known, _)| tool == name && known == expression) => {}
         Some(expression) => match licence::is_allowed(expression, policy.licences) {
             Ok(true) => {}
             Ok(false) => complaints.push(format!("{named} has the licence '{expression}', which is not on the list")),
@@ -126,6 +130,12 @@ fn judge_one(package: &Package, policy: &Policy, complaints: &mut Vec<String>) {
         }
     }
     let is_ours = source.is_none();
+    for (tool, licence, _) in policy.tools.iter().filter(|_| is_ours) {
+        if dependencies.iter().any(|dependency| dependency.name == *tool && dependency.kind.is_none()) {
+            complaints
+                .push(format!("{name} would ship {tool}, which has the licence '{licence}': it is for tests only"));
+        }
+    }
     for (confined, home) in policy.confined.iter().filter(|(_, home)| is_ours && home != name) {
         if dependencies.iter().any(|dependency| dependency.name == *confined) {
             complaints.push(format!("{name} depends on {confined}, which only {home} may"));
@@ -161,6 +171,7 @@ mod tests {
 
     const POLICY: Policy = Policy {
         licences: &["MIT"],
+        tools: &[("generator", "MPL-2.0", "it is not shipped")],
         banned: &[("openssl", "rustls does this")],
         floors: &[("bytes", "1.11.1", "RUSTSEC-2026-0007")],
         duplicates: &[("syn", "half of the ecosystem has moved")],
@@ -201,6 +212,9 @@ mod tests {
         check(&[package("serde", "1.0.2")], None);
         check(&[package("itoa", "1.0.0"), package("itoa", "1.2.0")], None);
         check(&[package("bytes", "1.11.1")], None);
+        let generator = Package { license: Some("MPL-2.0".to_owned()), ..package("generator", "1.0.0") };
+        let for_tests = Dependency { name: "generator".to_owned(), kind: Some("dev".to_owned()) };
+        check(&[generator, Package { dependencies: vec![for_tests], ..ours("wire", &[]) }], None);
         check(&[ours("core", &["serde"]), ours("wire", &["bincode"])], None);
     }
 
@@ -213,6 +227,8 @@ mod tests {
         check(&[package("bytes", "1.9.20")], Some("RUSTSEC-2026-0007"));
         check(&[package("rand", "0.9.0"), package("rand", "0.10.0")], Some("0.10 and 0.9"));
         check(&[ours("core", &["tokio"])], Some("tokio"));
+        check(&[ours("wire", &["generator"])], Some("would ship generator"));
+        check(&[Package { license: Some("MPL-2.0".to_owned()), ..package("a", "1.0.0") }], Some("MPL-2.0"));
         check(&[ours("server", &["bincode"])], Some("only wire may"));
     }
 

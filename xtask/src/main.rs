@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod programs;
+mod sdk;
 mod setup;
 mod step;
 mod suite;
@@ -16,6 +17,8 @@ usage: cargo xtask <chore>
   demo [--short]  bring up two clusters on this machine and run a scaled real trace with MPI programs
   bench [PART…]   measure and print the table of performance targets
   deps            check licences, bans, duplicates and advisory floors of all dependencies
+  install-sdk PREFIX [--libdir LIB] [--built DIR]
+                  build librms and put it, its header and manual below PREFIX
   run STEP        one step of `test` alone (its headlines name them)";
 
 fn main() -> ExitCode {
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         ("run", [step]) => suite::run_one(step),
         ("demo", flags) => programs::demo(flags),
         ("bench", parts) => programs::bench(parts),
+        ("install-sdk", args) => sdk::install(args),
         ("deps", []) => dependencies::check(),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");

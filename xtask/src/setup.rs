@@ -23,6 +23,9 @@ const PACKAGES: &[Package] = &[
     },
     Package { name: "openmpi-bin", present: || on_path("mpirun.openmpi"), needed_for: "tests of Open MPI's mpirun" },
     Package { name: "libopenmpi-dev", present: || on_path("mpicc.openmpi"), needed_for: "tests of Open MPI's mpirun" },
+    Package { name: "g++", present: || on_path("g++"), needed_for: "tests of the library for C++" },
+    Package { name: "gfortran", present: || on_path("gfortran"), needed_for: "tests of the library for Fortran" },
+    Package { name: "pkg-config", present: || on_path("pkg-config"), needed_for: "tests of the library for C" },
     Package { name: "iproute2", present: || on_path("ip"), needed_for: "tests in network namespaces" },
     Package { name: "python3-venv", present: has_venv, needed_for: "installing MPICH from its wheel" },
 ];

@@ -34,6 +34,7 @@ impl Rms {
                 }
                 self.negotiators.attached.insert(job, Default::default());
                 self.negotiators.gone.remove(&job);
+                self.welcome(job);
                 let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(job)));
                 step.order(answer(Ok(attached)));
                 let output = self.desk(job).resume(now);
@@ -101,6 +102,7 @@ impl Rms {
         crate::admit::check_declared(&declared)?;
         if self.limits(job) != declared {
             self.record(step, Fact::LimitsDeclared { job, declared });
+            self.welcome(job);
         }
         Ok(())
     }

@@ -2,6 +2,12 @@
 
 mod asks;
 mod attached;
+mod launches;
+mod races;
+mod restarts;
+mod rights;
+mod scenarios;
+mod shrinking;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +139,7 @@ impl Scene {
         let runs = state.jobs().iter().filter_map(|(job, entry)| {
             let share = entry.started()?.shares.get(&node)?;
             let is_up = matches!(share, crate::job::Share::Running { .. });
-            is_up.then(|| JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
+            is_up.then_some(JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
         });
         runs.collect()
     }
@@ -313,6 +319,16 @@ impl Scene {
         self.call_later(Call::Negotiate { job, ask })
     }
 
+    /// The answer to a call, if there is one.
+    pub(super) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Refusal>> {
+        self.answers.remove(&ticket)
+    }
+
+    /// All that has become true so far.
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        self.facts.all()
+    }
+
     /// What came of an ask, if anything did.
     pub(super) fn outcome(&self, ticket: Ticket) -> Option<AskOutcome> {
         match self.answers.get(&ticket)? {
@@ -389,6 +405,7 @@ impl Scene {
             && let Some(app) = self.apps.get_mut(&attached.job)
         {
             app.holding = Some(attached.holding.clone());
+            app.desk.skip_to(attached.n_opened);
         }
         self.answers.insert(ticket, answer.map(|_| Answer::Done));
     }
@@ -436,6 +453,16 @@ impl Scene {
         let now = self.world.now;
         let output = self.app(job).desk.act(now, id, action).expect("it may do so");
         self.speak(job, output);
+    }
+
+    /// The negotiation that is open for a direction, as the application knows it.
+    pub(super) fn app_hears(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
+        self.apps[&job].desk.open_for(direction).map(negotiation::Dialogue::id)
+    }
+
+    /// What stands in a negotiation, as the application knows it.
+    pub(super) fn app_sees(&self, job: JobId, id: NegotiationId) -> Option<negotiation::Template> {
+        self.apps[&job].desk.get(id)?.proposal().cloned()
     }
 
     pub(super) fn app_phase(&self, job: JobId, id: NegotiationId) -> Phase {

@@ -41,6 +41,19 @@ pub fn example(name: &str) -> PathBuf {
     dir.join("examples").join(name)
 }
 
+/// The directory that has the C library, and `xtask` to install it, built if they are not up to date.
+pub fn library() -> &'static std::path::Path {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    let dir = &binaries().dir;
+    BUILT.get_or_init(|| {
+        let is_prepared = std::env::var_os("LIMBER_BINARIES_BUILT").is_some();
+        if !is_prepared {
+            cargo_build(dir, &["-p", "rms-ffi", "-p", "xtask"]);
+        }
+    });
+    dir
+}
+
 fn build(dir: &std::path::Path) {
     cargo_build(dir, &["-p", "rms-cli", "-p", "rms-server", "-p", "node-agent", "--bins"]);
 }

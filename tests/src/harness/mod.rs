@@ -9,7 +9,7 @@ mod command;
 mod deployment;
 mod processes;
 
-pub use binaries::{Binaries, binaries, example};
+pub use binaries::{Binaries, binaries, example, library};
 pub use command::{Output, wait_until};
 pub use deployment::{Builder, Deployment, NodeOptions};
 pub use processes::{Reaper, is_alive};

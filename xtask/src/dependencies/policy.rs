@@ -4,6 +4,9 @@
 pub struct Policy {
     /// SPDX names that may be chosen.
     pub licences: &'static [&'static str],
+    /// Crate, its licence that is not among these, and why it may be used nevertheless: nothing of it is shipped, so only
+    /// tests and build scripts may depend on it.
+    pub tools: &'static [(&'static str, &'static str, &'static str)],
     /// Crate, and why it stays out.
     pub banned: &'static [(&'static str, &'static str)],
     /// Crate, least version, and the advisories that it mends.
@@ -31,6 +34,12 @@ impl Default for Policy {
                 "Unlicense",
                 "Zlib",
             ],
+            tools: &[(
+                "cbindgen",
+                "MPL-2.0",
+                "it writes rms-ffi/include/rms.h from the source, and a test compares the two: a header by hand is wrong \
+                 one day, and C finds out at run time",
+            )],
             banned: &[
                 ("openssl", "TLS is rustls with ring; a second TLS library doubles the advisories to watch"),
                 ("openssl-sys", "TLS is rustls with ring; a second TLS library doubles the advisories to watch"),
@@ -52,6 +61,9 @@ impl Default for Policy {
             ],
             duplicates: &[
                 ("getrandom", "ring 0.17 still uses 0.2"),
+                ("toml", "cbindgen still uses 0.9; for one test only"),
+                ("toml_datetime", "as toml"),
+                ("winnow", "as toml"),
                 ("syn", "derive macros are moving from 2 to 3; a build-time cost only"),
             ],
             unmaintained: &[(

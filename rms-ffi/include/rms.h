@@ -1,0 +1,440 @@
+#ifndef LIMBER_RMS_H
+#define LIMBER_RMS_H
+
+/* Written from rms-ffi/src/abi by `LIMBER_BLESS=1 cargo test -p rms-ffi --test header`. Change it there. */
+
+#include <stddef.h>
+#include <stdint.h>
+/*
+ * An application negotiates its size with the resource management system (RMS) that runs it.
+ *
+ *     rms_session *rms;
+ *     if (rms_connect(NULL, &rms) != RMS_OK) ...
+ *
+ * rms(3) and the guide "From C, C++ and Fortran" tell the whole story. In short:
+ *
+ * Results. Every function that returns int returns RMS_OK, or RMS_NOTHING, or a negative RMS_E... number; then
+ * rms_last_error() has the reason in words. Nothing crashes because of a NULL, a closed session or a foreign number.
+ *
+ * Structs begin with their size: declare them with RMS_INIT, as in
+ *     rms_event event = RMS_INIT(rms_event);
+ *
+ * Threads. Every function may be called from every thread at any time, also for the same session. A session has threads of
+ * its own, in which all signals are blocked.
+ *
+ * Fork. A child that was forked after rms_connect() may call exec or _exit. Every other call of the library fails with RMS_EFORK there.
+ *
+ * Times are milliseconds, prices are thousandths for a host and an hour.
+ */
+
+/* The size of a struct is set, and all else is 0. */
+#ifdef __cplusplus
+template <typename T> inline T rms_init() {
+    T value = T();
+    value.size = sizeof(T);
+    return value;
+}
+#define RMS_INIT(type) rms_init<type>()
+#else
+#define RMS_INIT(type) ((type){.size = sizeof(type)})
+#endif
+
+
+// The call succeeded.
+#define RMS_OK 0
+
+// Nothing came within the time, or nothing is to be done. No error.
+#define RMS_NOTHING 1
+
+// An argument is not what it must be.
+#define RMS_EINVAL (-1)
+
+// That is no session, or it was closed.
+#define RMS_ESESSION (-2)
+
+// This process was forked from the one that connected. Only exec and _exit are possible in it.
+#define RMS_EFORK (-3)
+
+// A bug of the library. The session should be closed.
+#define RMS_EPANIC (-4)
+
+// This process does not belong to a job that may negotiate.
+#define RMS_EJOB (-5)
+
+// There is no connection to the RMS.
+#define RMS_ECONNECT (-6)
+
+// The RMS refuses.
+#define RMS_EREFUSED (-7)
+
+// That negotiation is not known, or is over.
+#define RMS_EUNKNOWN (-8)
+
+// That is not possible now.
+#define RMS_ESTATE (-9)
+
+// Nothing more can be said: the job is ending, or another process speaks for it.
+#define RMS_EENDED (-10)
+
+// A buffer or an array of the caller is too small.
+#define RMS_ESPACE (-11)
+
+// The session is in use in another way, or too many are open.
+#define RMS_EBUSY (-12)
+
+// A file cannot be written, or the system lacks a resource.
+#define RMS_EIO (-13)
+
+// A struct is newer than the library, or its size is not set.
+#define RMS_EVERSION (-14)
+
+// No answer came in time. It is not known whether the RMS has heard it; it may be said again.
+#define RMS_ETIMEDOUT (-15)
+
+// The application gets more hosts.
+#define RMS_GROW 1
+
+// The application gives hosts back.
+#define RMS_SHRINK 2
+
+// The application gets more wall time.
+#define RMS_EXTEND 3
+
+// The application will end earlier.
+#define RMS_SHORTEN 4
+
+// Every number of hosts is of use.
+#define RMS_SIZES_ANY 0
+
+// Multiples of sizes[0].
+#define RMS_SIZES_MULTIPLE 1
+
+// 1, 2, 4, 8, ...
+#define RMS_SIZES_POWER_OF_TWO 2
+
+// Exactly the numbers in sizes, ascending.
+#define RMS_SIZES_LISTED 3
+
+// The RMS proposes something, or answers a proposal with another. Accept, counter or reject it in time.
+#define RMS_EVENT_OFFER 1
+
+// There is agreement, and it is not ready yet. A growth: hosts are being prepared. A shrink: leave hosts at the next
+// breakpoint, then say so with rms_release().
+#define RMS_EVENT_AGREED 2
+
+// It is done: the hosts that came can be used; the hosts that went are gone.
+#define RMS_EVENT_READY 3
+
+// The negotiation has ended without a result; nothing has changed.
+#define RMS_EVENT_OVER 4
+
+// The hosts of the application, or the time when it is ended, have changed.
+#define RMS_EVENT_HOSTS 5
+
+// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for a while.
+#define RMS_EVENT_WARNING 6
+
+// The job has ended or is being ended. Nothing comes after it.
+#define RMS_EVENT_ENDED 7
+
+// Another process speaks for the job now. Nothing comes after it.
+#define RMS_EVENT_REPLACED 8
+
+// The RMS does not negotiate with this job any more. Nothing comes after it.
+#define RMS_EVENT_LOST 9
+
+// How a negotiation ended: an answer was no.
+#define RMS_REJECTED 1
+
+// No answer came in time.
+#define RMS_EXPIRED 2
+
+// Who proposed it took it back.
+#define RMS_WITHDRAWN 3
+
+// It was agreed and did not come about.
+#define RMS_FAILED 4
+
+// Room for the name of a host or a cluster, its end included.
+#define RMS_NAME_SIZE 256
+
+// One connection between the application and the RMS. Never look into it: it points nowhere.
+typedef struct rms_session rms_session;
+
+// How to connect. All zero but the size means the defaults.
+typedef struct rms_options {
+    // sizeof(rms_options).
+    size_t size;
+    // For how long a connection, and later an answer, is awaited. 0: 30 seconds.
+    int64_t timeout_ms;
+} rms_options;
+
+// A host that the application holds.
+typedef struct rms_host {
+    // sizeof(rms_host). Of an array, only that of the first is looked at.
+    size_t size;
+    // Its number in the RMS.
+    uint32_t node;
+    // How many of its CPUs are the application's.
+    uint32_t cpus;
+    // Not 0: the application was asked to leave it and has not confirmed that it has.
+    int32_t is_departing;
+    // Nothing.
+    int32_t reserved;
+    // Its name.
+    char name[RMS_NAME_SIZE];
+    // Where it can be reached.
+    char address[RMS_NAME_SIZE];
+    // The cluster that it belongs to.
+    char cluster[RMS_NAME_SIZE];
+} rms_host;
+
+// With so many hosts, so many thousandths of the speed on one.
+typedef struct rms_speedup_point {
+    // The number of hosts.
+    uint32_t hosts;
+    // The speed, in thousandths of that on one host.
+    uint32_t milli;
+} rms_speedup_point;
+
+// Between which sizes the RMS may change the application.
+typedef struct rms_limits {
+    // sizeof(rms_limits).
+    size_t size;
+    // It is never asked to hold fewer hosts; at least 1.
+    uint32_t least;
+    // It is never offered more.
+    uint32_t most;
+    // Which totals between are of use: RMS_SIZES_...
+    int32_t shape;
+    // Not 0: the library answers the RMS's offers within these limits by itself, and rms_breakpoint() tells what came of it.
+    int32_t automatic;
+    // What the shape needs.
+    const uint64_t *sizes;
+    // How many numbers are in sizes.
+    size_t n_sizes;
+    // The declared speed-up, ascending by hosts; NULL: not declared.
+    const struct rms_speedup_point *speedup;
+    // How many points are in speedup.
+    size_t n_speedup;
+} rms_limits;
+
+// What is asked for, or countered with.
+typedef struct rms_terms {
+    // sizeof(rms_terms).
+    size_t size;
+    // RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN. A counter is about the same as the offer, and may say 0.
+    int32_t kind;
+    // Which totals are of use: RMS_SIZES_...
+    int32_t shape;
+    // How many hosts, or milliseconds, more or less.
+    uint64_t quantity;
+    // Fewer are of no use. 0: as many as the quantity.
+    uint64_t least;
+    // What the shape needs.
+    const uint64_t *sizes;
+    // How many numbers are in sizes.
+    size_t n_sizes;
+    // For a host and hour, in thousandths; who gets hosts pays.
+    uint64_t price;
+    // For how long after they are ready, in milliseconds. 0: until the application ends.
+    int64_t duration_ms;
+    // Ready by then, in milliseconds since 1970 by the RMS's clock. 0: whenever.
+    int64_t deadline_ms;
+    // Higher is more urgent; binds nobody.
+    int32_t priority;
+    // For how many seconds an answer is awaited, and with it for hosts to become free. 0: 60; an hour at most.
+    uint32_t valid_s;
+    // A growth: on this cluster. NULL: where the application has its hosts.
+    const char *cluster;
+    // A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released.
+    const char *const *hosts;
+    // How many names are in hosts.
+    size_t n_hosts;
+} rms_terms;
+
+// Something that happened. Its text and its hosts belong to the library and stay until the thread that got them asks
+// for the next event, or until its callback returns.
+typedef struct rms_event {
+    // sizeof(rms_event). Set it before the call.
+    size_t size;
+    // RMS_EVENT_...
+    int32_t kind;
+    // RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN; 0 if it is not known, or not about a negotiation.
+    int32_t what;
+    // Which negotiation; 0: none.
+    uint64_t id;
+    // How many hosts, or milliseconds, more or less.
+    uint64_t quantity;
+    // An offer: fewer are of no use to the RMS.
+    uint64_t least;
+    // An offer: more are of no use to the RMS.
+    uint64_t most;
+    // An offer: what a host costs for an hour, in thousandths.
+    uint64_t price;
+    // An offer: for how long, in milliseconds. 0: until the application ends.
+    int64_t duration_ms;
+    // An offer: ready by then, in milliseconds since 1970 by the RMS's clock. 0: whenever.
+    int64_t deadline_ms;
+    // An offer: given back by then, by the same clock. 0: never.
+    int64_t give_back_by_ms;
+    // An offer: for so long an answer counts, in milliseconds from when it came.
+    int64_t valid_ms;
+    // Counts the proposals of both ends.
+    uint32_t round;
+    // Counts the changes of the application's hosts, from 1.
+    uint32_t generation;
+    // RMS_EVENT_OVER: RMS_REJECTED, ...
+    int32_t ending;
+    // How many resources it is about. If more than one, it can only be accepted or rejected from here; the fields tell of the first.
+    uint32_t n_items;
+    // Names of the hosts that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others are released.
+    const char *const *hosts;
+    // How many names are in hosts.
+    size_t n_hosts;
+    // The event in words, or the reason. Never NULL.
+    const char *text;
+} rms_event;
+
+// What is called for each event, in a thread of the library. It may call every function but rms_close() and
+// rms_on_event(), and must return.
+typedef void (*rms_event_callback)(struct rms_session *session, const struct rms_event *event, void *user);
+
+// What has to be done at a breakpoint. Its hosts belong to the library and stay until the same thread calls
+// rms_breakpoint() again.
+typedef struct rms_change {
+    // sizeof(rms_change). Set it before the call.
+    size_t size;
+    // RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
+    int32_t kind;
+    // A shrink, not 0: the RMS has taken the hosts already, and nothing is to be confirmed.
+    int32_t is_done;
+    // Which negotiation.
+    uint64_t id;
+    // Counts the changes of the application's hosts, from 1.
+    uint32_t generation;
+    // How many hosts are to be used after this change.
+    uint32_t n_after;
+    // Names of the hosts that came or are to be left.
+    const char *const *hosts;
+    // How many names are in hosts.
+    size_t n_hosts;
+} rms_change;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this session
+// speaks for the job; an older one, of whatever process, gets RMS_EVENT_REPLACED. Options may be NULL. One process of
+// the job does this, for example rank 0. After it, the process may still fork, but its children may only exec or
+// _exit.
+int rms_connect(const struct rms_options *options,
+                struct rms_session **session);
+
+// Ends a session; the job goes on with the hosts that it holds. Calls of other threads in this session return
+// RMS_ESESSION, and so does every later one. Not from its own callback.
+int rms_close(struct rms_session *session);
+
+// Counts the changes of the application's hosts, from 1; the file $RMS_GENERATION_FILE says the same.
+int rms_generation(struct rms_session *session, uint32_t *generation);
+
+// When the application is ended, in milliseconds since 1970 by the RMS's clock.
+int rms_until(struct rms_session *session, int64_t *until_ms);
+
+// The hosts of the application, host 0 first. Fills up to capacity elements, of which the first must have its size
+// set; all get it. n_hosts becomes the number of hosts. If there are more than fit, returns RMS_ESPACE and fills
+// nothing; NULL and 0 ask for the number alone, and return RMS_OK.
+int rms_hosts(struct rms_session *session,
+              struct rms_host *hosts,
+              size_t capacity,
+              size_t *n_hosts);
+
+// Writes the hosts that the application holds, and is not leaving, as mpirun reads them: one line each, "name
+// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so readers never see
+// half of it.
+int rms_write_hostfile(struct rms_session *session,
+                       const char *path);
+
+// Tells the RMS between which sizes it may change the application from now on. Nothing is offered before. May be called again.
+int rms_declare(struct rms_session *session,
+                const struct rms_limits *limits);
+
+// Opens a negotiation: asks for hosts or time, or offers hosts back. What comes of it are events with this id; of each kind
+// one can be open. Returns when the request is on its way, not when it is answered.
+int rms_ask(struct rms_session *session,
+            const struct rms_terms *terms,
+            uint64_t *id);
+
+// Agrees to what the RMS has proposed in this negotiation. It has agreed when RMS_EVENT_AGREED, or a later event, says so.
+int rms_accept(struct rms_session *session,
+               uint64_t id);
+
+// Answers a proposal of the RMS with another one. It must not be worse for the RMS than the last own one.
+int rms_counter(struct rms_session *session, uint64_t id, const struct rms_terms *terms);
+
+// Says no to what the RMS has proposed in this negotiation, which ends it.
+int rms_reject(struct rms_session *session, uint64_t id);
+
+// Takes an own proposal back, or leaves the negotiation. If it was agreed at the same time, it goes on: the next event
+// of this id tells.
+int rms_withdraw(struct rms_session *session,
+                 uint64_t id);
+
+// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as many as
+// agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after the grace of
+// the RMS is killed. RMS_EVENT_READY says that they are gone.
+int rms_release(struct rms_session *session,
+                uint64_t id,
+                const char *const *hosts,
+                size_t n_hosts);
+
+// A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether it is readable, do not
+// read from it; rms_close() closes it. Negative: an error.
+int rms_fd(struct rms_session *session);
+
+// The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes. RMS_NOTHING: none came.
+// After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events that nobody asks for are laid
+// over each other, so that few wait, and what is read late is not out of date.
+int rms_next_event(struct rms_session *session,
+                   int timeout_ms,
+                   struct rms_event *event);
+
+// Calls a function for each event from now on, in a thread of the library, one after the other; those that wait come
+// first. NULL takes it away, and returns when it is not running any more. Not from the callback itself.
+int rms_on_event(struct rms_session *session,
+                 rms_event_callback callback,
+                 void *user);
+
+// For programs that have declared limits with automatic set: call it where the program can be changed. It never waits.
+// RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
+int rms_breakpoint(struct rms_session *session,
+                   struct rms_change *change);
+
+// The application has left the hosts that rms_breakpoint() told it to leave. What still runs there after the grace of the
+// RMS is killed.
+int rms_release_done(struct rms_session *session);
+
+// The version of the library, like "0.1.0". The library owns the text.
+const char *rms_version(void);
+
+// What a status means, in general. The library owns the text; it is never NULL.
+const char *rms_strerror(int status);
+
+// Why the latest call of *this thread* that failed did so, and what to do about it. As with errno, other threads have
+// their own, and a call that succeeds does not change it. Copies as much as fits and ends it; returns the whole
+// length without the end, so NULL and 0 ask for the length alone.
+size_t rms_last_error(char *buffer,
+                      size_t size);
+
+// How 'rms negotiations' writes the number of a negotiation, like "a1". Copies and returns as rms_last_error() does;
+// the text of a number that is none is empty.
+size_t rms_id_text(uint64_t id,
+                   char *buffer,
+                   size_t size);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* LIMBER_RMS_H */

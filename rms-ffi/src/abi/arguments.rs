@@ -1,0 +1,194 @@
+//! Arguments of C become values that are right by construction, or a failure that names the wrong one.
+
+use std::time::Duration;
+
+use launcher_sdk::negotiator::{Limits, NegotiationId, Price, Quantity, Side, Sizes, Want};
+use rms_model::{Span, Speedup, Time};
+
+use super::layout::{self as c, RMS_EXTEND, RMS_GROW, RMS_SHORTEN, RMS_SHRINK};
+use super::pointer;
+use crate::counter::Counter;
+use crate::failure::Failure;
+use crate::session::Declaration;
+
+/// For how long answers are awaited.
+pub fn patience(options: *const c::Options) -> Result<Duration, Failure> {
+    if options.is_null() {
+        return Ok(PATIENCE);
+    }
+    let options = pointer::read(options, "options")?;
+    match u64::try_from(options.timeout_ms) {
+        Ok(0) => Ok(PATIENCE),
+        Ok(millis) => Ok(Duration::from_millis(millis)),
+        Err(_) => Err(invalid("options: timeout_ms must not be negative")),
+    }
+}
+
+/// How long to wait for an event; nothing: for ever.
+pub fn wait(timeout_ms: i32) -> Option<Duration> {
+    u64::try_from(timeout_ms).ok().map(Duration::from_millis)
+}
+
+pub fn limits(limits: *const c::Limits) -> Result<Declaration, Failure> {
+    let limits = pointer::read(limits, "limits")?;
+    if limits.least == 0 || limits.least > limits.most {
+        return Err(invalid("limits: least must be at least 1 and not above most"));
+    }
+    let sizes = sizes(limits.shape, limits.sizes, limits.n_sizes)?;
+    let points = pointer::array(limits.speedup, limits.n_speedup, "limits: speedup")?;
+    let is_ascending = points.windows(2).all(|pair| pair[0].hosts < pair[1].hosts);
+    if !is_ascending || points.iter().any(|point| point.hosts == 0 || point.milli == 0) {
+        return Err(invalid("limits: speedup must be ascending by hosts, with nothing that is 0"));
+    }
+    let speedup = Speedup(points.iter().map(|point| (point.hosts, point.milli)).collect());
+    let (least, most) = (limits.least, limits.most);
+    Ok(Declaration { limits: Limits { least, most, sizes, speedup }, is_automatic: limits.automatic != 0 })
+}
+
+/// What is asked for.
+pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
+    let terms = pointer::read(terms, "terms")?;
+    let mut want = match terms.kind {
+        RMS_GROW => Want::grow(terms.quantity),
+        RMS_SHRINK => Want::shrink(terms.quantity),
+        RMS_EXTEND => Want::more_time(millis(terms.quantity)?),
+        RMS_SHORTEN => Want::less_time(millis(terms.quantity)?),
+        _ => return Err(invalid("terms: kind must be RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN")),
+    };
+    want = want.to_sizes(sizes(terms.shape, terms.sizes, terms.n_sizes)?);
+    want = want.at_price(terms.price).with_priority(terms.priority);
+    if terms.least > 0 {
+        want = want.at_least(terms.least);
+    }
+    if let Some(span) = span(terms.duration_ms, "terms: duration_ms must not be negative")? {
+        want = want.for_span(span);
+    }
+    if let Some(span) = span(terms.deadline_ms, "terms: deadline_ms must not be negative")? {
+        want = want.by(Time::EPOCH + span);
+    }
+    if terms.valid_s > 0 {
+        want = want.within(Span::from_secs(terms.valid_s.into()));
+    }
+    if let Some(cluster) = pointer::optional_text(terms.cluster, "terms: cluster")? {
+        want = want.on(&cluster);
+    }
+    if terms.n_hosts > 0 {
+        want = want.hosts(pointer::texts(terms.hosts, terms.n_hosts, "terms: hosts")?);
+    }
+    Ok(want)
+}
+
+/// What an offer is answered with.
+pub fn counter(terms: *const c::Terms) -> Result<Counter, Failure> {
+    let terms = pointer::read(terms, "terms")?;
+    if terms.quantity == 0 || terms.least > terms.quantity {
+        return Err(invalid("terms: quantity must be above 0, and not below least"));
+    }
+    Ok(Counter {
+        quantity: Quantity(terms.quantity),
+        least: Quantity(if terms.least == 0 { terms.quantity } else { terms.least }),
+        sizes: sizes(terms.shape, terms.sizes, terms.n_sizes)?,
+        price: Price(terms.price),
+        duration: span(terms.duration_ms, "terms: duration_ms must not be negative")?,
+        deadline: span(terms.deadline_ms, "terms: deadline_ms must not be negative")?.map(|span| Time::EPOCH + span),
+        priority: terms.priority,
+        hosts: pointer::texts(terms.hosts, terms.n_hosts, "terms: hosts")?,
+    })
+}
+
+pub fn sizes(shape: i32, sizes: *const u64, n_sizes: usize) -> Result<Sizes, Failure> {
+    let listed = pointer::array(sizes, n_sizes, "sizes")?;
+    match (shape, listed.as_slice()) {
+        (c::RMS_SIZES_ANY, []) => Ok(Sizes::Any),
+        (c::RMS_SIZES_POWER_OF_TWO, []) => Ok(Sizes::PowerOfTwo),
+        (c::RMS_SIZES_MULTIPLE, [unit]) if *unit > 0 => Ok(Sizes::MultipleOf(*unit)),
+        (c::RMS_SIZES_MULTIPLE, _) => Err(invalid("sizes: RMS_SIZES_MULTIPLE needs exactly one number above 0")),
+        (c::RMS_SIZES_LISTED, [_, ..]) if listed.is_sorted_by(|a, b| a < b) => Ok(Sizes::Listed(listed)),
+        (c::RMS_SIZES_LISTED, _) => Err(invalid("sizes: RMS_SIZES_LISTED needs ascending numbers")),
+        (c::RMS_SIZES_ANY | c::RMS_SIZES_POWER_OF_TWO, [_, ..]) => Err(invalid("sizes: this shape has no numbers")),
+        (_, _) => Err(invalid("shape must be one of RMS_SIZES_...")),
+    }
+}
+
+/// The negotiation that a number of C names: who opened it in the upper half, and its number in the lower.
+pub fn negotiation(id: u64) -> Result<NegotiationId, Failure> {
+    let number = (id & u64::from(u32::MAX)) as u32;
+    let initiator = match id >> 32 {
+        OF_RMS => Side::Rms,
+        OF_APPLICATION => Side::Application,
+        _ => return Err(Failure::UnknownNegotiation(id.to_string())),
+    };
+    Ok(NegotiationId { initiator, number })
+}
+
+/// The number by which C knows a negotiation; never 0.
+pub fn id(id: NegotiationId) -> u64 {
+    let initiator = match id.initiator {
+        Side::Rms => OF_RMS,
+        Side::Application => OF_APPLICATION,
+    };
+    initiator << 32 | u64::from(id.number)
+}
+
+fn millis(quantity: u64) -> Result<Span, Failure> {
+    let millis = i64::try_from(quantity).map_err(|_| invalid("terms: quantity is more than a hundred years"))?;
+    Ok(Span::from_millis(millis))
+}
+
+/// A span that is absent if it is 0.
+fn span(millis: i64, wrong: &str) -> Result<Option<Span>, Failure> {
+    match millis {
+        ..0 => Err(invalid(wrong)),
+        0 => Ok(None),
+        1.. => Ok(Some(Span::from_millis(millis))),
+    }
+}
+
+fn invalid(text: &str) -> Failure {
+    Failure::Invalid(text.to_owned())
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const OF_RMS: u64 = 1;
+const OF_APPLICATION: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn a_number_names_the_negotiation_that_it_was_made_of() {
+        for initiator in [Side::Rms, Side::Application] {
+            for number in [0, 1, u32::MAX] {
+                let negotiation = NegotiationId { initiator, number };
+                assert_eq!(super::negotiation(id(negotiation)).expect("it is one"), negotiation);
+            }
+        }
+        for none in [0, 7, 3 << 32, u64::MAX] {
+            assert!(matches!(negotiation(none), Err(Failure::UnknownNegotiation(_))), "{none}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_what_their_shape_needs() {
+        let check = |shape, numbers: &[u64]| sizes(shape, numbers.as_ptr(), numbers.len()).ok();
+        assert_eq!(check(c::RMS_SIZES_ANY, &[]), Some(Sizes::Any));
+        assert_eq!(check(c::RMS_SIZES_ANY, &[1]), None);
+        assert_eq!(check(c::RMS_SIZES_MULTIPLE, &[3]), Some(Sizes::MultipleOf(3)));
+        assert_eq!(check(c::RMS_SIZES_MULTIPLE, &[0]), None);
+        assert_eq!(check(c::RMS_SIZES_MULTIPLE, &[]), None);
+        assert_eq!(check(c::RMS_SIZES_LISTED, &[2, 3]), Some(Sizes::Listed(vec![2, 3])));
+        assert_eq!(check(c::RMS_SIZES_LISTED, &[3, 3]), None);
+        assert_eq!(check(c::RMS_SIZES_LISTED, &[]), None);
+        assert_eq!(check(9, &[]), None);
+        assert!(sizes(c::RMS_SIZES_LISTED, ptr::null(), 4).is_err());
+        assert!(sizes(c::RMS_SIZES_LISTED, [1_u64].as_ptr(), usize::MAX).is_err(), "nothing is read of it");
+    }
+
+    #[test]
+    fn a_negative_time_waits_for_ever() {
+        assert_eq!((wait(-1), wait(0), wait(5)), (None, Some(Duration::ZERO), Some(Duration::from_millis(5))));
+    }
+}

@@ -1,0 +1,52 @@
+//! The three lines for simple malleable programs.
+
+use std::ffi::c_int;
+
+use super::keep;
+use super::layout::{Change, RMS_GROW, RMS_NOTHING, RMS_OK, RMS_SHRINK, Session};
+use super::pointer;
+use crate::guard::guard;
+use crate::sessions;
+use negotiation::Direction;
+
+/// For programs that have declared limits with automatic set: call it where the program can be changed. It never waits.
+/// RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        // First: a change that cannot be told must not be taken.
+        let size = pointer::size_at(change, "change")?;
+        let Some(found) = session.breakpoint()? else {
+            return Ok(RMS_NOTHING);
+        };
+        let kept = keep::change(&found.hosts);
+        let kind = match found.direction {
+            Direction::Grow => RMS_GROW,
+            Direction::Shrink => RMS_SHRINK,
+        };
+        let told = Change {
+            size,
+            kind,
+            is_done: found.is_done.into(),
+            id: super::arguments::id(found.id),
+            generation: found.generation,
+            n_after: found.n_after,
+            hosts: kept.names,
+            n_hosts: found.hosts.len(),
+        };
+        pointer::write(change, told, "change")?;
+        Ok(RMS_OK)
+    })
+}
+
+/// The application has left the hosts that rms_breakpoint() told it to leave. What still runs there after the grace of the
+/// RMS is killed.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_release_done(session: *mut Session) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        session.release_done()?;
+        Ok(RMS_OK)
+    })
+}

@@ -1,0 +1,76 @@
+//! What the application learns: by asking, by a descriptor that can be polled, or by a callback.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use super::arguments;
+use super::keep;
+use super::layout::{Event, EventCallback, RMS_NOTHING, RMS_OK, Session};
+use super::pointer;
+use super::told::{self, Telling};
+use crate::failure::Failure;
+use crate::guard::guard;
+use crate::mailbox::Taken;
+use crate::sessions;
+
+/// A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether it is readable, do not
+/// read from it; rms_close() closes it. Negative: an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_fd(session: *mut Session) -> c_int {
+    guard(|| Ok(sessions::find(session.addr())?.mailbox().fd()))
+}
+
+/// The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes. RMS_NOTHING: none came.
+/// After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events that nobody asks for are laid
+/// over each other, so that few wait, and what is read late is not out of date.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_next_event(session: *mut Session, timeout_ms: c_int, event: *mut Event) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        // First: an event that cannot be told must not be taken.
+        pointer::check(event, "event")?;
+        if session.has_callback() {
+            return Err(Failure::Busy(
+                "the callback gets the events; take it away with rms_on_event(session, NULL, NULL)",
+            ));
+        }
+        match session.mailbox().take(arguments::wait(timeout_ms)) {
+            Taken::Event(taken) => {
+                pointer::write(event, tell(&told::telling(&taken, session.now())), "event")?;
+                Ok(RMS_OK)
+            }
+            Taken::Nothing => Ok(RMS_NOTHING),
+            Taken::Over(reason) => Err(Failure::Ended(reason)),
+            Taken::Closed => Err(Failure::NoSession),
+        }
+    })
+}
+
+/// Calls a function for each event from now on, in a thread of the library, one after the other; those that wait come
+/// first. NULL takes it away, and returns when it is not running any more. Not from the callback itself.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_on_event(session: *mut Session, callback: EventCallback, user: *mut c_void) -> c_int {
+    guard(|| {
+        let handle = session.addr();
+        let session = sessions::find(handle)?;
+        let Some(callback) = callback else {
+            session.take_callback()?;
+            return Ok(RMS_OK);
+        };
+        let user = user.expose_provenance();
+        session.set_callback(move |taken, now| {
+            let event = tell(&told::telling(taken, now));
+            let session = ptr::without_provenance_mut(handle);
+            // SAFETY: the caller's function, called as it says. `event` and its texts outlive the call. What `user`
+            // points to is the caller's, who was told that this is another thread.
+            unsafe { callback(session, &raw const event, ptr::with_exposed_provenance_mut(user)) };
+        })?;
+        Ok(RMS_OK)
+    })
+}
+
+/// The event as C sees it; its texts are kept for this thread.
+fn tell(telling: &Telling) -> Event {
+    let kept = keep::event(&telling.hosts, &telling.text);
+    Event { hosts: kept.names, n_hosts: telling.hosts.len(), text: kept.text, ..telling.event }
+}

@@ -1,0 +1,330 @@
+//! What crosses the boundary: the structs and constants of the header, with their documentation for C.
+//!
+//! Every struct begins with its size as the caller was compiled with it, so that later versions may append fields.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use super::pointer::Versioned;
+
+/// The call succeeded.
+pub const RMS_OK: c_int = 0;
+/// Nothing came within the time, or nothing is to be done. No error.
+pub const RMS_NOTHING: c_int = 1;
+/// An argument is not what it must be.
+pub const RMS_EINVAL: c_int = -1;
+/// That is no session, or it was closed.
+pub const RMS_ESESSION: c_int = -2;
+/// This process was forked from the one that connected. Only exec and _exit are possible in it.
+pub const RMS_EFORK: c_int = -3;
+/// A bug of the library. The session should be closed.
+pub const RMS_EPANIC: c_int = -4;
+/// This process does not belong to a job that may negotiate.
+pub const RMS_EJOB: c_int = -5;
+/// There is no connection to the RMS.
+pub const RMS_ECONNECT: c_int = -6;
+/// The RMS refuses.
+pub const RMS_EREFUSED: c_int = -7;
+/// That negotiation is not known, or is over.
+pub const RMS_EUNKNOWN: c_int = -8;
+/// That is not possible now.
+pub const RMS_ESTATE: c_int = -9;
+/// Nothing more can be said: the job is ending, or another process speaks for it.
+pub const RMS_EENDED: c_int = -10;
+/// A buffer or an array of the caller is too small.
+pub const RMS_ESPACE: c_int = -11;
+/// The session is in use in another way, or too many are open.
+pub const RMS_EBUSY: c_int = -12;
+/// A file cannot be written, or the system lacks a resource.
+pub const RMS_EIO: c_int = -13;
+/// A struct is newer than the library, or its size is not set.
+pub const RMS_EVERSION: c_int = -14;
+/// No answer came in time. It is not known whether the RMS has heard it; it may be said again.
+pub const RMS_ETIMEDOUT: c_int = -15;
+
+/// The application gets more hosts.
+pub const RMS_GROW: i32 = 1;
+/// The application gives hosts back.
+pub const RMS_SHRINK: i32 = 2;
+/// The application gets more wall time.
+pub const RMS_EXTEND: i32 = 3;
+/// The application will end earlier.
+pub const RMS_SHORTEN: i32 = 4;
+
+/// Every number of hosts is of use.
+pub const RMS_SIZES_ANY: i32 = 0;
+/// Multiples of sizes[0].
+pub const RMS_SIZES_MULTIPLE: i32 = 1;
+/// 1, 2, 4, 8, ...
+pub const RMS_SIZES_POWER_OF_TWO: i32 = 2;
+/// Exactly the numbers in sizes, ascending.
+pub const RMS_SIZES_LISTED: i32 = 3;
+
+/// The RMS proposes something, or answers a proposal with another. Accept, counter or reject it in time.
+pub const RMS_EVENT_OFFER: i32 = 1;
+/// There is agreement, and it is not ready yet. A growth: hosts are being prepared. A shrink: leave hosts at the next
+/// breakpoint, then say so with rms_release().
+pub const RMS_EVENT_AGREED: i32 = 2;
+/// It is done: the hosts that came can be used; the hosts that went are gone.
+pub const RMS_EVENT_READY: i32 = 3;
+/// The negotiation has ended without a result; nothing has changed.
+pub const RMS_EVENT_OVER: i32 = 4;
+/// The hosts of the application, or the time when it is ended, have changed.
+pub const RMS_EVENT_HOSTS: i32 = 5;
+/// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for a while.
+pub const RMS_EVENT_WARNING: i32 = 6;
+/// The job has ended or is being ended. Nothing comes after it.
+pub const RMS_EVENT_ENDED: i32 = 7;
+/// Another process speaks for the job now. Nothing comes after it.
+pub const RMS_EVENT_REPLACED: i32 = 8;
+/// The RMS does not negotiate with this job any more. Nothing comes after it.
+pub const RMS_EVENT_LOST: i32 = 9;
+
+/// How a negotiation ended: an answer was no.
+pub const RMS_REJECTED: i32 = 1;
+/// No answer came in time.
+pub const RMS_EXPIRED: i32 = 2;
+/// Who proposed it took it back.
+pub const RMS_WITHDRAWN: i32 = 3;
+/// It was agreed and did not come about.
+pub const RMS_FAILED: i32 = 4;
+
+/// Room for the name of a host or a cluster, its end included.
+pub const RMS_NAME_SIZE: usize = 256;
+
+/// One connection between the application and the RMS. Never look into it: it points nowhere.
+#[derive(Debug)]
+pub struct Session {
+    _private: (),
+}
+
+/// How to connect. All zero but the size means the defaults.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Options {
+    /// sizeof(rms_options).
+    pub size: usize,
+    /// For how long a connection, and later an answer, is awaited. 0: 30 seconds.
+    pub timeout_ms: i64,
+}
+
+/// Between which sizes the RMS may change the application.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Limits {
+    /// sizeof(rms_limits).
+    pub size: usize,
+    /// It is never asked to hold fewer hosts; at least 1.
+    pub least: u32,
+    /// It is never offered more.
+    pub most: u32,
+    /// Which totals between are of use: RMS_SIZES_...
+    pub shape: i32,
+    /// Not 0: the library answers the RMS's offers within these limits by itself, and rms_breakpoint() tells what came of it.
+    pub automatic: i32,
+    /// What the shape needs.
+    pub sizes: *const u64,
+    /// How many numbers are in sizes.
+    pub n_sizes: usize,
+    /// The declared speed-up, ascending by hosts; NULL: not declared.
+    pub speedup: *const SpeedupPoint,
+    /// How many points are in speedup.
+    pub n_speedup: usize,
+}
+
+/// With so many hosts, so many thousandths of the speed on one.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SpeedupPoint {
+    /// The number of hosts.
+    pub hosts: u32,
+    /// The speed, in thousandths of that on one host.
+    pub milli: u32,
+}
+
+/// What is asked for, or countered with.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Terms {
+    /// sizeof(rms_terms).
+    pub size: usize,
+    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN. A counter is about the same as the offer, and may say 0.
+    pub kind: i32,
+    /// Which totals are of use: RMS_SIZES_...
+    pub shape: i32,
+    /// How many hosts, or milliseconds, more or less.
+    pub quantity: u64,
+    /// Fewer are of no use. 0: as many as the quantity.
+    pub least: u64,
+    /// What the shape needs.
+    pub sizes: *const u64,
+    /// How many numbers are in sizes.
+    pub n_sizes: usize,
+    /// For a host and hour, in thousandths; who gets hosts pays.
+    pub price: u64,
+    /// For how long after they are ready, in milliseconds. 0: until the application ends.
+    pub duration_ms: i64,
+    /// Ready by then, in milliseconds since 1970 by the RMS's clock. 0: whenever.
+    pub deadline_ms: i64,
+    /// Higher is more urgent; binds nobody.
+    pub priority: i32,
+    /// For how many seconds an answer is awaited, and with it for hosts to become free. 0: 60; an hour at most.
+    pub valid_s: u32,
+    /// A growth: on this cluster. NULL: where the application has its hosts.
+    pub cluster: *const c_char,
+    /// A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released.
+    pub hosts: *const *const c_char,
+    /// How many names are in hosts.
+    pub n_hosts: usize,
+}
+
+/// Something that happened. Its text and its hosts belong to the library and stay until the thread that got them asks
+/// for the next event, or until its callback returns.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Event {
+    /// sizeof(rms_event). Set it before the call.
+    pub size: usize,
+    /// RMS_EVENT_...
+    pub kind: i32,
+    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN; 0 if it is not known, or not about a negotiation.
+    pub what: i32,
+    /// Which negotiation; 0: none.
+    pub id: u64,
+    /// How many hosts, or milliseconds, more or less.
+    pub quantity: u64,
+    /// An offer: fewer are of no use to the RMS.
+    pub least: u64,
+    /// An offer: more are of no use to the RMS.
+    pub most: u64,
+    /// An offer: what a host costs for an hour, in thousandths.
+    pub price: u64,
+    /// An offer: for how long, in milliseconds. 0: until the application ends.
+    pub duration_ms: i64,
+    /// An offer: ready by then, in milliseconds since 1970 by the RMS's clock. 0: whenever.
+    pub deadline_ms: i64,
+    /// An offer: given back by then, by the same clock. 0: never.
+    pub give_back_by_ms: i64,
+    /// An offer: for so long an answer counts, in milliseconds from when it came.
+    pub valid_ms: i64,
+    /// Counts the proposals of both ends.
+    pub round: u32,
+    /// Counts the changes of the application's hosts, from 1.
+    pub generation: u32,
+    /// RMS_EVENT_OVER: RMS_REJECTED, ...
+    pub ending: i32,
+    /// How many resources it is about. If more than one, it can only be accepted or rejected from here; the fields tell of the first.
+    pub n_items: u32,
+    /// Names of the hosts that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others are released.
+    pub hosts: *const *const c_char,
+    /// How many names are in hosts.
+    pub n_hosts: usize,
+    /// The event in words, or the reason. Never NULL.
+    pub text: *const c_char,
+}
+
+/// A host that the application holds.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Host {
+    /// sizeof(rms_host). Of an array, only that of the first is looked at.
+    pub size: usize,
+    /// Its number in the RMS.
+    pub node: u32,
+    /// How many of its CPUs are the application's.
+    pub cpus: u32,
+    /// Not 0: the application was asked to leave it and has not confirmed that it has.
+    pub is_departing: i32,
+    /// Nothing.
+    pub reserved: i32,
+    /// Its name.
+    pub name: [c_char; RMS_NAME_SIZE],
+    /// Where it can be reached.
+    pub address: [c_char; RMS_NAME_SIZE],
+    /// The cluster that it belongs to.
+    pub cluster: [c_char; RMS_NAME_SIZE],
+}
+
+/// What has to be done at a breakpoint. Its hosts belong to the library and stay until the same thread calls
+/// rms_breakpoint() again.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Change {
+    /// sizeof(rms_change). Set it before the call.
+    pub size: usize,
+    /// RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
+    pub kind: i32,
+    /// A shrink, not 0: the RMS has taken the hosts already; what ran there has been killed.
+    pub is_done: i32,
+    /// Which negotiation.
+    pub id: u64,
+    /// Counts the changes of the application's hosts, from 1.
+    pub generation: u32,
+    /// How many hosts are to be used after this change.
+    pub n_after: u32,
+    /// Names of the hosts that came or are to be left.
+    pub hosts: *const *const c_char,
+    /// How many names are in hosts.
+    pub n_hosts: usize,
+}
+
+/// What is called for each event, in a thread of the library. It may call every function but rms_close() and
+/// rms_on_event(), and must return.
+pub type EventCallback = Option<unsafe extern "C" fn(session: *mut Session, event: *const Event, user: *mut c_void)>;
+
+// SAFETY: C structs of numbers and pointers, without padding that matters: all bytes zero is a value of each, and so
+// is what any other bytes make of them. Each begins with its size.
+unsafe impl Versioned for Options {
+    const FIRST: usize = size_of::<Options>();
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for Limits {
+    const FIRST: usize = size_of::<Limits>();
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for Terms {
+    const FIRST: usize = size_of::<Terms>();
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for Event {
+    const FIRST: usize = size_of::<Event>();
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for Host {
+    const FIRST: usize = size_of::<Host>();
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for Change {
+    const FIRST: usize = size_of::<Change>();
+}
+
+impl Default for Event {
+    fn default() -> Event {
+        Event {
+            size: size_of::<Event>(),
+            kind: 0,
+            what: 0,
+            id: 0,
+            quantity: 0,
+            least: 0,
+            most: 0,
+            price: 0,
+            duration_ms: 0,
+            deadline_ms: 0,
+            give_back_by_ms: 0,
+            valid_ms: 0,
+            round: 0,
+            generation: 0,
+            ending: 0,
+            n_items: 0,
+            hosts: ptr::null(),
+            n_hosts: 0,
+            text: ptr::null(),
+        }
+    }
+}

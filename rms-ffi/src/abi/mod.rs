@@ -1,0 +1,13 @@
+//! The functions of the header, and all that follows foreign pointers; what they do is in `session`.
+#![allow(unsafe_code)]
+
+mod arguments;
+mod breakpoint;
+mod events;
+mod keep;
+pub mod layout;
+mod negotiate;
+pub mod pointer;
+mod session;
+mod text;
+pub mod told;

@@ -1,0 +1,88 @@
+//! What the application says in a negotiation.
+
+use std::ffi::{c_char, c_int};
+
+use super::arguments;
+use super::layout::{Limits, RMS_OK, Session, Terms};
+use super::pointer;
+use crate::guard::guard;
+use crate::sessions;
+
+/// Tells the RMS between which sizes it may change the application from now on. Nothing is offered before. May be called again.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        session.declare(arguments::limits(limits)?)?;
+        Ok(RMS_OK)
+    })
+}
+
+/// Opens a negotiation: asks for hosts or time, or offers hosts back. What comes of it are events with this id; of each kind
+/// one can be open. Returns when the request is on its way, not when it is answered.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u64) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        // First: a negotiation whose number cannot be told must not be opened.
+        pointer::put(id, 0, "id")?;
+        let opened = session.ask(arguments::terms(terms)?)?;
+        pointer::put(id, arguments::id(opened), "id")?;
+        Ok(RMS_OK)
+    })
+}
+
+/// Agrees to what the RMS has proposed in this negotiation. It has agreed when RMS_EVENT_AGREED, or a later event, says so.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_accept(session: *mut Session, id: u64) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        session.accept(arguments::negotiation(id)?)?;
+        Ok(RMS_OK)
+    })
+}
+
+/// Answers a proposal of the RMS with another one. It must not be worse for the RMS than the last own one.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_counter(session: *mut Session, id: u64, terms: *const Terms) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        let id = arguments::negotiation(id)?;
+        session.counter(id, arguments::counter(terms)?)?;
+        Ok(RMS_OK)
+    })
+}
+
+/// Says no to what the RMS has proposed in this negotiation, which ends it.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_reject(session: *mut Session, id: u64) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        session.reject(arguments::negotiation(id)?)?;
+        Ok(RMS_OK)
+    })
+}
+
+/// Takes an own proposal back, or leaves the negotiation. If it was agreed at the same time, it goes on: the next event
+/// of this id tells.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        session.withdraw(arguments::negotiation(id)?)?;
+        Ok(RMS_OK)
+    })
+}
+
+/// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as many as
+/// agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after the grace of
+/// the RMS is killed. RMS_EVENT_READY says that they are gone.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_release(session: *mut Session, id: u64, hosts: *const *const c_char, n_hosts: usize) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        let hosts = pointer::texts(hosts, n_hosts, "hosts")?;
+        session.release(arguments::negotiation(id)?, hosts)?;
+        Ok(RMS_OK)
+    })
+}

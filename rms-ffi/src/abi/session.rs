@@ -1,0 +1,113 @@
+//! Sessions: connecting, closing, and what the application holds.
+
+use std::ffi::{c_char, c_int};
+use std::path::PathBuf;
+use std::ptr;
+
+use super::arguments;
+use super::layout::{Host, Options, RMS_NAME_SIZE, RMS_OK, Session};
+use super::pointer;
+use crate::failure::Failure;
+use crate::guard::guard;
+use crate::sessions;
+
+/// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this session
+/// speaks for the job; an older one, of whatever process, gets RMS_EVENT_REPLACED. Options may be NULL. One process of
+/// the job does this, for example rank 0. After it, the process may still fork, but its children may only exec or
+/// _exit.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_connect(options: *const Options, session: *mut *mut Session) -> c_int {
+    guard(|| {
+        pointer::put(session, ptr::null_mut(), "session")?;
+        let patience = arguments::patience(options)?;
+        let token = sessions::connect(patience)?;
+        pointer::put(session, ptr::without_provenance_mut(token), "session")?;
+        Ok(RMS_OK)
+    })
+}
+
+/// Ends a session; the job goes on with the hosts that it holds. Calls of other threads in this session return
+/// RMS_ESESSION, and so does every later one. Not from its own callback.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_close(session: *mut Session) -> c_int {
+    guard(|| {
+        sessions::close(session.addr())?;
+        Ok(RMS_OK)
+    })
+}
+
+/// Counts the changes of the application's hosts, from 1; the file $RMS_GENERATION_FILE says the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_generation(session: *mut Session, generation: *mut u32) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        pointer::put(generation, session.holding().generation, "generation")?;
+        Ok(RMS_OK)
+    })
+}
+
+/// When the application is ended, in milliseconds since 1970 by the RMS's clock.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_until(session: *mut Session, until_ms: *mut i64) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        pointer::put(until_ms, session.holding().until.as_millis(), "until_ms")?;
+        Ok(RMS_OK)
+    })
+}
+
+/// The hosts of the application, host 0 first. Fills up to capacity elements, of which the first must have its size
+/// set; all get it. n_hosts becomes the number of hosts. If there are more than fit, returns RMS_ESPACE and fills
+/// nothing; NULL and 0 ask for the number alone, and return RMS_OK.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_hosts(session: *mut Session, hosts: *mut Host, capacity: usize, n_hosts: *mut usize) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        let held = session.holding().hosts;
+        pointer::put(n_hosts, held.len(), "n_hosts")?;
+        if hosts.is_null() && capacity == 0 {
+            return Ok(RMS_OK);
+        }
+        if held.len() > capacity {
+            return Err(Failure::NoRoom { what: "hosts", room: capacity, needed: held.len() });
+        }
+        let stride = pointer::size_at(hosts, "hosts")?;
+        for (idx, host) in held.iter().enumerate() {
+            let host = Host {
+                size: stride,
+                node: host.node.0,
+                cpus: host.cpus,
+                is_departing: host.is_departing.into(),
+                reserved: 0,
+                name: name(&host.name),
+                address: name(&host.address),
+                cluster: name(&host.cluster_name),
+            };
+            pointer::write_element(hosts, stride, idx, host)?;
+        }
+        Ok(RMS_OK)
+    })
+}
+
+/// Writes the hosts that the application holds, and is not leaving, as mpirun reads them: one line each, "name
+/// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so readers never see
+/// half of it.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_write_hostfile(session: *mut Session, path: *const c_char) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        let path = pointer::optional_text(path, "path")?.map(PathBuf::from);
+        session.write_hostfile(path)?;
+        Ok(RMS_OK)
+    })
+}
+
+/// A name with its end; the RMS has none that are longer.
+fn name(text: &str) -> [c_char; RMS_NAME_SIZE] {
+    let mut name = [0; RMS_NAME_SIZE];
+    let n_bytes = text.floor_char_boundary(RMS_NAME_SIZE - 1);
+    for (to, from) in name.iter_mut().zip(&text.as_bytes()[..n_bytes]) {
+        *to = c_char::from_ne_bytes([*from]);
+    }
+    name
+}

@@ -1,0 +1,125 @@
+//! An event in the numbers, names and words of the header.
+
+use launcher_sdk::negotiator::{Direction, Ending, Event, HeldHost, Item, NegotiationId, Resource, Template, Warning};
+use rms_model::{Span, Time};
+
+use super::arguments;
+use super::layout as c;
+
+/// What becomes a [`c::Event`] as soon as its texts have a place.
+#[derive(Debug)]
+pub struct Telling {
+    pub event: c::Event,
+    pub hosts: Vec<String>,
+    pub text: String,
+}
+
+/// Tells an event; `now` is by the clock of its deadlines.
+pub fn telling(event: &Event, now: Time) -> Telling {
+    match event {
+        Event::Offered(offer) | Event::Countered(offer) => {
+            let mut told = about(c::RMS_EVENT_OFFER, offer.negotiation, &offer.template);
+            told.round = offer.round.into();
+            told.valid_ms = offer.until.since(now).max(Span::ZERO).as_millis();
+            let text = format!("{}: {}", offer.negotiation, proposal(offer.direction, &told));
+            Telling { event: told, hosts: Vec::new(), text }
+        }
+        Event::Accepted(agreed) => {
+            let told = about(c::RMS_EVENT_AGREED, agreed.negotiation, &agreed.template);
+            let text = format!("{}: it is agreed, and not ready yet", agreed.negotiation);
+            Telling { event: told, hosts: names(&agreed.leaving), text }
+        }
+        Event::Ready(ready) => {
+            let mut told = about(c::RMS_EVENT_READY, ready.negotiation, &ready.template);
+            told.generation = ready.holding.generation;
+            let text = format!("{}: it is ready", ready.negotiation);
+            Telling { event: told, hosts: names(&ready.hosts), text }
+        }
+        Event::Ended { negotiation, ending, reason } => {
+            let told = c::Event { ending: ending_number(*ending), ..named(c::RMS_EVENT_OVER, *negotiation) };
+            Telling { event: told, hosts: Vec::new(), text: format!("{negotiation}: {reason}") }
+        }
+        Event::Holding(holding) => {
+            let told = c::Event { generation: holding.generation, ..plain(c::RMS_EVENT_HOSTS) };
+            let text = format!("generation {} of {} hosts", holding.generation, holding.hosts.len());
+            Telling { event: told, hosts: names(&holding.hosts), text }
+        }
+        Event::Warned(Warning::Refused { negotiation, reason }) => {
+            let text = format!("{negotiation}: the RMS has not taken what was said: {reason}");
+            Telling { event: named(c::RMS_EVENT_WARNING, *negotiation), hosts: Vec::new(), text }
+        }
+        Event::Warned(Warning::ServerAway { reason }) => {
+            worded(c::RMS_EVENT_WARNING, format!("the RMS is away, and is being called again: {reason}"))
+        }
+        Event::Warned(Warning::ServerBack) => worded(c::RMS_EVENT_WARNING, "the RMS is there again".to_owned()),
+        Event::JobEnding(outcome) => worded(c::RMS_EVENT_ENDED, format!("the job has ended: {outcome}")),
+        Event::Replaced => worded(c::RMS_EVENT_REPLACED, "another process of the job negotiates for it now".to_owned()),
+        Event::Lost(refused) => {
+            worded(c::RMS_EVENT_LOST, format!("the RMS does not negotiate with this job any more: {refused}"))
+        }
+    }
+}
+
+fn about(kind: i32, id: NegotiationId, template: &Template) -> c::Event {
+    let mut told = named(kind, id);
+    let mut items = template.items().iter().filter(|item| item.is_live());
+    if let Some(item) = items.next() {
+        describe(&mut told, template.direction(), item);
+        told.n_items = 1 + u32::try_from(items.count()).unwrap_or(u32::MAX - 1);
+    }
+    told
+}
+
+fn describe(told: &mut c::Event, direction: Direction, item: &Item) {
+    told.what = match (item.resource, direction) {
+        (Resource::Hosts(_), Direction::Grow) => c::RMS_GROW,
+        (Resource::Hosts(_), Direction::Shrink) => c::RMS_SHRINK,
+        (Resource::Time, Direction::Grow) => c::RMS_EXTEND,
+        (Resource::Time, Direction::Shrink) => c::RMS_SHORTEN,
+        (Resource::Cores(_), Direction::Grow | Direction::Shrink) => 0,
+    };
+    told.quantity = item.quantity.0;
+    told.least = item.terms.least.0;
+    told.most = item.terms.most.0;
+    told.price = item.terms.price.0;
+    told.duration_ms = item.terms.duration.map_or(0, Span::as_millis);
+    told.deadline_ms = item.terms.deadline.map_or(0, Time::as_millis);
+    told.give_back_by_ms = item.terms.give_back_by.map_or(0, Time::as_millis);
+}
+
+fn proposal(direction: Direction, told: &c::Event) -> String {
+    let unit = match told.what {
+        c::RMS_GROW | c::RMS_SHRINK => "hosts",
+        c::RMS_EXTEND | c::RMS_SHORTEN => "ms",
+        _ => "units",
+    };
+    match direction {
+        Direction::Grow => format!("the RMS offers {} {unit}", told.quantity),
+        Direction::Shrink => format!("the RMS would take {} {unit} back", told.quantity),
+    }
+}
+
+fn worded(kind: i32, text: String) -> Telling {
+    Telling { event: plain(kind), hosts: Vec::new(), text }
+}
+
+fn named(kind: i32, id: NegotiationId) -> c::Event {
+    c::Event { id: arguments::id(id), ..plain(kind) }
+}
+
+fn plain(kind: i32) -> c::Event {
+    c::Event { kind, ..c::Event::default() }
+}
+
+fn names(hosts: &[HeldHost]) -> Vec<String> {
+    hosts.iter().map(|host| host.name.clone()).collect()
+}
+
+fn ending_number(ending: Ending) -> i32 {
+    match ending {
+        Ending::Rejected => c::RMS_REJECTED,
+        Ending::Expired => c::RMS_EXPIRED,
+        Ending::Withdrawn => c::RMS_WITHDRAWN,
+        Ending::Failed => c::RMS_FAILED,
+    }
+}

@@ -1,0 +1,271 @@
+//! What a simple malleable program has to do at its next breakpoint: which hosts to use, which to leave.
+
+use std::collections::VecDeque;
+
+use launcher_sdk::negotiator::{Agreed, Direction, Ending, Event, HeldHost, NegotiationId, Ready};
+
+/// What one call of `rms_breakpoint` tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub id: NegotiationId,
+    pub direction: Direction,
+    pub hosts: Vec<String>,
+    /// The RMS has taken the hosts already.
+    pub is_done: bool,
+}
+
+/// Changes that the application has not been told, and those that it has not finished.
+#[derive(Debug, Default)]
+pub struct Breakpoint {
+    waiting: VecDeque<Change>,
+    /// It was told to leave these, and has not said that it has.
+    leaving: Option<Change>,
+    /// It has left these, and they are not gone yet.
+    left: Vec<Change>,
+}
+
+/// What `rms_release_done` has to say.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Release {
+    Say(NegotiationId, Vec<String>),
+    /// It is settled already: if anything is to be done, the next breakpoint tells.
+    Void,
+    /// Nothing was to be left.
+    Nothing,
+}
+
+impl Breakpoint {
+    /// Takes in what has happened.
+    pub fn hear(&mut self, event: &Event) {
+        match event {
+            Event::Accepted(Agreed { direction: Direction::Shrink, negotiation, leaving, .. }) => {
+                self.add(*negotiation, Direction::Shrink, leaving, false);
+            }
+            Event::Ready(Ready { direction: Direction::Grow, negotiation, hosts, .. }) => {
+                self.add(*negotiation, Direction::Grow, hosts, false);
+            }
+            Event::Ready(Ready { direction: Direction::Shrink, negotiation, hosts, .. }) => {
+                self.gone(*negotiation, hosts);
+            }
+            Event::Ended { negotiation, ending: Ending::Failed, .. } => self.kept(*negotiation),
+            Event::Ended { ending: Ending::Rejected | Ending::Expired | Ending::Withdrawn, .. } => {}
+            Event::Accepted(Agreed { direction: Direction::Grow, .. }) => {}
+            // The policy answers what is proposed.
+            Event::Offered(_) | Event::Countered(_) => {}
+            Event::Holding(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
+        }
+    }
+
+    /// The next thing to do.
+    pub fn next(&mut self) -> Option<Change> {
+        let change = self.waiting.pop_front()?;
+        if change.direction == Direction::Shrink {
+            self.leaving = Some(change.clone());
+        }
+        Some(change)
+    }
+
+    /// Whether `rms_release_done` is due.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// The application has left the hosts that it was told to leave.
+    pub fn release(&mut self) -> Release {
+        let Some(change) = self.leaving.take() else {
+            return Release::Nothing;
+        };
+        if change.is_done {
+            return Release::Void;
+        }
+        let said = Release::Say(change.id, change.hosts.clone());
+        self.left.push(change);
+        said
+    }
+
+    /// What was to be said could not be: it is still to be said.
+    pub fn unsaid(&mut self, id: NegotiationId) {
+        if let Some(idx) = self.left.iter().position(|change| change.id == id) {
+            self.leaving = Some(self.left.remove(idx));
+        }
+    }
+
+    /// A change is to be told, unless it is about time.
+    fn add(&mut self, id: NegotiationId, direction: Direction, hosts: &[HeldHost], is_done: bool) {
+        if hosts.is_empty() {
+            return;
+        }
+        let hosts = hosts.iter().map(|host| host.name.clone()).collect();
+        self.waiting.push_back(Change { id, direction, hosts, is_done });
+    }
+
+    /// Hosts have been taken, whether the application was ready or not.
+    fn gone(&mut self, id: NegotiationId, hosts: &[HeldHost]) {
+        let is_expected = self.left.iter().any(|change| change.id == id);
+        self.left.retain(|change| change.id != id);
+        if is_expected {
+            return;
+        }
+        match self.leaving.as_mut().filter(|change| change.id == id) {
+            // It is on its way out of there; its confirmation is not needed any more.
+            Some(change) => change.is_done = true,
+            None => {
+                self.waiting.retain(|change| change.id != id);
+                self.add(id, Direction::Shrink, hosts, true);
+            }
+        }
+    }
+
+    /// Nothing came of a shrink: hosts that the application has left, or is leaving, are to be used again.
+    fn kept(&mut self, id: NegotiationId) {
+        self.waiting.retain(|change| change.id != id);
+        let left = self.left.iter().position(|change| change.id == id).map(|idx| self.left.remove(idx));
+        let leaving = self.leaving.as_mut().filter(|change| change.id == id).map(|change| {
+            change.is_done = true;
+            change.clone()
+        });
+        if let Some(change) = left.or(leaving) {
+            self.waiting.push_back(Change { direction: Direction::Grow, is_done: false, ..change });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use launcher_sdk::negotiator::{
+        Holding, Item, ItemStatus, Quantity, Reason, Resource, SetRule, Side, Template, Terms,
+    };
+    use negotiation::Parties;
+    use rms_model::{ClusterId, JobId, NodeId, Run, Time};
+
+    use super::*;
+
+    const R1: NegotiationId = NegotiationId { initiator: Side::Rms, number: 1 };
+
+    fn hosts(list: &str) -> Vec<HeldHost> {
+        let host = |name: &str| HeldHost {
+            node: NodeId(u32::from(name.as_bytes()[0])),
+            name: name.to_owned(),
+            cluster: ClusterId(0),
+            cluster_name: "c".to_owned(),
+            address: format!("{name}.example"),
+            cpus: 4,
+            is_departing: false,
+        };
+        list.split_whitespace().map(host).collect()
+    }
+
+    fn template(direction: Direction, n_hosts: usize) -> Template {
+        let quantity = Quantity(n_hosts as u64);
+        let item = Item {
+            set: 0,
+            resource: Resource::Hosts(ClusterId(0)),
+            quantity,
+            held: Quantity(4),
+            hosts: BTreeSet::new(),
+            terms: Terms::exactly(quantity),
+            status: ItemStatus::Proposed,
+        };
+        let parties = Parties { job: JobId(1), run: Run(1), initiator: Side::Rms };
+        Template::new(parties, direction, vec![SetRule::All], vec![item]).expect("a template")
+    }
+
+    fn agreed(list: &str) -> Event {
+        let leaving = hosts(list);
+        let template = template(Direction::Shrink, leaving.len());
+        Event::Accepted(Agreed { negotiation: R1, direction: Direction::Shrink, template, leaving })
+    }
+
+    fn ready(direction: Direction, list: &str) -> Event {
+        let hosts = hosts(list);
+        let template = template(direction, hosts.len());
+        let holding = Holding { generation: 2, hosts: Vec::new(), until: Time::EPOCH };
+        Event::Ready(Ready { negotiation: R1, direction, template, hosts, holding })
+    }
+
+    fn failed() -> Event {
+        Event::Ended { negotiation: R1, ending: Ending::Failed, reason: Reason::Overdue }
+    }
+
+    fn after(events: &[Event]) -> Breakpoint {
+        let mut breakpoint = Breakpoint::default();
+        events.iter().for_each(|event| breakpoint.hear(event));
+        breakpoint
+    }
+
+    fn told(breakpoint: &mut Breakpoint) -> Option<(Direction, String, bool)> {
+        breakpoint.next().map(|change| (change.direction, change.hosts.join(" "), change.is_done))
+    }
+
+    fn say(list: &str) -> Release {
+        Release::Say(R1, list.split_whitespace().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn hosts_that_came_are_told_once() {
+        let mut breakpoint = after(&[ready(Direction::Grow, "e f")]);
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e f".into(), false)));
+        assert_eq!(told(&mut breakpoint), None);
+        assert_eq!(breakpoint.release(), Release::Nothing);
+    }
+
+    #[test]
+    fn hosts_are_left_and_nothing_is_told_when_they_are_gone() {
+        let mut breakpoint = after(&[agreed("b c")]);
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "b c".into(), false)));
+        assert!(breakpoint.is_leaving());
+        assert_eq!(breakpoint.release(), say("b c"));
+        assert!(!breakpoint.is_leaving());
+        breakpoint.hear(&ready(Direction::Shrink, "b c"));
+        assert_eq!(told(&mut breakpoint), None);
+    }
+
+    #[test]
+    fn what_could_not_be_said_is_said_later() {
+        let mut breakpoint = after(&[agreed("d")]);
+        told(&mut breakpoint);
+        breakpoint.release();
+        breakpoint.unsaid(R1);
+        assert_eq!(breakpoint.release(), say("d"));
+    }
+
+    #[test]
+    fn hosts_taken_by_force_are_told_as_gone() {
+        let mut breakpoint = after(&[agreed("d"), ready(Direction::Shrink, "d")]);
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "d".into(), true)));
+        assert_eq!(breakpoint.release(), Release::Void, "simple programs need not look");
+        assert_eq!(told(&mut breakpoint), None);
+    }
+
+    #[test]
+    fn hosts_taken_while_they_are_being_left_need_no_confirmation() {
+        let mut breakpoint = after(&[agreed("d")]);
+        told(&mut breakpoint);
+        breakpoint.hear(&ready(Direction::Shrink, "d"));
+        assert_eq!(breakpoint.release(), Release::Void);
+        assert_eq!(told(&mut breakpoint), None);
+    }
+
+    #[test]
+    fn a_shrink_that_fails_before_it_is_told_is_not_told() {
+        assert_eq!(told(&mut after(&[agreed("d"), failed()])), None);
+    }
+
+    #[test]
+    fn hosts_that_were_left_in_vain_come_back() {
+        let back = Some((Direction::Grow, "d".into(), false));
+        let mut breakpoint = after(&[agreed("d")]);
+        told(&mut breakpoint);
+        breakpoint.release();
+        breakpoint.hear(&failed());
+        assert_eq!(told(&mut breakpoint), back);
+
+        let mut breakpoint = after(&[agreed("d")]);
+        told(&mut breakpoint);
+        breakpoint.hear(&failed());
+        assert_eq!(breakpoint.release(), Release::Void);
+        assert_eq!(told(&mut breakpoint), back);
+    }
+}

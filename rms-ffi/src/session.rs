@@ -1,0 +1,361 @@
+//! One session: the negotiator, the thread that takes its events, and what C asks of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use launcher_sdk::negotiator::{
+    ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId, Negotiator,
+    NegotiatorError, Policy, Reason, Template, Want,
+};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use rms_model::Time;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+
+use crate::abi::told;
+use crate::breakpoint::{Breakpoint, Release};
+use crate::callback::Callback;
+use crate::counter::Counter;
+use crate::failure::Failure;
+use crate::mailbox::Mailbox;
+
+/// An open session. Every thread may use it at any time.
+#[derive(Debug)]
+pub struct Session {
+    negotiator: Negotiator,
+    /// Callers wait on it, each in its own thread; it does not do anything else.
+    runtime: Runtime,
+    /// How long an answer of the RMS is awaited.
+    patience: Duration,
+    shared: Arc<Shared>,
+    callback: Mutex<Option<Callback>>,
+    pump: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the thread that takes the events shares with the callers.
+#[derive(Debug)]
+struct Shared {
+    mailbox: Arc<Mailbox>,
+    closed: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last proposals of the RMS that wait for an answer.
+    offers: BTreeMap<NegotiationId, Template>,
+    /// Of applications whose offers are answered by the library.
+    breakpoint: Option<Breakpoint>,
+}
+
+/// Limits, and whether the library keeps to them by itself.
+#[derive(Debug)]
+pub struct Declaration {
+    pub limits: Limits,
+    pub is_automatic: bool,
+}
+
+type Connected = Result<Negotiator, ConnectError>;
+
+/// A change as C is told of it.
+#[derive(Debug)]
+pub struct Told {
+    pub id: NegotiationId,
+    pub direction: Direction,
+    pub hosts: Vec<String>,
+    pub is_done: bool,
+    pub generation: u32,
+    pub n_after: u32,
+}
+
+impl Session {
+    /// Speaks for the job that this process belongs to.
+    ///
+    /// # Errors
+    /// It belongs to none, the RMS is away or does not want it, or the system lacks something.
+    pub fn connect(patience: Duration) -> Result<Session, Failure> {
+        let environment = JobEnvironment { patience, ..JobEnvironment::read()? };
+        let mailbox =
+            Mailbox::new().map_err(|source| Failure::Io { what: "no descriptor for events".into(), source })?;
+        let shared = Arc::new(Shared { mailbox: Arc::new(mailbox), closed: Notify::new(), state: Mutex::default() });
+        let (tell, told) = mpsc::sync_channel(1);
+        let (of_caller, of_pump) = (runtime()?, runtime()?);
+        // It connects, too: so no signal is delivered in the thread that the negotiator starts, either, and the caller
+        // can be interrupted while it waits.
+        let pump = spawn("rms-events", {
+            let shared = Arc::clone(&shared);
+            move || of_pump.block_on(shared.connect_and_pump(environment, &tell))
+        })?;
+        let negotiator = told.recv().map_err(|_| Failure::Panicked("the thread that connects has ended".into()))??;
+        let (callback, pump) = (Mutex::default(), Mutex::new(Some(pump)));
+        Ok(Session { negotiator, runtime: of_caller, patience, shared, callback, pump })
+    }
+
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.shared.mailbox
+    }
+
+    /// The clock by which offers run out.
+    pub fn now(&self) -> Time {
+        self.negotiator.now()
+    }
+
+    pub fn holding(&self) -> Holding {
+        self.negotiator.holding()
+    }
+
+    pub fn write_hostfile(&self, path: Option<PathBuf>) -> Result<(), Failure> {
+        let path = path.or_else(|| std::env::var_os("RMS_HOSTFILE").map(PathBuf::from));
+        let path = path.ok_or_else(|| Failure::Invalid("path is NULL, and RMS_HOSTFILE is not set".to_owned()))?;
+        Ok(self.negotiator.write_hostfile(path, HostfileStyle::OpenMpi)?)
+    }
+
+    pub fn declare(&self, declaration: Declaration) -> Result<(), Failure> {
+        let Declaration { limits, is_automatic } = declaration;
+        self.wait(self.negotiator.declare(limits.clone()))?;
+        // First, or an agreement that the policy brings about would find nobody who keeps it.
+        self.shared.keep_breakpoints(is_automatic);
+        self.wait(self.negotiator.answer_with(is_automatic.then(|| Policy::within(limits))))
+    }
+
+    pub fn ask(&self, want: Want) -> Result<NegotiationId, Failure> {
+        self.wait(self.negotiator.request(want)).map(|negotiation| negotiation.id())
+    }
+
+    pub fn accept(&self, id: NegotiationId) -> Result<(), Failure> {
+        self.wait(self.negotiator.negotiation(id).accept())
+    }
+
+    pub fn counter(&self, id: NegotiationId, counter: Counter) -> Result<(), Failure> {
+        let offer = self.shared.state().offers.get(&id).cloned();
+        let offer = offer.ok_or_else(|| Failure::UnknownNegotiation(id.to_string()))?;
+        let items = counter.items(&offer, &self.holding())?;
+        self.wait(self.negotiator.negotiation(id).counter(items))
+    }
+
+    pub fn reject(&self, id: NegotiationId) -> Result<(), Failure> {
+        self.wait(self.negotiator.negotiation(id).reject(Reason::Declined))
+    }
+
+    pub fn withdraw(&self, id: NegotiationId) -> Result<(), Failure> {
+        self.wait(self.negotiator.negotiation(id).withdraw())
+    }
+
+    /// No names: those that were agreed, or the last ones.
+    pub fn release(&self, id: NegotiationId, hosts: Vec<String>) -> Result<(), Failure> {
+        let negotiation = self.negotiator.negotiation(id);
+        if hosts.is_empty() { self.wait(negotiation.release_last()) } else { self.wait(negotiation.release(hosts)) }
+    }
+
+    /// What is to be done at a breakpoint.
+    pub fn breakpoint(&self) -> Result<Option<Told>, Failure> {
+        let found = {
+            let mut state = self.shared.state();
+            let breakpoint = state.breakpoint.as_mut().ok_or_else(|| {
+                Failure::NotNow("call rms_declare with 'automatic' set before rms_breakpoint".to_owned())
+            })?;
+            if breakpoint.is_leaving() {
+                return Err(Failure::NotNow(
+                    "call rms_release_done when the hosts are left, and then go on".to_owned(),
+                ));
+            }
+            breakpoint.next()
+        };
+        let Some(change) = found else {
+            return match self.shared.mailbox.ended() {
+                Some(reason) => Err(Failure::Ended(reason)),
+                None => Ok(None),
+            };
+        };
+        let holding = self.holding();
+        let is_leaving = |name: &String| change.direction == Direction::Shrink && change.hosts.contains(name);
+        let n_after = holding.hosts.iter().filter(|host| !host.is_departing && !is_leaving(&host.name)).count();
+        Ok(Some(Told {
+            id: change.id,
+            direction: change.direction,
+            hosts: change.hosts,
+            is_done: change.is_done,
+            generation: holding.generation,
+            n_after: u32::try_from(n_after).unwrap_or(u32::MAX),
+        }))
+    }
+
+    /// The hosts that the application was told to leave are left.
+    pub fn release_done(&self) -> Result<(), Failure> {
+        let release = self.shared.state().breakpoint.as_mut().map_or(Release::Nothing, Breakpoint::release);
+        match release {
+            Release::Nothing => Err(Failure::NotNow("rms_breakpoint has not told to leave any hosts".to_owned())),
+            Release::Void => Ok(()),
+            Release::Say(id, hosts) => match self.release(id, hosts) {
+                // It has run out or failed meanwhile, which the next breakpoint tells.
+                Ok(()) | Err(Failure::NotNow(_) | Failure::UnknownNegotiation(_)) => Ok(()),
+                Err(failure) => {
+                    if let Some(breakpoint) = self.shared.state().breakpoint.as_mut() {
+                        breakpoint.unsaid(id);
+                    }
+                    Err(failure)
+                }
+            },
+        }
+    }
+
+    pub fn has_callback(&self) -> bool {
+        self.callback().is_some()
+    }
+
+    /// Calls it for every event from now on.
+    pub fn set_callback(&self, mut call: impl FnMut(&Event, Time) + Send + 'static) -> Result<(), Failure> {
+        let mut slot = self.callback();
+        if slot.is_some() {
+            return Err(Failure::Busy(
+                "there is a callback already; take it away with rms_on_event(session, NULL, NULL)",
+            ));
+        }
+        let negotiator = self.negotiator.clone();
+        let tell = move |event: &Event| call(event, negotiator.now());
+        *slot = Some(Callback::start(Arc::clone(&self.shared.mailbox), tell)?);
+        Ok(())
+    }
+
+    /// Takes the callback away, and waits until it does not run any more.
+    pub fn take_callback(&self) -> Result<(), Failure> {
+        self.check_that_it_can_close()?;
+        let callback = self.callback().take();
+        if let Some(callback) = callback {
+            callback.stop(&self.shared.mailbox);
+        }
+        Ok(())
+    }
+
+    /// A callback cannot wait for its own end.
+    pub fn check_that_it_can_close(&self) -> Result<(), Failure> {
+        match self.callback().as_ref() {
+            Some(callback) if callback.is_this_thread() => {
+                Err(Failure::Busy("a callback cannot end itself: do that in another thread"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Ends what runs for the session. The connection ends with the last caller that still uses it.
+    pub fn close(&self) {
+        self.shared.mailbox.close();
+        self.shared.closed.notify_one();
+        let callback = self.callback().take();
+        if let Some(callback) = callback {
+            callback.stop(&self.shared.mailbox);
+        }
+        let pump = self.pump.lock().expect(POISONED).take();
+        if let Some(pump) = pump {
+            // It has panicked only if the library has a bug, which was told on standard error.
+            let _ = pump.join();
+        }
+    }
+
+    fn callback(&self) -> MutexGuard<'_, Option<Callback>> {
+        self.callback.lock().expect(POISONED)
+    }
+
+    /// Waits for something that is answered by the RMS, or by the negotiator's own thread.
+    fn wait<T>(&self, answer: impl Future<Output = Result<T, NegotiatorError>>) -> Result<T, Failure> {
+        let limited = async { tokio::time::timeout(self.patience, answer).await };
+        let answer = self.runtime.block_on(limited).map_err(|_| Failure::TimedOut(self.patience))?;
+        Ok(answer?)
+    }
+}
+
+impl Shared {
+    async fn connect_and_pump(&self, environment: JobEnvironment, tell: &SyncSender<Connected>) {
+        match Negotiator::connect_with(environment).await {
+            Ok(negotiator) => {
+                // Who connects waits for this; the channel has room for it.
+                let _ = tell.send(Ok(negotiator.clone()));
+                self.pump(&negotiator).await;
+            }
+            Err(error) => drop(tell.send(Err(error))),
+        }
+    }
+
+    /// Takes the negotiator's events until the session is closed or over.
+    async fn pump(&self, negotiator: &Negotiator) {
+        loop {
+            let event = tokio::select! {
+                event = self.next(negotiator) => event,
+                () = self.closed.notified() => return,
+            };
+            let Some(event) = event else {
+                return self.mailbox.end("the job has ended, or another process speaks for it");
+            };
+            let last_word = event.is_last().then(|| told::telling(&event, negotiator.now()).text);
+            self.state().hear(&event);
+            self.mailbox.put(event);
+            if let Some(last_word) = last_word {
+                return self.mailbox.end(&last_word);
+            }
+        }
+    }
+
+    /// Nobody who keeps breakpoints can wait until the application takes an event; who answers itself is told what is
+    /// newest when it asks.
+    async fn next(&self, negotiator: &Negotiator) -> Option<Event> {
+        while self.state().breakpoint.is_none() && !self.mailbox.is_empty() {
+            self.mailbox.room().await;
+        }
+        negotiator.next_event().await
+    }
+
+    fn keep_breakpoints(&self, is_wanted: bool) {
+        let mut state = self.state();
+        match (is_wanted, &state.breakpoint) {
+            (true, None) => state.breakpoint = Some(Breakpoint::default()),
+            (false, Some(_)) => state.breakpoint = None,
+            (true, Some(_)) | (false, None) => {}
+        }
+        drop(state);
+        self.mailbox.hurry();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect(POISONED)
+    }
+}
+
+impl State {
+    fn hear(&mut self, event: &Event) {
+        match event {
+            Event::Offered(offer) | Event::Countered(offer) => {
+                self.offers.insert(offer.negotiation, offer.template.clone());
+            }
+            Event::Accepted(_) | Event::Ready(_) | Event::Ended { .. } => {
+                if let Some(id) = event.negotiation() {
+                    self.offers.remove(&id);
+                }
+            }
+            Event::Holding(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
+        }
+        if let Some(breakpoint) = &mut self.breakpoint {
+            breakpoint.hear(event);
+        }
+    }
+}
+
+/// Starts a thread in which no signal of the application is delivered: its handlers run in its own threads. Threads
+/// inherit the mask of who starts them.
+pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
+    let failed = |errno: nix::Error| Failure::Io { what: "cannot block signals".to_owned(), source: errno.into() };
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).map_err(failed)?;
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    before.thread_set_mask().map_err(failed)?;
+    spawned.map_err(|source| Failure::Io { what: "no thread for the session".to_owned(), source })
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    let built = Builder::new_current_thread().enable_time().build();
+    built.map_err(|source| Failure::Io { what: "no event queue (epoll)".to_owned(), source })
+}
+
+const POISONED: &str = "nobody panics while holding it";

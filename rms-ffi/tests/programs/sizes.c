@@ -1,0 +1,9 @@
+/* Prints the size of every struct of the header, one a line. */
+#include <rms.h>
+#include <stdio.h>
+
+int main(void) {
+    printf("%zu\n%zu\n%zu\n", sizeof(rms_options), sizeof(rms_limits), sizeof(rms_speedup_point));
+    printf("%zu\n%zu\n%zu\n%zu\n", sizeof(rms_terms), sizeof(rms_event), sizeof(rms_host), sizeof(rms_change));
+    return 0;
+}

@@ -1,0 +1,15 @@
+! Prints the size of every type of the module, as sizes.c does.
+program sizes
+  use, intrinsic :: iso_c_binding
+  use rms
+  implicit none
+  type(rms_options) :: options
+  type(rms_limits) :: limits
+  type(rms_speedup_point) :: point
+  type(rms_terms) :: terms
+  type(rms_event) :: event
+  type(rms_host) :: host
+  type(rms_change) :: change
+  print '(i0)', c_sizeof(options), c_sizeof(limits), c_sizeof(point)
+  print '(i0)', c_sizeof(terms), c_sizeof(event), c_sizeof(host), c_sizeof(change)
+end program
