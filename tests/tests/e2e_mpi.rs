@@ -35,7 +35,7 @@ fn what_spawned_ranks_write_is_seen_where_the_job_was_started() {
 fn a_spawn_without_room_becomes_a_negotiation_and_ends_with_its_ranks() {
     let Some(spawn) = program("spawn") else { return };
     let deployment = Deployment::builder().cluster("a", 3).start();
-    let size = ["--malleable", "1-3", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
     let output = deployment.rms(&[&["run"], &size[..], &[&spawn, "2", "2", "-"]].concat()).ok();
     let written = read(&deployment, "out");
     assert_eq!(told(&written, "spawn ", "refused"), "0", "{output:?} {written}");
@@ -75,7 +75,7 @@ fn a_malleable_application_takes_idle_nodes_and_computes_the_same() {
     let deployment = Deployment::builder().cluster("a", 3).start();
     let Some(expected) = expected(&deployment, &["60", "40"]) else { return };
     let malleable = malleable.display().to_string();
-    let size = ["--malleable", "1-3", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
     let work = [malleable.as_str(), "60", "40", "100", "--negotiate", "--least", "1", "--most", "3"];
     deployment.rms(&[&["run"], &size[..], &work[..]].concat()).ok();
     let written = read(&deployment, "out");
@@ -89,7 +89,7 @@ fn an_evolving_application_asks_for_nodes_and_computes_the_same() {
     let deployment = Deployment::builder().cluster("a", 4).start();
     let Some(expected) = expected(&deployment, &["60", "12"]) else { return };
     let evolving = evolving.display().to_string();
-    let size = ["--malleable", "1-4", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    let size = ["--malleable", "1-4", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
     // It starts on one, asks for fourteen more, and can use powers of two (002, §6).
     let work = [evolving.as_str(), "60", "12", "--negotiate", "--grow", "14", "--power-of-two"];
     deployment.rms(&[&["run"], &size[..], &work[..]].concat()).ok();
