@@ -89,7 +89,8 @@ fn an_evolving_application_asks_for_nodes_and_computes_the_same() {
     let deployment = Deployment::builder().cluster("a", 4).start();
     let Some(expected) = expected(&deployment, &["60", "12"]) else { return };
     let evolving = evolving.display().to_string();
-    let size = ["--malleable", "1-4", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
+    // Without limits, the RMS offers nothing by itself.
+    let size = ["--negotiable", "-N", "1", "-n", "1", "-o", "out"];
     // It starts on one, asks for fourteen more, and can use powers of two (002, §6).
     let work = [evolving.as_str(), "60", "12", "--negotiate", "--grow", "14", "--power-of-two"];
     deployment.rms(&[&["run"], &size[..], &work[..]].concat()).ok();
