@@ -1,9 +1,12 @@
 //! MPI programs under `rms run` and `rms submit` that spawn ranks: on nodes that they hold, and on nodes that they are given.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rms_tests::apps::{Mpi, build_negotiating, build_or_skip};
-use rms_tests::harness::Deployment;
+use rms_tests::harness::{Deployment, wait_until};
+
+const SOON: Duration = Duration::from_secs(40);
 
 fn program(name: &str) -> Option<String> {
     Some(build_or_skip(Mpi::Mpich, name)?.display().to_string())
@@ -97,4 +100,26 @@ fn an_evolving_application_asks_for_nodes_and_computes_the_same() {
     let written = read(&deployment, "out");
     assert_eq!(told(&written, "nbody_evolving ", "checksum"), expected, "{written}");
     assert_eq!(told(&written, "nbody_evolving ", "ranks"), "4", "{written}");
+}
+
+#[test]
+fn a_malleable_application_makes_room_for_a_rigid_job_and_computes_the_same() {
+    let Some(malleable) = negotiating("nbody_malleable") else { return };
+    let deployment = Deployment::builder().cluster("a", 3).start();
+    let Some(expected) = expected(&deployment, &["60", "100"]) else { return };
+    let malleable = malleable.display().to_string();
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
+    let work = [malleable.as_str(), "60", "100", "100", "--negotiate", "--least", "1", "--most", "3"];
+    let (deployment, all) = (&deployment, [&["run"], &size[..], &work[..]].concat());
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| deployment.rms(&all).ok());
+        wait_until("it to grow", SOON, || read(deployment, "out").contains("breakpoint growth").then_some(()));
+        // Nobody else could run on two nodes now.
+        deployment.rms(&["run", "-N", "2", "-n", "2", "true"]).ok();
+        assert!(!running.is_finished(), "it goes on with what is left");
+    });
+    let written = read(deployment, "out");
+    assert!(written.contains("breakpoint shrink"), "{written}");
+    assert_eq!(told(&written, "nbody_malleable ", "checksum"), expected, "{written}");
+    assert_eq!(told(&written, "nbody_malleable ", "largest"), "3", "{written}");
 }
