@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Side, Sizes};
+use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Reason, Side, Sizes};
 use rms_model::{NodeId, Time};
 use serde::{Deserialize, Serialize};
 
@@ -288,7 +288,18 @@ impl Case {
 
     /// When it came into the phase that it is in, if it was agreed.
     pub fn since(&self) -> Time {
-        self.rounds.last().map_or(self.opened, |round| round.at)
+        let came = self.rounds.iter().rev().find(|round| match &round.said {
+            Said::Phase { phase, reason } => *phase == self.phase() && *reason == self.dialogue.reason(),
+            Said::Proposed { .. } => false,
+        });
+        came.map_or(self.opened, |round| round.at)
+    }
+
+    /// It has not given what it promised; the record tells that it was warned.
+    pub(crate) fn warn(&mut self, at: Time) {
+        self.is_warned = true;
+        let said = Said::Phase { phase: self.phase(), reason: Some(Reason::BrokenPromise) };
+        self.rounds.push(RoundRecord { at, said });
     }
 
     fn follow(&mut self, at: Time, dialogue: &Dialogue, names: Vec<String>) {
