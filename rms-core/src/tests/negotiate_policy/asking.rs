@@ -87,6 +87,25 @@ fn offers_that_nobody_has_answered_are_taken_back_first() {
     assert!(scene.app_phase(job, offer).is_over());
     assert_eq!(scene.wish_to(job), None, "it need not shrink");
     assert!(scene.is_started(waits));
+    scene.cancel(waits);
+    assert!(scene.offer_to(job).is_some(), "it has declined nothing");
+}
+
+#[test]
+fn an_application_that_declines_everything_does_not_keep_the_server_busy() {
+    let mut scene = Scene::offering(8);
+    scene.set("offer_again", "0s");
+    let job = scene.submit(4, hour(), Some(speaking(1, 8, Sizes::Any)));
+    scene.attach(job).expect("it may");
+    let mut n_declined = 0;
+    for _ in 0..100 {
+        scene.after(Span::from_millis(100));
+        if let Some(offer) = scene.offer_to(job) {
+            scene.declines(job, offer);
+            n_declined += 1;
+        }
+    }
+    assert!((5..=11).contains(&n_declined), "once a second at most: {n_declined}");
 }
 
 #[test]
