@@ -45,6 +45,23 @@ fn the_first_of_the_queue_gets_what_it_lacks_and_nobody_else_does() {
 }
 
 #[test]
+fn under_every_policy_the_first_of_the_queue_gets_its_hosts() {
+    for policy in rms_model::Policy::ALL {
+        let mut scene = Scene::offering(8);
+        scene.set("policy", policy.name());
+        let job = scene.submit(8, hour(), Some(told(2, 8, Sizes::Any)));
+        let head = scene.rigid(4, hour());
+        assert!(scene.is_started(head), "{policy}");
+        assert_eq!(scene.n_held(job), 4, "{policy}");
+        let range = scene.job_of("root", 1, |submission| {
+            submission.malleable = Some(told(1, 6, Sizes::Any));
+            submission.shapes = vec![Shape { nodes: Nodes::FromTasks, wall: Some(hour()) }];
+        });
+        assert!(scene.is_started(range), "{policy}");
+    }
+}
+
+#[test]
 fn nobody_is_asked_in_vain_or_by_the_less_urgent_or_if_it_is_switched_off() {
     let mut scene = Scene::offering(8);
     let job = scene.submit(8, hour(), Some(told(4, 8, Sizes::Any)));
