@@ -63,6 +63,12 @@ impl Desk {
         self.n_opened = self.n_opened.max(n_opened);
     }
 
+    /// Numbers up to this one are used: who speaks for an application is told so by the RMS, which knows what others
+    /// have asked for it.
+    pub fn skip_to(&mut self, n_opened: u32) {
+        self.n_opened = self.n_opened.max(n_opened);
+    }
+
     /// The negotiation of that number, if it is known still.
     pub fn get(&self, id: NegotiationId) -> Option<&Dialogue> {
         self.dialogues.iter().find(|dialogue| dialogue.id() == id)

@@ -229,6 +229,7 @@ pub mod tests {
     /// A job of no hosts, for tests to complete.
     pub fn order() -> Order {
         Order {
+            negotiates: None,
             job: JobId(1),
             run: Run(1),
             name: "story".to_owned(),

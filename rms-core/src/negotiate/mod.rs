@@ -33,7 +33,10 @@ pub mod talks;
 mod timers;
 mod turn;
 
+#[cfg(test)]
+pub(crate) use attach::MOST_SAID;
 pub use hold::{Leak, check};
+pub(crate) use seam::promise_end;
 
 use std::collections::{BTreeMap, BTreeSet};
 

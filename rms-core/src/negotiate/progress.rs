@@ -70,6 +70,8 @@ impl Rms {
             (_, Direction::Grow | Direction::Shrink) => {}
         }
         self.answer_ask(step, job, id);
+        // What waited for its end, as a loan that was called by it, is looked at.
+        self.note_job(job);
         self.passes.wanted = true;
     }
 

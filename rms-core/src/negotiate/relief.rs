@@ -8,6 +8,7 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRul
 use super::candidates::Changeable;
 use super::open::Wanted;
 use super::policy::{Candidate, Change, Occasion, hosts_to_leave, shrinks};
+use super::seam::promise_end;
 use super::talks::Case;
 use crate::launcher;
 use crate::plan::evolve::cluster_of;
@@ -95,7 +96,14 @@ impl Rms {
 
     /// The same for what the server has asked for and nobody has begun to leave.
     fn asked_losses(&self, cluster: ClusterId) -> Vec<Loss> {
-        self.asked(cluster).filter_map(|(job, hosts)| self.loss(job, hosts)).collect()
+        let asked = self.asked(cluster).filter_map(|(job, hosts)| {
+            let loss = self.loss(job, hosts)?;
+            // What was agreed is planned with from the latest time on by which it is given.
+            let agreed = self.state.jobs()[&job].agreed_to_leave();
+            let until = agreed.map_or(loss.until, |(at, _)| loss.until.min(promise_end(self.state.settings(), at)));
+            Some(Loss { until, ..loss })
+        });
+        asked.collect()
     }
 
     /// How many hosts that are.

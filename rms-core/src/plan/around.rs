@@ -47,9 +47,8 @@ pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[L
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     walk.pass.open_ledgers(&state.jobs()[&waiting].spec);
-    let kill_grace = state.settings().kill_grace;
     let leaving = state.holding().flat_map(|(_, entry)| {
-        let parts = evolve::parts(entry, now, kill_grace).into_iter().filter(|part| part.hosts == Hosts::Leaving);
+        let parts = evolve::parts(entry, now, state.settings()).into_iter().filter(|part| part.hosts == Hosts::Leaving);
         parts.map(|part| Loss { nodes: entry.leaving(), until: part.until })
     });
     for Loss { nodes, until } in leaving.chain(losses.iter().cloned()) {

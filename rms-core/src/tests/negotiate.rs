@@ -2,6 +2,12 @@
 
 mod asks;
 mod attached;
+mod launches;
+mod races;
+mod restarts;
+mod rights;
+mod scenarios;
+mod shrinking;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +139,7 @@ impl Scene {
         let runs = state.jobs().iter().filter_map(|(job, entry)| {
             let share = entry.started()?.shares.get(&node)?;
             let is_up = matches!(share, crate::job::Share::Running { .. });
-            is_up.then(|| JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
+            is_up.then_some(JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
         });
         runs.collect()
     }
@@ -285,6 +291,7 @@ impl Scene {
         submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(wall) }];
         submission.work = work;
         submission.malleable = malleable;
+        submission.requeue = true;
         match self.call(Call::Submit(Box::new(submission))) {
             Ok(Answer::Submitted { job }) => job,
             other => panic!("not submitted: {other:?}"),
@@ -319,8 +326,8 @@ impl Scene {
     }
 
     /// All that has become true so far.
-    pub(super) fn facts(&self) -> &[Fact] {
-        &self.facts.0
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        self.facts.all()
     }
 
     /// What came of an ask, if anything did.
@@ -399,6 +406,7 @@ impl Scene {
             && let Some(app) = self.apps.get_mut(&attached.job)
         {
             app.holding = Some(attached.holding.clone());
+            app.desk.skip_to(attached.n_opened);
         }
         self.answers.insert(ticket, answer.map(|_| Answer::Done));
     }

@@ -1,7 +1,7 @@
 //! Both ends of a negotiation say alike how it ended (002, §5): what an application learns is what the server has written
 //! down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Change, Dialogue, Ending, NegotiationId, Phase, Reason};
 use rms_core::Fact;
@@ -14,6 +14,8 @@ use super::{Rule, Violation};
 pub(super) struct Agreement {
     runs: BTreeMap<JobId, Run>,
     ends: BTreeMap<(JobId, Run, NegotiationId), Dialogue>,
+    /// Those in which somebody asks for the application: what its process says under that number is another one.
+    asked: BTreeSet<(JobId, Run, NegotiationId)>,
 }
 
 impl Agreement {
@@ -21,9 +23,12 @@ impl Agreement {
         if let Fact::JobStarted { job, run, .. } = fact {
             self.runs.insert(*job, *run);
         }
-        if let Fact::Talked { job, dialogue, .. } = fact
+        if let Fact::Talked { job, dialogue, asking, .. } = fact
             && let Some(run) = self.runs.get(job)
         {
+            if asking.is_some() {
+                self.asked.insert((*job, *run, dialogue.id()));
+            }
             self.ends.insert((*job, *run, dialogue.id()), (**dialogue).clone());
         }
     }
@@ -42,7 +47,8 @@ impl Agreement {
             let (phase, id) = (application.phase(), change.id);
             Err(Rule::Agreement.broken(format!("job {job}.{run}, {id}: the application is {phase}, {what}")))
         };
-        let Some(rms) = self.ends.get(&(job, run, change.id)) else {
+        let key = (job, run, change.id);
+        let Some(rms) = self.ends.get(&key).filter(|_| !self.asked.contains(&key)) else {
             // Of what the server has never heard it can only say that it is unknown, or repeat the application's words.
             let is_unknown = application.reason() == Some(Reason::Unknown);
             let is_given_up = matches!(application.phase(), Phase::Ended(_)) && application.theirs().is_none();

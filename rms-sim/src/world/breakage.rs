@@ -39,7 +39,14 @@ impl World {
         if self.server.take().is_none() {
             return Ok(());
         }
-        self.trace.note(self.now, format_args!("the server dies"));
+        // Sometimes it is the machine that dies: what was only written, and not synced, is lost, too.
+        if self.dice.chance(50) {
+            self.journal.lose_power();
+            self.n_traced = self.journal.facts().len();
+            self.trace.note(self.now, format_args!("the server's machine loses its power"));
+        } else {
+            self.trace.note(self.now, format_args!("the server dies"));
+        }
         self.crash = None;
         for node in 0..self.nodes.len() {
             self.links[node].server_side = None;

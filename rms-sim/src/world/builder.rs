@@ -83,6 +83,7 @@ impl WorldBuilder {
             answers: BTreeMap::new(),
             signed: BTreeMap::new(),
             n_checked: 0,
+            n_traced: 0,
             n_turns: 0,
             snapshot: self.snapshot,
         };

@@ -56,8 +56,9 @@ pub struct World {
     n_tickets: u64,
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
     signed: BTreeMap<Ticket, Identity>,
-    /// Facts that the checkers have seen.
+    /// Facts that the checkers have seen, and the trace.
     n_checked: usize,
+    n_traced: usize,
     n_turns: u64,
     snapshot: fn(&State) -> State,
 }
@@ -298,13 +299,15 @@ impl World {
 
     /// Shows the checkers what has become durable.
     fn look_at_facts(&mut self) -> Result<(), Violation> {
-        self.checks.at(self.now);
-        let facts = &self.journal.facts()[self.n_checked..];
-        for fact in facts {
+        for fact in &self.journal.facts()[self.n_traced..] {
             self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
+        }
+        self.n_traced = self.journal.facts().len();
+        self.checks.at(self.now);
+        for fact in &self.journal.synced()[self.n_checked..] {
             self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;
         }
-        self.n_checked = self.journal.facts().len();
+        self.n_checked = self.journal.synced().len();
         Ok(())
     }
 

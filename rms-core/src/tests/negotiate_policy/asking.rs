@@ -129,6 +129,37 @@ fn hosts_that_come_together_are_not_given_away() {
     assert!(scene.is_started(waits));
 }
 
+/// One victim is quick and the other takes its time: what the first one gave is lent only to who is gone before the other
+/// one must have given, too.
+#[test]
+fn hosts_that_were_given_for_one_are_not_lent_to_another_for_long() {
+    let mut scene = Scene::offering(8);
+    let [quick, slow] = [1, 2].map(|_| {
+        let job = scene.submit(4, hour(), Some(speaking(1, 4, Sizes::Any)));
+        scene.attach(job).expect("it may");
+        job
+    });
+    scene.after(Span::from_secs(1));
+    let head = scene.rigid(6, hour());
+    for job in [quick, slow] {
+        let wish = scene.wish_to(job).expect("both are needed");
+        scene.accepts(job, wish);
+    }
+    let wish = scene.wish_to(quick).expect("it was agreed");
+    let hosts = scene.held(quick)[1..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(quick, wish, negotiation::Action::Commit(hosts));
+    assert_eq!((scene.n_held(quick), scene.n_free()), (1, 3));
+    let long = scene.rigid(2, Span::from_mins(30));
+    let short = scene.rigid(2, Span::from_mins(1));
+    assert!(!scene.is_started(long), "it would keep the first one waiting");
+    assert!(scene.is_started(short), "it is gone before the hosts of the slow one can be counted on");
+    scene.cancel(short);
+    scene.after(Span::from_mins(2));
+    assert_eq!(scene.n_held(slow), 1, "who does not keep his word is made to");
+    assert!(scene.is_started(head));
+    scene.is_durable();
+}
+
 #[test]
 fn a_drained_node_is_left() {
     let mut scene = Scene::offering(6);

@@ -130,7 +130,7 @@ fn run(test: &'static str, n_seeds: u64, tolerance: Span) {
         scene.set("offer_idle", rule.name());
         live(&mut scene, dice, n_nodes);
         scene.is_durable();
-        n_offers += check(scene.facts(), tolerance);
+        n_offers += check(&scene.facts(), tolerance);
     });
     println!("{n_offers} offers");
     assert!(n_offers > 0 || Settings::default().offer_idle == rms_model::OfferRule::Never);
@@ -138,10 +138,10 @@ fn run(test: &'static str, n_seeds: u64, tolerance: Span) {
 
 #[test]
 fn no_offer_moves_an_estimate() {
-    run("no_offer_moves_an_estimate", 120, Span::ZERO);
+    run("no_offer_moves_an_estimate", 300, Span::ZERO);
 }
 
 #[test]
 fn no_offer_moves_an_estimate_by_more_than_the_tolerance() {
-    run("no_offer_moves_an_estimate_by_more", 80, Span::from_secs(100));
+    run("no_offer_moves_an_estimate_by_more", 200, Span::from_secs(100));
 }
