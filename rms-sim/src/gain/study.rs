@@ -24,6 +24,8 @@ pub struct Study {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
     pub jobs: usize,
+    /// Never any, or nothing can be compared.
+    pub refused: usize,
     pub malleable: usize,
     pub mean_response_s: f64,
     pub mean_wait_s: f64,
@@ -125,6 +127,7 @@ fn measured(jobs: &GainJobs, summary: &Summary) -> Measured {
     let figures = summary.figures;
     Measured {
         jobs: figures.jobs,
+        refused: figures.refused,
         malleable: jobs.n_malleable(),
         mean_response_s: figures.mean_response_s,
         mean_wait_s: figures.mean_wait_s,
@@ -210,6 +213,7 @@ mod tests {
         let rows = study(&[0, 100]);
         let [none, all] = rows.as_slice() else { panic!("two rows") };
         assert!(none.runs.iter().all(|run| run.malleable == 0 && run.mean_changes == 0.0 && run.host_time == 1.0));
+        assert!(rows.iter().flat_map(|row| &row.runs).all(|run| run.jobs == 80 && run.refused == 0));
         assert!(all.runs.iter().all(|run| run.malleable == 80 && run.mean_changes > 0.1), "{all:?}");
         assert!(all.against(none, Metric::Response).mean < 0.9, "{:?}", all.against(none, Metric::Response));
         assert!(all.against(none, Metric::Utilisation).mean > 1.0);
