@@ -63,6 +63,12 @@ impl Desk {
         self.n_opened = self.n_opened.max(n_opened);
     }
 
+    /// Numbers up to this one are used: who speaks for an application is told so by the RMS, which knows what others
+    /// have asked for it.
+    pub fn skip_to(&mut self, n_opened: u32) {
+        self.n_opened = self.n_opened.max(n_opened);
+    }
+
     /// The negotiation of that number, if it is known still.
     pub fn get(&self, id: NegotiationId) -> Option<&Dialogue> {
         self.dialogues.iter().find(|dialogue| dialogue.id() == id)
@@ -190,8 +196,9 @@ impl Desk {
         output
     }
 
-    /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten.
-    fn disown(&mut self, message: &Message) -> Output {
+    /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten; or what is
+    /// another's, and not to be spoken of over this channel.
+    pub fn disown(&mut self, message: &Message) -> Output {
         let mut output = Output { refused: Some(Refusal::Unknown(message.id)), ..Output::default() };
         if self.is_new(message.id) {
             // Should its opening arrive after this, it must not come to life.

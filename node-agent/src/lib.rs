@@ -8,6 +8,8 @@ pub mod config;
 pub mod exec;
 pub mod follow;
 pub mod frame;
+pub mod growth;
+pub mod keys;
 pub mod leftovers;
 pub mod local;
 pub mod peer;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::cgroup::Cgroup;
 use crate::frame;
+use crate::growth::{Growths, Wish};
 use crate::leftovers;
 use crate::pmi::HostId;
 use crate::pmi::frames::HubFrame;
@@ -22,7 +23,7 @@ use crate::setup::Setup;
 use crate::share::{Share, Shares, ToSeat, push};
 use crate::spawner::{self, SeatMade, SeatOrder};
 use crate::spool;
-use crate::supervisor::order::{FromSupervisor, Growth, ToSupervisor};
+use crate::supervisor::order::{FromSupervisor, Growth, Order, ToSupervisor};
 use crate::supervisor::{now, seat_socket};
 use crate::takeover::{self, Found};
 
@@ -38,6 +39,15 @@ pub enum NodeEvent {
     /// The server listens: everything is said again, and news from now on.
     LinkUp(Box<dyn Reporter>),
     LinkDown,
+    /// The server has answered a question for more hosts.
+    Grown {
+        seq: u64,
+        result: Growth,
+    },
+    /// A question for more hosts has waited long enough for a server.
+    GrowthLapsed {
+        seq: u64,
+    },
     /// What was left of a job without a supervisor is gone.
     Vanished(JobReport),
     /// Nobody needs the streams of a forgotten job any more.
@@ -52,6 +62,8 @@ pub trait Reporter: Send + std::fmt::Debug {
     /// All jobs of the node.
     fn hello(&self, report: &NodeReport);
     fn report(&self, report: &NodeReport);
+    /// More hosts for a job; the answer is a [`NodeEvent::Grown`].
+    fn ask(&self, seq: u64, wish: &Wish);
 }
 
 /// Who carries frames to the other hosts of a job.
@@ -81,6 +93,7 @@ pub struct Node {
     events: mpsc::Sender<NodeEvent>,
     reporter: Option<Box<dyn Reporter>>,
     carrier: Arc<dyn Carrier>,
+    growths: Growths,
 }
 
 /// One supervisor.
@@ -96,6 +109,8 @@ struct Seat {
 
 /// A spawner that dies again and again is a broken installation; the pause keeps that from burning a CPU.
 const SPAWNER_PAUSE: Duration = Duration::from_secs(1);
+/// A server that is restarted is back sooner.
+const SERVER_PATIENCE: Duration = Duration::from_secs(10);
 /// The streams of an ended job are kept so long for a client that has lost its way to them.
 const LINGER: Duration = Duration::from_secs(600);
 
@@ -122,6 +137,7 @@ impl Node {
             events,
             reporter: None,
             carrier,
+            growths: Growths::default(),
         }
     }
 
@@ -137,6 +153,7 @@ impl Node {
             match takeover::examine(&self.setup.spool, job, run, &boot)? {
                 Found::Nothing => {}
                 Found::Alive { entry, socket } => {
+                    self.want_key(&entry.order);
                     let share = Share::new(entry.order.clone(), dir);
                     self.shares.insert(share.clone());
                     reports.push(takeover::known(takeover::unknown(job, run), Some(&entry.order)));
@@ -162,6 +179,7 @@ impl Node {
         if n_found > 0 {
             tracing::info!(n_found, "took over the jobs of an earlier agent");
         }
+        self.setup.keys.clear();
         let effects = self.agent.handle(AgentEvent::Found(reports));
         self.perform(effects);
         let alive: Vec<String> = self.seats.keys().cloned().collect();
@@ -169,6 +187,13 @@ impl Node {
         self.start_spawner()?;
         self.fill_seats();
         Ok(())
+    }
+
+    /// Beside the start: whoever needs it in the job waits for it.
+    fn want_key(&self, order: &Order) {
+        if order.negotiates.is_some() {
+            self.setup.keys.want(order.job, order.run, &order.owner);
+        }
     }
 
     fn insert_ended(&self, entry: Option<&spool::Entry>, dir: PathBuf) {
@@ -200,10 +225,21 @@ impl Node {
             }
             NodeEvent::LinkUp(reporter) => {
                 reporter.hello(&self.agent.full_report());
+                self.growths.all().for_each(|(seq, wish)| reporter.ask(seq, wish));
                 self.reporter = Some(reporter);
                 self.feed(AgentEvent::LinkUp);
             }
-            NodeEvent::LinkDown => self.reporter = None,
+            NodeEvent::LinkDown => {
+                self.reporter = None;
+                self.growths.all().for_each(|(seq, _)| self.let_lapse(seq));
+            }
+            NodeEvent::Grown { seq, result } => self.grown(seq, result),
+            NodeEvent::GrowthLapsed { seq } if self.reporter.is_none() => {
+                let reason = "the server is out of reach".to_owned();
+                self.grown(seq, Growth::Refused { reason });
+            }
+            // It was asked again over a new link.
+            NodeEvent::GrowthLapsed { .. } => {}
             NodeEvent::Vanished(report) => self.changed(report),
             NodeEvent::Lingered { job, run } => {
                 if let Some(share) = self.shares.remove(job, run) {
@@ -224,6 +260,7 @@ impl Node {
                 AgentEffect::Start(desired) => {
                     let order = self.setup.order(&desired);
                     let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
+                    self.want_key(&order);
                     self.shares.insert(Share::new(order, entry_dir));
                     self.waiting.push_back((desired.job, desired.run));
                     self.fill_seats();
@@ -386,11 +423,32 @@ impl Node {
         }
     }
 
-    /// Ranks are to be started on hosts that the job does not hold.
-    fn ask_growth(&self, share: &Share, seq: u64, hosts: u32, least: u32) {
+    /// Ranks are to be started for which the job has no room.
+    fn ask_growth(&mut self, share: &Share, seq: u64, hosts: u32, least: u32) {
         tracing::info!(job = %share.job(), hosts, least, "ranks ask for more hosts");
-        let reason = "no more hosts can be asked for here".to_owned();
-        share.tell(&ToSupervisor::Growth { seq, result: Growth::Refused { reason } });
+        match self.growths.open(share.job(), share.run(), seq, hosts, least) {
+            Ok(own_seq) => match (&self.reporter, self.growths.get(own_seq)) {
+                (Some(reporter), Some(wish)) => reporter.ask(own_seq, wish),
+                (Some(_) | None, _) => self.let_lapse(own_seq),
+            },
+            Err(result) => share.tell(&ToSupervisor::Growth { seq, result }),
+        }
+    }
+
+    /// Without a server, ranks are not kept waiting for long.
+    fn let_lapse(&self, seq: u64) {
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(SERVER_PATIENCE).await;
+            let _agent_ends = events.send(NodeEvent::GrowthLapsed { seq }).await;
+        });
+    }
+
+    fn grown(&mut self, seq: u64, result: Growth) {
+        let Some(wish) = self.growths.close(seq) else { return };
+        if let Some(share) = self.shares.get(wish.job, wish.run) {
+            share.tell(&ToSupervisor::Growth { seq: wish.seq, result });
+        }
     }
 
     fn changed(&mut self, report: JobReport) {
@@ -399,6 +457,7 @@ impl Node {
             JobStatus::Starting | JobStatus::Running { .. } => share.iter().for_each(Share::begin),
             JobStatus::Ended { exit, .. } => {
                 tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
+                self.setup.keys.forget(report.job, report.run);
                 share.iter().for_each(Share::end);
             }
         }

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use crate::address::Advertised;
 use crate::cgroup::{Claim, Parent};
 use crate::config::{Config, FILE, Written};
+use crate::keys::{KeyDirs, Keys};
 use crate::peer::Peers;
 use crate::perform::Node;
 use crate::setup::{self, Setup};
@@ -49,6 +50,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = topology.inventory.cpus, "starting");
     let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
+    let key_dirs = KeyDirs::create(&spool.keys_dir()).context("cannot make a directory for keys of jobs")?;
     let setup = Setup {
         name,
         instance,
@@ -58,6 +60,8 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         rsh: setup::rsh_beside(&program),
         program,
         agent_socket,
+        server: config.server.clone(),
+        keys: Keys::new(key_dirs),
         n_warm: config.n_warm,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -119,6 +123,7 @@ async fn serve(
         credentials_dir: credentials_dir(&config.dir),
         revoked,
         shares: shares.clone(),
+        keys: setup.keys.clone(),
         events,
     };
     tracing::info!(bound = %advertised.bound, "ready");

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use rms_core::desired::{DesiredJob, Host};
 
 use crate::cgroup::Parent;
+use crate::keys::Keys;
 use crate::spool::Spool;
-use crate::supervisor::order::{Order, Place};
+use crate::supervisor::order::{Negotiates, Order, Place};
 use crate::topology::cpulist::CpuSet;
 
 /// One agent's surroundings.
@@ -24,6 +25,9 @@ pub struct Setup {
     pub program: PathBuf,
     pub rsh: Option<PathBuf>,
     pub agent_socket: PathBuf,
+    /// The server, as jobs on this node reach it, too: `host:port`.
+    pub server: String,
+    pub keys: Keys,
     /// Supervisors that wait for a job, so that none is forked while one waits for it.
     pub n_warm: usize,
 }
@@ -36,7 +40,7 @@ pub fn instance(name: &str, dir: &Path) -> String {
 
 /// FNV-1a, 32 bits. A later version of this program must find the same names, which the standard library's
 /// hashes do not promise.
-fn fnv1a(bytes: &[u8]) -> u32 {
+pub fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
@@ -58,6 +62,7 @@ impl Setup {
             n_tasks: host.n_tasks,
             cpus: host.cpus,
             joined: host.joined,
+            departing: host.departing,
         };
         Order {
             job: desired.job,
@@ -76,11 +81,18 @@ impl Setup {
             grace: launch.grace,
             hosts: launch.hosts.iter().map(place).collect(),
             generation: launch.generation,
+            on_resize: launch.on_resize.clone(),
+            least: launch.least,
+            most: launch.most,
             host_idx: desired.host_idx,
             mask: self.mask.clone(),
             agent_socket: self.agent_socket.clone(),
             rsh: self.rsh.clone(),
             mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),
+            negotiates: launch.on_resize.as_ref().map(|_| Negotiates {
+                credentials: self.keys.dir(desired.job, desired.run),
+                server: self.server.clone(),
+            }),
         }
     }
 }

@@ -69,6 +69,11 @@ impl Spool {
         self.dir.join("seats")
     }
 
+    /// The keys of jobs that negotiate.
+    pub fn keys_dir(&self) -> PathBuf {
+        self.dir.join("keys")
+    }
+
     pub fn entry_dir(&self, job: JobId, run: Run) -> PathBuf {
         self.jobs_dir().join(entry_name(job, run))
     }
@@ -94,7 +99,7 @@ pub fn entry_name(job: JobId, run: Run) -> String {
     format!("{job}.{run}")
 }
 
-fn parse_entry_name(name: &str) -> Option<(JobId, Run)> {
+pub fn parse_entry_name(name: &str) -> Option<(JobId, Run)> {
     let (job, run) = name.split_once('.')?;
     Some((JobId(job.parse().ok()?), Run(run.parse().ok()?)))
 }

@@ -14,9 +14,12 @@ use tokio::time::Instant;
 
 use crate::address::Advertised;
 use crate::follow;
+use crate::growth::{Wish, growth};
+use crate::keys::Keys;
 use crate::perform::{NodeEvent, Reporter};
 use crate::share::Shares;
 use crate::supervisor::now;
+use crate::supervisor::order::Growth;
 
 /// What the link needs.
 #[derive(Debug)]
@@ -29,6 +32,7 @@ pub struct Uplink {
     pub credentials_dir: PathBuf,
     pub revoked: Revoked,
     pub shares: Shares,
+    pub keys: Keys,
     pub events: mpsc::Sender<NodeEvent>,
 }
 
@@ -57,6 +61,11 @@ impl Reporter for Control {
         for part in report_parts(report) {
             let _heard_elsewhere = self.outbox.push(&part);
         }
+    }
+
+    fn ask(&self, seq: u64, wish: &Wish) {
+        let (job, run, ask) = (wish.job.0, wish.run.0, (&wish.ask).into());
+        let _heard_elsewhere = self.outbox.push(&ToServer::Ask { seq, job, run, ask });
     }
 }
 
@@ -110,6 +119,7 @@ impl Uplink {
         if self.events.send(NodeEvent::LinkUp(Box::new(control))).await.is_err() {
             return "the agent is ending".to_owned();
         }
+        self.keys.link_up();
         let mut desired = DesiredParts::new();
         let mut is_announced = false;
         let mut next_key: Option<NewKey> = None;
@@ -150,12 +160,15 @@ impl Uplink {
                             self.revoked.replace(std::mem::take(&mut revoked));
                         }
                     }
-                    Ok(Some(
-                        answer @ (ToAgent::Asked { .. }
-                        | ToAgent::NotAsked { .. }
-                        | ToAgent::Certified { .. }
-                        | ToAgent::NotCertified { .. }),
-                    )) => tracing::warn!(?answer, "the server answers what was not asked"),
+                    Ok(Some(ToAgent::Asked { seq, outcome })) => {
+                        self.tell(NodeEvent::Grown { seq, result: growth(outcome.into()) }).await;
+                    }
+                    Ok(Some(ToAgent::NotAsked { seq, refused })) => {
+                        let result = Growth::Refused { reason: refused.to_string() };
+                        self.tell(NodeEvent::Grown { seq, result }).await;
+                    }
+                    Ok(Some(ToAgent::Certified { seq, chain, ca })) => self.keys.certified(seq, &chain, &ca),
+                    Ok(Some(ToAgent::NotCertified { seq, refused })) => self.keys.not_certified(seq, &refused),
                     Ok(None) | Err(_) => {
                         link.close("the server has ended the control channel");
                         return link.closed().await;
@@ -165,6 +178,9 @@ impl Uplink {
                     Ok(channel) => drop(tokio::spawn(serve_channel(channel, self.shares.clone()))),
                     Err(_) => return link.closed().await,
                 },
+                request = self.keys.next_request() => {
+                    let _heard_by_the_receiver = outbox.push(&request.into());
+                }
                 () = tokio::time::sleep_until(renew_at) => {
                     renew_at = Instant::now() + RENEW_AGAIN;
                     match NewKey::generate() {

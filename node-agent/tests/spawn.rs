@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use common::cluster::Cluster;
-use rms_core::desired::NodeExit;
+use rms_core::desired::{Launch, NodeExit};
 use rms_model::Work;
+use rms_wire::negotiate::{AskOutcome, NegotiationId, Side};
+use rms_wire::{Refused, ToAgent};
 
 const OK: NodeExit = NodeExit::Exited { code: 0 };
 
@@ -40,6 +42,13 @@ fn installed() -> Option<String> {
 fn argv(program: &str, args: &str) -> Work {
     let words = std::iter::once(program).chain(args.split_whitespace());
     Work::Tasks { argv: words.map(str::to_owned).collect() }
+}
+
+/// The hosts that were asked for have been granted, and come with this generation.
+fn ready(seq: u64, generation: u32) -> ToAgent {
+    let negotiation = NegotiationId { initiator: Side::Application, number: 1 };
+    let outcome = AskOutcome::Ready { negotiation, quantity: 2, hosts: Vec::new(), generation, n_rounds: 1 };
+    ToAgent::Asked { seq, outcome }
 }
 
 /// The value of `key=` in the line that the program ends with.
@@ -88,5 +97,112 @@ async fn worlds_grow_and_shrink_twenty_times() {
         assert_eq!((told(&output, "refused"), told(&output, "largest")), ("0".to_owned(), "4".to_owned()), "{output}");
         assert_eq!(children(&output, "rank").len(), 40, "{output}");
     }
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn a_spawn_without_room_asks_the_server_and_goes_to_the_hosts_that_come() {
+    let mut cluster = Cluster::new(&["n1", "n2", "n3"]).await;
+    if let Some(spawn) = build("spawn", cluster.path()) {
+        let own_files = |launch: &mut Launch| launch.stdio.output = Some("%t".to_owned());
+        cluster.submit(1, &["n1"], 2, own_files, argv(&spawn, "3 5 - several")).await;
+        let (seq, ask) = cluster.agent("n1").asked().await;
+        assert_eq!((ask.quantity, ask.least), (2, 2), "a host with four CPUs has room for four ranks");
+        cluster.agent("n1").answer(ready(seq, 2)).await;
+        cluster.join(1, &["n2", "n3"]).await;
+        assert_eq!(cluster.agent("n1").ended(1).await.0, OK, "{}", cluster.read("0"));
+        for node in ["n2", "n3"] {
+            assert_eq!(cluster.agent(node).ended(1).await.0, OK, "it hears that no ranks will come");
+        }
+        let output = cluster.read("0");
+        assert_eq!((told(&output, "refused"), told(&output, "largest")), ("0".to_owned(), "7".to_owned()), "{output}");
+        // Three times five, on the hosts that came, each with a number and a file of its own.
+        let all: String = (2..17).map(|task| cluster.read(&task.to_string())).collect();
+        assert!(children(&all, "node").iter().all(|node| node == "n2" || node == "n3"), "{all}");
+        assert_eq!(children(&all, "app"), [vec!["0"; 3], vec!["1"; 12]].concat(), "{all}");
+    }
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn a_spawn_that_is_refused_leaves_the_program_as_it_was() {
+    let mut cluster = Cluster::new(&["n1", "n2"]).await;
+    if let Some(spawn) = build("spawn", cluster.path()) {
+        cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&spawn, "1 2 -")).await;
+        let (seq, _) = cluster.agent("n1").asked().await;
+        let refused = Refused::new("not_negotiable", "no hosts are free");
+        cluster.agent("n1").answer(ToAgent::NotAsked { seq, refused }).await;
+        // A program that is not there, and a host that is not held.
+        for (job, args) in [(2, "2 2 n1,n2 program=/no/such/program"), (3, "1 1 n9")] {
+            cluster.submit(job, &["n1", "n2"], 1, |_| {}, argv(&spawn, args)).await;
+        }
+        for job in 1..=3 {
+            assert_eq!(cluster.agent("n1").ended(job).await.0, OK, "{}", cluster.read(&format!("rms-{job}.out")));
+            assert_eq!(cluster.agent("n2").ended(job).await.0, OK);
+            let output = cluster.read(&format!("rms-{job}.out"));
+            assert_eq!(told(&output, "refused"), if job == 2 { "2" } else { "1" }, "{output}");
+        }
+    }
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn rank_0_may_leave_and_its_host_stays_for_the_others() {
+    let mut cluster = Cluster::new(&["n1", "n2"]).await;
+    if let Some(spawn) = build("spawn", cluster.path()) {
+        let args = "4 1 n2 leave linger=100";
+        cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&spawn, args)).await;
+        assert_eq!(cluster.agent("n1").ended(1).await.0, OK, "{}", cluster.read("rms-1.out"));
+        assert_eq!(cluster.agent("n2").ended(1).await.0, OK);
+        let output = cluster.read("rms-1.out");
+        assert_eq!((told(&output, "refused"), told(&output, "largest")), ("0".to_owned(), "3".to_owned()), "{output}");
+        assert_eq!(children(&output, "node"), ["n2"; 4], "{output}");
+    }
+    cluster.close().await;
+}
+
+/// A rank in bash that spawns others in bash on node `n2`, whenever the test says so.
+const PARENT: &str = r#"
+child='say() { printf "%s\n" "$*" >&$PMI_FD; IFS= read -r answer <&$PMI_FD; }
+    say cmd=init pmi_version=1 pmi_subversion=1
+    say cmd=finalize
+    echo child at $RMS_NODE_NAME spawned $PMI_SPAWNED task $RMS_TASK_ID'
+spawn() {
+    while [ ! -e $1 ]; do sleep 0.01; done
+    printf '%s\n' mcmd=spawn nprocs=1 execname=bash totspawns=1 spawnssofar=1 argcnt=2 arg1=-c "arg2=${child//$'\n'/;}" \
+        info_num=1 info_key_0=host info_val_0=n2 >&$PMI_FD
+    ask endcmd
+    echo "$answer"
+}
+init
+spawn joined
+spawn again
+spawn freed
+ask cmd=barrier_in
+ask cmd=finalize
+"#;
+
+#[tokio::test]
+async fn a_host_whose_ranks_have_left_is_taken_away_without_a_sound() {
+    let mut cluster = Cluster::new(&["n1", "n2"]).await;
+    let parent = format!("{}\n{PARENT}", include_str!("data/pmi/rank.bash"));
+    let work = Work::Tasks { argv: vec!["bash".to_owned(), "-c".to_owned(), parent] };
+    cluster.submit(1, &["n1"], 1, |_| {}, work).await;
+    cluster.agent("n1").running(1).await;
+    cluster.join(1, &["n2"]).await;
+    cluster.agent("n2").running(1).await;
+    std::fs::write(cluster.path().join("joined"), "").expect("a file");
+    cluster.says("rms-1.out", "child at n2 spawned 1 task 1").await;
+    // An agent that is restarted in between changes nothing.
+    cluster.kill("n2").await;
+    cluster.start("n2").await;
+    std::fs::write(cluster.path().join("again"), "").expect("a file");
+    cluster.says("rms-1.out", "child at n2 spawned 1 task 2").await;
+    assert_eq!(cluster.free(1, "n2").await, NodeExit::Ordered);
+    std::fs::write(cluster.path().join("freed"), "").expect("a file");
+    assert_eq!(cluster.agent("n1").ended(1).await.0, OK, "{}", cluster.read("rms-1.out"));
+    let output = cluster.read("rms-1.out");
+    assert_eq!(output.matches("rc=0 errcodes=0").count(), 2, "{output}");
+    assert!(output.contains("rc=-1 msg=host_n2_is_none_of_the_job's"), "{output}");
     cluster.close().await;
 }

@@ -132,8 +132,7 @@ impl Rms {
         ticket: Ticket,
         node: &str,
         (job, run): (JobId, Run),
-        csr: Vec<u8>,
-        serial: String,
+        (csr, serial): (Vec<u8>, String),
     ) {
         let is_here = self.state.node_named(node).is_some_and(|node| {
             let entry = self.state.jobs().get(&job).filter(|entry| entry.run == run);

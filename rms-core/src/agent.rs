@@ -178,8 +178,14 @@ impl Agent {
                     effects.push(AgentEffect::Update(wanted));
                 }
             }
+            (Some(local), Aim::End { .. }) if local.has_ended() => {
+                // As above: an agent that has just started told of it before it had seen any wish.
+                if wanted.launch.generation > 1 {
+                    reports.push(local.report(job, run));
+                }
+            }
             (Some(local), Aim::End { grace }) => {
-                if !local.has_ended() && !local.is_stopping {
+                if !local.is_stopping {
                     local.is_stopping = true;
                     effects.push(AgentEffect::Stop { job, run, grace });
                 }

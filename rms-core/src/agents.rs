@@ -181,9 +181,15 @@ impl Rms {
 
     /// The job ends, or waits again, because `node` is not to be had any more.
     pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
+        // What it only may get, or what has not come yet, is no part of it.
+        if self.is_awaited(job, node) {
+            self.arrival_failed(now, step, job, node);
+            return;
+        }
         let entry = &self.state.jobs()[&job];
+        let is_promised = entry.promised_hosts().any(|promised| promised == node);
         let is_running = entry.started().is_some_and(|started| started.ending.is_none() && !started.is_leaving(node));
-        if is_running {
+        if is_running && !is_promised {
             let requeue = match self.state.settings().lost_policy {
                 LostPolicy::Fail => false,
                 LostPolicy::Requeue => entry.spec.requeue,

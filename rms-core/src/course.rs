@@ -89,6 +89,9 @@ impl Course {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evolved {
     pub course: Course,
+    /// Hosts that it began with.
+    #[serde(default)]
+    pub started_with: u32,
     /// What it really held before the current stage.
     pub past: Vec<Stage>,
     /// Counts the changes of its hosts, from 1.
@@ -123,6 +126,7 @@ pub struct Berth {
 impl Evolved {
     pub fn new(course: Course) -> Evolved {
         Evolved {
+            started_with: course.current().hosts,
             course,
             past: Vec::new(),
             generation: 1,

@@ -69,6 +69,9 @@ pub struct Launch {
     /// Of a malleable job: what happens in it when its hosts change. Its processes may negotiate for it then, with
     /// credentials that the agent places.
     pub on_resize: Option<OnResize>,
+    /// Between how many hosts a malleable job was submitted; 0 and 0 where it named none.
+    pub least: u32,
+    pub most: u32,
 }
 
 /// One host of a job and its share of the tasks.

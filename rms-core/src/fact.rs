@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use negotiation::{Dialogue, NegotiationId};
+use negotiation::{Dialogue, NegotiationId, Phase, Side};
 use rms_model::token::{Issued, Token};
 use rms_model::{
     ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
@@ -360,6 +360,19 @@ impl Fact {
             | Fact::ProfileChanged { .. }
             | Fact::HostsHeld { .. } => true,
         }
+    }
+
+    /// Is it mere talk, before anything is agreed? If it is lost with the last of the talk, both ends find that out and
+    /// begin anew. Not so an opening of the server, whose number must not be used again, nor an end.
+    pub(crate) fn is_talk(&self) -> bool {
+        let is_said = matches!(self, Fact::Talked { dialogue, .. } if match dialogue.phase() {
+            Phase::Offered(by) => by == Side::Application,
+            Phase::Countered(_) => true,
+            Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Accepted | Phase::Committing => false,
+            Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
+        });
+        // Hosts are kept for what is said with it.
+        is_said || matches!(self, Fact::HostsHeld { .. }) || self.comes_again()
     }
 
     /// Would the same fact come about again if it were lost? So it is with what an agent still reports as running,

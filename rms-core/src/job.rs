@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::course::Evolved;
 use crate::effect::JobState;
-use crate::negotiate::talks::Talks;
+use crate::negotiate::talks::{Case, Talks};
 
 pub(crate) use launcher::AwaitedIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};
@@ -191,6 +191,12 @@ impl Job {
     pub fn leaving(&self) -> Vec<NodeId> {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// How many hosts it has agreed to give back and has not begun to leave, and when it agreed.
+    pub fn agreed_to_leave(&self) -> Option<(Time, u32)> {
+        // One negotiation is open for each direction, so there is no other.
+        self.talks.iter().flat_map(|talks| talks.open()).find_map(Case::agreed_to_leave)
     }
 
     /// Hosts that are kept free for what is negotiated with it.

@@ -91,7 +91,7 @@ impl Rms {
         let is_idle = |node: &NodeId| evolved.berths.get(node).is_some_and(|berth| berth.n_tasks == Some(0));
         let mut staying = started.alive().filter(|node| !started.is_leaving(*node)).peekable();
         let is_over = staying.peek().is_some() && staying.all(|node| is_idle(&node));
-        is_over.then(|| match started.worst_code {
+        is_over.then_some(match started.worst_code {
             0 => Outcome::Completed,
             code => Outcome::Failed { code },
         })
@@ -274,6 +274,8 @@ impl Rms {
             hosts,
             generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
             on_resize: spec.malleable.as_ref().map(|malleable| malleable.on_resize.clone()),
+            least: spec.malleable.as_ref().map_or(0, |malleable| malleable.least),
+            most: spec.malleable.as_ref().map_or(0, |malleable| malleable.most),
         });
         self.launches.insert(job, Arc::clone(&launch));
         launch

@@ -170,7 +170,7 @@ impl Rms {
                 self.agent_asks(now, &mut step, ticket, (&name, job, run), &ask);
             }
             Event::AgentCertifies { ticket, name, job, run, csr, serial } => {
-                self.certify_job(now, &mut step, ticket, &name, (job, run), csr, serial);
+                self.certify_job(now, &mut step, ticket, &name, (job, run), (csr, serial));
             }
             Event::Tick => self.tick(now, &mut step),
         }

@@ -11,6 +11,15 @@ pub trait Journal {
     /// When it returns an error, none of the facts may be taken for durable. When it returns `Ok`, all of them
     /// survive the death of the process and of the machine.
     fn append(&mut self, facts: &[Fact]) -> Result<(), Self::Error>;
+
+    /// Writes facts that a loss of power may take back. They stand before all that is appended later, and are durable
+    /// with the first of that.
+    ///
+    /// # Errors
+    /// As [`Journal::append`]: none of the facts were written.
+    fn note(&mut self, facts: &[Fact]) -> Result<(), Self::Error> {
+        self.append(facts)
+    }
 }
 
 /// What one event, or a batch of them, made true, and what is to be done about it.
@@ -55,6 +64,14 @@ impl Step {
         self.effects.is_empty() && self.facts.iter().all(Fact::comes_again)
     }
 
+    /// Is it mere talk with applications about their sizes? It leaves before it is durable: a round of a negotiation costs
+    /// no sync, and what it may have held is found out by both ends should it be lost.
+    pub fn is_talk(&self) -> bool {
+        let is_said =
+            |effect: &Effect| matches!(effect, Effect::TellNegotiator { .. } | Effect::NegotiatorAnswer { .. });
+        self.facts.iter().all(Fact::is_talk) && self.effects.iter().all(is_said)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty() && self.effects.is_empty()
     }
@@ -64,9 +81,12 @@ impl Step {
     /// # Errors
     /// The journal's; the step comes back whole.
     pub fn commit<J: Journal>(self, journal: &mut J) -> Result<Vec<Effect>, Uncommitted<J::Error>> {
-        if !self.facts.is_empty()
-            && let Err(error) = journal.append(&self.facts)
-        {
+        let written = match self.is_talk() && !self.can_wait() {
+            _ if self.facts.is_empty() => Ok(()),
+            true => journal.note(&self.facts),
+            false => journal.append(&self.facts),
+        };
+        if let Err(error) = written {
             return Err(Uncommitted { step: self, error });
         }
         Ok(self.effects)

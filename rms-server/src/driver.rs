@@ -18,7 +18,7 @@ pub use self::boot::BootError;
 use self::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
-use crate::inbox::{Answered, Failing, Found, Inbound, Inbox};
+use crate::inbox::{AgentAsk, Answered, Failing, Found, Inbound, Inbox};
 use crate::journal::FactLog;
 use crate::registry::Registry;
 use crate::router::Router;
@@ -86,11 +86,15 @@ impl Driver {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         while !self.is_stopping {
             let orphans = self.router.take_orphans();
-            if orphans.is_empty() {
+            let voiceless = self.router.negotiators.take_orphans();
+            if orphans.is_empty() && voiceless.is_empty() {
                 self.wait(&mut batch).await;
             }
             for job in orphans {
                 self.handle(Event::LauncherGone { job });
+            }
+            for (job, run) in voiceless {
+                self.handle(Event::NegotiatorGone { job, run });
             }
             for inbound in batch.drain(..) {
                 self.take(inbound);
@@ -164,6 +168,32 @@ impl Driver {
                     self.handle(Event::LauncherGone { job });
                 }
             }
+            Inbound::NegotiatorCalled { who, call, caller } => match self.storage.failure() {
+                Some(why) => caller.answer(Err(failing(why))),
+                None => {
+                    let ticket = self.router.negotiator_ticket(&call, caller);
+                    self.handle(Event::NegotiatorCalled { ticket, who, call });
+                }
+            },
+            Inbound::NegotiatorGone { channel } => {
+                if let Some((job, run)) = self.router.negotiators.gone(channel) {
+                    self.handle(Event::NegotiatorGone { job, run });
+                }
+            }
+            Inbound::AgentAsked { name, link, job, run, what, reply } => match self.storage.failure() {
+                Some(failing) => drop(reply.send(Answered::Failing(failing.clone()))),
+                // An older link is being closed, and its agent will ask again over the newer one.
+                None if !self.router.is_current(&name, link) => drop(reply),
+                None => {
+                    let ticket = self.router.ticket(reply);
+                    self.handle(match what {
+                        AgentAsk::Size(ask) => Event::AgentAsked { ticket, name, job, run, ask: *ask },
+                        AgentAsk::Certificate { csr, serial } => {
+                            Event::AgentCertifies { ticket, name, job, run, csr, serial }
+                        }
+                    });
+                }
+            },
             Inbound::Watch { jobs, watcher, reply } => {
                 let known = jobs.iter().copied().filter(|job| self.rms.state().jobs().contains_key(job));
                 self.router.watch(known, &watcher);

@@ -3,13 +3,15 @@
 use rms_core::desired::NodeReport;
 use rms_core::effect::JobChange;
 use rms_core::event::AgentHello;
+use rms_core::negotiate::contract::{Ask, NegotiatorCall};
 use rms_core::subscription::LauncherCall;
 use rms_core::{Answer, Call, Refusal};
-use rms_model::{Identity, JobId, Owner, Time};
+use rms_model::{Identity, JobId, Owner, Run, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::{SnapshotError, SnapshotMade};
 use crate::launcher_outbox::{ChannelId, LauncherOutbox};
+use crate::negotiator_outbox;
 use crate::outbox::{AgentOutbox, LinkId, Watcher};
 
 /// Something that happened outside, with where its consequences go.
@@ -48,6 +50,25 @@ pub enum Inbound {
     LauncherGone {
         channel: ChannelId,
     },
+    /// A call of who speaks for its application. Its answer, and whatever it is told from then on, goes into the outbox.
+    NegotiatorCalled {
+        who: Identity,
+        call: NegotiatorCall,
+        caller: negotiator_outbox::Caller,
+    },
+    /// The channel is gone; of no matter if another one has taken its application over.
+    NegotiatorGone {
+        channel: ChannelId,
+    },
+    /// An agent asks for a job on its node. Taken for what it is only while `link` is the agent's newest.
+    AgentAsked {
+        name: String,
+        link: LinkId,
+        job: JobId,
+        run: Run,
+        what: AgentAsk,
+        reply: oneshot::Sender<Answered>,
+    },
     /// Tells `watcher` of every change of these jobs from now on, and `reply` what they are now.
     Watch {
         jobs: Vec<JobId>,
@@ -57,6 +78,15 @@ pub enum Inbound {
     Snapshot(Result<SnapshotMade, SnapshotError>),
     /// Commit what there is and end.
     Stop,
+}
+
+/// What an agent wants for a job on its node.
+#[derive(Debug)]
+pub enum AgentAsk {
+    /// Another size.
+    Size(Box<Ask>),
+    /// A certificate over this key for the processes of the job.
+    Certificate { csr: Vec<u8>, serial: String },
 }
 
 /// What came of a call.

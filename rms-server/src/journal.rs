@@ -57,6 +57,17 @@ pub struct FactLog {
     grown: Volume,
     environments: environments::Written,
     buffer: Vec<u8>,
+    sync: Sync,
+}
+
+/// What a commit waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sync {
+    /// Until the disk has it, and all that was written before.
+    Full,
+    /// Until the operating system has it: a process that dies loses nothing, a loss of power what no later commit has
+    /// synced.
+    Later,
 }
 
 /// Where the log ends.
@@ -102,6 +113,7 @@ impl FactLog {
             grown: Volume::default(),
             environments: environments::Written::default(),
             buffer: Vec::new(),
+            sync: Sync::Full,
         })
     }
 
@@ -119,6 +131,19 @@ impl FactLog {
     /// # Errors
     /// A full or failing disk; the log is as before, and the same append may be tried again.
     pub fn append(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
+        self.write(facts, Sync::Full)
+    }
+
+    /// Writes facts that become durable with the next ones that are appended.
+    ///
+    /// # Errors
+    /// As [`FactLog::append`].
+    pub fn note(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
+        self.write(facts, Sync::Later)
+    }
+
+    fn write(&mut self, facts: &[Fact], sync: Sync) -> Result<(), AppendError> {
+        self.wait_for(sync)?;
         let truncate_until = self.next_truncation(facts.len() as u64);
         let appended = self.append_in_one_transaction(facts, truncate_until);
         match &appended {
@@ -130,6 +155,21 @@ impl FactLog {
         self.grown.facts += volume.facts;
         self.grown.bytes += volume.bytes;
         self.first_seq = truncate_until.map_or(self.first_seq, |until| until + 1);
+        Ok(())
+    }
+
+    fn wait_for(&mut self, sync: Sync) -> Result<(), AppendError> {
+        if self.sync == sync {
+            return Ok(());
+        }
+        let word = match sync {
+            Sync::Full => "FULL",
+            // In a write-ahead log: commits wait for nothing, checkpoints do.
+            Sync::Later => "NORMAL",
+        };
+        let set = self.conn.pragma_update(None, "synchronous", word);
+        set.map_err(|source| AppendError::from_sqlite(&self.path, source))?;
+        self.sync = sync;
         Ok(())
     }
 
@@ -194,6 +234,10 @@ impl rms_core::Journal for FactLog {
 
     fn append(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
         FactLog::append(self, facts)
+    }
+
+    fn note(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
+        FactLog::note(self, facts)
     }
 }
 

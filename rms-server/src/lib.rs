@@ -15,6 +15,8 @@ pub mod init;
 pub mod journal;
 pub mod launcher_outbox;
 mod listener;
+pub mod negotiator_outbox;
+mod negotiators;
 pub mod outbox;
 pub mod registry;
 mod router;

@@ -42,7 +42,12 @@ pub enum NotAdmitted {
     Full { max: usize },
     #[error("{who} has {max} connections already (limits.links_per_user): close one first")]
     TooMany { who: Identity, max: usize },
+    #[error("{who} has {max} connections already: one process of a job is enough to speak for it")]
+    TooManyOfJob { who: Identity, max: usize },
 }
+
+/// One process of a job speaks for it; beside it there may be commands in its scripts. Ten thousand ranks may not all try.
+const MAX_LINKS_OF_JOB: usize = 32;
 
 /// A link's place among the live ones; it is given back on drop.
 #[derive(Debug)]
@@ -76,10 +81,18 @@ impl Registry {
         }
         let id = LinkId::draw();
         match who.role {
-            Role::User | Role::Admin | Role::Job => {
+            Role::User | Role::Admin => {
                 let n_links = live.per_user.entry(who.clone()).or_default();
                 if *n_links >= self.limits.links_per_user {
                     return Err(NotAdmitted::TooMany { who, max: self.limits.links_per_user });
+                }
+                *n_links += 1;
+            }
+            Role::Job => {
+                let max = MAX_LINKS_OF_JOB.min(self.limits.links_per_user);
+                let n_links = live.per_user.entry(who.clone()).or_default();
+                if *n_links >= max {
+                    return Err(NotAdmitted::TooManyOfJob { who, max });
                 }
                 *n_links += 1;
             }

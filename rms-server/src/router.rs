@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rms_core::effect::{JobChange, JobState};
+use rms_core::negotiate::contract::{NegotiatorAnswer, NegotiatorCall};
 use rms_core::subscription::{LauncherAnswer, Notice};
 use rms_core::{Effect, Refusal, Ticket};
 use rms_model::JobId;
@@ -12,6 +13,8 @@ use tokio::sync::oneshot;
 
 use crate::inbox::{Answered, Failing, SignOrder};
 use crate::launcher_outbox::{ChannelId, LauncherOutbox};
+use crate::negotiator_outbox;
+use crate::negotiators::Negotiators;
 use crate::outbox::{AgentOutbox, LinkId, SignalOrder, Watcher};
 use crate::registry::Registry;
 use crate::session::failing;
@@ -21,6 +24,7 @@ use crate::session::failing;
 enum Caller {
     Once(oneshot::Sender<Answered>),
     Launcher { seq: u64, outbox: LauncherOutbox },
+    Negotiator(negotiator_outbox::Caller),
 }
 
 /// Lives on the driver's thread; everything it does is a move into a bounded queue, and never a wait.
@@ -34,6 +38,9 @@ pub struct Router {
     channels: BTreeMap<ChannelId, JobId>,
     /// Applications whose launcher had left before it was told that it speaks for them.
     orphans: Vec<JobId>,
+    pub negotiators: Negotiators,
+    /// Messages of dialogues in this batch: they are answered only if they are refused.
+    said: Vec<Ticket>,
     watchers: HashMap<JobId, Vec<Watcher>>,
     /// Entries in `watchers`, at most; and how many there were after the last sweep.
     n_watches: usize,
@@ -50,6 +57,8 @@ impl Router {
             launchers: BTreeMap::new(),
             channels: BTreeMap::new(),
             orphans: Vec::new(),
+            negotiators: Negotiators::default(),
+            said: Vec::new(),
             watchers: HashMap::new(),
             n_watches: 0,
             n_swept: 0,
@@ -65,6 +74,16 @@ impl Router {
     /// The same for a launcher's call.
     pub fn launcher_ticket(&mut self, seq: u64, outbox: LauncherOutbox) -> Ticket {
         self.ticket_of(Caller::Launcher { seq, outbox })
+    }
+
+    /// The same for a call about the size of an application.
+    pub fn negotiator_ticket(&mut self, call: &NegotiatorCall, caller: negotiator_outbox::Caller) -> Ticket {
+        let ticket = self.ticket_of(Caller::Negotiator(caller));
+        match call {
+            NegotiatorCall::Say(_) => self.said.push(ticket),
+            NegotiatorCall::Attach | NegotiatorCall::Declare(_) => {}
+        }
+        ticket
     }
 
     fn ticket_of(&mut self, caller: Caller) -> Ticket {
@@ -135,14 +154,19 @@ impl Router {
             match caller {
                 Caller::Once(reply) => answer(reply, Answered::Failing(said)),
                 Caller::Launcher { seq, outbox } => outbox.answer(seq, Err(failing(&said))),
+                Caller::Negotiator(caller) => caller.answer(Err(failing(&said))),
             }
         }
+        self.said.clear();
     }
 
     /// What is durable goes out.
     pub fn release(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             self.release_one(effect);
+        }
+        for ticket in self.said.drain(..) {
+            self.callers.remove(&ticket);
         }
     }
 
@@ -167,7 +191,8 @@ impl Router {
             Effect::Announce(change) => self.announce(&change),
             Effect::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
             Effect::Notify { job, notice } => self.notify(job, notice),
-            Effect::NegotiatorAnswer { .. } | Effect::TellNegotiator { .. } => {}
+            Effect::NegotiatorAnswer { ticket, answer } => self.answer_negotiator(ticket, answer),
+            Effect::TellNegotiator { job, notice } => self.negotiators.tell(job, notice),
             Effect::CloseLinks { serials } => self.registry.revoke(&serials),
             Effect::RefuseAgent { node, refusal } => {
                 if let Some(mut outbox) = self.agents.remove(&node) {
@@ -183,7 +208,19 @@ impl Router {
             // Whoever was told that the journal fails is not answered twice.
             None => {}
             Some(Caller::Launcher { .. }) => unreachable!("the core answers a launcher's call as one"),
+            Some(Caller::Negotiator(_)) => unreachable!("the core answers a negotiator's call as one"),
         }
+    }
+
+    fn answer_negotiator(&mut self, ticket: Ticket, given: Result<NegotiatorAnswer, Refusal>) {
+        let caller = match self.callers.remove(&ticket) {
+            Some(Caller::Negotiator(caller)) => Some(caller),
+            None => None,
+            Some(Caller::Once(_) | Caller::Launcher { .. }) => {
+                unreachable!("the core answers the calls of others as theirs")
+            }
+        };
+        self.negotiators.answer(caller, given);
     }
 
     fn answer_launcher(&mut self, ticket: Ticket, given: Result<LauncherAnswer, Refusal>) {
@@ -200,7 +237,9 @@ impl Router {
             }
             // It was told that the journal fails, and does not know that it speaks for an application.
             None => self.orphans.extend(subscribed),
-            Some(Caller::Once(_)) => unreachable!("the core answers a client's call as one"),
+            Some(Caller::Once(_) | Caller::Negotiator(_)) => {
+                unreachable!("the core answers the calls of others as theirs")
+            }
         }
     }
 

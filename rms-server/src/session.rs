@@ -1,11 +1,14 @@
 //! One link from its beginning to its end.
 
 mod agent;
+mod ask;
 mod call;
 mod client;
 mod follow;
+mod job;
 mod join;
 mod launcher;
+mod negotiator;
 mod pull;
 mod watch;
 
@@ -46,7 +49,8 @@ pub async fn serve(link: Link, shared: Arc<Shared>) {
         tracing::debug!("up");
         let served = match link.identity().role {
             Role::Agent => agent::serve(&link, place.link(), &shared).await,
-            Role::User | Role::Admin | Role::Job => client::serve(&link, &shared).await,
+            Role::User | Role::Admin => client::serve(&link, &shared).await,
+            Role::Job => job::serve(&link, &shared).await,
             // There is one server, and it is here.
             Role::Server => Err(SessionError::Violation("a server has nothing to say here")),
         };

@@ -24,6 +24,8 @@ pub struct Shared {
     pub joins: RateLimit,
     /// As many as joins, but apart: strangers must not keep peers from renewing.
     pub renewals: RateLimit,
+    /// Certificates for jobs: whole nodes of them start at once, and agents ask again for those that were refused.
+    pub certifications: RateLimit,
     pub launchers: LauncherCounters,
     clock: Mutex<Clock>,
 }
@@ -38,9 +40,10 @@ impl Shared {
     ) -> Shared {
         let joins = RateLimit::new(limits.joins_per_second);
         let renewals = RateLimit::new(limits.joins_per_second);
+        let certifications = RateLimit::new(limits.joins_per_second.saturating_mul(JOBS_FOR_A_JOIN));
         let launchers = LauncherCounters::default();
         let clock = Mutex::new(Clock::start());
-        Shared { inbox, history, registry, authority, limits, joins, renewals, launchers, clock }
+        Shared { inbox, history, registry, authority, limits, joins, renewals, certifications, launchers, clock }
     }
 
     /// For certificates only: what is decided gets its time from the driver.
@@ -48,6 +51,9 @@ impl Shared {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner).now()
     }
 }
+
+/// A signature takes some tens of microseconds, and agents are no strangers.
+const JOBS_FOR_A_JOIN: u32 = 20;
 
 /// What has gone over launchers' channels since the server was started (001, Fig. 12).
 #[derive(Debug, Default)]

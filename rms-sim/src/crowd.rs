@@ -1,5 +1,7 @@
 //! Users and admins from a seed: they submit, cancel, hold, drain and turn knobs at random times.
 
+mod negotiating;
+
 use launcher_schedule::moldable::Sizes;
 use rms_core::Call;
 use rms_core::desired::NodeExit;
@@ -20,6 +22,8 @@ pub struct Crowd {
     /// The most hosts that a cluster has.
     n_hosts: u32,
     longest_gap: Span,
+    /// In so many of a hundred cases it is about negotiation.
+    negotiates: u32,
 }
 
 impl Crowd {
@@ -27,7 +31,12 @@ impl Crowd {
     pub fn new(seed: u64, n_jobs: u32, n_hosts: u32) -> Crowd {
         let mut dice = Dice::new(seed, STREAM);
         let longest_gap = dice.span(Span::from_secs(1), Span::from_secs(25));
-        Crowd { dice, n_jobs_left: n_jobs, n_hosts, longest_gap }
+        Crowd { dice, n_jobs_left: n_jobs, n_hosts, longest_gap, negotiates: 0 }
+    }
+
+    /// Most of what they do is about applications whose hosts change while they run.
+    pub fn negotiating(seed: u64, n_jobs: u32, n_hosts: u32) -> Crowd {
+        Crowd { negotiates: 75, ..Crowd::new(seed, n_jobs, n_hosts) }
     }
 
     /// When somebody does something next.
@@ -40,19 +49,40 @@ impl Crowd {
         let may_submit = self.n_jobs_left > 0;
         if may_submit && self.dice.chance(65) {
             self.n_jobs_left -= 1;
+            if self.negotiates > 0 && self.dice.chance(self.negotiates) {
+                let job = negotiating::job(&mut self.dice, self.n_hosts);
+                let job = job.by(self.dice.pick(&USERS).expect("there are three"));
+                let job = if self.dice.chance(30) { job.requeue() } else { job };
+                let job = if self.dice.chance(10) { job.ignores_term() } else { job };
+                self.submits(world, job);
+                return;
+            }
             if self.dice.chance(35) {
                 let (manner, program) = self.launcher();
                 world.launcher(manner, program);
                 return;
             }
             let job = self.job(world.now());
-            let who = user(&job.user);
-            let call = world.submission(job);
-            world.call(&who, call);
+            self.submits(world, job);
+            return;
+        }
+        if self.negotiates > 0 && self.dice.chance(self.negotiates) {
+            negotiating::act(&mut self.dice, world, self.n_hosts);
             return;
         }
         let call = self.call(world);
         world.call(&admin(), call);
+    }
+
+    fn submits(&self, world: &mut World, job: ModelJob) {
+        let who = user(&job.user);
+        let call = world.submission(job);
+        world.call(&who, call);
+    }
+
+    fn some_job(&mut self, world: &World) -> JobId {
+        let known: Vec<JobId> = world.checks.acknowledged.iter().copied().collect();
+        self.dice.pick(&known).copied().unwrap_or(JobId(1))
     }
 
     fn launcher(&mut self) -> (Manner, Program) {
@@ -67,9 +97,8 @@ impl Crowd {
             8 => Then::Vanishes,
             _ => Then::NeverRequests,
         };
-        let users = ["ann", "bob", "cid"];
         let manner = Manner {
-            user: (*self.dice.pick(&users).expect("there are three")).to_owned(),
+            user: (*self.dice.pick(&USERS).expect("there are three")).to_owned(),
             sizes: Sizes { least: 1, most: self.dice.number(1, self.n_hosts) },
             on_one: secs(&mut self.dice, 5, 120),
             adapts_in: if self.dice.chance(50) { Span::ZERO } else { secs(&mut self.dice, 0, 8) },
@@ -120,8 +149,7 @@ impl Crowd {
         if self.dice.chance(10) {
             job = job.begin(now + secs(&mut self.dice, 1, 60));
         }
-        let users = ["ann", "bob", "cid"];
-        job.by(self.dice.pick(&users).expect("there are three"))
+        job.by(self.dice.pick(&USERS).expect("there are three"))
     }
 
     /// Some stages of some seconds.
@@ -139,8 +167,7 @@ impl Crowd {
     }
 
     fn call(&mut self, world: &mut World) -> Call {
-        let known: Vec<JobId> = world.checks.acknowledged.iter().copied().collect();
-        let some_job = self.dice.pick(&known).copied().unwrap_or(JobId(1));
+        let some_job = self.some_job(world);
         let select = Select::Ids(vec![some_job]);
         let names: Vec<String> = world.nodes.iter().map(|node| node.name.clone()).collect();
         let nodes = vec![self.dice.pick(&names).expect("a world has nodes").clone()];
@@ -206,5 +233,7 @@ impl Crowd {
     }
 }
 
+/// Who submits.
+const USERS: [&str; 3] = ["ann", "bob", "cid"];
 /// The stream of chance that people are drawn from.
 const STREAM: u64 = 2;

@@ -72,6 +72,11 @@ impl Storm {
                         world.break_launcher(launcher);
                     }
                 }
+                for execution in world.executions() {
+                    if self.dice.chance(50) {
+                        world.break_application(execution);
+                    }
+                }
             }
             _ if self.dice.chance(50) => {
                 world.journal.is_failing = true;

@@ -6,6 +6,7 @@
 //! and [`batch`] runs long workloads fast, with nothing around the core that the workload does not need.
 
 mod agenda;
+pub mod application;
 pub mod batch;
 pub mod check;
 pub mod crowd;

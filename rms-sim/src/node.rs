@@ -137,6 +137,18 @@ impl ModelNode {
         self.supervisors.values().filter_map(Supervisor::due).min()
     }
 
+    /// Is this the first host of the execution?
+    pub(crate) fn is_first_of(&self, execution: (JobId, Run)) -> bool {
+        self.supervisors.get(&execution).is_some_and(Supervisor::is_first)
+    }
+
+    /// The application ends its processes here by itself.
+    pub(crate) fn leaves(&mut self, now: Time, execution: (JobId, Run)) {
+        if let Some(supervisor) = self.supervisors.get_mut(&execution) {
+            supervisor.leave(now);
+        }
+    }
+
     /// Everything in the spool.
     pub fn supervisors(&self) -> &BTreeMap<(JobId, Run), Supervisor> {
         &self.supervisors

@@ -17,6 +17,8 @@ pub struct Program {
     pub parts: BTreeMap<u32, Part>,
     /// From TERM until the processes are gone; `None`: only KILL ends them.
     pub heeds_term: Option<Span>,
+    /// From a change of the job's hosts until its hook has adapted it; `None`: it never says so.
+    pub confirms_in: Option<Span>,
 }
 
 /// What happens on one host.
@@ -35,6 +37,7 @@ impl Default for Program {
             exit: NodeExit::Exited { code: 0 },
             parts: BTreeMap::new(),
             heeds_term: Some(Span::from_millis(5)),
+            confirms_in: None,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! A whole life from a seed: a small cluster, a crowd, a storm, and the calm in which everything must end.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use rms_core::{Call, State};
-use rms_model::{Settings, Span, Time};
+use negotiation::{NegotiationId, Phase};
+use rms_core::{Call, Fact, State};
+use rms_model::{JobId, Run, Settings, Span, Time};
 
 use crate::check::Violation;
 use crate::crowd::Crowd;
@@ -21,6 +23,48 @@ pub struct Ended {
     /// Views of launchers that were compared with the plan, in the calm after the storm.
     pub n_views: usize,
     pub n_jobs: usize,
+    pub talks: Talks,
+}
+
+/// How negotiations went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Talks {
+    pub n_opened: usize,
+    pub n_agreed: usize,
+    pub n_applied: usize,
+    /// Agreed, but it did not come about.
+    pub n_failed: usize,
+    /// Asks of users and agents that were answered with an outcome.
+    pub n_asks: usize,
+}
+
+impl Talks {
+    fn of(world: &World) -> Talks {
+        let mut last: BTreeMap<(JobId, Run, NegotiationId), (bool, Phase)> = BTreeMap::new();
+        let mut runs: BTreeMap<JobId, Run> = BTreeMap::new();
+        for fact in world.facts() {
+            if let Fact::JobStarted { job, run, .. } = fact {
+                runs.insert(*job, *run);
+            }
+            if let Fact::Talked { job, dialogue, .. } = fact {
+                let run = runs.get(job).copied().unwrap_or(Run(1));
+                let talk = last.entry((*job, run, dialogue.id())).or_insert((false, Phase::Idle));
+                let phase = dialogue.phase();
+                talk.0 |= matches!(phase, Phase::Accepted | Phase::Committing | Phase::Applied);
+                talk.1 = phase;
+            }
+        }
+        let count = |what: &dyn Fn(bool, Phase) -> bool| {
+            last.values().filter(|(is_agreed, phase)| what(*is_agreed, *phase)).count()
+        };
+        Talks {
+            n_opened: last.len(),
+            n_agreed: count(&|is_agreed, _| is_agreed),
+            n_applied: count(&|_, phase| phase == Phase::Applied),
+            n_failed: count(&|is_agreed, phase| is_agreed && phase != Phase::Applied),
+            n_asks: world.n_asks_answered(),
+        }
+    }
 }
 
 /// The first rule that was broken, and what happened just before.
@@ -50,12 +94,36 @@ pub fn small(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Brok
     let mut world = builder.cluster("a", n_a).cluster("b", n_b).build();
     let crowd = Crowd::new(seed, n_jobs, n_a);
     let storm_ends = Time::EPOCH + dice.span(Span::from_mins(1), Span::from_mins(8));
-    match live(&mut world, crowd, Storm::new(seed), storm_ends) {
+    told(&mut world, seed, crowd, storm_ends)
+}
+
+/// Two clusters of at most 11 nodes and 16 jobs, most of which negotiate while they run, under the same faults and with
+/// bad channels.
+///
+/// # Errors
+/// The first rule that was broken.
+pub fn negotiating(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Broken>> {
+    let mut dice = Dice::new(seed, STREAM_OF_NEGOTIATIONS);
+    let n_a = dice.number(2, 8);
+    let n_b = dice.number(1, 3);
+    let n_jobs = dice.number(3, 16);
+    let settings = Settings { release_grace: dice.span(Span::ZERO, Span::from_secs(20)), ..settings(&mut dice) };
+    let builder = WorldBuilder::default().seed(seed).settings(settings).snapshot(snapshot);
+    let mut world = builder.cluster("a", n_a).cluster("b", n_b).build();
+    let crowd = Crowd::negotiating(seed, n_jobs, n_a);
+    let storm_ends = Time::EPOCH + dice.span(Span::from_mins(1), Span::from_mins(6));
+    told(&mut world, seed, crowd, storm_ends)
+}
+
+/// Lives it, and says how it went.
+fn told(world: &mut World, seed: u64, crowd: Crowd, storm_ends: Time) -> Result<Ended, Box<Broken>> {
+    match live(world, crowd, Storm::new(seed), storm_ends) {
         Ok(n_views) => Ok(Ended {
             trace_hash: world.trace_hash(),
             n_facts: world.facts().len(),
             n_views,
             n_jobs: world.checks.acknowledged.len(),
+            talks: Talks::of(world),
         }),
         Err(violation) => {
             let whole_trace = world.whole_trace().to_vec();
@@ -125,6 +193,7 @@ fn wait_for_the_end(world: &mut World) -> Result<(), Violation> {
     let last = world.now() + PATIENCE;
     while world.now() < last {
         world.run_until(world.now() + Span::from_mins(2))?;
+        world.check_nobody_overstays()?;
         if world.check_everything_ended().is_ok() {
             return Ok(());
         }
@@ -138,5 +207,7 @@ const CALM: Span = Span::from_secs(30);
 const LATEST_PASS: Span = Span::from_millis(1003);
 /// More than all jobs one after the other.
 const PATIENCE: Span = Span::from_hours(4);
+/// The stream of chance that worlds of negotiations are drawn from.
+const STREAM_OF_NEGOTIATIONS: u64 = 8;
 /// The stream of chance that worlds are drawn from.
 const STREAM: u64 = 3;

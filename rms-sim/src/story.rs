@@ -134,6 +134,9 @@ impl World {
         // Nodes find the program by the job's name.
         submission.name = format!("model{}", self.programs.len());
         self.programs.insert(submission.name.clone(), job.program);
+        if let Some(manner) = job.manner {
+            self.applications.manners.insert(submission.name.clone(), manner);
+        }
         Call::Submit(Box::new(submission))
     }
 
@@ -421,7 +424,8 @@ impl World {
     /// What is left.
     pub fn check_everything_ended(&self) -> Result<(), Violation> {
         self.check_restore()?;
-        check::everything_ended(&self.checks, self.journal.shadow(), &self.nodes)
+        check::everything_ended(&self.checks, self.journal.shadow(), &self.nodes)?;
+        self.check_nobody_waits()
     }
 
     pub(crate) fn position(&self, name: &str) -> usize {

@@ -2,7 +2,7 @@
 
 use rms_core::agent::{Found, Told};
 use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
-use rms_model::{JobId, Run, Span, Time, Usage};
+use rms_model::{JobId, OnResize, Run, Span, Time, Usage};
 
 use crate::program::{Part, Program};
 
@@ -10,9 +10,11 @@ use crate::program::{Part, Program};
 pub struct Supervisor {
     job: JobId,
     run: Run,
+    host_idx: u32,
     part: Part,
     told: Told,
     joined: u32,
+    on_resize: Option<OnResize>,
     grace: Span,
     heeds_term: Option<Span>,
     phase: Phase,
@@ -44,9 +46,11 @@ impl Supervisor {
         Supervisor {
             job: wanted.job,
             run: wanted.run,
+            host_idx: wanted.host_idx,
             part: program.part(&wanted.launch, wanted.host_idx),
             told: Told::by(wanted),
             joined: wanted.joined(),
+            on_resize: wanted.launch.on_resize.clone(),
             grace: wanted.launch.grace,
             heeds_term: program.heeds_term,
             phase: Phase::Starting { up_at: now + program.start_delay },
@@ -56,6 +60,23 @@ impl Supervisor {
     /// Its hosts or its wall time have changed.
     pub fn update(&mut self, wanted: &DesiredJob) {
         self.told = Told::by(wanted);
+    }
+
+    /// Whoever speaks for a job runs on its first host.
+    pub(crate) fn is_first(&self) -> bool {
+        self.host_idx == 0
+    }
+
+    /// What happens here when the hosts of the job change.
+    pub(crate) fn on_resize(&self) -> Option<&OnResize> {
+        self.on_resize.as_ref()
+    }
+
+    /// The processes end themselves, though others of the job go on.
+    pub(crate) fn leave(&mut self, now: Time) {
+        if let Phase::Running { since } = self.phase {
+            self.part = Part { runs: Some(now.since(since)), exit: NodeExit::Exited { code: 0 } };
+        }
     }
 
     /// What an agent that starts finds.

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use negotiation::{Item, Message, Statement};
 use rms_core::desired::{JobReport, JobStatus, NodeReport};
+use rms_core::negotiate::contract::{Declared, HeldHost, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_core::subscription::{ClusterChange, Notice, ViewChange};
 use rms_core::{Call, Event, Fact};
 use rms_model::{JobRecord, Request, Time};
 
+use crate::application;
 use crate::launcher::Told;
 
 #[derive(Debug)]
@@ -45,7 +48,14 @@ pub(crate) fn short_fact(fact: &Fact) -> String {
             let sizes: Vec<String> = spec.options.iter().map(short_request).collect();
             format!("JobSubmitted {job} {} by {} {sizes:?} held: {held}", spec.name, spec.owner.0)
         }
-        Fact::JobDone { record, ghost_until, .. } => {
+        Fact::Talked { job, dialogue, asking, at: _ } => {
+            let (id, phase) = (dialogue.id(), dialogue.phase());
+            let by = asking.as_ref().map_or(String::new(), |asking| format!(", asked by {}", asking.by));
+            let items = dialogue.proposal().map(|template| template.items().iter().map(short_item).collect::<Vec<_>>());
+            let items = items.unwrap_or_default().join(" ");
+            format!("Talked {job}/{id} is {phase}: {items} {:?}{by}", dialogue.reason())
+        }
+        Fact::JobDone { record, ghost_until, negotiations: _ } => {
             let JobRecord { job, run, nodes, outcome, .. } = &**record;
             format!("JobDone {job}.{run} on {nodes:?}: {outcome}; ghost until {}", ghost_until.as_millis())
         }
@@ -70,7 +80,7 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),
         Event::LauncherGone { job } => format!("the launcher of {job} is gone"),
         Event::ApplicationDone { job, run, outcome } => format!("job {job}.{run} is done: {outcome}"),
-        Event::NegotiatorCalled { who, call, .. } => format!("{who} says {call:?}"),
+        Event::NegotiatorCalled { who, call, .. } => format!("{who} {}", short_negotiator_call(call)),
         Event::NegotiatorGone { job, run } => format!("who spoke for job {job}.{run} is gone"),
         Event::AgentAsked { name, job, run, ask, .. } => format!("{name} asks for job {job}.{run}: {ask:?}"),
         Event::AgentCertifies { name, job, run, .. } => format!("{name} wants a certificate for job {job}.{run}"),
@@ -92,6 +102,55 @@ pub(crate) fn short_told(told: &Told) -> String {
         Told::Notice(notice @ (Notice::Ended { .. } | Notice::Replaced)) => format!("{notice:?}"),
         Told::Answer(answer) => format!("{answer:?}"),
     }
+}
+
+/// What who speaks for a job says, on one line.
+pub(crate) fn short_negotiator_call(call: &NegotiatorCall) -> String {
+    match call {
+        NegotiatorCall::Attach => "attaches".to_owned(),
+        NegotiatorCall::Declare(Declared { least, most, sizes, speedup: _ }) => {
+            format!("declares {least} to {most}, {sizes:?}")
+        }
+        NegotiatorCall::Say(message) => format!("says {}", short_message(message)),
+    }
+}
+
+/// What it is told, on one line.
+pub(crate) fn short_negotiator_told(told: &application::Told) -> String {
+    match told {
+        application::Told::Answer(Ok(NegotiatorAnswer::Attached(attached))) => {
+            format!("attached: {}", short_holding(&attached.holding))
+        }
+        application::Told::Answer(answer) => format!("{answer:?}"),
+        application::Told::Notice(NegotiatorNotice::Said(message)) => short_message(message),
+        application::Told::Notice(NegotiatorNotice::Holding(holding)) => short_holding(holding),
+        application::Told::Notice(notice) => format!("{notice:?}"),
+    }
+}
+
+fn short_holding(holding: &Holding) -> String {
+    let host = |host: &HeldHost| format!("{}{}", host.name, if host.is_departing { "-" } else { "" });
+    let hosts: Vec<String> = holding.hosts.iter().map(host).collect();
+    format!("generation {} {} until {}", holding.generation, hosts.join(","), holding.until.as_millis())
+}
+
+fn short_message(message: &Message) -> String {
+    let Message { id, number, seen, statement } = message;
+    let what = match statement {
+        None => "nothing new".to_owned(),
+        Some(Statement::Propose { round, template, valid_for }) => {
+            let direction = template.direction();
+            let items: Vec<String> = template.items().iter().map(short_item).collect();
+            format!("round {round}: {direction:?} {} for {valid_for}", items.join(" "))
+        }
+        Some(statement) => format!("{statement:?}"),
+    };
+    format!("{id} #{number}/{seen} {what}")
+}
+
+fn short_item(item: &Item) -> String {
+    let (quantity, held, price) = (item.quantity.0, item.held.0, item.terms.price.0);
+    format!("{:?} {quantity} beside {held} at {price} {:?}", item.resource, item.status)
 }
 
 fn short_report(report: &NodeReport) -> String {

@@ -6,9 +6,11 @@ use rms_core::desired::NodeExit;
 use rms_core::event::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
 use rms_model::{
-    Environment, Evolution, Evolving, ExpandLimit, Expansion, Limits, Mebibytes, Span, Stage, Stdio, Time, Work,
+    Environment, Evolution, Evolving, ExpandLimit, Expansion, Limits, Malleable, Mebibytes, OnResize, Sizes, Span,
+    Speedup, Stage, Stdio, Time, Work,
 };
 
+use crate::application::Manner;
 use crate::program::{Part, Program};
 
 /// A job to be submitted, and what its processes do. Without [`ModelJob::runs`] they run until they are ended.
@@ -18,6 +20,8 @@ pub struct ModelJob {
     pub program: Program,
     /// The user who submits it.
     pub user: String,
+    /// The process of it that negotiates.
+    pub manner: Option<Manner>,
 }
 
 /// Tasks on `n_hosts` hosts of one cluster.
@@ -32,6 +36,7 @@ pub fn moldable(sizes: &[(u32, Span)]) -> ModelJob {
         submission: submission(sizes.iter().map(shape).collect()),
         program: Program::default(),
         user: "ann".to_owned(),
+        manner: None,
     }
 }
 
@@ -88,6 +93,26 @@ fn submission(shapes: Vec<Shape>) -> Submission {
 impl ModelJob {
     pub fn by(mut self, user: &str) -> ModelJob {
         self.user = user.to_owned();
+        self
+    }
+
+    /// A process of it speaks for it, and can use what its manner says.
+    pub fn negotiates(mut self, manner: Manner) -> ModelJob {
+        self = self.malleable((manner.least, manner.most), manner.sizes.clone(), OnResize::Negotiates);
+        self.manner = Some(manner);
+        self
+    }
+
+    /// Its hosts may change between these sizes; `on_resize` says what happens in it then.
+    pub fn malleable(mut self, (least, most): (u32, u32), sizes: Sizes, on_resize: OnResize) -> ModelJob {
+        let speedup = Speedup::default();
+        self.submission.malleable = Some(Malleable { least, most, sizes, on_resize, speedup });
+        self
+    }
+
+    /// Its hook confirms a change of its hosts after so long.
+    pub fn confirms_in(mut self, span: Span) -> ModelJob {
+        self.program.confirms_in = Some(span);
         self
     }
 

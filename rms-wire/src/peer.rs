@@ -151,6 +151,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Placement {
     pub world: u32,
+    pub kvsname: String,
     /// On all hosts.
     pub n_ranks: u32,
     /// How many ranks the job has room for.

@@ -89,6 +89,8 @@ pub struct Launch {
     pub hosts: Vec<Host>,
     pub generation: u32,
     pub on_resize: Option<OnResize>,
+    pub least: u32,
+    pub most: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

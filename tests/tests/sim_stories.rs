@@ -6,6 +6,7 @@ mod sim {
     mod ending;
     mod fencing;
     mod launchers;
+    mod negotiation;
     mod nodes;
     mod queue;
     mod scheduling;

@@ -144,15 +144,15 @@ fn answer_from_wire(answer: WireAnswer) -> Answer {
 }
 
 fn placement_to_wire(placement: Placement) -> WirePlacement {
-    let Placement { world, n_ranks, universe, first_task, parts, pairs } = placement;
+    let Placement { world, kvsname, n_ranks, universe, first_task, parts, pairs } = placement;
     let parts = parts.into_iter().map(part_to_wire).collect();
-    WirePlacement { world: world.0, n_ranks, universe, first_task, parts, pairs: pairs_to_wire(pairs) }
+    WirePlacement { world: world.0, kvsname, n_ranks, universe, first_task, parts, pairs: pairs_to_wire(pairs) }
 }
 
 fn placement_from_wire(placement: WirePlacement) -> Placement {
-    let WirePlacement { world, n_ranks, universe, first_task, parts, pairs } = placement;
+    let WirePlacement { world, kvsname, n_ranks, universe, first_task, parts, pairs } = placement;
     let parts = parts.into_iter().map(part_from_wire).collect();
-    Placement { world: WorldId(world), n_ranks, universe, first_task, parts, pairs: pairs_from_wire(pairs) }
+    Placement { world: WorldId(world), kvsname, n_ranks, universe, first_task, parts, pairs: pairs_from_wire(pairs) }
 }
 
 fn part_to_wire(part: Part) -> WirePart {

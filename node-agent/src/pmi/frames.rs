@@ -123,6 +123,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     pub world: WorldId,
+    pub kvsname: String,
     /// On all hosts.
     pub n_ranks: u32,
     /// How many ranks the job has room for.

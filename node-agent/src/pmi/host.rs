@@ -13,8 +13,6 @@ pub const MAPPING_KEY: &str = "PMI_process_mapping";
 /// The ranks of one host of one job.
 #[derive(Debug)]
 pub struct HostRanks {
-    /// `kvs_7_1`: the names of the key-value spaces begin so.
-    kvs_prefix: String,
     worlds: BTreeMap<WorldId, World>,
     tasks: BTreeMap<u32, (WorldId, usize)>,
     /// Worlds that were ordered here, whatever became of them: an order that comes twice starts nothing.
@@ -40,9 +38,8 @@ struct World {
 
 impl HostRanks {
     /// `own` are the ranks that the job begins with here.
-    pub fn new(kvs_prefix: String, own: Birth) -> HostRanks {
+    pub fn new(own: Birth) -> HostRanks {
         let mut host = HostRanks {
-            kvs_prefix,
             worlds: BTreeMap::new(),
             tasks: BTreeMap::new(),
             ordered: BTreeSet::from([own.world]),
@@ -201,7 +198,7 @@ impl HostRanks {
     pub fn started(&mut self, placement: &Placement, problem: Option<String>, n_started: usize) -> Vec<Out> {
         let mut outs = Vec::new();
         let world = placement.world;
-        let mut birth = birth(&self.kvs_prefix, placement);
+        let mut birth = birth(placement);
         birth.members.truncate(n_started);
         let is_empty = birth.members.is_empty();
         if !is_empty {
@@ -256,7 +253,7 @@ impl HostRanks {
 
 /// What the first world's ranks on a host are born with: `first_rank..first_rank + n_local` of all.
 pub fn first_birth(
-    kvs_prefix: &str,
+    kvsname: &str,
     n_ranks: u32,
     universe: u32,
     mapping: String,
@@ -266,7 +263,7 @@ pub fn first_birth(
     let member = |rank| Member { rank, task: rank, appnum: 0 };
     Birth {
         world: WorldId::FIRST,
-        kvsname: kvs_prefix.to_owned(),
+        kvsname: kvsname.to_owned(),
         n_ranks,
         universe,
         pairs: mapping_pair(mapping).into_iter().collect(),
@@ -280,12 +277,12 @@ pub fn mapping_pair(mapping: String) -> Option<Pair> {
     fits.then(|| Pair { key: MAPPING_KEY.to_owned(), value: mapping })
 }
 
-fn birth(kvs_prefix: &str, placement: &Placement) -> Birth {
-    let Placement { world, n_ranks, universe, first_task, parts, pairs } = placement;
+fn birth(placement: &Placement) -> Birth {
+    let Placement { world, kvsname, n_ranks, universe, first_task, parts, pairs } = placement;
     let members = parts.iter().flat_map(ranks_of).zip(*first_task..);
     Birth {
         world: *world,
-        kvsname: format!("{kvs_prefix}_{world}"),
+        kvsname: kvsname.clone(),
         n_ranks: *n_ranks,
         universe: *universe,
         pairs: pairs.clone(),

@@ -15,12 +15,16 @@ pub struct Member {
     pub host: HostId,
     /// How many ranks it has room for.
     pub capacity: u32,
+    /// The job is to leave it: no ranks are placed there, not even by name.
+    pub is_departing: bool,
 }
 
 /// What the hub wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HubOut {
     Down(HostId, Down),
+    /// Ranks that were let go may be about to leave: [`Hub::paused`] is to be called when they have had some time.
+    Pause,
     /// More hosts from the server; [`Hub::grown`] is to be called with the answer.
     Ask(Growth),
 }
@@ -49,6 +53,8 @@ pub enum Grown {
 /// The hub of one job.
 #[derive(Debug)]
 pub struct Hub {
+    /// The name of the first key-value space; the others have a number more.
+    kvsname: String,
     /// The host that the hub is on.
     own: HostId,
     generation: u32,
@@ -111,10 +117,19 @@ struct Wish {
 /// The one question for more hosts that is open, on behalf of the first spawn that waits.
 #[derive(Debug)]
 struct Asked {
-    growth: Growth,
     rank: RankId,
-    /// It is granted: the hosts come with this generation.
-    generation: Option<u32>,
+    phase: Asking,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Asking {
+    /// It is not asked yet: there may be room in a moment.
+    Pausing,
+    Open(Growth),
+    /// The hosts come with this generation.
+    Granted {
+        generation: u32,
+    },
 }
 
 /// Whom the hub is there for.
@@ -135,7 +150,7 @@ const MAX_ASKS: u32 = 2;
 
 impl Hub {
     /// `n_ranks` of the first world are on each host, in the order of `members`, of which the first is the hub's own.
-    pub fn new(members: Vec<Member>, n_ranks: &[u32], newcomer: u32, next_task: u32) -> Hub {
+    pub fn new(kvsname: String, members: Vec<Member>, n_ranks: &[u32], newcomer: u32, next_task: u32) -> Hub {
         let seats: BTreeMap<HostId, u32> = members
             .iter()
             .zip(n_ranks)
@@ -146,6 +161,7 @@ impl Hub {
         let first = World { fence, remaining: seats, phase: Phase::Alive };
         let nowhere = HostId { node: String::new(), joined: 0 };
         Hub {
+            kvsname,
             own: members.first().map_or(nowhere, |member| member.host.clone()),
             generation: members.iter().map(|member| member.host.joined).max().unwrap_or(1),
             members,
@@ -200,7 +216,10 @@ impl Hub {
         self.generation = generation;
         // What a host had room for at first does not change because others come.
         let known = std::mem::take(&mut self.members);
-        let as_known = |new: Member| known.iter().find(|old| old.host == new.host).cloned().unwrap_or(new);
+        let as_known = |new: Member| {
+            let old = known.iter().find(|old| old.host == new.host);
+            Member { capacity: old.map_or(new.capacity, |old| old.capacity), ..new }
+        };
         self.members = members.into_iter().map(as_known).collect();
         let lost: Vec<WorldId> =
             self.worlds.iter().filter(|(_, world)| self.waits_for_a_leaver(world)).map(|(id, _)| *id).collect();
@@ -361,7 +380,7 @@ impl Hub {
             let n_ranks: u32 = self.worlds.values().filter_map(|world| world.remaining.get(&member.host)).sum();
             Room { host: member.host.clone(), n_free: member.capacity.saturating_sub(n_ranks) }
         };
-        self.members.iter().map(room).collect()
+        self.members.iter().filter(|member| !member.is_departing).map(room).collect()
     }
 
     fn spawn(&mut self, wish: Wish, outs: &mut Vec<HubOut>) {
@@ -378,19 +397,27 @@ impl Hub {
 
     /// Room or hosts have changed: places what fits now, and asks for hosts for the first that does not.
     fn settle(&mut self, outs: &mut Vec<HubOut>) {
-        let is_here = |asked: &Asked| asked.generation.is_some_and(|generation| generation <= self.generation);
-        if self.asked.as_ref().is_some_and(is_here) {
+        let is_here = match self.asked.as_ref().map(|asked| asked.phase) {
+            Some(Asking::Granted { generation }) => generation <= self.generation,
+            Some(Asking::Pausing | Asking::Open(_)) | None => false,
+        };
+        if is_here {
             self.asked = None;
         }
         for wish in std::mem::take(&mut self.waiting) {
-            let is_asked_for = self.asked.as_ref().is_some_and(|asked| asked.rank == wish.asker.rank);
+            let of_it = self.asked.as_ref().filter(|asked| asked.rank == wish.asker.rank).map(|asked| asked.phase);
             let rooms = self.rooms();
-            match place(&wish.commands, &rooms) {
+            match (place(&wish.commands, &rooms), of_it) {
                 // What was asked for on its behalf is on the way.
-                _ if is_asked_for => self.waiting.push_back(wish),
-                Ok(blocks) => self.begin(wish, &blocks, &rooms, outs),
-                Err(PlaceError::Full { n_missing }) => self.wait(wish, n_missing, outs),
-                Err(error) => self.refuse(&wish.asker, error.to_string(), outs),
+                (_, Some(Asking::Open(_) | Asking::Granted { .. })) => self.waiting.push_back(wish),
+                (Ok(blocks), pausing) => {
+                    if pausing.is_some() {
+                        self.asked = None;
+                    }
+                    self.begin(wish, &blocks, &rooms, outs);
+                }
+                (Err(PlaceError::Full { n_missing }), _) => self.wait(wish, n_missing, outs),
+                (Err(error), _) => self.refuse(&wish.asker, error.to_string(), outs),
             }
         }
     }
@@ -404,26 +431,44 @@ impl Hub {
             return self.refuse(&wish.asker, reason, outs);
         }
         wish.n_asks += 1;
-        self.n_asked += 1;
-        let hosts = n_missing.div_ceil(self.newcomer);
-        // All ranks or none: fewer hosts would not do.
-        let growth = Growth { seq: self.n_asked, hosts, least: hosts };
-        self.asked = Some(Asked { growth, rank: wish.asker.rank, generation: None });
-        outs.push(HubOut::Ask(growth));
+        self.asked = Some(Asked { rank: wish.asker.rank, phase: Asking::Pausing });
         self.waiting.push_back(wish);
+        outs.push(HubOut::Pause);
+    }
+
+    /// Those who were about to leave have had their time.
+    pub fn paused(&mut self) -> Vec<HubOut> {
+        let mut outs = Vec::new();
+        self.settle(&mut outs);
+        let Some(Asked { rank, phase: Asking::Pausing }) = &self.asked else { return outs };
+        let wish = self.waiting.iter().find(|wish| wish.asker.rank == *rank);
+        let placed = wish.map(|wish| place(&wish.commands, &self.rooms()));
+        if let (Some(Err(PlaceError::Full { n_missing })), Some(asked)) = (placed, &mut self.asked) {
+            self.n_asked += 1;
+            let hosts = n_missing.div_ceil(self.newcomer);
+            // All ranks or none: fewer hosts would not do.
+            let growth = Growth { seq: self.n_asked, hosts, least: hosts };
+            asked.phase = Asking::Open(growth);
+            outs.push(HubOut::Ask(growth));
+        }
+        outs
     }
 
     /// The question for hosts that has no answer yet.
     pub fn unanswered(&self) -> Option<Growth> {
-        self.asked.as_ref().filter(|asked| asked.generation.is_none()).map(|asked| asked.growth)
+        match self.asked.as_ref()?.phase {
+            Asking::Open(growth) => Some(growth),
+            Asking::Pausing | Asking::Granted { .. } => None,
+        }
     }
 
     /// The server has answered a [`HubOut::Ask`].
     pub fn grown(&mut self, seq: u64, grown: Grown) -> Vec<HubOut> {
         let mut outs = Vec::new();
-        let Some(asked) = self.asked.as_mut().filter(|asked| asked.growth.seq == seq) else { return outs };
+        let is_open = self.unanswered().is_some_and(|growth| growth.seq == seq);
+        let Some(asked) = self.asked.as_mut().filter(|_| is_open) else { return outs };
         match grown {
-            Grown::Granted { generation } => asked.generation = Some(generation),
+            Grown::Granted { generation } => asked.phase = Asking::Granted { generation },
             Grown::Refused { reason } => {
                 let rank = asked.rank;
                 self.asked = None;
@@ -451,6 +496,7 @@ impl Hub {
             let command = &wish.commands[block.command];
             let order = orders.entry(rooms[block.room].host.clone()).or_insert_with(|| Placement {
                 world,
+                kvsname: format!("{}_{world}", self.kvsname),
                 n_ranks,
                 universe,
                 first_task: 0,

@@ -27,6 +27,7 @@ struct Job {
     killed: Vec<u32>,
     read: Vec<(RankId, Vec<String>)>,
     asked: Vec<Growth>,
+    n_pauses: usize,
     aborted: Option<(i32, String)>,
     /// Frames on their way, for who wants to carry them himself.
     ups: VecDeque<(HostId, Up)>,
@@ -51,7 +52,7 @@ impl Job {
         let n_ranks: u32 = ranks_per_host.iter().sum();
         let mut job = Job {
             hosts: BTreeMap::new(),
-            hub: Hub::new(members(capacities), ranks_per_host, 2, n_ranks),
+            hub: Hub::new(kvsname.to_owned(), members(capacities), ranks_per_host, 2, n_ranks),
             first: host(0),
             tasks: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -59,6 +60,7 @@ impl Job {
             killed: Vec::new(),
             read: Vec::new(),
             asked: Vec::new(),
+            n_pauses: 0,
             aborted: None,
             ups: VecDeque::new(),
             downs: VecDeque::new(),
@@ -68,7 +70,7 @@ impl Job {
         for (idx, n_local) in ranks_per_host.iter().enumerate() {
             let mapping = process_mapping(ranks_per_host.iter().copied().enumerate());
             let birth = first_birth(kvsname, n_ranks, n_ranks, mapping, first_rank, *n_local);
-            job.hosts.insert(host(idx), HostRanks::new(kvsname.to_owned(), birth));
+            job.hosts.insert(host(idx), HostRanks::new(birth));
             job.tasks.extend((first_rank..first_rank + n_local).map(|task| (task, host(idx))));
             first_rank += n_local;
         }
@@ -138,9 +140,17 @@ impl Job {
         for out in outs {
             match out {
                 HubOut::Down(to, down) => self.downs.push_back((to, down)),
+                HubOut::Pause => self.n_pauses += 1,
                 HubOut::Ask(growth) => self.asked.push(growth),
             }
         }
+    }
+
+    /// Who was about to leave has had time to.
+    fn pause(&mut self) {
+        let outs = self.hub.paused();
+        self.hub_wants(outs);
+        self.carry_all();
     }
 
     fn carry_up(&mut self, from: &HostId, up: Up) {
@@ -196,7 +206,11 @@ impl Job {
 }
 
 fn members(capacities: &[u32]) -> Vec<Member> {
-    capacities.iter().enumerate().map(|(idx, capacity)| Member { host: host(idx), capacity: *capacity }).collect()
+    capacities
+        .iter()
+        .enumerate()
+        .map(|(idx, capacity)| Member { host: host(idx), capacity: *capacity, is_departing: false })
+        .collect()
 }
 
 /// What a rank sends to spawn `n_ranks` of a program, with info keys.

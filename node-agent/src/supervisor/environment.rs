@@ -29,12 +29,12 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("HOME", account.home.clone());
     set("SHELL", account.shell.clone());
 
-    let names: Vec<&str> = order.hosts.iter().map(|host| host.name.as_str()).collect();
+    let names: Vec<&str> = order.usable().map(|host| host.name.as_str()).collect();
     set("RMS_JOB_ID", order.job.to_string());
     set("RMS_JOB_NAME", order.name.clone());
     set("RMS_RUN", order.run.to_string());
     set("RMS_NODELIST", hostlist::fold(&names));
-    set("RMS_NNODES", order.hosts.len().to_string());
+    set("RMS_NNODES", names.len().to_string());
     set("RMS_NTASKS", order.n_tasks.to_string());
     // Who asked for none has the one that he was counted for; scripts take it for a number of threads.
     set("RMS_CPUS_PER_TASK", order.cpus_per_task.max(1).to_string());
@@ -53,6 +53,14 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("RMS_AGENT_SOCKET", order.agent_socket.display().to_string());
     set("RMS_GENERATION_FILE", files.generation.display().to_string());
     set("RMS_MARK", order.mark.clone());
+    if let Some(negotiates) = &order.negotiates {
+        set("RMS_JOB_CREDENTIALS", negotiates.credentials.display().to_string());
+        set("RMS_SERVER", negotiates.server.clone());
+    }
+    if order.on_resize.is_some() && order.most > 0 {
+        set("RMS_MALLEABLE_LEAST", order.least.to_string());
+        set("RMS_MALLEABLE_MOST", order.most.to_string());
+    }
     set_for_mpirun(&mut variables, order, account, files);
     variables
 }
@@ -61,6 +69,11 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
 pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     variables.insert("RMS_TASK_ID".to_owned(), task.to_string());
     variables.insert("RMS_LOCAL_ID".to_owned(), local.to_string());
+}
+
+/// What the command for a change has of its own: which change it is for, though another one may have come.
+pub fn of_hook(variables: &mut Variables, generation: u32) {
+    variables.insert("RMS_RESIZE_GENERATION".to_owned(), generation.to_string());
 }
 
 /// What a rank that we start ourselves finds its process manager by.
@@ -130,7 +143,7 @@ fn share_a_machine(order: &Order) -> bool {
 /// `2(x3),1`: as Slurm prints it.
 fn tasks_per_node(order: &Order) -> String {
     let mut groups: Vec<(u32, u32)> = Vec::new();
-    for host in &order.hosts {
+    for host in order.usable() {
         match groups.last_mut() {
             Some((n_tasks, n_hosts)) if *n_tasks == host.n_tasks => *n_hosts += 1,
             Some(_) | None => groups.push((host.n_tasks, 1)),

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::order::Order;
+use super::order::{Order, Place};
 
 /// `name slots=n` as Open MPI reads it.
 pub fn openmpi(order: &Order) -> String {
     let mut text = heading(order);
-    for (host, slots) in order.hosts.iter().zip(slots(order)) {
+    for (host, slots) in slots(order) {
         let _infallible = writeln!(text, "{} slots={slots}", host.name);
     }
     text
@@ -17,7 +17,7 @@ pub fn openmpi(order: &Order) -> String {
 /// `name:n` as MPICH's Hydra reads it.
 pub fn mpich(order: &Order) -> String {
     let mut text = heading(order);
-    for (host, slots) in order.hosts.iter().zip(slots(order)) {
+    for (host, slots) in slots(order) {
         let _infallible = writeln!(text, "{}:{slots}", host.name);
     }
     text
@@ -50,7 +50,8 @@ fn heading(order: &Order) -> String {
     format!("# job {} run {} generation {}\n", order.job, order.run, order.generation)
 }
 
-/// A host that holds no task still has its CPUs, which a script may use.
-fn slots(order: &Order) -> impl Iterator<Item = u32> {
-    order.hosts.iter().map(|host| if host.n_tasks > 0 { host.n_tasks } else { host.cpus.max(1) })
+/// A host that holds no task still has its CPUs, which a script may use. One that the job is to leave is none of its any
+/// more.
+fn slots(order: &Order) -> impl Iterator<Item = (&Place, u32)> {
+    order.usable().map(|host| (host, if host.n_tasks > 0 { host.n_tasks } else { host.cpus.max(1) }))
 }

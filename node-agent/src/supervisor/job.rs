@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::getpid;
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
-use rms_model::{JobId, Run, Span, Time, Usage, Work};
+use rms_model::{JobId, OnResize, Run, Span, Time, Usage, Work};
 
 use super::environment::{self, Variables};
 use super::exec::{Exec, Feeder};
@@ -12,8 +12,10 @@ use super::folder::Folder;
 use super::hostfile::HostFiles;
 use super::mpi::{Desk, Errand};
 use super::order::{Order, Place};
+use super::resize::{self, Untold};
 use super::spawned::{self, Parent, Spawned};
 use super::start::{StartError, Started, Task};
+use super::streams::Streams;
 use super::tree;
 use super::user::Account;
 use crate::cgroup::{Baseline, Cgroup, Meter};
@@ -36,6 +38,9 @@ pub struct Job {
     pub input: Feeder,
     pub desk: Option<Desk>,
     pub execs: Vec<Exec>,
+    /// Of the first task, for what is executed beside it; only where something may be.
+    pub streams: Option<Streams>,
+    pub untold: Untold,
     /// From here its wall time counts.
     begun: Instant,
     wall_at: Instant,
@@ -99,6 +104,8 @@ impl Job {
             input: Feeder::default(),
             desk: None,
             execs: Vec::new(),
+            streams: None,
+            untold: Untold::default(),
             begun,
             wall_at,
             stays_until: None,
@@ -127,6 +134,10 @@ impl Job {
         self.variables = started.variables;
         self.n_own = started.tasks.len();
         self.tasks = started.tasks;
+        self.streams = started.streams.filter(|_| match &self.order.on_resize {
+            Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
+            Some(OnResize::Negotiates | OnResize::Workers) | None => false,
+        });
         self.input = started.input.map(Feeder::new).unwrap_or_default();
         self.since = now();
         let delay = if self.order.is_streamed() { Duration::ZERO } else { TELL_AFTER };
@@ -214,7 +225,9 @@ impl Job {
 
     /// When its supervisor is to wake up though nothing happens.
     pub fn wakes_at(&self) -> Instant {
-        self.tell_at.map_or(self.deadline(), |at| at.min(self.deadline()))
+        let of_desk = self.desk.as_ref().and_then(Desk::wakes_at);
+        let others = [self.tell_at, resize::wakes_at(self), of_desk].into_iter().flatten();
+        others.fold(self.deadline(), Instant::min)
     }
 
     /// Does what is due by now; the result is not made durable here.
@@ -253,6 +266,7 @@ impl Job {
         if let Some(exec) = self.execs.iter_mut().find(|exec| exec.pid == reaped.pid && exec.end.is_none()) {
             exec.end = Some(reaped.end);
         }
+        resize::reaped(self, reaped.pid, reaped.end);
     }
 
     /// The job ends with its last task, whatever else still runs. Hosts without tasks wait for the order.
@@ -347,6 +361,8 @@ impl Job {
     /// It ended, or never started.
     pub fn ended(&mut self, exit: NodeExit, meter: &Meter) -> JobReport {
         self.tell_at = None;
+        self.streams = None;
+        self.untold = Untold::default();
         let usage = meter.usage(self.baseline).unwrap_or(self.reaped);
         let status = JobStatus::Ended { at: now(), exit, usage };
         let report = JobReport { job: self.job(), run: self.run(), status };

@@ -13,6 +13,7 @@ mod job;
 mod mpi;
 pub mod order;
 mod pattern;
+mod resize;
 mod spawned;
 mod start;
 mod streams;
@@ -48,6 +49,7 @@ pub use job::now;
 use job::{Job, Phase};
 use mpi::{Desk, Errand};
 use order::{FromSupervisor, Growth, Order, TASK_INPUT, ToSupervisor};
+pub use user::{Account, AccountError};
 
 /// What a supervisor is born with.
 #[derive(Debug)]
@@ -355,6 +357,7 @@ impl Supervisor {
         let Some(job) = self.job.as_mut().filter(|job| (order.job, order.run) == (job.job(), job.run())) else {
             return;
         };
+        let is_news = resize::is_news(&job.order, &order);
         let mut errands = Vec::new();
         if !job.update(order, &files, &mut errands) {
             return;
@@ -369,6 +372,10 @@ impl Supervisor {
         if let Err(error) = self.folder.update(&entry) {
             // The processes go on with what they know; the next change is written again.
             eprintln!("cannot write to {}: {error}", self.folder.dir().display());
+        }
+        // Who is told looks at the files at once.
+        if let Some(job) = self.job.as_mut().filter(|_| is_news) {
+            resize::tell(job, &self.single);
         }
         // Ranks that start there now read what was just written.
         self.run_errands(errands);
@@ -474,6 +481,7 @@ impl Supervisor {
         self.finish_execs();
         let Some(job) = &mut self.job else { return Next::Stay };
         job.settle(tree_is_gone, &self.seat.cgroup);
+        resize::go_on(job, &self.single);
         let report = if tree_is_gone { job.all_gone(&self.seat.cgroup, &self.meter) } else { None };
         if let Some(report) = report {
             let _told_all_the_same = self.folder.write_result(&report);
@@ -540,7 +548,9 @@ impl Supervisor {
     fn on_time(&mut self) -> Next {
         let now = Instant::now();
         self.tell_running(now);
+        self.with_desk(|desk, errands| desk.on_time(now, errands));
         let Some(job) = &mut self.job else { return Next::Stay };
+        resize::on_time(job, now);
         match &job.phase {
             // The end of a task wakes us by itself.
             Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Stay,

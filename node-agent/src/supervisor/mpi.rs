@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use super::order::{Order, Place};
 use crate::pmi::frames::{HubFrame, Placement, Up};
@@ -12,6 +13,7 @@ use crate::pmi::hub::{Grown, Growth, Hub, HubOut, Member, Need};
 use crate::pmi::place::process_mapping;
 use crate::pmi::ranks::Out;
 use crate::pmi::{HostId, RankId};
+use crate::setup::fnv1a;
 use crate::sys::End;
 
 /// The ranks of one share.
@@ -25,6 +27,8 @@ pub struct Desk {
     hub: Option<Hub>,
     /// By their tasks.
     lines: BTreeMap<u32, RankLine>,
+    /// When the hub is told that ranks have had their time to leave.
+    paused_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -62,6 +66,8 @@ pub enum Errand {
 
 /// A rank that does not read its answers has lost its mind.
 const MAX_OUTGOING: usize = 1 << 20;
+/// Ranks that have parted from the others finalize and end; hosts are asked for if there is no room even then.
+const PAUSE: Duration = Duration::from_millis(300);
 
 impl Desk {
     /// The ranks that the job begins with, by their tasks and with their sockets.
@@ -70,16 +76,17 @@ impl Desk {
         let n_ranks: Vec<u32> = order.hosts.iter().map(n_first_ranks).collect();
         let mapping = process_mapping(n_ranks.iter().copied().enumerate());
         let universe = members.iter().map(|member| member.capacity).sum();
-        let prefix = format!("kvs_{}_{}", order.job, order.run);
+        let kvsname = kvsname(order);
         let (first_rank, n_local) = order.place().map_or((0, 0), |place| (place.first_task, n_first_ranks(place)));
-        let own = first_birth(&prefix, n_ranks.iter().sum(), universe, mapping, first_rank, n_local);
+        let own = first_birth(&kvsname, n_ranks.iter().sum(), universe, mapping, first_rank, n_local);
         let next_task = order.hosts.iter().map(|host| host.first_task.saturating_add(host.n_tasks)).max().unwrap_or(0);
         let mut desk = Desk {
             own: order.place().map_or_else(nowhere, host_id),
             first: order.hosts.first().map_or_else(nowhere, host_id),
-            ranks: HostRanks::new(prefix, own),
-            hub: (order.host_idx == 0).then(|| Hub::new(members, &n_ranks, newcomer(order), next_task)),
+            ranks: HostRanks::new(own),
+            hub: (order.host_idx == 0).then(|| Hub::new(kvsname, members, &n_ranks, newcomer(order), next_task)),
             lines: BTreeMap::new(),
+            paused_until: None,
         };
         for (task, socket) in sockets {
             desk.listen(task, socket);
@@ -199,6 +206,19 @@ impl Desk {
         self.carry_hub(outs, errands);
     }
 
+    /// When [`on_time`](Desk::on_time) is to be called.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.paused_until
+    }
+
+    pub fn on_time(&mut self, now: Instant, errands: &mut Vec<Errand>) {
+        let is_due = self.paused_until.take_if(|until| *until <= now).is_some();
+        if is_due {
+            let outs = self.hub.as_mut().map(Hub::paused).unwrap_or_default();
+            self.carry_hub(outs, errands);
+        }
+    }
+
     /// A question for hosts that an agent before this one may have lost.
     pub fn unanswered(&self) -> Option<Growth> {
         self.hub.as_ref().and_then(Hub::unanswered)
@@ -238,6 +258,7 @@ impl Desk {
                     self.carry(outs, errands);
                 }
                 HubOut::Down(to, down) => errands.push(Errand::Send { to, frame: HubFrame::Down(down) }),
+                HubOut::Pause => self.paused_until = Some(Instant::now() + PAUSE),
                 HubOut::Ask(growth) => errands.push(Errand::Ask(growth)),
             }
         }
@@ -275,6 +296,13 @@ fn host_id(place: &Place) -> HostId {
     HostId { node: place.name.clone(), joined: place.joined }
 }
 
+/// MPICH names its shared memory after the key-value space, and what ranks leave there that were killed stays: the
+/// name is that of this execution in this cluster, also where others have jobs of the same number.
+fn kvsname(order: &Order) -> String {
+    let cluster = order.hosts.first().map(|first| format!("{} {}", first.address, first.name)).unwrap_or_default();
+    format!("kvs_{}_{}_{:08x}", order.job, order.run, fnv1a(cluster.as_bytes()))
+}
+
 fn nowhere() -> HostId {
     HostId { node: String::new(), joined: 0 }
 }
@@ -291,7 +319,9 @@ fn members(order: &Order) -> Vec<Member> {
         // It came with tasks, which are no ranks.
         (_, _) => 0,
     };
-    order.hosts.iter().map(|place| Member { host: host_id(place), capacity: capacity(place) }).collect()
+    let member =
+        |place: &Place| Member { host: host_id(place), capacity: capacity(place), is_departing: place.departing };
+    order.hosts.iter().map(member).collect()
 }
 
 fn ranks_of_cpus(cpus: u32, order: &Order) -> u32 {

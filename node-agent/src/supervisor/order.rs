@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rms_core::desired::JobReport;
-use rms_model::{Environment, JobId, Limits, Owner, Run, Span, Stdio, Work};
+use rms_model::{Environment, JobId, Limits, OnResize, Owner, Run, Span, Stdio, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::pmi::HostId;
@@ -32,6 +32,14 @@ pub struct Order {
     /// Counts the changes of the hosts, from 1.
     #[serde(default = "first")]
     pub generation: u32,
+    /// Of a malleable job: how it learns of such a change.
+    #[serde(default)]
+    pub on_resize: Option<OnResize>,
+    /// Between how many hosts it was submitted; 0 and 0 where it named none.
+    #[serde(default)]
+    pub least: u32,
+    #[serde(default)]
+    pub most: u32,
     /// Which of the hosts this is.
     pub host_idx: u32,
     /// The CPUs of every process of the job; absent: all.
@@ -42,6 +50,18 @@ pub struct Order {
     pub rsh: Option<PathBuf>,
     /// Tells this execution on this node from any other process on the machine.
     pub mark: String,
+    /// Where processes of the job find what they negotiate with, if they may.
+    #[serde(default)]
+    pub negotiates: Option<Negotiates>,
+}
+
+/// How the processes of a job reach the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Negotiates {
+    /// The directory where their key will be.
+    pub credentials: PathBuf,
+    /// `host:port`.
+    pub server: String,
 }
 
 /// One host of a job.
@@ -56,6 +76,9 @@ pub struct Place {
     /// The generation with which it came.
     #[serde(default = "first")]
     pub joined: u32,
+    /// The job is to leave it: nothing more is started there.
+    #[serde(default)]
+    pub departing: bool,
 }
 
 fn first() -> u32 {
@@ -66,6 +89,11 @@ impl Order {
     /// This host.
     pub fn place(&self) -> Option<&Place> {
         self.hosts.get(self.host_idx as usize)
+    }
+
+    /// The hosts that the job may use: all but those that it is to leave.
+    pub fn usable(&self) -> impl Iterator<Item = &Place> {
+        self.hosts.iter().filter(|place| !place.departing)
     }
 
     /// With which generation this host came.
@@ -193,3 +221,39 @@ pub const FIRST_EXEC: u64 = 16;
 pub const STREAMS_PER_EXEC: u64 = 4;
 /// A sender has at most so many bytes on the way in each stream.
 pub const WINDOW: u64 = 256 << 10;
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A job of no hosts, for tests to complete.
+    pub fn order() -> Order {
+        Order {
+            negotiates: None,
+            job: JobId(1),
+            run: Run(1),
+            name: "story".to_owned(),
+            owner: Owner("ada".to_owned()),
+            work: Work::Hosts,
+            n_tasks: 1,
+            cpus_per_task: 1,
+            cwd: "/".to_owned(),
+            environment: Arc::default(),
+            umask: 0o022,
+            stdio: Stdio::default(),
+            limits: Limits::default(),
+            wall: Span::ZERO,
+            grace: Span::ZERO,
+            hosts: Vec::new(),
+            generation: 1,
+            on_resize: None,
+            least: 0,
+            most: 0,
+            host_idx: 0,
+            mask: None,
+            agent_socket: PathBuf::new(),
+            rsh: None,
+            mark: String::new(),
+        }
+    }
+}

@@ -15,7 +15,7 @@ use super::child::{ChildError, Program};
 use super::environment::{self, Variables};
 use super::folder::Folder;
 use super::order::{Order, Place};
-use super::streams::{self, Occasion, StreamsError};
+use super::streams::{self, Occasion, Streams, StreamsError};
 use super::user::{Account, AccountError};
 use crate::spool;
 use crate::sys::{End, SingleThreaded};
@@ -37,6 +37,8 @@ pub struct Started {
     pub tasks: Vec<Task>,
     /// The way into task 0's standard input.
     pub input: Option<OwnedFd>,
+    /// Of the first task.
+    pub streams: Option<Streams>,
     /// Our ends of the ranks' sockets, by their tasks; none for a script.
     pub rank_sockets: Vec<(u32, OwnedFd)>,
 }
@@ -69,16 +71,16 @@ pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<
     let place = order.place().ok_or(StartError::NoPlace)?;
     let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
-    let (tasks, input, rank_sockets) = match &order.work {
+    let Begun { tasks, input, streams, rank_sockets } = match &order.work {
         Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
         // The other hosts of a script, and hosts alone, wait for what is started on them.
         Work::Script { .. } | Work::Hosts => {
             starter.check_cwd()?;
-            (Vec::new(), None, Vec::new())
+            Begun::default()
         }
         Work::Tasks { argv } => starter.tasks(argv)?,
     };
-    Ok(Started { account, variables, tasks, input, rank_sockets })
+    Ok(Started { account, variables, tasks, input, streams, rank_sockets })
 }
 
 struct Starter<'a> {
@@ -90,7 +92,14 @@ struct Starter<'a> {
     single: &'a SingleThreaded,
 }
 
-type Tasks = (Vec<Task>, Option<OwnedFd>, Vec<(u32, OwnedFd)>);
+/// As in [`Started`].
+#[derive(Default)]
+struct Begun {
+    tasks: Vec<Task>,
+    input: Option<OwnedFd>,
+    streams: Option<Streams>,
+    rank_sockets: Vec<(u32, OwnedFd)>,
+}
 
 impl Starter<'_> {
     fn check_cwd(&self) -> Result<(), StartError> {
@@ -98,7 +107,7 @@ impl Starter<'_> {
         Ok(())
     }
 
-    fn script(&self, script: &str, args: &[String]) -> Result<Tasks, StartError> {
+    fn script(&self, script: &str, args: &[String]) -> Result<Begun, StartError> {
         let path = spool::script_path(self.entry_dir);
         let owned = spool::write_whole(&path, script.as_bytes(), 0o500)
             .and_then(|()| chown(&path, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())));
@@ -127,10 +136,10 @@ impl Starter<'_> {
             };
             tasks.push(Task { task: 0, pid: program.start(self.single)?, end: None });
         }
-        Ok((tasks, all.input, Vec::new()))
+        Ok(Begun { tasks, input: all.input, streams: all.tasks.into_iter().next(), rank_sockets: Vec::new() })
     }
 
-    fn tasks(&self, argv: &[String]) -> Result<Tasks, StartError> {
+    fn tasks(&self, argv: &[String]) -> Result<Begun, StartError> {
         let Place { first_task, n_tasks: n_local, joined, .. } = *self.place;
         // The ranks of an MPI program are those that it begins with: hosts that come later bring tasks, no ranks.
         let has_ranks = joined == 1;
@@ -163,7 +172,7 @@ impl Starter<'_> {
             tasks.push(Task { task: rank, pid: program.start(self.single)?, end: None });
             rank_sockets.extend(ours.map(|ours| (rank, ours)));
         }
-        Ok((tasks, all.input, rank_sockets))
+        Ok(Begun { tasks, input: all.input, streams: all.tasks.into_iter().next(), rank_sockets })
     }
 }
 

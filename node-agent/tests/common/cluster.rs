@@ -150,6 +150,59 @@ impl Cluster {
         }
     }
 
+    /// Gives a job hosts without tasks, as the server does when an application grows.
+    pub async fn join(&mut self, job: u64, nodes: &[&str]) {
+        let mut launch = self.launch_of(job);
+        launch.generation += 1;
+        for name in nodes {
+            launch.hosts.push(Host {
+                node: NodeId(launch.hosts.len() as u32),
+                name: (*name).to_owned(),
+                cluster: "c".to_owned(),
+                address: self.agents[*name].hello.address.clone(),
+                first_task: launch.n_tasks,
+                n_tasks: 0,
+                cpus: 4,
+                joined: launch.generation,
+                departing: false,
+            });
+        }
+        self.relaunch(job, launch).await;
+    }
+
+    /// Takes a host from a job.
+    pub async fn free(&mut self, job: u64, node: &str) -> NodeExit {
+        let mut launch = self.launch_of(job);
+        launch.generation += 1;
+        launch.hosts.retain(|host| host.name != node);
+        self.relaunch(job, launch).await;
+        let agent = self.agents.get_mut(node).expect("it is there");
+        let wanted = agent.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)).expect("it has the job");
+        wanted.aim = Aim::End { grace: Span::from_secs(2) };
+        agent.wish().await;
+        let exit = agent.ended(job).await.0;
+        agent.forget(job).await;
+        exit
+    }
+
+    fn launch_of(&self, job: u64) -> Launch {
+        let mut wanted = self.agents.values().flat_map(|agent| &agent.desired.jobs);
+        let wanted = wanted.find(|wanted| wanted.job == JobId(job) && wanted.host_idx == 0).expect("it was submitted");
+        (*wanted.launch).clone()
+    }
+
+    /// Tells every host of a job what it is now.
+    async fn relaunch(&mut self, job: u64, launch: Launch) {
+        let launch = Arc::new(launch);
+        for (host_idx, host) in (0..).zip(&launch.hosts) {
+            let agent = self.agents.get_mut(&host.name).expect("it is there");
+            agent.desired.jobs.retain(|wanted| wanted.job != JobId(job));
+            let (job, launch) = (JobId(job), Arc::clone(&launch));
+            agent.desired.jobs.push(DesiredJob { job, run: Run(1), aim: Aim::Run, launch, host_idx });
+            agent.wish().await;
+        }
+    }
+
     /// As the server does when a job is over: all its nodes end it, and then forget it.
     pub async fn end(&mut self, job: u64) -> BTreeMap<String, (NodeExit, Usage)> {
         let mut exits = BTreeMap::new();
@@ -190,6 +243,19 @@ impl Cluster {
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
+    /// Waits until a file says this.
+    pub async fn says(&self, name: &str, text: &str) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let found = std::fs::read_to_string(self.path().join(name)).unwrap_or_default();
+            if found.contains(text) {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "'{text}' is not in {name}: {found}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -223,6 +289,30 @@ impl Agent {
             let part = ToAgent::Revoked { serials: vec![(*serial).to_owned()], last: idx + 1 == serials.len() };
             self.sender.send(&part).await.expect("the agent listens");
         }
+    }
+
+    /// The server has the result.
+    async fn forget(&mut self, job: u64) {
+        self.desired.jobs.retain(|wanted| wanted.job != JobId(job));
+        self.ended.remove(&job);
+        self.wish().await;
+    }
+
+    /// What the agent asks for a job's ranks, and under which number.
+    pub async fn asked(&mut self) -> (u64, rms_wire::negotiate::Ask) {
+        loop {
+            let message = tokio::time::timeout(PATIENCE, self.receiver.recv()).await.expect("a question in time");
+            match message.expect("a frame") {
+                Some(ToServer::Ask { seq, ask, .. }) => return (seq, ask),
+                // That the job runs.
+                Some(ToServer::Report(_)) => {}
+                other => panic!("no question: {other:?}"),
+            }
+        }
+    }
+
+    pub async fn answer(&mut self, answer: ToAgent) {
+        self.sender.send(&answer).await.expect("the agent listens");
     }
 
     pub async fn report(&mut self) -> Vec<JobReport> {

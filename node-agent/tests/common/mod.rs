@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use node_agent::cgroup::{Wanted, probe};
+use node_agent::keys::{KeyDirs, Keys};
 use node_agent::perform::{Carrier, Node, NodeEvent, Reporter};
 use node_agent::pmi::HostId;
 use node_agent::pmi::frames::HubFrame;
@@ -86,6 +87,8 @@ impl Reporter for Listener {
     fn report(&self, report: &NodeReport) {
         let _test_is_over = self.0.send(report.clone());
     }
+
+    fn ask(&self, _seq: u64, _wish: &node_agent::growth::Wish) {}
 }
 
 #[derive(Debug)]
@@ -145,6 +148,8 @@ impl World {
             rsh: setup::rsh_beside(&program),
             program,
             agent_socket: self.dir.path().join("agent/agent.sock"),
+            server: "127.0.0.1:7117".to_owned(),
+            keys: Keys::new(KeyDirs::create(&self.spool().keys_dir()).expect("made")),
             n_warm: 1,
         }
     }
@@ -303,6 +308,8 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         hosts: vec![host],
         generation: 1,
         on_resize: None,
+        least: 0,
+        most: 0,
     }
 }
 

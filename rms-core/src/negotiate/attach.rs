@@ -34,6 +34,7 @@ impl Rms {
                 }
                 self.negotiators.attached.insert(job, Default::default());
                 self.negotiators.gone.remove(&job);
+                self.welcome(job);
                 let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(job)));
                 step.order(answer(Ok(attached)));
                 let output = self.desk(job).resume(now);
@@ -101,6 +102,7 @@ impl Rms {
         crate::admit::check_declared(&declared)?;
         if self.limits(job) != declared {
             self.record(step, Fact::LimitsDeclared { job, declared });
+            self.welcome(job);
         }
         Ok(())
     }
@@ -121,7 +123,11 @@ impl Rms {
         }
         let id = message.id;
         if self.is_in_house(job, id) && self.case(job, id).is_some() {
-            self.refuse(step, job, message, "somebody else has asked for this: it is not to be answered".to_owned());
+            // Somebody has asked under this number while nobody spoke for the application: it is none of its own.
+            for message in self.desk(job).disown(message).messages {
+                let notice = NegotiatorNotice::Said(Box::new(message));
+                step.order(Effect::TellNegotiator { job, notice });
+            }
             return Ok(());
         }
         let mut output = self.desk(job).receive(now, message);

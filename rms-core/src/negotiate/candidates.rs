@@ -63,9 +63,8 @@ impl Rms {
         let can_change = declared.least < declared.most && is_here && self.is_heard(job);
         let until = started.at + started.request.wall;
         // Who is still coming up, or is about to end, has something else to do.
-        let is_settled = started.shares.values().all(|share| *share != Share::Ordered);
         let has_time = until > now + self.state.settings().offer_valid;
-        if !can_change || !is_settled || !has_time {
+        if !can_change || !is_settled(started) || !has_time {
             return None;
         }
         let is_leaving = started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty());
@@ -114,11 +113,12 @@ impl Rms {
     }
 }
 
+/// Are its processes up on all of its hosts?
+pub(super) fn is_settled(started: &Started) -> bool {
+    started.shares.values().all(|share| *share != Share::Ordered)
+}
+
 /// How many hosts it had first.
 pub(super) fn started_with(started: &Started) -> u32 {
-    let first = started
-        .evolved
-        .as_ref()
-        .map(|evolved| evolved.past.first().map_or_else(|| evolved.course.current().hosts, |first| first.hosts));
-    first.unwrap_or(started.nodes.len() as u32)
+    started.evolved.as_ref().map_or(started.nodes.len() as u32, |evolved| evolved.started_with)
 }

@@ -18,7 +18,7 @@ mod hold;
 mod idle;
 mod inhouse;
 mod loans;
-mod open;
+pub(crate) mod open;
 mod orders;
 pub mod policy;
 mod progress;
@@ -33,7 +33,10 @@ pub mod talks;
 mod timers;
 mod turn;
 
+#[cfg(test)]
+pub(crate) use attach::MOST_SAID;
 pub use hold::{Leak, check};
+pub(crate) use seam::promise_end;
 
 use std::collections::{BTreeMap, BTreeSet};
 

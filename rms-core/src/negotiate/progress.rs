@@ -70,6 +70,8 @@ impl Rms {
             (_, Direction::Grow | Direction::Shrink) => {}
         }
         self.answer_ask(step, job, id);
+        // What waited for its end, as a loan that was called by it, is looked at.
+        self.note_job(job);
         self.passes.wanted = true;
     }
 
@@ -108,6 +110,9 @@ impl Rms {
     pub(crate) fn note_for_negotiators(&mut self, fact: &Fact) {
         if let Fact::ShareRunning { job, .. } | Fact::ShareEnded { job, .. } = fact {
             self.note_job(*job);
+        }
+        if let Fact::ShareRunning { job, .. } = fact {
+            self.welcome(*job);
         }
         if let Fact::CourseSet { job, .. }
         | Fact::StageEntered { job, .. }

@@ -8,10 +8,11 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRul
 use super::candidates::Changeable;
 use super::open::Wanted;
 use super::policy::{Candidate, Change, Occasion, hosts_to_leave, shrinks};
+use super::seam::promise_end;
 use super::talks::Case;
 use crate::launcher;
 use crate::plan::evolve::cluster_of;
-use crate::plan::{Placed, Plan, meets};
+use crate::plan::{self, Loss, Placed, Plan, meets};
 use crate::rms::Rms;
 use crate::step::Step;
 
@@ -46,7 +47,7 @@ impl Rms {
         let mut gathering: BTreeSet<ClusterId> = gathering.collect();
         // The least change that lets it start; what is on its way already may be enough.
         for lack in lacks {
-            let is_enough = lack.hosts == 0 || self.ask_for(now, step, &spec, lack, rule);
+            let is_enough = lack.hosts == 0 || self.ask_for(now, step, head, lack, rule);
             if is_enough {
                 gathering.insert(lack.cluster);
                 break;
@@ -82,33 +83,76 @@ impl Rms {
         here.flat_map(|(entry, _)| entry.leaving())
     }
 
-    /// How many hosts the server has asked for that nobody has begun to leave.
+    /// What it would mean if an application gave so many hosts back: its last ones go.
+    fn loss(&self, job: JobId, hosts: u32) -> Option<Loss> {
+        let started = self.state.jobs()[&job].started()?;
+        let nodes = started.nodes.iter().rev().take(hosts as usize).copied().collect();
+        Some(Loss { nodes, until: self.end_of(job)? })
+    }
+
+    fn end_of(&self, job: JobId) -> Option<Time> {
+        self.state.jobs()[&job].started().map(|started| started.at + started.request.wall)
+    }
+
+    /// The same for what the server has asked for and nobody has begun to leave.
+    fn asked_losses(&self, cluster: ClusterId) -> Vec<Loss> {
+        let asked = self.asked(cluster).filter_map(|(job, hosts)| {
+            let loss = self.loss(job, hosts)?;
+            // What was agreed is planned with from the latest time on by which it is given.
+            let agreed = self.state.jobs()[&job].agreed_to_leave();
+            let until = agreed.map_or(loss.until, |(at, _)| loss.until.min(promise_end(self.state.settings(), at)));
+            Some(Loss { until, ..loss })
+        });
+        asked.collect()
+    }
+
+    /// How many hosts that are.
     fn n_asked(&self, cluster: ClusterId) -> u32 {
-        let here = self.state.malleable().filter(|job| {
+        self.asked(cluster).map(|(_, hosts)| hosts).sum()
+    }
+
+    fn asked(&self, cluster: ClusterId) -> impl Iterator<Item = (JobId, u32)> + '_ {
+        let here = self.state.malleable().filter(move |job| {
             let started = self.state.jobs()[job].started();
             started.is_some_and(|started| cluster_of(&started.request) == cluster)
         });
-        let asked = here
-            .flat_map(|job| self.open_cases_of(job))
-            .filter(|case| case.direction() == Direction::Shrink && !case.is_handed_over);
-        asked.map(|case| case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts()) as u32).sum()
+        here.flat_map(|job| {
+            let cases = self.open_cases_of(job);
+            let cases = cases.filter(|case| case.direction() == Direction::Shrink && !case.is_handed_over);
+            cases.map(move |case| (job, case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts()) as u32))
+        })
     }
 
     /// Takes back offers that nobody has answered, or asks for hosts. False if there are not enough.
-    fn ask_for(&mut self, now: Time, step: &mut Step, spec: &JobSpec, lack: Lack, rule: ShrinkRule) -> bool {
+    fn ask_for(&mut self, now: Time, step: &mut Step, head: JobId, lack: Lack, rule: ShrinkRule) -> bool {
         let offered = self.unanswered_offers(lack.cluster);
         let n_offered: usize = offered.iter().map(|(_, _, hosts)| hosts).sum();
         let victims = self.changeable(now, lack.cluster, Direction::Shrink);
-        let occasion = Occasion::Waiting { priority: spec.priority };
+        let occasion = Occasion::Waiting { priority: self.state.jobs()[&head].spec.priority };
         let candidates: Vec<Candidate<'_>> = victims.iter().map(Changeable::as_candidate).collect();
         let missing = lack.hosts.saturating_sub(n_offered as u32);
         let Some(asked) = shrinks(missing, occasion, &candidates, rule) else { return false };
         let mut n_back = 0;
-        for (job, id, hosts) in offered {
-            if n_back < lack.hosts as usize {
-                self.withdraw(now, step, job, id, Reason::NoResources);
+        let withdrawn: Vec<_> = offered
+            .into_iter()
+            .take_while(|(_, _, hosts)| {
+                let is_short = n_back < lack.hosts as usize;
                 n_back += hosts;
-            }
+                is_short
+            })
+            .collect();
+        let mut losses: Vec<Loss> = self.asked_losses(lack.cluster);
+        losses.extend(withdrawn.iter().filter_map(|(job, id, _)| {
+            let nodes = self.case(*job, *id)?.held.iter().copied().collect();
+            Some(Loss { nodes, until: self.end_of(*job)? })
+        }));
+        losses.extend(asked.iter().filter_map(|change| self.loss(change.job, change.hosts)));
+        // The hosts may not be all that it waits for.
+        if !plan::starts_after(&self.state, now, head, &losses) {
+            return false;
+        }
+        for (job, id, _) in withdrawn {
+            self.withdraw(now, step, job, id, Reason::NoResources);
         }
         for Change { job, hosts } in asked {
             // All or nothing: fewer would be given in vain.

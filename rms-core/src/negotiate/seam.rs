@@ -1,7 +1,7 @@
 //! What settings decide of negotiations.
 
 use negotiation::Price;
-use rms_model::{JobId, Span};
+use rms_model::{JobId, Settings, Span, Time};
 
 use crate::rms::Rms;
 
@@ -23,9 +23,18 @@ impl Rms {
 
     /// How long an application may take to give what it has promised, before it is warned; and as long again after that.
     pub(super) fn promise_span(&self) -> Span {
-        let grace = self.state.settings().release_grace;
-        if grace.is_zero() { LONGEST_PROMISE } else { grace }
+        promise_span(self.state.settings())
     }
+}
+
+/// When hosts are free at the latest that an application has agreed to give back: who does not keep to it is made to.
+pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
+    agreed + promise_span(settings) + promise_span(settings) + settings.kill_grace
+}
+
+/// How long an application may take to give what it has promised, before it is warned.
+fn promise_span(settings: &Settings) -> Span {
+    if settings.release_grace.is_zero() { LONGEST_PROMISE } else { settings.release_grace }
 }
 
 /// An application reaches its next breakpoint within that, unless an admin knows better.

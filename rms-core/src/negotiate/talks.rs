@@ -253,6 +253,17 @@ impl Case {
         self.dialogue.direction().unwrap_or(Direction::Grow)
     }
 
+    /// How many hosts the application has agreed to give back and has not begun to leave, and when it agreed.
+    pub fn agreed_to_leave(&self) -> Option<(Time, u32)> {
+        let is_agreed = match self.phase() {
+            Phase::Accepted | Phase::Committing => self.direction() == Direction::Shrink && !self.is_handed_over,
+            Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => false,
+            Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
+        };
+        let n_hosts = self.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts());
+        (is_agreed && n_hosts > 0).then(|| (self.since(), u32::try_from(n_hosts).unwrap_or(u32::MAX)))
+    }
+
     pub fn record(&self) -> NegotiationRecord {
         NegotiationRecord {
             id: self.id(),

@@ -3,6 +3,7 @@
 use negotiation::{Direction, NegotiationId, Phase, Side};
 use rms_model::{JobId, Time};
 
+use super::candidates::is_settled;
 use super::talks::Case;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -18,6 +19,12 @@ impl Rms {
         self.offer_idle(now, step, &gathering);
     }
 
+    /// An application is ready to be asked: there may be something for it.
+    pub(super) fn welcome(&mut self, job: JobId) {
+        let entry = self.state.jobs().get(&job).filter(|entry| entry.spec.malleable.is_some());
+        self.passes.wanted |= entry.and_then(|entry| entry.started()).is_some_and(is_settled);
+    }
+
     /// When what was declined may be offered again.
     pub(crate) fn next_offer(&self) -> Option<Time> {
         self.negotiators.refusals.next_due()
@@ -28,18 +35,26 @@ impl Rms {
         self.passes.wanted |= self.negotiators.refusals.expire(now);
     }
 
-    /// A negotiation is over. What was declined of what the server had opened is remembered; and whoever gives hosts back
-    /// by itself does not want as many again.
+    /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives hosts back,
+    /// by itself or for others, is not offered as many at once: it does not want them, or would soon be asked again.
     pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
-        let (direction, declined) = match (id.initiator, case.direction()) {
-            (Side::Rms, direction) => (direction, n_declined(case)),
-            (Side::Application, Direction::Shrink) => (Direction::Grow, n_agreed(case)),
-            (Side::Application, Direction::Grow) => return,
-        };
         let until = now + self.state.settings().offer_again;
-        self.negotiators.refusals.note(job, direction, declined, until);
+        let (direction, declined, agreed) = (case.direction(), n_declined(case), n_agreed(case));
+        let is_drained = id.initiator == Side::Rms && names_hosts(case);
+        if id.initiator == Side::Rms {
+            self.negotiators.refusals.note(job, direction, declined, until);
+        }
+        // Who only leaves certain hosts may have others for them.
+        if direction == Direction::Shrink && !is_drained {
+            self.negotiators.refusals.note(job, Direction::Grow, agreed, until);
+        }
     }
+}
+
+fn names_hosts(case: &Case) -> bool {
+    let items = case.dialogue.proposal().into_iter().flat_map(|proposal| proposal.items());
+    items.into_iter().any(|item| !item.hosts.is_empty())
 }
 
 /// How many hosts of what was opened were not agreed. Whoever can take a part of an offer has declined the rest; whoever

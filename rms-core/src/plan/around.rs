@@ -1,8 +1,10 @@
-//! What the queue would look like if running applications had more hosts.
+//! What the queue would look like if running applications had more hosts, or fewer.
 
 use rms_model::job::TaskCount;
-use rms_model::{ClusterId, JobId, JobSpec, Profile, Request, Span, Time};
+use rms_model::profile::Block;
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
 
+use super::evolve::{self, Hosts};
 use super::policy::{Walk, considered, n_free};
 use super::{Placed, Plan, Scope};
 use crate::job::Started;
@@ -14,6 +16,13 @@ pub(crate) struct Gain {
     pub(crate) job: JobId,
     pub(crate) cluster: ClusterId,
     pub(crate) hosts: u32,
+}
+
+/// Hosts that a running application would hold no more, instead of until then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) nodes: Vec<NodeId>,
+    pub(crate) until: Time,
 }
 
 /// The plan with all estimates, if these applications got so many more hosts before anybody else gets some. `None` if
@@ -31,6 +40,27 @@ pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Pl
     }
     walk.queue(considered(state), Scope::Estimates);
     Some(Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view })
+}
+
+/// Would a waiting application start at once if these hosts were free, beside those that applications are leaving?
+pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[Loss]) -> bool {
+    let shows = |_: JobId| false;
+    let mut walk = Walk::new(state, now, n_free(state), &shows);
+    walk.pass.open_ledgers(&state.jobs()[&waiting].spec);
+    let leaving = state.holding().flat_map(|(_, entry)| {
+        let parts = evolve::parts(entry, now, state.settings()).into_iter().filter(|part| part.hosts == Hosts::Leaving);
+        parts.map(|part| Loss { nodes: entry.leaving(), until: part.until })
+    });
+    for Loss { nodes, until } in leaving.chain(losses.iter().cloned()) {
+        for ledger in std::iter::once(&mut walk.pass.all).chain(walk.pass.special.values_mut()) {
+            for (cluster, hosts) in ledger.count(state, &nodes) {
+                ledger.add(cluster, Block { from: now, until, hosts: -hosts });
+            }
+        }
+    }
+    walk.queue(considered(state), Scope::Estimates);
+    let found = walk.placements.iter().find(|placement| placement.job == waiting);
+    found.and_then(|placement| placement.outcome.estimate(now)).is_some_and(|estimate| estimate <= now)
 }
 
 /// How many hosts of a cluster nobody wants from now until then, if everybody starts as the plan says.

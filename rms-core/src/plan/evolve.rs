@@ -2,7 +2,7 @@
 
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
+use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, NodeId, Profile, Request, Settings, Span, Time};
 
 use super::fit::{self, TooLarge};
 use super::ledger::{self, Ledger};
@@ -10,6 +10,7 @@ use super::pass::{Found, Pass, Taken};
 use super::{Blocked, Shortage};
 use crate::job::{Job, Phase, Started};
 use crate::launcher;
+use crate::negotiate::promise_end;
 use crate::state::State;
 
 /// What a job that holds hosts will hold for some time.
@@ -36,8 +37,27 @@ pub(super) enum Hosts {
 
 /// The times for which a started job or a ghost keeps hosts from others (R3), an evolving one stage by stage. Who should
 /// have gone but has not is seen a little longer than now, or others would be planned into it.
-pub(super) fn parts(entry: &Job, now: Time, kill_grace: Span) -> Vec<Part> {
-    let overdue = now + kill_grace.max(Span::from_secs(1));
+pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
+    let overdue = now + settings.kill_grace.max(Span::from_secs(1));
+    let mut parts = parts_as_held(entry, now, overdue);
+    if let Some((agreed, n_leaving)) = entry.agreed_to_leave() {
+        // Others are planned for what it has promised, or hosts that come together for one of them would be lent out
+        // meanwhile.
+        let hosts = Hosts::Count((entry.nodes().len() as u32).saturating_sub(n_leaving));
+        split(&mut parts, promise_end(settings, agreed).max(overdue), hosts);
+    }
+    parts
+}
+
+/// What is held beyond that time is only so much.
+fn split(parts: &mut Vec<Part>, at: Time, hosts: Hosts) {
+    let Some(held) = parts.iter_mut().find(|part| part.hosts == Hosts::Held && part.until > at) else { return };
+    let later = Part { from: at, until: held.until, hosts };
+    held.until = at;
+    parts.push(later);
+}
+
+fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
     match &entry.phase {
         Phase::Started(Started { evolved: Some(evolved), ending: None, at, .. }) => {
             let course = &evolved.course;

@@ -94,7 +94,7 @@ impl Ledger {
     fn base(&self, state: &State, now: Time, without: Option<JobId>) -> View {
         let mut blocks: BTreeMap<ClusterId, Vec<Block>> = BTreeMap::new();
         for (_, entry) in state.holding().filter(|(job, _)| Some(*job) != without) {
-            for Part { from, until, hosts } in evolve::parts(entry, now, state.settings().kill_grace) {
+            for Part { from, until, hosts } in evolve::parts(entry, now, state.settings()) {
                 for (cluster, hosts) in self.share_of(state, entry, hosts) {
                     blocks.entry(cluster).or_default().push(Block { from, until, hosts });
                 }
@@ -270,7 +270,7 @@ pub(super) fn holds(
 ) -> impl Iterator<Item = (JobId, JobState, Block)> + '_ {
     let all = Ledger::bare(None, BTreeMap::new());
     state.holding().flat_map(move |(job, entry)| {
-        let parts = evolve::parts(entry, now, state.settings().kill_grace).into_iter();
+        let parts = evolve::parts(entry, now, state.settings()).into_iter();
         let blocks = parts.filter_map(|Part { from, until, hosts }| {
             let hosts = all.share_of(state, entry, hosts).get(&cluster).copied()?;
             Some((job, entry.state(), Block { from, until, hosts }))

@@ -4,6 +4,7 @@ use negotiation::{Dialogue, NegotiationId};
 use rms_model::{JobId, NodeId, Time};
 
 use super::{Bumped, Misfit, State};
+use crate::job::Job;
 use crate::negotiate::contract::Declared;
 use crate::negotiate::talks::{Asking, Talks};
 
@@ -17,7 +18,14 @@ impl State {
     ) -> Result<(), Misfit> {
         let known = dialogue.hosts().into_iter().flatten().filter_map(|node| self.nodes.get(node));
         let names = known.map(|entry| entry.name.clone()).collect();
+        let agreed = |state: &State| state.jobs.get(&job).and_then(Job::agreed_to_leave);
+        let before = agreed(self);
         self.talks_mut(job)?.take_in(at, dialogue, asking, names);
+        if agreed(self) != before
+            && let Some(entry) = self.jobs.get(&job)
+        {
+            self.index.recount(job, entry, &self.nodes);
+        }
         Ok(())
     }
 

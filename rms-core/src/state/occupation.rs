@@ -38,6 +38,10 @@ impl Occupation {
                 self.evolving.insert(job);
                 return;
             }
+            Phase::Started(_) if entry.agreed_to_leave().is_some() => {
+                self.evolving.insert(job);
+                return;
+            }
             Phase::Started(started) => (&started.request, started.at, started.at + started.request.wall),
             Phase::Ghost(ghost) => (&ghost.request, ghost.done_at, ghost.until),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,

@@ -2,6 +2,13 @@
 
 mod asks;
 mod attached;
+mod launches;
+mod races;
+mod restarts;
+mod rights;
+mod scenarios;
+mod shrinking;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +23,13 @@ use crate::effect::{Answer, Effect};
 use crate::event::{Nodes, Shape, Ticket};
 use crate::negotiate::contract::{Ask, AskOutcome, Asked, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use crate::negotiate::{self, contract::NegotiationLine};
-use crate::{Call, Config, Event, Fact, Journal, Query, Refusal, Rms, Step};
+use crate::{Call, Config, Event, Fact, Journal, Query, Refusal, Rms, State, Step};
 
 /// A server, agents that do at once what they are told, and applications that speak for themselves.
 pub(super) struct Scene {
     pub(super) world: World,
     facts: Facts,
+    shadow: State,
     apps: BTreeMap<JobId, App>,
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
     /// Nodes whose agents hear nothing, and what they would have heard.
@@ -41,15 +49,31 @@ pub(super) struct App {
     is_mute: bool,
 }
 
+/// A journal whose last words a loss of power takes back.
 #[derive(Default)]
-struct Facts(Vec<Fact>);
+struct Facts {
+    durable: Vec<Fact>,
+    noted: Vec<Fact>,
+}
 
 impl Journal for Facts {
     type Error = std::convert::Infallible;
 
     fn append(&mut self, facts: &[Fact]) -> Result<(), Self::Error> {
-        self.0.extend_from_slice(facts);
+        self.durable.append(&mut self.noted);
+        self.durable.extend_from_slice(facts);
         Ok(())
+    }
+
+    fn note(&mut self, facts: &[Fact]) -> Result<(), Self::Error> {
+        self.noted.extend_from_slice(facts);
+        Ok(())
+    }
+}
+
+impl Facts {
+    fn all(&self) -> Vec<Fact> {
+        self.durable.iter().chain(&self.noted).cloned().collect()
     }
 }
 
@@ -78,6 +102,7 @@ impl Scene {
         let mut scene = Scene {
             world: World::new(),
             facts: Facts::default(),
+            shadow: State::new(Default::default()),
             apps: BTreeMap::new(),
             answers: BTreeMap::new(),
             deaf: BTreeSet::new(),
@@ -86,7 +111,14 @@ impl Scene {
         for number in 1..=n_nodes {
             scene.node_joins(&format!("n{number}"));
         }
+        // Of itself the server does nothing here, unless a story says so.
+        scene.set("offer_idle", "never");
+        scene.set("shrink_for", "never");
         scene
+    }
+
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        self.call(Call::Set { key: key.to_owned(), value: value.to_owned() }).expect("a setting");
     }
 
     pub(super) fn node_joins(&mut self, name: &str) {
@@ -107,13 +139,22 @@ impl Scene {
         let runs = state.jobs().iter().filter_map(|(job, entry)| {
             let share = entry.started()?.shares.get(&node)?;
             let is_up = matches!(share, crate::job::Share::Running { .. });
-            is_up.then(|| JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
+            is_up.then_some(JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
         });
         runs.collect()
     }
 
     pub(super) fn event(&mut self, event: Event) {
         let mut step = self.world.rms.handle(self.world.now, event);
+        self.drain(&mut step);
+        self.commit(step);
+    }
+
+    /// The server opens something of its own accord.
+    pub(super) fn by_itself(&mut self, open: impl FnOnce(&mut Rms, Time, &mut Step)) {
+        let mut step = Step::default();
+        open(&mut self.world.rms, self.world.now, &mut step);
+        self.world.rms.turn_negotiations(self.world.now, &mut step);
         self.drain(&mut step);
         self.commit(step);
     }
@@ -129,7 +170,13 @@ impl Scene {
     fn commit(&mut self, step: Step) {
         self.world.rms.state().check().expect("the state is sound");
         negotiate::check(self.world.rms.state()).expect("what is kept is what was promised");
+        let n_before = self.facts.durable.len() + self.facts.noted.len();
         let Ok(effects) = step.commit(&mut self.facts);
+        // Who reads the journal as it is written knows the same.
+        for fact in self.facts.durable.iter().chain(&self.facts.noted).skip(n_before) {
+            self.shadow.apply(fact).expect("the facts fit");
+        }
+        assert_eq!(&self.shadow, self.world.rms.state());
         for effect in effects {
             self.obey(effect);
         }
@@ -206,12 +253,17 @@ impl Scene {
         }
     }
 
+    /// As after a loss of power: what was only noted is gone.
+    pub(super) fn power_cut(&mut self) {
+        self.facts.noted.clear();
+        self.restart();
+    }
+
     /// As after kill -9.
     pub(super) fn restart(&mut self) {
-        self.is_durable();
-        let facts = std::mem::take(&mut self.facts.0);
-        self.world.rms = Rms::restore(Config::default(), None, facts.clone()).expect("the facts fit");
-        self.facts.0 = facts;
+        let rms = Rms::restore(Config::default(), None, self.facts.all()).expect("the facts fit");
+        self.world.rms = rms;
+        self.shadow = self.world.rms.state().clone();
         self.answers.clear();
         let mut step = self.world.rms.boot(self.world.now);
         self.drain(&mut step);
@@ -224,7 +276,7 @@ impl Scene {
 
     /// A server that reads its journal has this state.
     pub(super) fn is_durable(&self) {
-        let read = Rms::restore(Config::default(), None, self.facts.0.clone()).expect("the facts fit");
+        let read = Rms::restore(Config::default(), None, self.facts.all()).expect("the facts fit");
         assert_eq!(read.state(), self.world.rms.state());
     }
 
@@ -265,6 +317,16 @@ impl Scene {
 
     pub(super) fn ask(&mut self, job: JobId, ask: Ask) -> Ticket {
         self.call_later(Call::Negotiate { job, ask })
+    }
+
+    /// The answer to a call, if there is one.
+    pub(super) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Refusal>> {
+        self.answers.remove(&ticket)
+    }
+
+    /// All that has become true so far.
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        self.facts.all()
     }
 
     /// What came of an ask, if anything did.
@@ -343,6 +405,7 @@ impl Scene {
             && let Some(app) = self.apps.get_mut(&attached.job)
         {
             app.holding = Some(attached.holding.clone());
+            app.desk.skip_to(attached.n_opened);
         }
         self.answers.insert(ticket, answer.map(|_| Answer::Done));
     }
@@ -390,6 +453,16 @@ impl Scene {
         let now = self.world.now;
         let output = self.app(job).desk.act(now, id, action).expect("it may do so");
         self.speak(job, output);
+    }
+
+    /// The negotiation that is open for a direction, as the application knows it.
+    pub(super) fn app_hears(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
+        self.apps[&job].desk.open_for(direction).map(negotiation::Dialogue::id)
+    }
+
+    /// What stands in a negotiation, as the application knows it.
+    pub(super) fn app_sees(&self, job: JobId, id: NegotiationId) -> Option<negotiation::Template> {
+        self.apps[&job].desk.get(id)?.proposal().cloned()
     }
 
     pub(super) fn app_phase(&self, job: JobId, id: NegotiationId) -> Phase {

@@ -56,6 +56,38 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # How long an application may take to name the nodes that it frees, once a smaller stage of its profile is due.
 # release_grace = "0s"
 
+# Which running applications are offered hosts that nobody waits for: "never", "equal_share" (all the same, by the shares
+# of their users), "fewest_above_minimum" or "efficiency" (who gains the most speed, as far as declared).
+# offer_idle = "equal_share"
+
+# For whom running applications are asked to give hosts back: "never", "priority" (the first waiting job, by jobs of lower
+# priority) or "queue" (the first waiting job, by all but those of higher priority). For drained nodes they always are.
+# shrink_for = "queue"
+
+# For how long an offer stands, and its hosts are held.
+# offer_valid = "30s"
+
+# So long after an offer was declined, no more is offered than what was declined.
+# offer_again = "1m"
+
+# By so much an offer may make a waiting job start later than estimated.
+# delay_tolerance = "0s"
+
+# What a gained host costs for an hour, in thousandths of your currency, and how far the server goes down in a negotiation,
+# in percent of it. 'rms admin set price@CLUSTER' for one cluster.
+# price = 0
+# price_floor = 100
+
+# What a user may spend on gained hosts in all, in thousandths, or "none" for no bound. 'rms admin set budget@USER' for one.
+# budget = "none"
+
+# How many hosts beyond their first ones all jobs of a user may have together, or "none". 'rms admin set growth_limit@USER'
+# for one.
+# growth_limit = "none"
+
+# The weight of a user where idle hosts are shared. 'rms admin set share@USER' for one.
+# share = 1
+
 [certificates]
 
 # How long the certificates of agents, users and the server are valid; they are renewed before.

@@ -158,10 +158,22 @@ impl Journal for Traced<'_> {
 
     fn append(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
         self.0.append(facts)?;
+        self.trace(facts);
+        Ok(())
+    }
+
+    fn note(&mut self, facts: &[Fact]) -> Result<(), AppendError> {
+        self.0.note(facts)?;
+        self.trace(facts);
+        Ok(())
+    }
+}
+
+impl Traced<'_> {
+    fn trace(&self, facts: &[Fact]) {
         if tracing::enabled!(target: "facts", tracing::Level::INFO) {
             facts.iter().for_each(crate::trace::fact);
         }
-        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rms_core::Call;
 use rms_core::desired::NodeReport;
 use rms_core::event::AgentHello;
-use rms_model::Identity;
+use rms_model::{Identity, JobId, Run};
 use rms_wire::convert::{ReportParts, desire_parts};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::message::MAX_LINES;
@@ -15,6 +15,7 @@ use rms_wire::{Link, LinkError, ToAgent, ToServer};
 use tokio::sync::{mpsc, oneshot};
 
 use super::SessionError;
+use super::ask::Asks;
 use super::join::renew;
 use crate::inbox::Inbound;
 use crate::outbox::{AgentOrders, AgentOutbox, LinkId, SignalOrder};
@@ -23,7 +24,7 @@ use crate::shared::Shared;
 /// An agent that has come and says nothing is let go after this.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Renewals that wait to be sent; the agent's next one waits for them.
+/// Answers that wait to be sent; further ones wait for them, and the agent's next question with them.
 const MAX_ANSWERS: usize = 4;
 
 /// Until the link ends.
@@ -53,10 +54,11 @@ async fn read(
     receiver: &mut Receiver,
     who: &Identity,
     id: LinkId,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     answers: &mpsc::Sender<ToAgent>,
 ) -> Result<(), SessionError> {
     let mut parts = ReportParts::new();
+    let mut asks = Asks::new(shared, &who.name, id, answers.clone());
     while let Some(message) = receiver.recv::<ToServer>().await? {
         match message {
             ToServer::Hello(_) => return Err(SessionError::Violation("a second hello")),
@@ -75,18 +77,8 @@ async fn read(
                     return Ok(());
                 }
             }
-            ToServer::Ask { seq, .. } => {
-                let refused = rms_wire::Refused::new("not_negotiable", "this server does not negotiate");
-                if answers.send(ToAgent::NotAsked { seq, refused }).await.is_err() {
-                    return Ok(());
-                }
-            }
-            ToServer::Certify { seq, .. } => {
-                let refused = rms_wire::Refused::new("not_negotiable", "this server does not negotiate");
-                if answers.send(ToAgent::NotCertified { seq, refused }).await.is_err() {
-                    return Ok(());
-                }
-            }
+            ToServer::Ask { seq, job, run, ask } => asks.size(seq, JobId(job), Run(run), ask).await,
+            ToServer::Certify { seq, job, run, csr } => asks.certificate(seq, JobId(job), Run(run), csr).await,
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use rms_wire::tls::draw_serial;
 use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, LauncherReport, Refused};
 
 use super::join::{failing, renew, stopping};
-use super::{SessionError, follow, launcher, watch};
+use super::{SessionError, follow, job, launcher, negotiator, watch};
 use crate::error::chain;
 use crate::history::Page;
 use crate::inbox::Answered;
@@ -27,6 +27,9 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
         // Well-formed nonsense is more often a user's slip than an attack.
         Err(malformed) => return last(&mut sender, &ClientAnswer::Refused(Refused::from(&malformed))).await,
     };
+    if let Err(refused) = job::check(who, &request) {
+        return last(&mut sender, &ClientAnswer::Refused(refused)).await;
+    }
     match request {
         ClientRequest::Call(call @ Call::Renew { .. }) => match renew(who, call, shared).await {
             Ok(signed) => last(&mut sender, &ClientAnswer::Certificate { chain: signed.chain, ca: signed.ca }).await,
@@ -37,10 +40,7 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
         ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
         ClientRequest::Watch(order) => watch::serve(&mut sender, order, shared).await,
         ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
-        ClientRequest::Negotiator => {
-            let refused = Refused::new("not_negotiable", "this server does not negotiate");
-            last(&mut sender, &ClientAnswer::Refused(refused)).await
-        }
+        ClientRequest::Negotiator => negotiator::serve(sender, receiver, who, shared).await,
         ClientRequest::Launcher => launcher::serve(sender, receiver, who, shared).await,
     }
 }

@@ -55,13 +55,13 @@ pub async fn renew(who: &Identity, call: Call, shared: &Shared) -> Result<Signed
 }
 
 /// A certificate that was ordered and made.
-struct Signing {
-    signed: Signed,
-    cluster: Option<String>,
+pub struct Signing {
+    pub signed: Signed,
+    pub cluster: Option<String>,
 }
 
 /// Makes the certificate that the core has ordered; anything else is a refusal.
-fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
+pub fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
     match answered {
         Answered::Sign(order) => match sign(&shared.authority, &order, shared.now()) {
             Ok(signed) => Ok(Signing { signed, cluster: order.cluster }),

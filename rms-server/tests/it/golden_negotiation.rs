@@ -3,10 +3,12 @@
 use negotiation::{
     Desk, Dialogue, Direction, Item, NegotiationId, Parties, Price, Resource, Rules, Side, Statement, Template,
 };
-use rms_core::Fact;
+use std::sync::Arc;
+
 use rms_core::negotiate::contract::{Ask, Asked, Declared};
 use rms_core::negotiate::talks::Asking;
-use rms_model::{ClusterId, JobId, NodeId, Run, Sizes, Span, Speedup, Time};
+use rms_core::{Fact, State};
+use rms_model::{ClusterId, Inventory, JobId, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time};
 
 pub fn examples() -> Vec<Fact> {
     let job = JobId(7);
@@ -55,4 +57,35 @@ fn asking() -> Asking {
 
 fn declared() -> Declared {
     Declared { least: 1, most: 8, sizes: Sizes::Listed(vec![1, 2, 4]), speedup: Speedup(vec![(1, 1000), (8, 6000)]) }
+}
+
+/// A snapshot is the state as bytes: what is negotiated, held, lent and charged is in it.
+#[test]
+fn a_state_with_negotiations_is_read_back_from_its_bytes() {
+    let (job, run, cluster) = (JobId(7), Run(2), ClusterId(1));
+    let at = Time::from_secs(1_700_000_000);
+    let request = Request::on_one(cluster, 1, Span::from_hours(1));
+    let spec = Arc::new(crate::golden::spec(request.clone()));
+    let mut facts = vec![Fact::ClusterAdded { cluster, name: "a".to_owned() }];
+    for node in (4..=6).map(NodeId) {
+        let (name, inventory, address) = (format!("n{}", node.0), Inventory::default(), String::new());
+        facts.push(Fact::NodeJoined { node, cluster, name, inventory, address, at });
+        facts.push(Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: at } });
+    }
+    facts.push(Fact::JobSubmitted { job, at, spec, held: false });
+    facts.push(Fact::RequestSent { job, at });
+    facts.push(Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(4)] });
+    facts.extend(examples().into_iter().filter(|fact| {
+        let needs_course = matches!(fact, Fact::HostsDeparting { .. } | Fact::HostsStay { .. });
+        !needs_course
+    }));
+    let mut state = State::new(Settings::default());
+    facts.iter().for_each(|fact| state.apply(fact).expect("the facts follow from each other"));
+    let bytes = rmp_serde::to_vec_named(&state).expect("bytes");
+    let mut read: State = rmp_serde::from_slice(&bytes).expect("a state");
+    read.rebuild_index();
+    assert_eq!(read, state);
+    let talks = read.jobs()[&job].talks.as_ref().expect("it negotiates");
+    assert_eq!(talks.cases.len(), 1);
+    assert_eq!(talks.cases[0].held.len(), 2);
 }

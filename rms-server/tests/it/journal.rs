@@ -27,6 +27,21 @@ fn what_was_appended_comes_back_in_order() {
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..10));
 }
 
+/// Talk is written without waiting for the disk, in its place between the others.
+#[test]
+fn what_was_only_noted_comes_back_in_its_place() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal.db");
+    let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
+    log.append(&facts(0..3)).expect("space");
+    log.note(&facts(3..5)).expect("space");
+    log.note(&facts(5..6)).expect("space");
+    log.append(&facts(6..8)).expect("space");
+    log.note(&facts(8..9)).expect("space");
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..9));
+}
+
 #[test]
 fn a_snapshot_and_the_facts_after_it_are_what_all_facts_would_have_been() {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -7,7 +7,10 @@ use crate::node::ModelNode;
 
 pub(crate) fn everything_ended(checks: &Checks, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
     if let Some((job, entry)) = state.jobs().first_key_value() {
-        return Err(Rule::Ends.broken(format!("job {job} is still {}", entry.state().word())));
+        let holders: Vec<_> =
+            state.nodes().values().map(|node| (&node.name, node.is_usable(), &node.holders)).collect();
+        let word = entry.state().word();
+        return Err(Rule::Ends.broken(format!("job {job} is still {word}; the nodes are {holders:?}")));
     }
     if let Some(job) = checks.acknowledged.iter().find(|job| checks.n_done(**job) != 1) {
         return Err(Rule::Ends.broken(format!("job {job} was acknowledged and is done {} times", checks.n_done(*job))));

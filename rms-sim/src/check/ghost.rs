@@ -1,6 +1,6 @@
 //! A ghost keeps its hosts for the fair-start delay, so that slow launchers get their chance (001, §5.3.1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::Fact;
 use rms_model::{ClusterId, JobId, NodeId, Settings, Span, Time};
@@ -17,6 +17,8 @@ pub(super) struct Ghosts {
     home: BTreeMap<NodeId, ClusterId>,
     held: BTreeMap<JobId, Vec<NodeId>>,
     kept: BTreeMap<NodeId, (JobId, Time)>,
+    /// Hosts on which no process of a job is left.
+    empty: BTreeSet<(JobId, NodeId)>,
 }
 
 impl Ghosts {
@@ -27,6 +29,7 @@ impl Ghosts {
             home: BTreeMap::new(),
             held: BTreeMap::new(),
             kept: BTreeMap::new(),
+            empty: BTreeSet::new(),
         }
     }
 
@@ -57,9 +60,17 @@ impl Ghosts {
                 }
             }
             self.held.insert(*job, nodes.clone());
+            self.empty.retain(|(of, _)| of != job);
         }
-        if let Fact::StageEntered { job, gained, .. } = fact {
-            self.held.entry(*job).or_default().extend(gained.iter().copied());
+        if let Fact::ShareEnded { job, node, .. } = fact {
+            self.empty.insert((*job, *node));
+        }
+        if let Fact::StageEntered { job, gained, freed, .. } = fact {
+            self.empty.retain(|(of, node)| of != job || !gained.contains(node));
+            let held = self.held.entry(*job).or_default();
+            held.extend(gained.iter().copied());
+            // Where no process is left any more, a host that is freed is free at once.
+            held.retain(|node| !freed.contains(node) || !self.empty.contains(&(*job, *node)));
         }
         // What an evolving application frees while it runs leaves no ghost.
         if let Fact::HostsFreed { job, nodes } = fact {

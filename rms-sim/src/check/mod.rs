@@ -1,26 +1,39 @@
 //! What must never happen, whatever fails: one rule a file. They look at facts and at real processes.
 
+mod accepts;
+mod agreement;
+mod asks;
 mod durable;
 mod ends;
 mod fcfs;
 mod ghost;
+mod holds;
 mod oversubscription;
+mod releases;
 mod runs;
+mod sizes;
 mod stages;
+mod timely;
 mod truth;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use negotiation::{Change, Dialogue};
 use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_core::{Fact, State};
 use rms_model::{JobId, Run, Settings, Time};
 use thiserror::Error;
 
+pub(crate) use accepts::{Accepted, is_agreed};
+pub(crate) use asks::answers_the_ask;
 pub(crate) use durable::{acknowledged_jobs_are_kept, restored_is_equal, results_are_kept};
 pub(crate) use ends::everything_ended;
 pub(crate) use fcfs::later_requests_change_nothing;
+pub(crate) use holds::held_is_promised;
+pub(crate) use releases::nobody_overstays;
+pub(crate) use timely::nothing_is_overdue;
 pub(crate) use views::held_as_planned;
 
 use crate::node::ModelNode;
@@ -46,6 +59,13 @@ pub enum Rule {
     Durable,
     Views,
     Stages,
+    Agreement,
+    Holds,
+    Timely,
+    Accepts,
+    Releases,
+    Promises,
+    Sizes,
     /// [`State::check`].
     State,
     /// The core wants the same instant again and again.
@@ -64,6 +84,13 @@ impl fmt::Display for Rule {
             Rule::Durable => "what was told is durable, and a restart changes nothing",
             Rule::Views => "views converge (001, §4.1)",
             Rule::Stages => "an evolving application gets each stage, in time",
+            Rule::Agreement => "both ends of a negotiation say alike how it ended (002, §5)",
+            Rule::Holds => "what is offered is held, once, and nothing else is",
+            Rule::Timely => "every negotiation ends in its time",
+            Rule::Accepts => "what was offered and is accepted does not fail for want of hosts",
+            Rule::Releases => "hosts that were given back are free when their processes are gone",
+            Rule::Promises => "a broken promise is enforced",
+            Rule::Sizes => "an application gets what was agreed, and nothing that it cannot use",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
         })
@@ -83,6 +110,9 @@ pub struct Checks {
     ghosts: ghost::Ghosts,
     truth: truth::Truth,
     stages: stages::Stages,
+    accepts: accepts::Accepts,
+    agreement: agreement::Agreement,
+    sizes: sizes::SizesAgreed,
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
     /// Results that nodes have let go since somebody last looked.
@@ -97,6 +127,9 @@ impl Checks {
             ghosts: ghost::Ghosts::new(settings),
             truth: truth::Truth::default(),
             stages: stages::Stages::default(),
+            accepts: accepts::Accepts::default(),
+            agreement: agreement::Agreement::default(),
+            sizes: sizes::SizesAgreed::default(),
             acknowledged: BTreeSet::new(),
             forgotten: Vec::new(),
         }
@@ -149,6 +182,21 @@ impl Checks {
         self.stages.hindered(now);
     }
 
+    /// The application's end of a negotiation has changed.
+    pub(crate) fn ends_agree(
+        &self,
+        execution: (JobId, Run),
+        change: &Change,
+        application: &Dialogue,
+    ) -> Result<(), Violation> {
+        self.agreement.ends_agree(execution, change, application)
+    }
+
+    /// What becomes durable next does so now.
+    pub(crate) fn at(&mut self, now: Time) {
+        self.accepts.at(now);
+    }
+
     pub(crate) fn cancel_ordered(&mut self, job: JobId) {
         self.truth.cancel_ordered(job);
     }
@@ -168,6 +216,10 @@ impl Checks {
         self.ghosts.durable(fact)?;
         self.stages.durable(fact, state)?;
         self.runs.durable(fact, state, nodes)?;
+        releases::are_clear(fact, state, nodes)?;
+        self.accepts.durable(fact)?;
+        self.agreement.durable(fact);
+        self.sizes.durable(fact, state)?;
         self.truth.durable(fact)
     }
 

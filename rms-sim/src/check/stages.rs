@@ -34,6 +34,10 @@ impl Stages {
             }
             Fact::StageEntered { job, at, gained, freed, course } => {
                 let before = self.courses.insert(*job, (**course).clone());
+                // What others come to by negotiation is looked at elsewhere.
+                if !is_evolving(*job, state) {
+                    return Ok(());
+                }
                 let before = before.ok_or_else(|| Rule::Stages.broken(format!("job {job} has no course")))?;
                 self.entered(*job, *at, (gained.len(), freed.len()), &before, course)
             }
@@ -82,6 +86,11 @@ impl Stages {
         }
         Ok(())
     }
+}
+
+/// Was it submitted with stages?
+fn is_evolving(job: JobId, state: &State) -> bool {
+    state.jobs().get(&job).is_some_and(|entry| entry.spec.evolving.is_some())
 }
 
 /// A course ends when it is over, or when its next stage was too late.

@@ -14,8 +14,10 @@ pub(super) struct Truth {
     exits: BTreeMap<(JobId, Run), BTreeMap<String, NodeExit>>,
     /// Somebody wanted these cancelled.
     cancels: BTreeSet<JobId>,
-    /// Jobs whose needs change: the server ends them when their course is over, or a stage too late.
+    /// Jobs whose hosts have changed, or are going to: the server ends them when their course is over, or a stage too late.
     evolving: BTreeSet<JobId>,
+    /// Jobs whose hosts may change: those that came late are ended with the first ones.
+    malleable: BTreeSet<JobId>,
     /// Jobs whose work is a script.
     scripts: BTreeSet<JobId>,
     /// What launchers do with their hosts: nothing through the agents, at first.
@@ -81,6 +83,11 @@ impl Truth {
         {
             self.scripts.insert(*job);
         }
+        if let Fact::JobSubmitted { job, spec, .. } = fact
+            && spec.malleable.is_some()
+        {
+            self.malleable.insert(*job);
+        }
         if let Fact::LauncherSubscribed { job, .. } = fact {
             self.by_launcher.entry(*job).or_default();
         }
@@ -90,9 +97,7 @@ impl Truth {
         if let Fact::LauncherLinkChanged { job, link: LauncherLink::Away { .. } } = fact {
             self.by_launcher.entry(*job).or_default().was_away = true;
         }
-        if let Fact::JobSubmitted { job, spec, .. } = fact
-            && spec.evolving.is_some()
-        {
+        if let Fact::CourseSet { job, .. } = fact {
             self.evolving.insert(*job);
         }
         if let Fact::NodeJoined { node, name, .. } = fact {
@@ -118,6 +123,11 @@ impl Truth {
         let is_true = match &record.outcome {
             Outcome::Completed if is_script => {
                 record.nodes.first().and_then(|node| exits.get(node)) == Some(&NodeExit::Exited { code: 0 })
+            }
+            Outcome::Completed if self.malleable.contains(&record.job) => {
+                let first = record.nodes.first().and_then(|node| exits.get(node));
+                let is_bad = |node: &String| exits.get(node).is_some_and(|exit| !may_come_late(exit));
+                first == Some(&NodeExit::Exited { code: 0 }) && !record.nodes.iter().any(is_bad)
             }
             Outcome::Completed => {
                 record.nodes.iter().all(|node| exits.get(node) == Some(&NodeExit::Exited { code: 0 }))
@@ -150,6 +160,16 @@ impl Truth {
             record.nodes,
             natural.len()
         )))
+    }
+}
+
+/// How it may end on a host of a malleable application that was done on its first one.
+fn may_come_late(exit: &NodeExit) -> bool {
+    match exit {
+        NodeExit::Exited { code } => *code == 0,
+        NodeExit::Ordered | NodeExit::Overstayed => true,
+        NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::WallTime => false,
+        NodeExit::Vanished { .. } | NodeExit::NotStarted { .. } => false,
     }
 }
 

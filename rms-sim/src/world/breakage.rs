@@ -39,7 +39,14 @@ impl World {
         if self.server.take().is_none() {
             return Ok(());
         }
-        self.trace.note(self.now, format_args!("the server dies"));
+        // Sometimes it is the machine that dies: what was only written, and not synced, is lost, too.
+        if self.dice.chance(50) {
+            self.journal.lose_power();
+            self.n_traced = self.journal.facts().len();
+            self.trace.note(self.now, format_args!("the server's machine loses its power"));
+        } else {
+            self.trace.note(self.now, format_args!("the server dies"));
+        }
         self.crash = None;
         for node in 0..self.nodes.len() {
             self.links[node].server_side = None;
@@ -48,6 +55,9 @@ impl World {
             }
         }
         self.launchers_lose_the_server();
+        self.applications_lose_the_server();
+        self.asks_are_lost();
+        self.accepted.clear();
         self.check_restore()
     }
 
@@ -93,6 +103,9 @@ impl World {
         self.trace.note(self.now, format_args!("{} goes down", self.nodes[node].name));
         for (job, run) in self.nodes[node].alive() {
             self.checks.vanished(&self.nodes[node].name, job, run);
+            if self.nodes[node].is_first_of((job, run)) {
+                self.application_dies((job, run));
+            }
         }
         self.nodes[node].power_off(self.now);
         self.links[node].agent_side = None;
@@ -107,6 +120,7 @@ impl World {
             link.n_cuts += 1;
             self.agenda.push(self.now + IDLE, Item::IdleOut { node, n_cuts: link.n_cuts });
             self.trace.note(self.now, format_args!("{} is cut off", self.nodes[node].name));
+            self.applications_are_cut_off(node);
         }
     }
 

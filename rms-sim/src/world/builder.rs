@@ -62,6 +62,7 @@ impl WorldBuilder {
     pub fn build(self) -> World {
         let config = Config { settings: self.settings.clone(), ..Config::default() };
         let mut world = World {
+            seed: self.seed,
             now: Time::EPOCH,
             agenda: Agenda::new(),
             server: Some(ModelServer::new(config.clone())),
@@ -70,6 +71,9 @@ impl WorldBuilder {
             nodes: Vec::new(),
             links: Vec::new(),
             launchers: Default::default(),
+            applications: Default::default(),
+            askers: Default::default(),
+            accepted: Vec::new(),
             programs: BTreeMap::new(),
             crash: None,
             checks: Checks::new(self.settings),
@@ -79,6 +83,7 @@ impl WorldBuilder {
             answers: BTreeMap::new(),
             signed: BTreeMap::new(),
             n_checked: 0,
+            n_traced: 0,
             n_turns: 0,
             snapshot: self.snapshot,
         };

@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    fn server_hears(&mut self, event: Event) {
+    pub(super) fn server_hears(&mut self, event: Event) {
         if let Some(server) = &mut self.server {
             self.trace.note(self.now, format_args!("server hears: {}", crate::trace::short_event(&event)));
             server.take(event);

@@ -1,5 +1,7 @@
 //! The world in virtual time: an agenda, one server, nodes, links between them, and what breaks.
 
+mod applications;
+mod askers;
 mod breakage;
 mod builder;
 mod launchers;
@@ -13,7 +15,7 @@ use rms_core::{Answer, Config, Effect, Fact, Refusal, State};
 use rms_model::{Identity, Span, Time};
 
 use crate::agenda::Agenda;
-use crate::check::{self, Checks, Rule, Violation};
+use crate::check::{self, Accepted, Checks, Rule, Violation};
 use crate::dice::Dice;
 use crate::journal::ModelJournal;
 use crate::launcher::Told;
@@ -23,12 +25,15 @@ use crate::program::Program;
 use crate::server::{CrashPoint, ModelServer, Turn};
 use crate::trace::{Trace, short_event, short_fact};
 
+pub(crate) use applications::{Applications, Execution};
 pub use builder::WorldBuilder;
 pub(crate) use launchers::Launchers;
 
 /// Everything there is.
 #[derive(Debug)]
 pub struct World {
+    /// Of all chance in this world.
+    seed: u64,
     pub(crate) now: Time,
     pub(crate) agenda: Agenda<Item>,
     config: Config,
@@ -37,6 +42,10 @@ pub struct World {
     pub(crate) nodes: Vec<ModelNode>,
     pub(crate) links: Vec<Link>,
     pub(crate) launchers: Launchers,
+    pub(crate) applications: Applications,
+    askers: askers::Askers,
+    /// Accepts of what stands that the server's next step takes in.
+    accepted: Vec<Accepted>,
     pub(crate) programs: BTreeMap<String, Program>,
     /// Where the server dies at its next step, and after what time it is started again by itself.
     pub(crate) crash: Option<(CrashPoint, Option<Span>)>,
@@ -47,8 +56,9 @@ pub struct World {
     n_tickets: u64,
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
     signed: BTreeMap<Ticket, Identity>,
-    /// Facts that the checkers have seen.
+    /// Facts that the checkers have seen, and the trace.
     n_checked: usize,
+    n_traced: usize,
     n_turns: u64,
     snapshot: fn(&State) -> State,
 }
@@ -106,6 +116,16 @@ pub(crate) enum Item {
     LauncherMissed {
         launcher: usize,
         epoch: u64,
+    },
+    /// The hook of a job says that it has adapted itself.
+    Confirms {
+        who: Execution,
+        generation: u32,
+        n_tries: u32,
+    },
+    Application {
+        who: Execution,
+        what: applications::Doing,
     },
 }
 
@@ -230,6 +250,11 @@ impl World {
                 self.launcher_missed(launcher, epoch);
                 Ok(())
             }
+            Item::Confirms { who, generation, n_tries } => {
+                self.confirms(who, generation, n_tries);
+                Ok(())
+            }
+            Item::Application { who, what } => self.application_does(who, what),
             Item::JournalRetry => {
                 // The turn that follows tries again.
                 if let Some(server) = &mut self.server {
@@ -251,7 +276,7 @@ impl World {
         match turn {
             Turn::Effects(effects) => {
                 self.look_at_state()?;
-                self.perform(effects);
+                self.perform(effects)?;
                 Ok(true)
             }
             Turn::NotDurable => {
@@ -262,7 +287,7 @@ impl World {
                 Ok(false)
             }
             Turn::Crashed(effects) => {
-                self.perform(effects);
+                self.perform(effects)?;
                 if let Some((_, Some(back_after))) = self.crash.take() {
                     self.agenda.push(self.now + back_after, Item::Repair(Repair::Server));
                 }
@@ -274,19 +299,26 @@ impl World {
 
     /// Shows the checkers what has become durable.
     fn look_at_facts(&mut self) -> Result<(), Violation> {
-        let facts = &self.journal.facts()[self.n_checked..];
-        for fact in facts {
+        for fact in &self.journal.facts()[self.n_traced..] {
             self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
+        }
+        self.n_traced = self.journal.facts().len();
+        self.checks.at(self.now);
+        for fact in &self.journal.synced()[self.n_checked..] {
             self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;
         }
-        self.n_checked = self.journal.facts().len();
+        self.n_checked = self.journal.synced().len();
         Ok(())
     }
 
     /// After a commit: the facts alone make the state, and a later request changes nothing.
     fn look_at_state(&mut self) -> Result<(), Violation> {
+        let accepted = std::mem::take(&mut self.accepted);
         let Some(server) = &self.server else { return Ok(()) };
         check::restored_is_equal(self.journal.shadow(), server.state(), "by its facts")?;
+        check::held_is_promised(server.state())?;
+        check::nothing_is_overdue(server.state(), self.now, server.next_timer())?;
+        accepted.iter().try_for_each(|accepted| check::is_agreed(accepted, server.state()))?;
         if self.n_turns.is_multiple_of(FCFS_EVERY) {
             check::later_requests_change_nothing(server.state(), self.now)?;
         }
@@ -323,13 +355,19 @@ impl World {
         check::held_as_planned(server.state(), self.now, self.views_held())
     }
 
-    fn perform(&mut self, effects: Vec<Effect>) {
+    /// To be called when nothing breaks any more.
+    pub(crate) fn check_nobody_overstays(&self) -> Result<(), Violation> {
+        self.server.as_ref().map_or(Ok(()), |server| check::nobody_overstays(server.state(), self.now))
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) -> Result<(), Violation> {
         for effect in effects {
             match effect {
                 Effect::Answer { ticket, answer } => {
                     if let Ok(Answer::Submitted { job }) = &answer {
                         self.checks.acknowledged.insert(*job);
                     }
+                    self.look_at_answer(ticket, &answer)?;
                     self.answers.insert(ticket, answer);
                 }
                 Effect::Desire { node, desired } => self.send_down(&node, ToAgent::Desire(desired)),
@@ -343,7 +381,8 @@ impl World {
                 }
                 Effect::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
                 Effect::Notify { job, notice } => self.notify_launcher(job, notice),
-                Effect::NegotiatorAnswer { .. } | Effect::TellNegotiator { .. } => {}
+                Effect::NegotiatorAnswer { ticket, answer } => self.answer_application(ticket, answer),
+                Effect::TellNegotiator { job, notice } => self.notify_application(job, notice),
                 // Certificates are not modelled: their links live on.
                 Effect::CloseLinks { serials: _ } => {}
                 Effect::RefuseAgent { node, refusal } => {
@@ -354,6 +393,7 @@ impl World {
                 }
             }
         }
+        Ok(())
     }
 
     /// A call enters the server's inbox; the ticket waits for what it says.

@@ -1,7 +1,7 @@
 //! Messages between the server and the agents: what arrives, what is sent, who connects.
 
 use rms_core::agent::AgentEvent;
-use rms_core::desired::NodeReport;
+use rms_core::desired::{JobReport, JobStatus, NodeReport};
 use rms_core::event::Event;
 use rms_model::Span;
 
@@ -55,6 +55,7 @@ impl World {
             let back_after = self.dice.span(Span::from_millis(1), Span::from_secs(20));
             self.agenda.push(self.now + back_after, Item::Repair(Repair::Agent(node)));
         }
+        self.run_hooks(node);
         self.wake_later(node);
         Ok(())
     }
@@ -69,10 +70,24 @@ impl World {
         for report in self.nodes[node].advance(self.now) {
             self.trace.note(self.now, format_args!("{} has {}", self.nodes[node].name, short_job(&report)));
             self.checks.ended(&self.nodes[node].name, &report);
+            self.look_at_first_process(node, &report);
             self.agent_handles(node, AgentEvent::Changed(report))?;
         }
         self.wake_later(node);
         Ok(())
+    }
+
+    /// Whoever speaks for a job lives and dies with its first process.
+    fn look_at_first_process(&mut self, node: usize, report: &JobReport) {
+        let execution = (report.job, report.run);
+        if !self.nodes[node].is_first_of(execution) {
+            return;
+        }
+        match &report.status {
+            JobStatus::Running { .. } => self.application_starts(node, execution),
+            JobStatus::Ended { .. } => self.application_dies(execution),
+            JobStatus::Starting => {}
+        }
     }
 
     pub(super) fn send_up(&mut self, node: usize, message: ToServer) {

@@ -113,6 +113,8 @@ impl From<&Launch> for wire::Launch {
             hosts: launch.hosts.iter().map(wire::Host::from).collect(),
             generation: launch.generation,
             on_resize: launch.on_resize.as_ref().map(Into::into),
+            least: launch.least,
+            most: launch.most,
         }
     }
 }
@@ -138,6 +140,8 @@ impl TryFrom<wire::Launch> for Launch {
             hosts: all(launch.hosts, Host::try_from)?,
             generation: launch.generation,
             on_resize: launch.on_resize.map(Into::into),
+            least: launch.least,
+            most: launch.most,
         })
     }
 }

@@ -102,6 +102,19 @@ impl Credentials {
         if is_rotation { self.finish_rotation(dir) } else { Ok(()) }
     }
 
+    /// Writes them into an empty directory that nobody looks into yet, all of them for their owner only. Nothing is
+    /// synced: they are for who can get others.
+    ///
+    /// # Errors
+    /// A directory that cannot be written, or is not empty.
+    pub fn write_for_owner(&self, dir: &Path) -> Result<(), CredentialsError> {
+        let (ca, chain) = (self.ca_pem(), self.chain_pem());
+        for (name, text) in [(CA_FILE, &ca), (KEY_FILE, &self.0.key_pem), (CHAIN_FILE, &chain)] {
+            files::write_new(&dir.join(name), text)?;
+        }
+        Ok(())
+    }
+
     fn finish_rotation(&self, dir: &Path) -> Result<(), CredentialsError> {
         let key = dir.join(KEY_FILE);
         match files::rename(&dir.join(NEXT_KEY_FILE), &key) {

@@ -54,6 +54,14 @@ fn write_aside(aside: &Path, text: &str, access: Access) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Writes a file that is not there yet, for its owner only.
+pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create_new(true).mode(0o600).open(path);
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| FileError::Write { path: path.to_owned(), source })
+}
+
 /// Renames durably.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;

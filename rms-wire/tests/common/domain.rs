@@ -194,6 +194,8 @@ pub fn desired() -> Desired {
         hosts: vec![host(0), host(1)],
         generation: 2,
         on_resize: None,
+        least: 2,
+        most: 8,
     });
     let job =
         |job, aim, host_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), host_idx };

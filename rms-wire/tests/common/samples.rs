@@ -260,7 +260,15 @@ fn of_peers() -> Vec<Sample> {
     let hosts = vec![NamedHost { node: text("n1"), slots: Some(2) }, NamedHost { node: text("n2"), slots: None }];
     let command = Command { argv: argv(), n_ranks: 2, hosts, wdir: Some(text("/tmp")), path: None };
     let part = Part { first_rank: 0, n_ranks: 2, appnum: 0, argv: argv(), wdir: None, path: Some(text("/opt/bin")) };
-    let placement = Placement { world: 2, n_ranks: 4, universe: 8, first_task: 6, parts: vec![part], pairs: pairs() };
+    let placement = Placement {
+        world: 2,
+        kvsname: text("kvs_5_2_2"),
+        n_ranks: 4,
+        universe: 8,
+        first_task: 6,
+        parts: vec![part],
+        pairs: pairs(),
+    };
     let mut samples = plain([("open_pmi", PeerOpen::Pmi { job: 5, run: 2 }), ("open_exec", PeerOpen::Exec(exec))]);
     samples.extend(plain([
         ("up_init", PmiUp::Init { joined: 1, n_local: 24 }),

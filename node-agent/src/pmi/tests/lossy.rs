@@ -66,7 +66,8 @@ impl Story {
         let n_ways = self.job.ups.len() + self.job.downs.len();
         let ready: Vec<u32> =
             self.actors.iter().filter(|(_, actor)| !actor.is_waiting).map(|(task, _)| *task).collect();
-        if n_ways == 0 && ready.is_empty() && self.job.hub.unanswered().is_none() {
+        let is_quiet = n_ways == 0 && ready.is_empty() && self.job.hub.unanswered().is_none();
+        if is_quiet && std::mem::take(&mut self.job.n_pauses) == 0 {
             return false;
         }
         match self.dice.roll(20) {
@@ -75,6 +76,7 @@ impl Story {
             // The first start of a placement now and then fails.
             2 if may_break => self.job.problem = Some(("no more processes".to_owned(), self.dice.roll(2))),
             3 => self.answer_growth(),
+            _ if is_quiet => self.job.hub.paused().into_iter().for_each(|out| self.job.hub_wants(vec![out])),
             // The order of what goes to or comes from one host is kept.
             4..=7 => self.carry_one_up(),
             8..=12 => self.carry_one_down(),

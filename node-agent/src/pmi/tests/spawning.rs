@@ -157,6 +157,7 @@ fn without_room_more_hosts_are_asked_for_and_waited_for() {
     let mut job = Job::new("k", &[1]);
     job.init(0);
     job.say(0, &spawn_lines(3, &[]));
+    job.pause();
     assert_eq!(job.asked, [Growth { seq: 1, hosts: 2, least: 2 }], "a host has room for two");
     assert_eq!(job.hub.unanswered(), Some(job.asked[0]), "an agent that was restarted is asked again");
     let outs = job.hub.grown(1, Grown::Granted { generation: 2 });
@@ -164,10 +165,10 @@ fn without_room_more_hosts_are_asked_for_and_waited_for() {
     assert!(job.hears_nothing(0), "they have not come yet");
     let new = |node: &str| HostId { node: node.to_owned(), joined: 2 };
     let mut members = members(&[1]);
-    members.extend(["x", "y"].map(|node| Member { host: new(node), capacity: 2 }));
+    members.extend(["x", "y"].map(|node| Member { host: new(node), capacity: 2, is_departing: false }));
     for node in ["x", "y"] {
         let birth = first_birth("k", 1, 1, String::new(), 0, 0);
-        job.hosts.insert(new(node), HostRanks::new("k".to_owned(), birth));
+        job.hosts.insert(new(node), HostRanks::new(birth));
     }
     let outs = job.hub.update(members.clone(), 2);
     job.hub_wants(outs);
@@ -187,18 +188,32 @@ fn without_room_more_hosts_are_asked_for_and_waited_for() {
 }
 
 #[test]
+fn ranks_that_are_about_to_leave_are_waited_for_before_hosts_are_asked_for() {
+    let mut job = Job::new("k", &[1, 1]);
+    (0..2).for_each(|task| job.init(task));
+    job.say(0, &spawn_lines(1, &[]));
+    assert!(job.hears_nothing(0) && job.n_pauses == 1);
+    job.finish(1);
+    assert!(job.hears(0).contains("rc=0"));
+    job.pause();
+    assert_eq!(job.asked, []);
+}
+
+#[test]
 fn a_refused_growth_refuses_the_spawn_and_no_other() {
     let mut job = Job::new("k", &[2, 1]);
     (0..3).for_each(|task| job.init(task));
-    job.say(0, &spawn_lines(1, &[]));
+    job.say(0, &spawn_lines(2, &[]));
     job.say(1, &spawn_lines(5, &[]));
+    job.pause();
     assert_eq!(job.asked.len(), 1, "one question at a time");
     job.finish(2);
-    assert!(job.hears_nothing(1));
+    assert!(job.hears_nothing(0) && job.hears_nothing(1));
     let outs = job.hub.grown(1, Grown::Refused { reason: "no hosts are free".to_owned() });
     job.hub_wants(outs);
     job.carry_all();
     assert_eq!(job.hears(0), format!("{REFUSED}no_hosts_are_free"));
+    job.pause();
     assert_eq!(job.asked.len(), 2, "now for the other");
     assert_eq!(job.asked[1], Growth { seq: 2, hosts: 2, least: 2 });
     let outs = job.hub.grown(1, Grown::Granted { generation: 9 });
@@ -217,6 +232,7 @@ fn a_grant_that_is_too_small_is_not_asked_about_for_ever() {
     job.init(0);
     job.say(0, &spawn_lines(2, &[]));
     for seq in 1..=2 {
+        job.pause();
         assert_eq!(job.asked.len() as u64, seq);
         let outs = job.hub.grown(seq, Grown::Granted { generation: 1 });
         job.hub_wants(outs);
@@ -275,7 +291,15 @@ fn an_order_that_comes_after_its_cancellation_starts_nothing() {
     let world = WorldId(7);
     let outs = job.host(&b).hear(Down::Cancel { world });
     assert_eq!(outs, [Out::Hub(Up::Remaining { world, n_ranks: 0 })]);
-    let placement = Placement { world, n_ranks: 1, universe: 1, first_task: 9, parts: Vec::new(), pairs: Vec::new() };
+    let placement = Placement {
+        world,
+        kvsname: "k_7".to_owned(),
+        n_ranks: 1,
+        universe: 1,
+        first_task: 9,
+        parts: Vec::new(),
+        pairs: Vec::new(),
+    };
     let outs = job.host(&b).hear(Down::Place(placement));
     assert_eq!(outs, [Out::Hub(Up::Placed { world, problem: None })]);
 }

@@ -1,3 +1,86 @@
 //! Stories of what the server wants in its negotiations: whom it offers hosts, whom it asks for some, and at what price.
 
+mod asking;
+mod offering;
+mod paying;
+mod queue;
 mod starting;
+
+use negotiation::{Action, Direction, NegotiationId, Reason};
+use rms_model::{Identity, JobId, Malleable, OnResize, Role, Sizes, Span};
+
+use super::negotiate::Scene;
+use crate::effect::Answer;
+use crate::event::{Nodes, Select, Shape, Submission};
+use crate::{Call, Event};
+
+/// A job that is told of its size by a signal, and takes any between these.
+fn told(least: u32, most: u32, sizes: Sizes) -> Malleable {
+    Malleable { sizes, ..super::negotiate::malleable(least, most, OnResize::Workers) }
+}
+
+/// A job of which a process answers.
+fn speaking(least: u32, most: u32, sizes: Sizes) -> Malleable {
+    Malleable { sizes, ..super::negotiate::malleable(least, most, OnResize::Negotiates) }
+}
+
+fn hour() -> Span {
+    Span::from_hours(1)
+}
+
+impl Scene {
+    /// A server that offers what is idle and asks for what is lacked, as it does unless it is told otherwise.
+    fn offering(n_nodes: u32) -> Scene {
+        let mut scene = Scene::new(n_nodes);
+        scene.set("offer_idle", "equal_share");
+        scene.set("shrink_for", "queue");
+        scene
+    }
+
+    /// A job of this user that starts with so many hosts, if they are free.
+    fn job_of(&mut self, user: &str, n_hosts: u32, change: impl FnOnce(&mut Submission)) -> JobId {
+        let mut submission = self.world.submission();
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(hour()) }];
+        change(&mut submission);
+        let ticket = self.ticket();
+        let who = Identity::new(Role::Admin, user).expect("a plain name");
+        self.event(Event::Called { ticket, who, call: Call::Submit(Box::new(submission)) });
+        match self.answer(ticket) {
+            Some(Ok(Answer::Submitted { job })) => job,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    fn rigid(&mut self, n_hosts: u32, wall: Span) -> JobId {
+        self.submit(n_hosts, wall, None)
+    }
+
+    fn n_held(&self, job: JobId) -> usize {
+        self.held(job).len()
+    }
+
+    fn cancel(&mut self, job: JobId) {
+        self.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("it is there");
+    }
+
+    fn offer_to(&self, job: JobId) -> Option<NegotiationId> {
+        self.app_hears(job, Direction::Grow)
+    }
+
+    fn wish_to(&self, job: JobId) -> Option<NegotiationId> {
+        self.app_hears(job, Direction::Shrink)
+    }
+
+    /// How many hosts the proposal that stands is about.
+    fn n_proposed(&self, job: JobId, id: NegotiationId) -> u64 {
+        self.app_sees(job, id).map_or(0, |template| template.n_hosts())
+    }
+
+    fn accepts(&mut self, job: JobId, id: NegotiationId) {
+        self.app_acts(job, id, Action::Accept);
+    }
+
+    fn declines(&mut self, job: JobId, id: NegotiationId) {
+        self.app_acts(job, id, Action::Reject(Reason::Declined));
+    }
+}

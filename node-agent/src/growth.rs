@@ -1,0 +1,107 @@
+//! Asks the server for hosts on behalf of ranks that are to be started where there is no room.
+
+use std::collections::BTreeMap;
+
+use negotiation::{Direction, Price};
+use rms_core::negotiate::contract::{Ask, AskOutcome, Asked};
+use rms_model::{JobId, Run, Sizes, Span};
+
+use crate::supervisor::order::Growth;
+
+/// What this agent has asked and the server has not answered.
+#[derive(Debug, Default)]
+pub struct Growths {
+    last_seq: u64,
+    open: BTreeMap<u64, Wish>,
+}
+
+/// One question of one supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub job: JobId,
+    pub run: Run,
+    /// The supervisor's number of it.
+    pub seq: u64,
+    pub ask: Ask,
+}
+
+/// Each job asks one thing at a time; so many jobs spawn at once nowhere.
+const MAX_OPEN: usize = 1024;
+/// A spawn blocks its program: so long it is worth waiting for hosts that others are about to leave.
+const WAIT: Span = Span::from_secs(30);
+
+impl Growths {
+    /// More hosts for a job. What is asked again, because an answer was lost, keeps its place.
+    ///
+    /// # Errors
+    /// Too much is open.
+    pub fn open(&mut self, job: JobId, run: Run, seq: u64, hosts: u32, least: u32) -> Result<u64, Growth> {
+        let is_same = |wish: &Wish| (wish.job, wish.run, wish.seq) == (job, run, seq);
+        if let Some((known, _)) = self.open.iter().find(|(_, wish)| is_same(wish)) {
+            return Ok(*known);
+        }
+        if self.open.len() >= MAX_OPEN {
+            return Err(Growth::Refused { reason: "too many jobs of this node ask for hosts".to_owned() });
+        }
+        let ask = Ask {
+            direction: Direction::Grow,
+            what: Asked::Hosts { cluster: None },
+            quantity: hosts.into(),
+            least: least.into(),
+            sizes: Sizes::Any,
+            // A program that only spawns has named no price.
+            price: Price(0),
+            duration: None,
+            hosts: Vec::new(),
+            wait: WAIT,
+        };
+        self.last_seq += 1;
+        self.open.insert(self.last_seq, Wish { job, run, seq, ask });
+        Ok(self.last_seq)
+    }
+
+    pub fn get(&self, seq: u64) -> Option<&Wish> {
+        self.open.get(&seq)
+    }
+
+    /// It is answered, or nobody will.
+    pub fn close(&mut self, seq: u64) -> Option<Wish> {
+        self.open.remove(&seq)
+    }
+
+    /// All that is open, to be said to a server that has not heard it.
+    pub fn all(&self) -> impl Iterator<Item = (u64, &Wish)> {
+        self.open.iter().map(|(seq, wish)| (*seq, wish))
+    }
+}
+
+/// What the server's answer means for the ranks.
+pub fn growth(outcome: AskOutcome) -> Growth {
+    match outcome {
+        AskOutcome::Ready { generation, .. } => Growth::Granted { generation },
+        AskOutcome::Failed { reason, .. } => Growth::Refused { reason: reason.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_again_is_asked_once() {
+        let mut growths = Growths::default();
+        let first = growths.open(JobId(1), Run(1), 1, 2, 2);
+        assert_eq!(growths.open(JobId(1), Run(1), 1, 2, 2), first);
+        assert_ne!(growths.open(JobId(2), Run(1), 1, 2, 2), first);
+        let wish = growths.close(first.expect("open")).expect("it was there");
+        assert_eq!((wish.job, wish.ask.quantity, wish.ask.least), (JobId(1), 2, 2));
+        assert_eq!(growths.all().count(), 1);
+    }
+
+    #[test]
+    fn a_flood_is_refused() {
+        let mut growths = Growths::default();
+        let opened = (0..=MAX_OPEN as u64).map(|job| growths.open(JobId(job), Run(1), 1, 1, 1).is_ok());
+        assert_eq!(opened.filter(|is_open| *is_open).count(), MAX_OPEN);
+    }
+}

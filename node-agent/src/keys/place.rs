@@ -1,0 +1,104 @@
+//! Where the keys of jobs lie on a node, and for whom.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use rms_model::{JobId, Owner, Run};
+use rms_wire::Credentials;
+use rms_wire::tls::CredentialsError;
+use thiserror::Error;
+
+use crate::spool::{entry_name, parse_entry_name};
+use crate::supervisor::{Account, AccountError};
+
+/// The directories of one agent: one for each execution, which its user owns and nobody else may enter. They are apart
+/// from the supervisors' folders, which go from job to job.
+#[derive(Clone, Debug)]
+pub struct KeyDirs {
+    dir: PathBuf,
+}
+
+/// Why a key could not be placed.
+#[derive(Debug, Error)]
+pub enum PlaceError {
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    #[error("cannot write in {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+impl KeyDirs {
+    /// Users must be able to walk there, and nobody to list what is there.
+    ///
+    /// # Errors
+    /// No permission, no space.
+    pub fn create(dir: &Path) -> io::Result<KeyDirs> {
+        fs::create_dir_all(dir)?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o711))?;
+        // Jobs are told where it is, and run in other directories.
+        Ok(KeyDirs { dir: dir.canonicalize()? })
+    }
+
+    pub fn dir(&self, job: JobId, run: Run) -> PathBuf {
+        self.dir.join(entry_name(job, run))
+    }
+
+    /// Whoever looks finds all three files, or none; those before, or these.
+    pub(super) fn place(
+        &self,
+        job: JobId,
+        run: Run,
+        owner: &Owner,
+        credentials: &Credentials,
+    ) -> Result<(), PlaceError> {
+        let account = Account::resolve(&owner.0)?;
+        let (draft, place, before) = (self.aside("new", job, run), self.dir(job, run), self.aside("old", job, run));
+        let write = |path: &Path| {
+            let path = path.to_owned();
+            move |source| PlaceError::Write { path, source }
+        };
+        let _left_over = fs::remove_dir_all(&draft);
+        fs::DirBuilder::new().mode(0o700).create(&draft).map_err(write(&draft))?;
+        credentials.write_for_owner(&draft)?;
+        let (uid, gid) = (Some(account.uid.as_raw()), Some(account.gid.as_raw()));
+        for entry in fs::read_dir(&draft).map_err(write(&draft))? {
+            let path = entry.map_err(write(&draft))?.path();
+            chown(&path, uid, gid).map_err(write(&path))?;
+        }
+        chown(&draft, uid, gid).map_err(write(&draft))?;
+        let _left_over = fs::remove_dir_all(&before);
+        match fs::rename(&place, &before) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(PlaceError::Write { path: place, source }),
+        }
+        fs::rename(&draft, &place).map_err(write(&place))?;
+        let _gone_already = fs::remove_dir_all(&before);
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, job: JobId, run: Run) {
+        let _never_there = fs::remove_dir_all(self.dir(job, run));
+    }
+
+    /// Removes everything else that is there.
+    pub(super) fn keep_only(&self, wanted: &[(JobId, Run)]) {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        for entry in entries.filter_map(Result::ok) {
+            let execution = entry.file_name().to_str().and_then(parse_entry_name);
+            let is_wanted = execution.is_some_and(|execution| wanted.contains(&execution));
+            if !is_wanted {
+                let _gone_already = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    /// A name that is no execution's, for files on their way in or out.
+    fn aside(&self, word: &str, job: JobId, run: Run) -> PathBuf {
+        self.dir.join(format!(".{word}-{}", entry_name(job, run)))
+    }
+}

@@ -1,0 +1,227 @@
+//! Tells a job that its hosts have changed: by a signal, or by a command that is executed beside it.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+use rms_model::OnResize;
+
+use super::child::{ChildError, Program};
+use super::environment;
+use super::job::{Job, Phase};
+use super::order::{Order, Place};
+use super::start::{StartError, c_string};
+use super::streams::Streams;
+use crate::sys::{self, End, SingleThreaded};
+
+/// What a job has not been told yet.
+#[derive(Debug, Default)]
+pub struct Untold {
+    /// The command that runs now, and for which generation.
+    hook: Option<(Pid, u32)>,
+    /// The generation for which the command is to be executed next.
+    due: Option<u32>,
+    signal: Option<Pending>,
+}
+
+/// A signal for which the job's process is not ready: it would be ended by it.
+#[derive(Debug)]
+struct Pending {
+    signal: i32,
+    try_at: Instant,
+    pause: Duration,
+    /// So many times in a row it was at least blocked.
+    n_blocked: u32,
+}
+
+/// A process that has just been started sets its handlers first. The kernel tells nobody when it has, so we look again,
+/// each time after twice the pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// A shell blocks all signals for a moment whenever it forks, and one that comes then ends it a moment later. Who waits
+/// for a blocked signal has it blocked each time we look.
+const SURELY_BLOCKED: u32 = 3;
+/// One that is still not ready after as long as this never will be.
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Have the hosts changed that the job may use? One that leaves, after it had been asked to, is no news.
+pub fn is_news(before: &Order, now: &Order) -> bool {
+    let usable = |place: &&Place| !place.departing;
+    let berth = |place: &Place| (place.name.clone(), place.joined);
+    !before.hosts.iter().filter(usable).map(berth).eq(now.hosts.iter().filter(usable).map(berth))
+}
+
+/// The host files tell the change already. Called once for each; what cannot be executed is told in the job's output.
+pub fn tell(job: &mut Job, single: &SingleThreaded) {
+    match &job.order.on_resize {
+        // Who negotiates hears it from the server, and workers need not know.
+        None | Some(OnResize::Negotiates | OnResize::Workers) => {}
+        Some(OnResize::Signal(signal)) => {
+            let signal = *signal;
+            job.untold.signal = Some(Pending { signal, try_at: Instant::now(), pause: FIRST_PAUSE, n_blocked: 0 });
+            on_time(job, Instant::now());
+        }
+        Some(OnResize::Hook(_)) if job.order.host_idx == 0 => {
+            job.untold.due = Some(job.order.generation);
+            go_on(job, single);
+        }
+        // The first host speaks for all.
+        Some(OnResize::Hook(_)) => {}
+    }
+}
+
+/// When [`on_time`] is to be called next.
+pub fn wakes_at(job: &Job) -> Option<Instant> {
+    job.untold.signal.as_ref().map(|pending| pending.try_at)
+}
+
+/// Sends the signal that is due to those tasks that are ready for it; the others are looked at again later.
+pub fn on_time(job: &mut Job, now: Instant) {
+    let Some(pending) = job.untold.signal.take_if(|pending| pending.try_at <= now) else { return };
+    let Pending { signal, try_at: _, pause, n_blocked } = pending;
+    if !matches!(job.phase, Phase::Running) {
+        return;
+    }
+    let living = || job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
+    let least = living().map(|pid| Readiness::of(pid, signal)).min().unwrap_or(Readiness::Ready);
+    let n_blocked = if least == Readiness::Blocked { n_blocked + 1 } else { 0 };
+    if least == Readiness::Ready || n_blocked >= SURELY_BLOCKED {
+        for pid in living() {
+            // The process alone: what it has started did not ask to be told, and would die of it.
+            let _gone_already = sys::kill(pid.as_raw(), signal);
+        }
+    } else if pause <= LAST_PAUSE {
+        job.untold.signal = Some(Pending { signal, try_at: now + pause, pause: pause * 2, n_blocked });
+    } else {
+        complain(job, &format!("was not told by signal {signal}, which would end it: it does not handle it"));
+    }
+}
+
+/// What a signal would do to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Readiness {
+    /// It would end it.
+    Deadly,
+    /// It would wait.
+    Blocked,
+    /// It is handled or ignored.
+    Ready,
+}
+
+impl Readiness {
+    fn of(pid: Pid, signal: i32) -> Readiness {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return Readiness::Ready };
+        let has = |name: &str| {
+            let mask = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+            let mask = u64::from_str_radix(mask.trim(), 16).unwrap_or(0);
+            mask >> (signal - 1).clamp(0, 63) & 1 == 1
+        };
+        if has("SigCgt:") || has("SigIgn:") {
+            Readiness::Ready
+        } else if has("SigBlk:") {
+            Readiness::Blocked
+        } else {
+            Readiness::Deadly
+        }
+    }
+}
+
+/// A process has ended: if it was the command, the next one may run, for the newest generation alone.
+pub fn reaped(job: &mut Job, pid: Pid, end: End) {
+    let Some((_, generation)) = job.untold.hook.take_if(|(running, _)| *running == pid) else { return };
+    let what = match end {
+        End::Exited(0) => return,
+        End::Exited(code) => format!("has ended with code {code}"),
+        End::Signaled(signal) => format!("was ended by signal {signal}"),
+    };
+    complain(job, &format!("the command for generation {generation} {what}"));
+}
+
+/// Executes the command if it is due and not running.
+pub fn go_on(job: &mut Job, single: &SingleThreaded) {
+    let is_free = job.untold.hook.is_none() && matches!(job.phase, Phase::Running);
+    let Some(generation) = job.untold.due.take_if(|_| is_free) else { return };
+    match execute(job, single) {
+        Ok(pid) => job.untold.hook = pid.map(|pid| (pid, generation)),
+        Err(error) => complain(job, &format!("the command for generation {generation} cannot be executed: {error}")),
+    }
+}
+
+fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<Pid>, StartError> {
+    let (Some(OnResize::Hook(command)), Some(account)) = (&job.order.on_resize, &job.account) else {
+        return Ok(None);
+    };
+    let Some(Streams { stdin: _, stdout, stderr }) = &job.streams else { return Ok(None) };
+    // The job's own input is not for the command to read.
+    let nothing = File::open("/dev/null")
+        .map_err(|source| StartError::Write { path: "/dev/null".into(), source })
+        .map(OwnedFd::from)?;
+    let argv = ["sh".to_owned(), "-c".to_owned(), command.clone()].map(c_string);
+    let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
+    let mut variables = job.variables.clone();
+    environment::of_hook(&mut variables, job.order.generation);
+    let program = Program {
+        order: &job.order,
+        account,
+        cwd: &job.order.cwd,
+        argv: &argv,
+        candidates: &[CString::from(c"/bin/sh")],
+        environment: environment::to_c(&variables),
+        stdin: &nothing,
+        stdout,
+        stderr,
+        inherited: None,
+    };
+    program.start(single).map(Some).map_err(|error: ChildError| error.into())
+}
+
+/// For who looks at the job's output, and for the agent's log. The job goes on.
+fn complain(job: &Job, what: &str) {
+    let text = format!("rms: job {}: {what}", job.job());
+    eprintln!("{text}");
+    if let Some(streams) = &job.streams {
+        let _nobody_else_to_tell = write(&streams.stderr, &text);
+    }
+}
+
+/// What is no file may be full, and this process must not wait.
+fn write(to: &OwnedFd, text: &str) -> std::io::Result<()> {
+    let mut file = File::from(to.try_clone()?);
+    if file.metadata()?.is_file() { file.write_all(format!("{text}\n").as_bytes()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(hosts: &[(&str, u32, bool)]) -> Order {
+        let place = |(name, joined, departing): &(&str, u32, bool)| Place {
+            name: (*name).to_owned(),
+            cluster: "c".to_owned(),
+            address: "127.0.0.1:1".to_owned(),
+            first_task: 0,
+            n_tasks: 1,
+            cpus: 1,
+            joined: *joined,
+            departing: *departing,
+        };
+        let mut order = crate::supervisor::order::tests::order();
+        order.hosts = hosts.iter().map(place).collect();
+        order
+    }
+
+    #[test]
+    fn a_job_is_told_of_hosts_that_it_can_use_or_must_leave() {
+        let two = order(&[("a1", 1, false), ("a2", 1, false)]);
+        let leaving = order(&[("a1", 1, false), ("a2", 1, true)]);
+        let one = order(&[("a1", 1, false)]);
+        let again = order(&[("a1", 1, false), ("a2", 3, false)]);
+        assert!(!is_news(&two, &two.clone()));
+        assert!(is_news(&two, &leaving), "it is to leave a2");
+        assert!(!is_news(&leaving, &one), "it has left, as it knows");
+        assert!(is_news(&two, &one), "a2 was lost or freed at once");
+        assert!(is_news(&one, &two) && is_news(&two, &again), "they come, or come anew");
+    }
+}

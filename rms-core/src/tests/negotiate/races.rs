@@ -1,0 +1,338 @@
+//! Things that happen at the same time: crossing offers, hosts that are lost on the way, ends in the middle.
+
+use negotiation::{Action, Direction, Ending, NegotiationId, Phase, Reason, Side};
+use rms_model::{JobId, OnResize, Outcome, Span};
+
+use super::{Scene, hosts, malleable};
+use crate::Call;
+use crate::desired::NodeExit;
+use crate::event::{Event, Select};
+use crate::negotiate::contract::AskOutcome;
+use crate::negotiate::open::Wanted;
+
+fn hour() -> Span {
+    Span::from_hours(1)
+}
+
+/// An application that speaks for itself, with so many hosts of so many.
+fn attached(n_hosts: u32, n_nodes: u32) -> (Scene, JobId) {
+    let mut scene = Scene::new(n_nodes);
+    let job = scene.submit(n_hosts, hour(), Some(malleable(1, n_nodes, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    (scene, job)
+}
+
+fn offers(scene: &mut Scene, job: JobId, n_hosts: u32) -> NegotiationId {
+    let mut id = None;
+    scene.by_itself(|rms, now, step| {
+        id = rms.open_growth_offer(now, step, job, n_hosts, Default::default()).ok();
+    });
+    id.expect("there are hosts for it")
+}
+
+fn failed(phase: Phase) -> bool {
+    phase == Phase::Ended(Ending::Failed)
+}
+
+/// Both open one for the same direction: the server's goes on.
+#[test]
+fn crossing_offers_resolve_to_the_servers() {
+    let (mut scene, job) = attached(1, 4);
+    scene.app(job).is_mute = true;
+    let item = scene.item(job, 2);
+    let of_app = scene.app_opens(job, Direction::Grow, item);
+    let of_server = offers(&mut scene, job, 3);
+    scene.app(job).is_mute = false;
+    // What it said arrives now, as its repetition.
+    scene.after(Span::from_secs(1));
+    assert_eq!(scene.app_phase(job, of_app), Phase::Ended(Ending::Rejected));
+    let reason = scene.app(job).desk.get(of_app).and_then(|dialogue| dialogue.reason());
+    assert_eq!(reason, Some(Reason::Crossed));
+    scene.app_acts(job, of_server, Action::Accept);
+    assert_eq!(scene.app_phase(job, of_server), Phase::Applied);
+    assert_eq!(scene.held(job).len(), 4);
+}
+
+#[test]
+fn a_second_opening_for_the_same_direction_is_refused() {
+    let (mut scene, job) = attached(1, 4);
+    let first = {
+        let item = scene.item(job, 9);
+        scene.app_opens(job, Direction::Grow, item)
+    };
+    assert_eq!(scene.app_phase(job, first), Phase::Countered(Side::Rms));
+    // An end that does not keep to the rules: a desk of the same execution that knows nothing of the first.
+    let run = scene.app(job).run;
+    let mut other = negotiation::Desk::new(Side::Application, job, run, Default::default());
+    let item = scene.item(job, 1);
+    let (_, output) = other
+        .open(scene.world.now, Direction::Shrink, vec![negotiation::SetRule::All], vec![item.clone()], hour())
+        .expect("a template");
+    drop(output);
+    let opened = other.open(scene.world.now, Direction::Grow, vec![negotiation::SetRule::All], vec![item], hour());
+    let (second, output) = opened.expect("a template");
+    for message in output.messages {
+        scene.send(job, message);
+    }
+    assert_eq!(scene.phase(job, second), Phase::Ended(Ending::Rejected));
+    assert_eq!(scene.phase(job, first), Phase::Countered(Side::Rms), "the first goes on");
+}
+
+#[test]
+fn a_host_that_is_lost_while_it_is_kept_is_replaced() {
+    let (mut scene, job) = attached(1, 4);
+    let id = offers(&mut scene, job, 2);
+    assert_eq!(scene.lines(job)[0].held, ["n2", "n3"]);
+    scene.call(Call::Down { nodes: vec!["n2".to_owned()], reason: "fire".to_owned() }).expect("an admin may");
+    assert_eq!(scene.lines(job)[0].held, ["n3", "n4"]);
+    assert!(scene.is_started(job), "it had not yet been its own");
+    scene.app_acts(job, id, Action::Accept);
+    assert_eq!(scene.held(job), [1, 3, 4]);
+}
+
+#[test]
+fn what_cannot_be_kept_is_taken_back() {
+    let (mut scene, job) = attached(1, 3);
+    let id = offers(&mut scene, job, 2);
+    scene.event(Event::AgentGone { name: "n3".to_owned() });
+    assert_eq!(scene.app_phase(job, id), Phase::Offered(Side::Rms), "its agent may come back");
+    scene.after(Span::from_secs(20));
+    scene.node_joins("n3");
+    scene.event(Event::AgentGone { name: "n3".to_owned() });
+    scene.set("offer_valid", "10m");
+    scene.app_acts(job, id, Action::Reject(Reason::Declined));
+    let id = {
+        scene.node_joins("n3");
+        offers(&mut scene, job, 2)
+    };
+    scene.event(Event::AgentGone { name: "n3".to_owned() });
+    scene.after(Span::from_secs(61));
+    assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Withdrawn));
+    assert_eq!(scene.n_free(), 1);
+}
+
+#[test]
+fn a_host_that_does_not_come_up_fails_the_growth_and_all_go_again() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(1, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.deafen(&["n3"]);
+    let ticket = scene.ask(job, hosts(Direction::Grow, 3, 3));
+    assert_eq!(scene.held(job).len(), 4);
+    scene.ended("n3", job, NodeExit::NotStarted { reason: "no space".to_owned() });
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Lost, .. })));
+    assert_eq!(scene.held(job), [1], "all or none");
+    assert_eq!(scene.n_free(), 3);
+    assert!(scene.is_started(job));
+}
+
+#[test]
+fn a_host_that_is_lost_before_it_is_up_fails_the_growth_and_not_the_job() {
+    let mut scene = Scene::new(3);
+    let job = scene.submit(1, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
+    scene.deafen(&["n3"]);
+    let ticket = scene.ask(job, hosts(Direction::Grow, 2, 2));
+    scene.event(Event::AgentGone { name: "n3".to_owned() });
+    scene.after(Span::from_secs(61));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Lost, .. })));
+    assert_eq!(scene.held(job), [1]);
+    assert!(scene.is_started(job));
+}
+
+#[test]
+fn a_host_that_an_admin_takes_down_before_it_is_up_fails_the_growth_and_not_the_job() {
+    let mut scene = Scene::new(2);
+    let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Negotiates)));
+    scene.deafen(&["n2"]);
+    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    scene.call(Call::Down { nodes: vec!["n2".to_owned()], reason: "fire".to_owned() }).expect("an admin may");
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Lost, .. })));
+    assert!(scene.is_started(job));
+}
+
+/// A growth that is not ready by its deadline has failed, and what came of it goes.
+#[test]
+fn a_growth_that_is_not_ready_by_its_deadline_is_rolled_back() {
+    let (mut scene, job) = attached(1, 3);
+    scene.deafen(&["n3"]);
+    let mut item = scene.item(job, 2);
+    item.terms.deadline = Some(scene.world.now + Span::from_secs(30));
+    let id = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!(scene.app_phase(job, id), Phase::Committing);
+    scene.after(Span::from_secs(30));
+    assert!(failed(scene.app_phase(job, id)));
+    assert_eq!(scene.held(job), [1]);
+    scene.hear_again(&["n3"]);
+    assert_eq!(scene.n_free(), 2);
+}
+
+#[test]
+fn an_application_that_cannot_use_what_came_gives_it_back() {
+    let (mut scene, job) = attached(1, 3);
+    scene.deafen(&["n3"]);
+    let item = scene.item(job, 2);
+    let id = scene.app_opens(job, Direction::Grow, item);
+    scene.app_acts(job, id, Action::Fail(Reason::Changed));
+    assert!(failed(scene.app_phase(job, id)));
+    assert_eq!(scene.held(job), [1]);
+}
+
+/// Nobody answers any more: what was offered is not kept for ever, what was agreed is finished.
+#[test]
+fn an_application_whose_channel_breaks_leaks_nothing() {
+    let (mut scene, job) = attached(1, 4);
+    scene.set("offer_valid", "30m");
+    let id = offers(&mut scene, job, 2);
+    scene.hangs_up(job);
+    scene.after(Span::from_secs(20));
+    assert_eq!(scene.n_free(), 1, "it may come back");
+    scene.after(Span::from_secs(11));
+    assert_eq!(scene.n_free(), 3);
+    assert_eq!(scene.phase(job, id), Phase::Ended(Ending::Withdrawn));
+    scene.attach(job).expect("it may");
+    assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Withdrawn), "and hears of it when it comes back");
+}
+
+#[test]
+fn an_application_that_comes_back_in_time_goes_on() {
+    let (mut scene, job) = attached(1, 4);
+    let id = offers(&mut scene, job, 2);
+    scene.hangs_up(job);
+    scene.after(Span::from_secs(10));
+    scene.attach(job).expect("it may");
+    scene.app_acts(job, id, Action::Accept);
+    assert_eq!(scene.app_phase(job, id), Phase::Applied);
+    assert_eq!(scene.held(job).len(), 3);
+}
+
+#[test]
+fn what_was_agreed_is_finished_though_nobody_listens() {
+    let (mut scene, job) = attached(1, 3);
+    scene.deafen(&["n3"]);
+    let item = scene.item(job, 2);
+    let id = scene.app_opens(job, Direction::Grow, item);
+    scene.hangs_up(job);
+    scene.after(Span::from_mins(2));
+    scene.hear_again(&["n3"]);
+    assert_eq!(scene.phase(job, id), Phase::Applied);
+    scene.attach(job).expect("it may");
+    assert_eq!(scene.app_phase(job, id), Phase::Applied);
+}
+
+/// The job ends in each phase: its dialogues end, and all of its hosts are free.
+#[test]
+fn the_end_of_a_job_ends_its_negotiations() {
+    for phase in [Phase::Offered(Side::Rms), Phase::Committing, Phase::Accepted] {
+        let (mut scene, job) = attached(2, 4);
+        scene.deafen(&["n3"]);
+        let id = match phase {
+            Phase::Offered(_) => offers(&mut scene, job, 2),
+            Phase::Committing => {
+                let item = scene.item(job, 2);
+                scene.app_opens(job, Direction::Grow, item)
+            }
+            _ => {
+                let item = scene.item(job, 1);
+                scene.app_opens(job, Direction::Shrink, item)
+            }
+        };
+        assert_eq!(scene.app_phase(job, id), phase);
+        scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
+        assert!(matches!(scene.app_phase(job, id), Phase::Ended(_)), "{phase}: {}", scene.app_phase(job, id));
+        assert_eq!(scene.app(job).ended, Some(Outcome::Cancelled { by: "root".to_owned() }));
+        scene.hear_again(&["n3"]);
+        assert!(scene.has_left(job));
+        assert_eq!(scene.n_free(), 4, "{phase}");
+    }
+}
+
+/// Somebody waits for what comes of an ask, and hears that the job has ended.
+#[test]
+fn who_asked_hears_that_the_job_has_ended() {
+    let mut scene = Scene::new(2);
+    let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Negotiates)));
+    scene.deafen(&["n2"]);
+    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Stopping, .. })));
+}
+
+/// What was said before is heard once.
+#[test]
+fn replayed_messages_change_nothing() {
+    let (mut scene, job) = attached(1, 6);
+    let item = scene.item(job, 1);
+    let now = scene.world.now;
+    let desk = &mut scene.app(job).desk;
+    let opened = desk.open(now, Direction::Grow, vec![negotiation::SetRule::All], vec![item], hour());
+    let (id, output) = opened.expect("it may");
+    let message = output.messages[0].clone();
+    for _ in 0..3 {
+        scene.send(job, message.clone());
+    }
+    assert_eq!(scene.app_phase(job, id), Phase::Applied);
+    assert_eq!(scene.held(job).len(), 2);
+    let other = negotiation::Message { seen: 0, ..message };
+    for _ in 0..20 {
+        scene.send(job, other.clone());
+    }
+    assert_eq!(scene.held(job).len(), 2);
+}
+
+/// A late answer is no answer.
+#[test]
+fn an_answer_after_the_offer_lapsed_changes_nothing() {
+    let (mut scene, job) = attached(1, 3);
+    scene.set("offer_valid", "5s");
+    let id = offers(&mut scene, job, 2);
+    scene.app(job).is_mute = true;
+    scene.app_acts(job, id, Action::Accept);
+    scene.after(Span::from_secs(6));
+    assert_eq!(scene.n_free(), 2, "it has lapsed");
+    scene.app(job).is_mute = false;
+    scene.after(Span::from_secs(10));
+    assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Expired));
+    assert_eq!(scene.held(job), [1]);
+}
+
+/// One grows while it shrinks: a host that it gives back is not one that is on its way to it.
+#[test]
+fn a_host_that_is_on_its_way_cannot_be_given_back() {
+    let (mut scene, job) = attached(2, 3);
+    scene.deafen(&["n3"]);
+    let item = scene.item(job, 1);
+    let grows = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!(scene.app_phase(job, grows), Phase::Committing);
+    let item = scene.item(job, 1);
+    let shrinks = scene.app_opens(job, Direction::Shrink, item);
+    scene.app_acts(job, shrinks, Action::Commit([rms_model::NodeId(3)].into()));
+    assert!(failed(scene.app_phase(job, shrinks)));
+    scene.hear_again(&["n3"]);
+    assert_eq!(scene.app_phase(job, grows), Phase::Applied);
+}
+
+/// A host that left and comes again is another berth: the report of its first end does not end it.
+#[test]
+fn a_host_comes_again_after_it_was_given_back() {
+    let mut scene = Scene::new(2);
+    let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Workers)));
+    for _ in 0..3 {
+        let grown = scene.ask(job, hosts(Direction::Grow, 1, 1));
+        assert!(matches!(scene.outcome(grown), Some(AskOutcome::Ready { .. })));
+        let shrunk = scene.ask(job, hosts(Direction::Shrink, 1, 1));
+        assert!(matches!(scene.outcome(shrunk), Some(AskOutcome::Ready { .. })));
+    }
+    assert_eq!(scene.lines(job).len(), 6);
+}
+
+/// The server asks for hosts that another shrink already names.
+#[test]
+fn nobody_is_asked_twice_for_the_same() {
+    let (mut scene, job) = attached(4, 4);
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        scene.by_itself(|rms, now, step| {
+            answers.push(rms.open_shrink(now, step, job, &Wanted::Count(1, 1), None).is_ok());
+        });
+    }
+    assert_eq!(answers, [true, false]);
+}

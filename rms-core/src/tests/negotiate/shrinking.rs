@@ -1,0 +1,172 @@
+//! Hosts that are given back: promises that are kept and broken, hosts that are left in order, and loans.
+
+use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
+use rms_model::{JobId, NodeId, OnResize, Span};
+
+use super::{Scene, hosts, malleable};
+use crate::Call;
+use crate::negotiate::contract::AskOutcome;
+use crate::negotiate::open::Wanted;
+
+fn hour() -> Span {
+    Span::from_hours(1)
+}
+
+impl Scene {
+    /// The server asks for so many hosts.
+    fn wants_back(&mut self, job: JobId, n_hosts: u32) -> NegotiationId {
+        let mut id = None;
+        self.by_itself(|rms, now, step| {
+            id = rms.open_shrink(now, step, job, &Wanted::Count(n_hosts, n_hosts), None).ok();
+        });
+        id.expect("it can be asked")
+    }
+
+    fn departing(&self, job: JobId) -> Vec<u32> {
+        let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
+        let evolved = started.evolved.as_ref();
+        evolved.map(|evolved| evolved.departing.keys().map(|node| node.0).collect()).unwrap_or_default()
+    }
+
+    fn generation(&self, job: JobId) -> u32 {
+        let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
+        started.evolved.as_ref().map_or(1, |evolved| evolved.generation)
+    }
+}
+
+#[test]
+fn an_application_lets_go_what_it_has_promised_at_its_breakpoint() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let id = scene.wants_back(job, 2);
+    assert_eq!(scene.app_phase(job, id), Phase::Offered(Side::Rms));
+    scene.app_acts(job, id, Action::Accept);
+    scene.after(Span::from_secs(50));
+    assert_eq!(scene.held(job).len(), 4, "it has not reached its breakpoint");
+    scene.app_acts(job, id, Action::Commit([NodeId(2), NodeId(4)].into()));
+    assert_eq!(scene.app_phase(job, id), Phase::Applied);
+    assert_eq!((scene.held(job), scene.n_free()), (vec![1, 3], 2));
+}
+
+#[test]
+fn who_breaks_a_promise_is_warned_and_then_its_last_hosts_are_taken() {
+    let mut scene = Scene::new(4);
+    scene.set("release_grace", "10s");
+    let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let id = scene.wants_back(job, 2);
+    scene.app_acts(job, id, Action::Accept);
+    scene.after(Span::from_secs(10));
+    let talks = scene.world.rms.state().jobs()[&job].talks.as_ref().expect("it negotiates");
+    assert!(talks.case(id).expect("it is known").is_warned);
+    assert_eq!(scene.held(job).len(), 4);
+    scene.after(Span::from_secs(10));
+    assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
+    assert_eq!(scene.app_phase(job, id), Phase::Ended(negotiation::Ending::Failed));
+    let reason = scene.app(job).desk.get(id).and_then(|dialogue| dialogue.reason());
+    assert_eq!(reason, Some(Reason::BrokenPromise));
+    let holding = scene.app(job).holding.clone().expect("it was told");
+    assert_eq!(holding.hosts.len(), 2);
+}
+
+#[test]
+fn the_first_host_is_never_given_back() {
+    let mut scene = Scene::new(3);
+    let job = scene.submit(2, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let id = scene.wants_back(job, 1);
+    scene.app_acts(job, id, Action::Accept);
+    scene.app_acts(job, id, Action::Commit([NodeId(1)].into()));
+    assert_eq!(scene.app_phase(job, id), Phase::Ended(negotiation::Ending::Failed));
+    assert_eq!(scene.held(job), [1, 2]);
+}
+
+/// A job that is told by a signal leaves by itself: the host file is without the hosts, its processes run on there.
+#[test]
+fn a_job_that_is_told_leaves_its_hosts_and_says_so() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Signal(10))));
+    let ticket = scene.ask(job, hosts(Direction::Shrink, 2, 2));
+    assert_eq!((scene.departing(job), scene.generation(job)), (vec![3, 4], 2));
+    assert_eq!(scene.held(job).len(), 4, "its processes run on");
+    scene.call(Call::ResizeDone { job, generation: 1 }).expect("it may");
+    assert_eq!(scene.held(job).len(), 4, "it has not heard of this change");
+    scene.call(Call::ResizeDone { job, generation: 2 }).expect("it may");
+    assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
+    assert_eq!(scene.generation(job), 2, "its hosts are those that it knows of");
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, generation: 2, .. })));
+}
+
+#[test]
+fn a_job_that_is_told_and_does_nothing_loses_its_hosts_all_the_same() {
+    let mut scene = Scene::new(4);
+    scene.set("release_grace", "5s");
+    let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Hook("./resize".to_owned()))));
+    let ticket = scene.ask(job, hosts(Direction::Shrink, 1, 1));
+    scene.after(Span::from_secs(4));
+    assert_eq!(scene.held(job).len(), 4);
+    scene.after(Span::from_secs(1));
+    assert_eq!(scene.held(job).len(), 3);
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+}
+
+/// What was lent comes back when its time is over, and not what was given back before.
+#[test]
+fn a_loan_is_given_back_in_time() {
+    let mut scene = Scene::new(6);
+    let job = scene.submit(2, hour(), Some(malleable(1, 6, OnResize::Workers)));
+    let mut ask = hosts(Direction::Grow, 4, 4);
+    ask.duration = Some(Span::from_mins(10));
+    let ticket = scene.ask(job, ask);
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+    scene.after(Span::from_mins(5));
+    scene.ask(job, hosts(Direction::Shrink, 1, 1));
+    assert_eq!(scene.held(job).len(), 5);
+    scene.after(Span::from_mins(6));
+    assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 4));
+    scene.is_durable();
+}
+
+#[test]
+fn who_will_not_give_back_what_was_lent_loses_it() {
+    let mut scene = Scene::new(4);
+    scene.set("offer_valid", "5s");
+    let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let mut item = scene.item(job, 2);
+    item.terms.duration = Some(Span::from_mins(10));
+    let id = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!(scene.app_phase(job, id), Phase::Applied);
+    scene.after(Span::from_mins(10));
+    assert_eq!(scene.held(job).len(), 4, "it is asked");
+    let called = NegotiationId { initiator: Side::Rms, number: 1 };
+    scene.app_acts(job, called, Action::Reject(Reason::Declined));
+    assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
+}
+
+/// A host that still has processes when the time for all that is over is not free: the ask fails, the host leaves later.
+#[test]
+fn a_host_is_not_free_before_nothing_runs_there() {
+    let mut scene = Scene::new(2);
+    let job = scene.submit(2, hour(), Some(malleable(1, 2, OnResize::Workers)));
+    scene.deafen(&["n2"]);
+    let ticket = scene.ask(job, hosts(Direction::Shrink, 1, 1));
+    let waiting = scene.submit(1, hour(), None);
+    scene.after(Span::from_mins(11));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Overdue, .. })));
+    assert!(!scene.is_started(waiting));
+    scene.hear_again(&["n2"]);
+    assert!(scene.is_started(waiting));
+}
+
+/// Nodes that drain are left by those who can leave them.
+#[test]
+fn a_malleable_job_leaves_a_node_that_drains() {
+    let mut scene = Scene::new(3);
+    let job = scene.submit(3, hour(), Some(malleable(1, 3, OnResize::Workers)));
+    let (nodes, reason) = (vec!["n2".to_owned()], "fan".to_owned());
+    scene.call(Call::Drain { nodes, reason }).expect("an admin may");
+    scene.after(Span::from_secs(1));
+    assert_eq!(scene.held(job), [1, 3]);
+}

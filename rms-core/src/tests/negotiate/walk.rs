@@ -1,0 +1,400 @@
+//! Walks at random through negotiations of several applications, with nodes, channels and the server failing: after each
+//! step what is kept is what was promised, and a server that reads the journal knows the same. Once everything heals,
+//! every negotiation ends and nothing is left behind.
+
+use std::collections::BTreeMap;
+
+use negotiation::{Action, Direction, Item, Message, NegotiationId, Phase, Price, Quantity, Reason, Resource, Side};
+use rms_model::{ClusterId, JobId, NodeId, OnResize, Sizes, Span, Work};
+
+use super::{Scene, hosts, malleable};
+use crate::Call;
+use crate::desired::NodeExit;
+use crate::event::{Event, Select};
+use crate::negotiate::contract::{Asked, NegotiatorCall, Order};
+use crate::negotiate::open::Wanted;
+use crate::tests::dice::{Dice, for_seeds};
+
+const N_NODES: u32 = 6;
+
+struct Walk<'a> {
+    scene: Scene,
+    dice: &'a mut Dice,
+    /// What applications have said, to be heard again.
+    said: Vec<(JobId, Message)>,
+}
+
+#[test]
+fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
+    // Of each kind of negotiation, by who opened it and where it goes.
+    let mut n_applied: BTreeMap<(Side, Option<Direction>), u32> = BTreeMap::new();
+    let n_seeds = 150;
+    let mut n_walked = 0;
+    for_seeds("whatever_happens_nothing_is_leaked_and_nothing_is_forgotten", n_seeds, |dice| {
+        let scene = Scene::new(N_NODES);
+        let mut walk = Walk { scene, dice, said: Vec::new() };
+        walk.choose_policies();
+        walk.begin();
+        (0..120).for_each(|_| walk.step());
+        walk.heal();
+        n_walked += 1;
+        for fact in &walk.scene.facts.durable {
+            if let crate::Fact::Talked { dialogue, .. } = fact
+                && dialogue.phase() == Phase::Applied
+            {
+                *n_applied.entry((dialogue.id().initiator, dialogue.direction())).or_default() += 1;
+            }
+        }
+    });
+    assert!(n_walked < n_seeds || n_applied.len() == 4, "a walk that comes nowhere shows nothing: {n_applied:?}");
+}
+
+impl Walk<'_> {
+    fn choose_policies(&mut self) {
+        if self.dice.chance(50) {
+            self.scene.set("offer_idle", "equal_share");
+            self.scene.set("shrink_for", "queue");
+        }
+        if self.dice.chance(20) {
+            self.scene.set("price", "1");
+        }
+        if self.dice.chance(20) {
+            self.scene.set("delay_tolerance", "5m");
+        }
+    }
+
+    fn begin(&mut self) {
+        let ways = [
+            OnResize::Negotiates,
+            OnResize::Workers,
+            OnResize::Signal(10),
+            OnResize::Negotiates,
+            OnResize::Hook("./resize".to_owned()),
+        ];
+        for _ in 0..3 {
+            let way = ways[self.dice.number(0, 4) as usize].clone();
+            let n_hosts = self.dice.number(1, 2);
+            let is_script = self.dice.chance(50) && way != OnResize::Workers;
+            let work = match is_script {
+                true => Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() },
+                false => Work::Tasks { argv: vec!["app".to_owned()] },
+            };
+            let mut limits = malleable(1, self.dice.number(2, N_NODES), way);
+            if self.dice.chance(30) {
+                limits.sizes = Sizes::PowerOfTwo;
+            }
+            self.scene.submit_work(n_hosts, Span::from_hours(2), work, Some(limits));
+        }
+    }
+
+    fn step(&mut self) {
+        let Some(job) = self.any_job() else {
+            self.begin();
+            return;
+        };
+        match self.dice.number(0, 31) {
+            0..=3 => self.asks(job),
+            4..=6 => {
+                let _ = self.attach(job);
+            }
+            7..=9 => self.opens(job),
+            10..=15 => self.answers(job),
+            16 => self.server_shrinks(job),
+            17 => self.server_offers(job),
+            18 => {
+                let secs = self.dice.number(1, 40);
+                self.scene.after(Span::from_secs(secs.into()));
+            }
+            19 => self.scene.after(Span::from_mins(11)),
+            20 => self.deafens(),
+            21 => self.loses_a_node(),
+            22 => self.drains(),
+            23 => match self.dice.chance(50) {
+                true => self.scene.restart(),
+                false => self.scene.power_cut(),
+            },
+            24 => {
+                if self.scene.apps.contains_key(&job) {
+                    self.scene.hangs_up(job);
+                }
+            }
+            25 => self.says_again(),
+            26 => self.orders(job),
+            27 => {
+                let generation = self.dice.number(1, 6);
+                let _ = self.scene.call(Call::ResizeDone { job, generation });
+            }
+            28 => {
+                let n_hosts = self.dice_hosts();
+                self.scene.submit(n_hosts, Span::from_mins(20), None);
+            }
+            29 => self.a_share_fails(job),
+            30 => {
+                let mute = self.dice.chance(50);
+                if let Some(app) = self.scene.apps.get_mut(&job) {
+                    app.is_mute = mute;
+                }
+            }
+            _ => {
+                if self.dice.chance(20) {
+                    let select = Select::Ids(vec![job]);
+                    let _ = self.scene.call(Call::Cancel { select });
+                }
+            }
+        }
+    }
+
+    fn dice_hosts(&mut self) -> u32 {
+        self.dice.number(1, 3)
+    }
+
+    fn any_job(&mut self) -> Option<JobId> {
+        let jobs: Vec<JobId> = self.scene.world.rms.state().jobs().keys().copied().collect();
+        let running: Vec<JobId> = jobs
+            .into_iter()
+            .filter(|job| {
+                let entry = &self.scene.world.rms.state().jobs()[job];
+                entry.spec.malleable.is_some() && entry.started().is_some_and(|started| started.ending.is_none())
+            })
+            .collect();
+        if running.is_empty() {
+            return None;
+        }
+        let idx = self.dice.number(0, running.len() as u32 - 1);
+        Some(running[idx as usize])
+    }
+
+    fn asks(&mut self, job: JobId) {
+        let direction = if self.dice.chance(65) { Direction::Grow } else { Direction::Shrink };
+        let quantity = self.dice.number(1, 4);
+        let mut ask = hosts(direction, quantity.into(), self.dice.number(1, quantity).into());
+        if self.dice.chance(20) {
+            ask.what = Asked::Time;
+            ask.quantity = u64::from(self.dice.number(1, 3_000_000));
+            ask.least = 1;
+        }
+        if self.dice.chance(30) {
+            ask.duration = (ask.what != Asked::Time).then(|| Span::from_mins(5));
+        }
+        ask.wait = Span::from_secs(self.dice.number(0, 90).into());
+        self.scene.ask(job, ask);
+    }
+
+    fn attach(&mut self, job: JobId) -> Result<(), crate::Refusal> {
+        self.scene.attach(job)
+    }
+
+    fn item(&mut self, job: JobId) -> Item {
+        let quantity = self.dice.number(1, 4).into();
+        let held = self.scene.held(job).len() as u64;
+        let mut item = Item::up_to(Resource::Hosts(ClusterId(0)), held, quantity);
+        if self.dice.chance(20) {
+            item.terms.duration = Some(Span::from_mins(5));
+        }
+        if self.dice.chance(10) {
+            item.terms.deadline = Some(self.scene.world.now + Span::from_secs(30));
+        }
+        item
+    }
+
+    fn opens(&mut self, job: JobId) {
+        if !self.scene.apps.contains_key(&job) {
+            return;
+        }
+        let direction = if self.dice.chance(60) { Direction::Grow } else { Direction::Shrink };
+        let item = self.item(job);
+        let now = self.scene.world.now;
+        let valid_for = Span::from_secs(self.dice.number(1, 200).into());
+        let desk = &mut self.scene.app(job).desk;
+        let Ok((_, output)) = desk.open(now, direction, vec![negotiation::SetRule::All], vec![item], valid_for) else {
+            return;
+        };
+        self.said.extend(output.messages.iter().cloned().map(|message| (job, message)));
+        self.scene.speak(job, output);
+    }
+
+    /// The application does something that is possible in one of its negotiations.
+    fn answers(&mut self, job: JobId) {
+        let Some(app) = self.scene.apps.get(&job) else { return };
+        let open: Vec<(NegotiationId, Phase, Direction)> = app
+            .desk
+            .dialogues()
+            .iter()
+            .filter(|dialogue| !dialogue.phase().is_over())
+            .filter_map(|dialogue| Some((dialogue.id(), dialogue.phase(), dialogue.direction()?)))
+            .collect();
+        if open.is_empty() {
+            return;
+        }
+        let (id, phase, direction) = open[self.dice.number(0, open.len() as u32 - 1) as usize];
+        let action = match phase {
+            Phase::Accepted | Phase::Committing if direction == Direction::Grow || self.dice.chance(10) => {
+                Action::Fail(Reason::Lost)
+            }
+            Phase::Accepted => Action::Commit(self.some_hosts(job, id)),
+            Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms) => match self.dice.number(0, 3) {
+                0 | 1 => Action::Accept,
+                2 => self.counter(job, id),
+                _ => Action::Reject(Reason::Declined),
+            },
+            _ if self.dice.chance(30) => Action::Withdraw(Reason::Changed),
+            _ => return,
+        };
+        let now = self.scene.world.now;
+        if let Ok(output) = self.scene.app(job).desk.act(now, id, action) {
+            self.said.extend(output.messages.iter().cloned().map(|message| (job, message)));
+            self.scene.speak(job, output);
+        }
+    }
+
+    fn counter(&mut self, job: JobId, id: NegotiationId) -> Action {
+        let proposal = self.scene.apps[&job].desk.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
+        let proposal = proposal.expect("it stands");
+        let mut items = proposal.items().to_vec();
+        for item in &mut items {
+            let less = self.dice.number(1, item.quantity.0.min(8) as u32);
+            item.quantity = Quantity(less.into());
+            item.terms.least = item.terms.least.min(item.quantity);
+            item.terms.price = Price(self.dice.number(0, 2).into());
+            item.hosts.clear();
+        }
+        match proposal.with_items(items) {
+            Ok(template) => Action::Propose { template, valid_for: Span::from_secs(40) },
+            Err(_) => Action::Accept,
+        }
+    }
+
+    /// As many hosts as were agreed, mostly ones that it may leave.
+    fn some_hosts(&mut self, job: JobId, id: NegotiationId) -> std::collections::BTreeSet<NodeId> {
+        let proposal = self.scene.apps[&job].desk.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
+        let n_hosts = proposal.map_or(0, |proposal| proposal.n_hosts()) as usize;
+        let skipped = usize::from(!self.dice.chance(10));
+        self.scene.held(job).into_iter().skip(skipped).take(n_hosts).map(NodeId).collect()
+    }
+
+    fn server_shrinks(&mut self, job: JobId) {
+        let wanted = match self.dice.chance(50) {
+            true => Wanted::Count(self.dice.number(1, 3), 1),
+            false => {
+                let last = self.scene.held(job).last().copied();
+                Wanted::These(last.map(NodeId).into_iter().collect())
+            }
+        };
+        let deadline = self.dice.chance(30).then(|| self.scene.world.now + Span::from_secs(45));
+        self.scene.by_itself(|rms, now, step| {
+            let _ = rms.open_shrink(now, step, job, &wanted, deadline);
+        });
+    }
+
+    fn server_offers(&mut self, job: JobId) {
+        let (n_hosts, price) = (self.dice.number(1, 3), Price(self.dice.number(0, 1).into()));
+        self.scene.by_itself(|rms, now, step| {
+            let _ = rms.open_growth_offer(now, step, job, n_hosts, price);
+        });
+    }
+
+    fn any_node(&mut self) -> String {
+        format!("n{}", self.dice.number(1, N_NODES))
+    }
+
+    fn deafens(&mut self) {
+        let name = self.any_node();
+        match self.scene.deaf.contains(&name) {
+            true => self.scene.hear_again(&[&name]),
+            false => self.scene.deafen(&[&name]),
+        }
+    }
+
+    fn loses_a_node(&mut self) {
+        let name = self.any_node();
+        self.scene.event(Event::AgentGone { name: name.clone() });
+        if self.dice.chance(50) {
+            self.scene.after(Span::from_secs(70));
+        }
+        if self.dice.chance(70) {
+            self.scene.node_joins(&name);
+        }
+    }
+
+    fn drains(&mut self) {
+        let (name, reason) = (self.any_node(), "fan".to_owned());
+        let call = match self.dice.number(0, 3) {
+            0 => Call::Drain { nodes: vec![name], reason },
+            1 => Call::Down { nodes: vec![name], reason },
+            _ => Call::Resume { nodes: vec![name] },
+        };
+        let _ = self.scene.call(call);
+    }
+
+    fn says_again(&mut self) {
+        if self.said.is_empty() {
+            return;
+        }
+        let idx = self.dice.number(0, self.said.len() as u32 - 1) as usize;
+        let (job, message) = self.said[idx].clone();
+        if self.scene.apps.contains_key(&job) {
+            let _ = self.scene.negotiator_call(job, NegotiatorCall::Say(Box::new(message)));
+        }
+    }
+
+    fn orders(&mut self, job: JobId) {
+        let talks = self.scene.world.rms.state().jobs()[&job].talks.as_ref();
+        let Some(negotiation) = talks.and_then(|talks| talks.open().next()).map(|case| case.id()) else { return };
+        let order = if self.dice.chance(50) { Order::Withdraw } else { Order::Force };
+        let _ = self.scene.call(Call::OrderNegotiation { job, negotiation, order });
+    }
+
+    /// A host of it has trouble.
+    fn a_share_fails(&mut self, job: JobId) {
+        let held = self.scene.held(job);
+        let name = format!("n{}", held[self.dice.number(0, held.len() as u32 - 1) as usize]);
+        let exit = match self.dice.number(0, 3) {
+            0 => NodeExit::NotStarted { reason: "no space".to_owned() },
+            1 => NodeExit::Vanished { reason: "gone".to_owned() },
+            2 => NodeExit::Exited { code: 0 },
+            _ => NodeExit::Overstayed,
+        };
+        self.scene.ended(&name, job, exit);
+    }
+
+    /// Everything that failed is well again, and nobody wants anything more.
+    fn heal(&mut self) {
+        let names: Vec<String> = (1..=N_NODES).map(|number| format!("n{number}")).collect();
+        self.scene.deaf.clear();
+        self.scene.set("offer_idle", "never");
+        self.scene.set("shrink_for", "never");
+        self.scene.call(Call::Resume { nodes: names.clone() }).expect("they are there");
+        for name in &names {
+            self.scene.node_joins(name);
+        }
+        for _ in 0..40 {
+            let jobs: Vec<JobId> = self.scene.apps.keys().copied().collect();
+            let running = |job: &JobId| self.scene.is_started(*job);
+            for job in jobs.into_iter().filter(running).collect::<Vec<_>>() {
+                let _ = self.attach(job);
+            }
+            self.scene.after(Span::from_mins(1));
+        }
+        self.scene.is_durable();
+        let state = self.scene.world.rms.state();
+        for (job, entry) in state.jobs() {
+            let Some(talks) = &entry.talks else { continue };
+            let open: Vec<_> = talks.open().map(|case| (case.id(), case.phase())).collect();
+            assert!(open.is_empty(), "job {job} still negotiates: {open:?}");
+            assert!(entry.promised_hosts().next().is_none(), "job {job} still holds hosts");
+        }
+        for (job, app) in self.scene.apps.iter().filter(|(_, app)| app.ended.is_none()) {
+            let Some(entry) = state.jobs().get(job).filter(|entry| entry.run == app.run) else { continue };
+            if entry.started().is_none_or(|started| started.ending.is_some()) {
+                continue;
+            }
+            for dialogue in app.desk.dialogues() {
+                let (id, phase) = (dialogue.id(), dialogue.phase());
+                assert!(phase.is_over(), "the application {job} waits for ever in {id}: {phase}");
+                let case = entry.talks.as_ref().and_then(|talks| talks.case(id)).filter(|case| case.asking.is_none());
+                let (ready, known) = (phase == Phase::Applied, case.map(|case| case.phase() == Phase::Applied));
+                assert!(known.is_none_or(|known| known == ready), "{job} and the server disagree on {id}");
+            }
+        }
+    }
+}

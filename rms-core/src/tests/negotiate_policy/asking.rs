@@ -1,0 +1,199 @@
+//! When running applications are asked to give hosts back, and by whom.
+
+use rms_model::{JobId, Sizes, Span};
+
+use super::{Scene, hour, speaking, told};
+use crate::Call;
+use crate::event::{Nodes, Shape};
+
+impl Scene {
+    fn urgent(&mut self, n_hosts: u32, priority: i32) -> JobId {
+        self.job_of("root", n_hosts, |submission| submission.priority = priority)
+    }
+
+    fn take_out(&mut self, node: &str) {
+        self.call(Call::Drain { nodes: vec![node.to_owned()], reason: "new memory".to_owned() }).expect("it is known");
+    }
+}
+
+/// 002 (f): a malleable application shrinks for a job of higher priority.
+#[test]
+fn an_application_shrinks_for_a_job_of_higher_priority() {
+    let mut scene = Scene::offering(8);
+    scene.set("shrink_for", "priority");
+    let job = scene.submit(8, hour(), Some(told(2, 8, Sizes::PowerOfTwo)));
+    let equal = scene.rigid(2, hour());
+    assert!(!scene.is_started(equal), "it is not more urgent");
+    let urgent = scene.urgent(3, 10);
+    assert_eq!(scene.n_held(job), 4, "to the next power of two");
+    assert!(scene.is_started(urgent), "as soon as the agents saw the processes gone");
+    assert_eq!(scene.n_free(), 1);
+    scene.is_durable();
+}
+
+#[test]
+fn the_first_of_the_queue_gets_what_it_lacks_and_nobody_else_does() {
+    let mut scene = Scene::offering(8);
+    let large = scene.submit(5, hour(), Some(told(2, 8, Sizes::Any)));
+    let small = scene.submit(3, hour(), Some(told(2, 8, Sizes::Any)));
+    let head = scene.rigid(3, hour());
+    let other = scene.rigid(2, hour());
+    assert_eq!((scene.n_held(large), scene.n_held(small)), (2, 3), "who has most above its minimum gives");
+    assert!(scene.is_started(head));
+    assert!(!scene.is_started(other), "one host is all that could be given");
+    assert_eq!(scene.n_held(small), 3, "which would be in vain");
+}
+
+#[test]
+fn nobody_is_asked_in_vain_or_by_the_less_urgent_or_if_it_is_switched_off() {
+    let mut scene = Scene::offering(8);
+    let job = scene.submit(8, hour(), Some(told(4, 8, Sizes::Any)));
+    scene.rigid(5, hour());
+    assert_eq!(scene.n_held(job), 8, "only four can be given");
+
+    let mut scene = Scene::offering(8);
+    let urgent = scene.job_of("root", 8, |submission| {
+        submission.malleable = Some(told(1, 8, Sizes::Any));
+        submission.priority = 5;
+    });
+    scene.rigid(2, hour());
+    assert_eq!(scene.n_held(urgent), 8, "it is more urgent than who waits");
+
+    let mut scene = Scene::offering(8);
+    scene.set("shrink_for", "never");
+    let job = scene.submit(8, hour(), Some(told(1, 8, Sizes::Any)));
+    scene.rigid(2, hour());
+    assert_eq!(scene.n_held(job), 8);
+}
+
+#[test]
+fn nobody_shrinks_for_what_will_be_free_in_a_moment() {
+    let mut scene = Scene::offering(8);
+    scene.rigid(2, Span::from_secs(20));
+    let job = scene.submit(6, hour(), Some(told(1, 8, Sizes::Any)));
+    let waits = scene.rigid(2, hour());
+    assert_eq!(scene.n_held(job), 6);
+    assert!(!scene.is_started(waits));
+}
+
+#[test]
+fn offers_that_nobody_has_answered_are_taken_back_first() {
+    let mut scene = Scene::offering(8);
+    let job = scene.submit(4, hour(), Some(speaking(1, 8, Sizes::Any)));
+    scene.attach(job).expect("it may");
+    scene.after(Span::from_secs(1));
+    let offer = scene.offer_to(job).expect("four are idle");
+    let waits = scene.rigid(4, hour());
+    assert!(scene.app_phase(job, offer).is_over());
+    assert_eq!(scene.wish_to(job), None, "it need not shrink");
+    assert!(scene.is_started(waits));
+}
+
+#[test]
+fn who_will_not_shrink_is_not_asked_again_and_others_are() {
+    let mut scene = Scene::offering(8);
+    let stubborn = scene.submit(5, hour(), Some(speaking(1, 8, Sizes::Any)));
+    scene.attach(stubborn).expect("it may");
+    let other = scene.submit(3, hour(), Some(speaking(1, 8, Sizes::Any)));
+    scene.attach(other).expect("it may");
+    scene.after(Span::from_secs(1));
+    let waits = scene.rigid(2, hour());
+    let wish = scene.wish_to(stubborn).expect("it has most to give");
+    assert_eq!(scene.wish_to(other), None);
+    scene.declines(stubborn, wish);
+    assert_eq!(scene.wish_to(stubborn), None);
+    let wish = scene.wish_to(other).expect("it has two to give, too");
+    scene.accepts(other, wish);
+    let hosts = scene.held(other)[1..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(other, wish, negotiation::Action::Commit(hosts));
+    assert_eq!(scene.n_held(other), 1);
+    assert!(scene.is_started(waits));
+}
+
+/// While hosts come together for who waits, those that are free already are offered to nobody.
+#[test]
+fn hosts_that_come_together_are_not_given_away() {
+    let mut scene = Scene::offering(8);
+    let job = scene.submit(5, hour(), Some(speaking(1, 8, Sizes::Any)));
+    scene.attach(job).expect("it may");
+    scene.set("offer_idle", "never");
+    let short = scene.submit(2, Span::from_mins(2), Some(told(1, 8, Sizes::Any)));
+    let waits = scene.rigid(4, hour());
+    scene.set("offer_idle", "equal_share");
+    let wish = scene.wish_to(job).expect("three are missing");
+    scene.after(Span::from_secs(1));
+    assert_eq!((scene.n_free(), scene.n_held(short)), (1, 2), "the free host is for who waits");
+    scene.accepts(job, wish);
+    let hosts = scene.held(job)[2..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(job, wish, negotiation::Action::Commit(hosts));
+    assert!(scene.is_started(waits));
+}
+
+/// One victim is quick and the other takes its time: what the first one gave is lent only to who is gone before the other
+/// one must have given, too.
+#[test]
+fn hosts_that_were_given_for_one_are_not_lent_to_another_for_long() {
+    let mut scene = Scene::offering(8);
+    let [quick, slow] = [1, 2].map(|_| {
+        let job = scene.submit(4, hour(), Some(speaking(1, 4, Sizes::Any)));
+        scene.attach(job).expect("it may");
+        job
+    });
+    scene.after(Span::from_secs(1));
+    let head = scene.rigid(6, hour());
+    for job in [quick, slow] {
+        let wish = scene.wish_to(job).expect("both are needed");
+        scene.accepts(job, wish);
+    }
+    let wish = scene.wish_to(quick).expect("it was agreed");
+    let hosts = scene.held(quick)[1..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(quick, wish, negotiation::Action::Commit(hosts));
+    assert_eq!((scene.n_held(quick), scene.n_free()), (1, 3));
+    let long = scene.rigid(2, Span::from_mins(30));
+    let short = scene.rigid(2, Span::from_mins(1));
+    assert!(!scene.is_started(long), "it would keep the first one waiting");
+    assert!(scene.is_started(short), "it is gone before the hosts of the slow one can be counted on");
+    scene.cancel(short);
+    scene.after(Span::from_mins(2));
+    assert_eq!(scene.n_held(slow), 1, "who does not keep his word is made to");
+    assert!(scene.is_started(head));
+    scene.is_durable();
+}
+
+#[test]
+fn a_drained_node_is_left() {
+    let mut scene = Scene::offering(6);
+    scene.set("shrink_for", "never");
+    scene.set("offer_idle", "never");
+    let job = scene.submit(4, hour(), Some(told(2, 6, Sizes::Any)));
+    let rigid = scene.rigid(2, hour());
+    scene.take_out("n3");
+    assert_eq!(scene.held(job), [1, 2, 4]);
+    scene.take_out("n1");
+    assert_eq!(scene.held(job), [1, 2, 4], "host 0 runs what leads it");
+    scene.take_out("n4");
+    assert_eq!(scene.held(job), [1, 2]);
+    scene.take_out("n2");
+    assert_eq!(scene.held(job), [1, 2], "it keeps its least");
+    assert!(scene.is_started(rigid));
+}
+
+#[test]
+fn who_leaves_a_drained_node_is_offered_others() {
+    let mut scene = Scene::offering(6);
+    let job = scene.submit(4, hour(), Some(told(2, 4, Sizes::Any)));
+    scene.take_out("n3");
+    assert_eq!(scene.held(job), [1, 2, 4, 5]);
+}
+
+/// A malleable job that waits starts with its minimum once that can be had.
+#[test]
+fn who_waits_with_a_range_needs_only_its_least() {
+    let mut scene = Scene::offering(8);
+    let job = scene.submit(8, hour(), Some(told(1, 8, Sizes::Any)));
+    let waits = scene.job_of("root", 1, |submission| {
+        submission.malleable = Some(told(3, 6, Sizes::Any));
+        submission.shapes = vec![Shape { nodes: Nodes::FromTasks, wall: Some(hour()) }];
+    });
+    assert_eq!((scene.n_held(job), scene.n_held(waits)), (5, 3));
+}

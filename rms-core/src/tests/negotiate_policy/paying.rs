@@ -1,0 +1,162 @@
+//! Prices that are bargained about, and budgets that run out.
+
+use negotiation::{Action, Direction, Item, Phase, Price, Reason, Template};
+use rms_model::{JobId, Sizes, Span};
+
+use super::{Scene, hour, speaking, told};
+
+impl Scene {
+    fn paying_job(&mut self, n_hosts: u32) -> JobId {
+        let job = self.job_of("ada", n_hosts, |submission| {
+            submission.malleable = Some(speaking(1, 16, Sizes::Any));
+        });
+        self.attach(job).expect("it may");
+        self.after(Span::from_secs(1));
+        job
+    }
+
+    fn price(&self, job: JobId, id: negotiation::NegotiationId) -> u64 {
+        let template = self.app_sees(job, id).expect("something stands");
+        template.items()[0].terms.price.0
+    }
+
+    fn bids(&mut self, job: JobId, id: negotiation::NegotiationId, price: u64) {
+        let template = self.app_sees(job, id).expect("something stands");
+        let bid = at(&template, price);
+        self.app_acts(job, id, Action::Propose { template: bid, valid_for: Span::from_mins(1) });
+    }
+
+    fn spent(&self, user: &str) -> u64 {
+        self.world.rms.account(self.world.now, user, None).spent
+    }
+
+    fn reserved(&self, user: &str) -> u64 {
+        self.world.rms.account(self.world.now, user, None).reserved
+    }
+}
+
+fn at(template: &Template, price: u64) -> Template {
+    let items = template.items().iter().map(|item| {
+        let mut item: Item = item.clone();
+        item.terms.price = Price(price);
+        item
+    });
+    template.with_items(items.collect()).expect("a right template")
+}
+
+/// 002 (e): a priced offer is countered at a lower price, and accepted, rejected or countered again by policy.
+#[test]
+fn a_price_is_bargained_about_down_to_the_floor() {
+    let mut scene = Scene::offering(8);
+    scene.set("price@c", "1000");
+    scene.set("price_floor", "50");
+    let job = scene.paying_job(4);
+    let offer = scene.offer_to(job).expect("four are idle");
+    assert_eq!((scene.n_proposed(job, offer), scene.price(job, offer)), (4, 1000));
+    let mut asked = 1000;
+    for bid in [100, 200, 300] {
+        scene.bids(job, offer, bid);
+        assert_eq!(scene.app_phase(job, offer), Phase::Countered(negotiation::Side::Rms));
+        let now = scene.price(job, offer);
+        assert!(now < asked && now >= 500, "{now} after {asked}");
+        asked = now;
+    }
+    scene.bids(job, offer, asked);
+    assert_eq!(scene.n_held(job), 8, "it has bid what was asked");
+    scene.is_durable();
+}
+
+#[test]
+fn who_never_bids_the_floor_gets_nothing_and_the_talk_ends() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "1000");
+    scene.set("price_floor", "80");
+    let job = scene.paying_job(4);
+    let offer = scene.offer_to(job).expect("four are idle");
+    let mut n_bids = 0;
+    while !scene.app_phase(job, offer).is_over() {
+        scene.bids(job, offer, 799);
+        n_bids += 1;
+        assert!(n_bids < 100, "the rounds are bounded");
+    }
+    let line = scene.lines(job).pop().expect("it is remembered");
+    assert_eq!(scene.n_held(job), 4);
+    assert!(matches!(line.phase, Phase::Ended(_)), "{:?}", line.phase);
+}
+
+#[test]
+fn an_application_that_asks_pays_what_it_bids_if_that_is_the_price() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "1000");
+    scene.set("offer_idle", "never");
+    let job = scene.paying_job(4);
+    let mut item = scene.item(job, 2);
+    item.terms.price = Price(400);
+    let id = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!(scene.price(job, id), 1000, "too little is countered");
+    scene.accepts(job, id);
+    assert_eq!((scene.n_held(job), scene.app_phase(job, id)), (6, Phase::Applied));
+    scene.after(Span::from_mins(30));
+    assert_eq!(scene.spent("ada"), 1000, "two hosts for half an hour");
+}
+
+#[test]
+fn what_is_agreed_is_set_aside_and_what_is_not_used_comes_back() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "1000");
+    scene.set("offer_idle", "never");
+    let job = scene.paying_job(4);
+    let mut item = scene.item(job, 4);
+    item.terms.price = Price(1000);
+    scene.app_opens(job, Direction::Grow, item);
+    assert_eq!(scene.n_held(job), 8);
+    assert_eq!((scene.spent("ada"), scene.reserved("ada")), (0, 4 * 3599 * 1000 / 3600 + 1));
+    scene.after(Span::from_mins(6));
+    let item = scene.item(job, 3);
+    let back = scene.app_opens(job, Direction::Shrink, item);
+    let hosts = scene.held(job)[5..].iter().copied().map(rms_model::NodeId).collect();
+    scene.app_acts(job, back, Action::Commit(hosts));
+    assert_eq!(scene.n_held(job), 5);
+    assert_eq!(scene.spent("ada"), 400, "four hosts for six minutes");
+    scene.after(Span::from_mins(6));
+    assert_eq!(scene.spent("ada"), 500, "and one for six more");
+    scene.cancel(job);
+    scene.after(Span::from_mins(6));
+    assert_eq!((scene.spent("ada"), scene.reserved("ada")), (500, 0));
+    scene.is_durable();
+}
+
+#[test]
+fn a_budget_that_is_exhausted_ends_growth() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "1000");
+    // An hour of two hosts and a half.
+    scene.set("budget@ada", "2500");
+    let job = scene.paying_job(4);
+    let offer = scene.offer_to(job).expect("four are idle");
+    assert_eq!(scene.n_proposed(job, offer), 2, "more cannot be paid until its end");
+    scene.accepts(job, offer);
+    assert_eq!((scene.n_held(job), scene.offer_to(job)), (6, None));
+    scene.set("offer_again", "0s");
+    let mut item = scene.item(job, 2);
+    item.terms.price = Price(1000);
+    let id = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!(scene.app_phase(job, id), Phase::Ended(negotiation::Ending::Rejected));
+    scene.set("budget@ada", "none");
+    let offer = scene.offer_to(job).expect("it may be afforded now");
+    scene.declines(job, offer);
+    assert_eq!(scene.n_held(job), 6);
+    let _ = Reason::Policy;
+}
+
+#[test]
+fn where_nobody_can_agree_to_a_price_nothing_is_offered_at_one() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "1");
+    let job = scene.submit(4, hour(), Some(told(1, 8, Sizes::Any)));
+    scene.after(Span::from_secs(1));
+    assert_eq!(scene.n_held(job), 4);
+    scene.set("price@c", "0");
+    scene.after(Span::from_secs(1));
+    assert_eq!(scene.n_held(job), 8);
+}

@@ -1,0 +1,133 @@
+//! A link of a job's own process: nothing but what concerns this execution of the job, and not for long after it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rms_core::Call;
+use rms_core::event::{Query, Select};
+use rms_model::{Identity, JobId, Run};
+use rms_wire::{ClientRequest, Link, Refused};
+
+use super::{SessionError, client};
+use crate::router::is_over;
+use crate::shared::Shared;
+
+/// Long enough to read how it ended, or that this certificate is of no use any more.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Until the link or the execution ends.
+pub async fn serve(link: &Link, shared: &Arc<Shared>) -> Result<(), SessionError> {
+    let Some((job, run)) = link.identity().as_job() else {
+        return Err(SessionError::Violation("the certificate names no execution of a job"));
+    };
+    tokio::select! {
+        served = client::serve(link, shared) => served,
+        () = ended(job, run, shared) => {
+            link.close(&format!("run {run} of job {job} has ended"));
+            Ok(())
+        }
+    }
+}
+
+/// Until this execution is no more.
+async fn ended(job: JobId, run: Run, shared: &Shared) {
+    loop {
+        // A server that is stopping, or whose disk fails, ends no link for it.
+        let Ok((found, mut changes)) = shared.inbox.watch(vec![job]).await else {
+            return std::future::pending().await;
+        };
+        let is_there = found.iter().any(|found| found.change.run == run && !is_over(&found.change));
+        if !is_there {
+            return tokio::time::sleep(LINGER).await;
+        }
+        while let Some(change) = changes.recv().await {
+            if change.run != run || is_over(&change) {
+                return tokio::time::sleep(LINGER).await;
+            }
+        }
+    }
+}
+
+/// What a process of a job may ask for.
+pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
+    let Some((own, _)) = who.as_job() else { return Ok(()) };
+    let is_own = |select: &Select| match select {
+        Select::Ids(jobs) => jobs.as_slice() == [own],
+        Select::Last | Select::All | Select::User(_) => false,
+    };
+    let is_allowed = match request {
+        ClientRequest::Negotiator => true,
+        ClientRequest::Call(Call::Negotiate { job, .. } | Call::ResizeDone { job, .. }) => *job == own,
+        ClientRequest::Call(Call::Query(Query::Job(select) | Query::Explain(select))) => is_own(select),
+        ClientRequest::Call(Call::Query(Query::Negotiations { job })) => *job == Some(own),
+        ClientRequest::Call(Call::Query(
+            Query::Queue
+            | Query::Nodes
+            | Query::View { .. }
+            | Query::Settings
+            | Query::Audit
+            | Query::Tokens
+            | Query::Certificates
+            | Query::Status,
+        )) => false,
+        ClientRequest::Call(
+            Call::Submit(_)
+            | Call::Cancel { .. }
+            | Call::Signal { .. }
+            | Call::Hold { .. }
+            | Call::Release { .. }
+            | Call::SetPriority { .. }
+            | Call::Set { .. }
+            | Call::Drain { .. }
+            | Call::Down { .. }
+            | Call::Resume { .. }
+            | Call::Remove { .. }
+            | Call::CreateToken(_)
+            | Call::RevokeToken { .. }
+            | Call::Join { .. }
+            | Call::Renew { .. }
+            | Call::RevokeCertificate { .. }
+            | Call::SetLink { .. }
+            | Call::Evolve { .. }
+            | Call::FreeNodes { .. }
+            | Call::OrderNegotiation { .. },
+        ) => false,
+        ClientRequest::History(_)
+        | ClientRequest::Follow(_)
+        | ClientRequest::Watch(_)
+        | ClientRequest::Launcher
+        | ClientRequest::Launchers => false,
+    };
+    if is_allowed {
+        return Ok(());
+    }
+    let message = format_args!("a process of job {own} may negotiate for it and ask about it, and nothing else");
+    Err(Refused::new("not_allowed", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Role;
+
+    use super::*;
+
+    #[test]
+    fn a_process_of_a_job_may_speak_of_its_own_job_alone() {
+        let job = Identity::of_job(JobId(7), Run(2));
+        let check = |call: Call| check(&job, &ClientRequest::Call(call)).is_ok();
+        assert!(check(Call::ResizeDone { job: JobId(7), generation: 1 }));
+        assert!(!check(Call::ResizeDone { job: JobId(8), generation: 1 }));
+        assert!(check(Call::Query(Query::Job(Select::Ids(vec![JobId(7)])))));
+        assert!(!check(Call::Query(Query::Job(Select::Ids(vec![JobId(7), JobId(8)])))));
+        assert!(!check(Call::Query(Query::Job(Select::All))));
+        assert!(!check(Call::Query(Query::Negotiations { job: None })));
+        assert!(!check(Call::Cancel { select: Select::Ids(vec![JobId(7)]) }));
+        assert!(!check(Call::Query(Query::Status)));
+    }
+
+    #[test]
+    fn others_are_not_bound_by_that() {
+        let ann = Identity { role: Role::User, name: "ann".to_owned() };
+        assert_eq!(check(&ann, &ClientRequest::Launchers), Ok(()));
+    }
+}

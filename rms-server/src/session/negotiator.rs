@@ -1,0 +1,122 @@
+//! The channel of a process that speaks for its job (002): its calls go to the driver, what it is told goes to it.
+
+use std::sync::Arc;
+
+use rms_core::negotiate::contract::NegotiatorCall;
+use rms_model::Identity;
+use rms_wire::convert::negotiator_answer;
+use rms_wire::link::{Receiver, Sender};
+use rms_wire::{NegotiatorSays, NegotiatorTold, Refused};
+use tokio::sync::Semaphore;
+
+use super::SessionError;
+use crate::inbox::Inbound;
+use crate::launcher_outbox::ChannelId;
+use crate::negotiator_outbox::{Caller, NegotiatorOrders, NegotiatorOutbox, Told};
+use crate::shared::Shared;
+
+/// Calls that are under way at most: the next frame is read once what came of one of them is durable, and its answer was
+/// written. Who floods, or does not read its answers, is slowed down by the flow control of its own channel.
+const MAX_CALLS: u32 = 8;
+
+/// Until the application has left, another channel speaks for it, or the process goes.
+pub async fn serve(
+    sender: Sender,
+    receiver: Receiver,
+    who: &Identity,
+    shared: &Arc<Shared>,
+) -> Result<(), SessionError> {
+    let channel = ChannelId::draw();
+    let (outbox, orders) = NegotiatorOutbox::new(channel);
+    let places = Arc::new(Semaphore::new(MAX_CALLS as usize));
+    let mut reading = Reading { receiver, who, outbox, places, shared };
+    let mut writing = Writing { sender, orders };
+    // Neither is taken up again after the other has ended, so no frame is cut while the channel is in use.
+    let served = tokio::select! {
+        served = reading.run() => served,
+        served = writing.run() => served,
+    };
+    let speaks_for = reading.outbox.speaks_for();
+    // Before the driver hears of it: whatever it still binds to this channel finds it closed.
+    drop(writing);
+    if let Some((job, run)) = speaks_for {
+        tracing::debug!(%job, %run, "a negotiator's channel ends");
+    }
+    shared.inbox.put(Inbound::NegotiatorGone { channel }).await?;
+    served
+}
+
+/// The incoming half.
+struct Reading<'a> {
+    receiver: Receiver,
+    who: &'a Identity,
+    outbox: NegotiatorOutbox,
+    places: Arc<Semaphore>,
+    shared: &'a Shared,
+}
+
+impl Reading<'_> {
+    async fn run(&mut self) -> Result<(), SessionError> {
+        loop {
+            let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
+            let Some(NegotiatorSays { seq, call }) = self.receiver.recv::<NegotiatorSays>().await? else {
+                return Ok(());
+            };
+            let call = match NegotiatorCall::try_from(call) {
+                // Well-formed nonsense is more often a slip than an attack.
+                Err(malformed) => Err(Refused::from(&malformed)),
+                Ok(call) => self.check(&call).map(|()| call),
+            };
+            let caller = Caller { seq, outbox: self.outbox.clone(), place };
+            let call = match call {
+                Ok(call) => call,
+                Err(refused) => {
+                    caller.answer(Err(refused));
+                    continue;
+                }
+            };
+            let opens = matches!(call, NegotiatorCall::Attach);
+            self.shared.inbox.put(Inbound::NegotiatorCalled { who: self.who.clone(), call, caller }).await?;
+            if opens {
+                // Until this is answered, nobody knows whether it may say anything.
+                drop(self.places.acquire_many(MAX_CALLS).await);
+            }
+        }
+    }
+
+    /// A channel attaches once, and before all else.
+    fn check(&self, call: &NegotiatorCall) -> Result<(), Refused> {
+        match (call, self.outbox.speaks_for()) {
+            (NegotiatorCall::Attach, None) | (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_), Some(_)) => Ok(()),
+            (NegotiatorCall::Attach, Some((job, _))) => {
+                let message = format_args!("this channel speaks for job {job} already: open another one");
+                Err(Refused::new("already_attached", message))
+            }
+            (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_), None) => {
+                Err(Refused::new("not_attached", "attach first, and wait for the answer"))
+            }
+        }
+    }
+}
+
+/// The outgoing half.
+struct Writing {
+    sender: Sender,
+    orders: NegotiatorOrders,
+}
+
+impl Writing {
+    async fn run(&mut self) -> Result<(), SessionError> {
+        while let Some(told) = self.orders.next().await {
+            match told {
+                // The place is free once the answer was written.
+                Told::Answer { seq, answer, place: _place } => {
+                    self.sender.send(&negotiator_answer(seq, &answer)).await?;
+                }
+                Told::Notice(notice) => self.sender.send(&NegotiatorTold::from(&notice)).await?,
+            }
+        }
+        self.sender.finish();
+        Ok(())
+    }
+}

@@ -1,0 +1,360 @@
+//! A model application: the process of a running job that speaks for it. It runs the end of a dialogue that real ones
+//! run, and does what its manner says, most of it at breakpoints of its own.
+
+mod answer;
+mod liar;
+mod manner;
+mod opening;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use negotiation::{Action, Change, Desk, Dialogue, Direction, Message, NegotiationId, Output, Phase, Reason, Side};
+use rms_core::Refusal;
+use rms_core::negotiate::contract::{Attached, Declared, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_model::{JobId, NodeId, Run, Span, Speedup, Time};
+
+use crate::dice::Dice;
+
+pub use manner::{Absence, Answers, Manner, Promises, Want, Wanted, Weather};
+
+/// What the server says to it.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Answer(Result<NegotiatorAnswer, Refusal>),
+    Notice(NegotiatorNotice),
+}
+
+/// What it does about it.
+#[derive(Debug, Default)]
+pub(crate) struct Reaction {
+    pub(crate) says: Vec<NegotiatorCall>,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) wakes_at: Option<Time>,
+    /// It ends its processes there.
+    pub(crate) clears: BTreeSet<NodeId>,
+    /// Its process is gone.
+    pub(crate) vanishes: Option<Absence>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ModelApplication {
+    pub(crate) job: JobId,
+    pub(crate) run: Run,
+    pub(crate) manner: Manner,
+    dice: Dice,
+    began: Time,
+    /// None before it was ever attached.
+    desk: Option<Desk>,
+    pub(crate) holding: Option<Holding>,
+    link: Link,
+    /// When it answers which round.
+    answers_at: BTreeMap<NegotiationId, (u16, Time)>,
+    /// The last breakpoint that it has reached.
+    breakpoint: Time,
+    n_wanted: usize,
+    has_been_absent: bool,
+    said: Vec<Message>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Away,
+    Attaching,
+    Attached,
+    /// It was told that it has no say any more.
+    Over,
+}
+
+impl ModelApplication {
+    pub(crate) fn new(seed: u64, (job, run): (JobId, Run), manner: Manner, now: Time) -> ModelApplication {
+        ModelApplication {
+            job,
+            run,
+            manner,
+            // Each execution of each job rolls its own dice, whatever others do.
+            dice: Dice::new(seed ^ job.0.wrapping_mul(0x9e37_79b9) ^ u64::from(run.0) << 48, STREAM),
+            began: now,
+            desk: None,
+            holding: None,
+            link: Link::Away,
+            answers_at: BTreeMap::new(),
+            breakpoint: now,
+            n_wanted: 0,
+            has_been_absent: false,
+            said: Vec::new(),
+        }
+    }
+
+    /// Its end of all dialogues.
+    pub(crate) fn dialogues(&self) -> &[Dialogue] {
+        self.desk.as_ref().map_or(&[], Desk::dialogues)
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        self.link == Link::Attached
+    }
+
+    /// It has nothing to say any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.link == Link::Over
+    }
+
+    /// It has a new connection.
+    pub(crate) fn connects(&mut self) -> NegotiatorCall {
+        self.link = Link::Attaching;
+        NegotiatorCall::Attach
+    }
+
+    pub(crate) fn loses_connection(&mut self) {
+        if self.link != Link::Over {
+            self.link = Link::Away;
+        }
+    }
+
+    /// Another process takes over: what this one knew is gone with it.
+    pub(crate) fn forgets(&mut self) {
+        self.desk = None;
+        self.holding = None;
+        self.answers_at.clear();
+        self.said.clear();
+    }
+
+    pub(crate) fn hears(&mut self, now: Time, told: Told) -> Reaction {
+        let mut reaction = Reaction::default();
+        match told {
+            Told::Answer(Ok(NegotiatorAnswer::Attached(attached))) => self.attached(now, &attached, &mut reaction),
+            Told::Answer(Ok(NegotiatorAnswer::Done)) => {}
+            Told::Answer(Err(_)) => {
+                // Who may not attach has no say; what else was refused is only that.
+                if self.link == Link::Attaching {
+                    self.link = Link::Over;
+                }
+            }
+            Told::Notice(NegotiatorNotice::Said(message)) => {
+                let clock = self.clock(now);
+                if let Some(desk) = &mut self.desk {
+                    let output = desk.receive(clock, &message);
+                    self.take(output, &mut reaction);
+                    self.considers(now, message.id);
+                }
+            }
+            Told::Notice(NegotiatorNotice::Refused { .. }) => {}
+            Told::Notice(NegotiatorNotice::Holding(holding)) => self.holding = Some(*holding),
+            Told::Notice(NegotiatorNotice::Ended { outcome: _ }) => self.link = Link::Over,
+            Told::Notice(NegotiatorNotice::Replaced) => self.loses_connection(),
+        }
+        self.settles(now, reaction)
+    }
+
+    fn attached(&mut self, now: Time, attached: &Attached, reaction: &mut Reaction) {
+        self.link = Link::Attached;
+        self.holding = Some(attached.holding.clone());
+        if self.manner.declares {
+            reaction.says.push(NegotiatorCall::Declare(Declared {
+                least: self.manner.least,
+                most: self.manner.most,
+                sizes: self.manner.sizes.clone(),
+                speedup: Speedup::default(),
+            }));
+        }
+        let clock = self.clock(now);
+        let desk = self.desk.get_or_insert_with(|| {
+            let counted = (attached.n_opened, 0);
+            Desk::restore(Side::Application, (self.job, self.run), attached.rules, counted, Vec::new())
+        });
+        let output = desk.resume(clock);
+        self.take(output, reaction);
+    }
+
+    /// A time has come that it asked for, or another one.
+    pub(crate) fn wakes(&mut self, now: Time) -> Reaction {
+        let mut reaction = Reaction::default();
+        if let Some(absence) = self.manner.absence
+            && !self.has_been_absent
+            && now >= self.began + absence.after
+        {
+            self.has_been_absent = true;
+            self.loses_connection();
+            reaction.vanishes = Some(absence);
+            return reaction;
+        }
+        let clock = self.clock(now);
+        let output = self.desk.as_mut().map(|desk| desk.tick(clock)).unwrap_or_default();
+        self.take(output, &mut reaction);
+        for (id, (round, at)) in self.answers_at.clone() {
+            if at <= now {
+                self.answers_at.remove(&id);
+                self.answers(now, id, round, &mut reaction);
+            }
+        }
+        if now >= self.breakpoint + self.manner.breakpoint {
+            self.breakpoint = now;
+            self.reaches_breakpoint(now, &mut reaction);
+        }
+        self.settles(now, reaction)
+    }
+
+    /// The server has said something of this one: an answer may be due after some thought.
+    fn considers(&mut self, now: Time, id: NegotiationId) {
+        let Some(dialogue) = self.desk.as_ref().and_then(|desk| desk.get(id)) else { return };
+        let waits_for_us = dialogue.phase().proposer() == Some(Side::Rms);
+        let round = dialogue.round();
+        let is_considered = self.answers_at.get(&id).is_some_and(|(considered, _)| *considered == round);
+        if waits_for_us && !is_considered {
+            self.answers_at.insert(id, (round, now + self.manner.thinks));
+        }
+    }
+
+    fn answers(&mut self, now: Time, id: NegotiationId, round: u16, reaction: &mut Reaction) {
+        let Some(dialogue) = self.desk.as_ref().and_then(|desk| desk.get(id)) else { return };
+        if dialogue.phase().proposer() != Some(Side::Rms) || dialogue.round() != round {
+            return;
+        }
+        let action = if self.dice.chance(self.manner.whims) {
+            self.dice
+                .pick(&[
+                    Some(Action::Accept),
+                    Some(Action::Reject(Reason::Policy)),
+                    Some(Action::Withdraw(Reason::Changed)),
+                    None,
+                ])
+                .cloned()
+                .flatten()
+        } else {
+            answer::answer(&self.manner, dialogue)
+        };
+        if let Some(action) = action {
+            self.acts(now, id, action, reaction);
+        }
+    }
+
+    /// Here it may change its size, and thinks of what it wants.
+    fn reaches_breakpoint(&mut self, now: Time, reaction: &mut Reaction) {
+        let Some(desk) = &self.desk else { return };
+        let promised: Vec<NegotiationId> = desk.dialogues().iter().filter(gives).map(Dialogue::id).collect();
+        let own: Vec<NegotiationId> = desk
+            .dialogues()
+            .iter()
+            .filter(|dialogue| dialogue.phase().proposer() == Some(Side::Application))
+            .map(Dialogue::id)
+            .collect();
+        for id in promised {
+            match self.manner.promises {
+                Promises::Keeps => self.lets_go(now, id, reaction),
+                Promises::Breaks => {}
+                Promises::Fails => self.acts(now, id, Action::Fail(Reason::Changed), reaction),
+            }
+        }
+        for id in own {
+            if self.dice.chance(self.manner.whims) {
+                self.acts(now, id, Action::Withdraw(Reason::Changed), reaction);
+            }
+        }
+        self.opens(now, reaction);
+        if self.dice.chance(self.manner.lies) {
+            let opened = self.desk.as_ref().map_or(0, |desk| desk.dialogues().len() as u32);
+            let message = liar::lie(&mut self.dice, (self.job, self.run), &self.said, opened);
+            if self.is_attached() {
+                reaction.says.push(NegotiatorCall::Say(Box::new(message)));
+            }
+        }
+    }
+
+    /// What it has agreed to give, it gives now.
+    fn lets_go(&mut self, now: Time, id: NegotiationId, reaction: &mut Reaction) {
+        let (Some(dialogue), Some(holding)) = (self.desk.as_ref().and_then(|desk| desk.get(id)), &self.holding) else {
+            return;
+        };
+        let Some(template) = dialogue.proposal() else { return };
+        let named: BTreeSet<NodeId> =
+            template.items().iter().filter(|item| item.is_live()).flat_map(|item| item.hosts.iter().copied()).collect();
+        let n_hosts = template.n_hosts() as usize;
+        // Its first host is where it lives; the last ones to come are the first to go, but before them those that it
+        // was asked to leave.
+        let mut others: Vec<_> = holding.hosts.iter().skip(1).rev().collect();
+        others.sort_by_key(|host| !host.is_departing);
+        let others = others.into_iter().map(|host| host.node).filter(|node| !named.contains(node));
+        let mut hosts = named.clone();
+        hosts.extend(others.take(n_hosts.saturating_sub(named.len())));
+        if hosts.len() == n_hosts {
+            reaction.clears.extend(hosts.iter().copied());
+            self.acts(now, id, Action::Commit(hosts), reaction);
+        } else {
+            self.acts(now, id, Action::Fail(Reason::Changed), reaction);
+        }
+    }
+
+    fn opens(&mut self, now: Time, reaction: &mut Reaction) {
+        let Some(want) = self.manner.wants.get(self.n_wanted).filter(|want| now >= self.began + want.after) else {
+            return;
+        };
+        let (Some(desk), Some(holding)) = (&mut self.desk, &self.holding) else { return };
+        if desk.open_for(want.direction).is_some() {
+            return;
+        }
+        self.n_wanted += 1;
+        let Some((sets, items)) = opening::opening(&self.manner, want, holding, now) else { return };
+        let clock = now + self.manner.skew;
+        // What is wrong with it, it hears at once: it is not said.
+        if let Ok((_, output)) = desk.open(clock, want.direction, sets, items, want.valid_for) {
+            self.take(output, reaction);
+        }
+    }
+
+    fn acts(&mut self, now: Time, id: NegotiationId, action: Action, reaction: &mut Reaction) {
+        let clock = self.clock(now);
+        // What is not possible any more, because something else was faster, is left.
+        if let Some(Ok(output)) = self.desk.as_mut().map(|desk| desk.act(clock, id, action)) {
+            self.take(output, reaction);
+        }
+    }
+
+    fn take(&mut self, output: Output, reaction: &mut Reaction) {
+        reaction.changes.extend(output.changes);
+        for message in output.messages {
+            if self.said.len() < MOST_SAID {
+                self.said.push(message.clone());
+            }
+            // Without a channel it is not said; what is not heard is said again.
+            if self.is_attached() {
+                reaction.says.push(NegotiatorCall::Say(Box::new(message)));
+            }
+        }
+    }
+
+    /// When it wants to be woken next.
+    fn settles(&self, now: Time, reaction: Reaction) -> Reaction {
+        if self.is_over() {
+            return Reaction { wakes_at: None, ..reaction };
+        }
+        let next_breakpoint = self.breakpoint + self.manner.breakpoint;
+        let dialogues = self.dialogues();
+        let has_to_give = dialogues.iter().any(|dialogue| gives(&dialogue));
+        let is_whimsical = self.manner.whims > 0 && dialogues.iter().any(|dialogue| !dialogue.phase().is_over());
+        let want = self.manner.wants.get(self.n_wanted).map(|want| next_breakpoint.max(self.began + want.after));
+        let deadline = self.desk.as_ref().and_then(Desk::next_deadline).map(|at| at - self.manner.skew);
+        let times = [
+            deadline,
+            self.answers_at.values().map(|(_, at)| *at).min(),
+            want.filter(|_| self.is_attached()),
+            (has_to_give || is_whimsical || self.manner.lies > 0).then_some(next_breakpoint),
+            self.manner.absence.filter(|_| !self.has_been_absent).map(|absence| self.began + absence.after),
+        ];
+        let wakes_at = times.into_iter().flatten().min().map(|at| at.max(now + Span::from_millis(1)));
+        Reaction { wakes_at, ..reaction }
+    }
+
+    fn clock(&self, now: Time) -> Time {
+        now + self.manner.skew
+    }
+}
+
+/// Has it agreed to give something in this one?
+fn gives(dialogue: &&Dialogue) -> bool {
+    dialogue.phase() == Phase::Accepted && dialogue.direction() == Some(Direction::Shrink)
+}
+
+/// What a liar may repeat.
+const MOST_SAID: usize = 32;
+/// The stream of chance that applications are drawn from.
+const STREAM: u64 = 7;

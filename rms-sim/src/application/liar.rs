@@ -1,0 +1,77 @@
+//! What a model application says that is against the rules: foreign ids, replays, hosts that are not its own, more than
+//! it holds, talk of another job.
+
+use std::collections::BTreeSet;
+
+use negotiation::{
+    Direction, Item, Message, NegotiationId, Parties, Price, Quantity, Reason, Resource, Side, Statement, Template,
+    Terms,
+};
+use rms_model::{ClusterId, JobId, NodeId, Run, Span};
+
+use crate::dice::Dice;
+
+/// A message that nobody should believe. `said` is what it has really said, `opened` the number of its own last one.
+pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], opened: u32) -> Message {
+    let foreign = NegotiationId { initiator: side(dice), number: dice.number(0, opened + 40) };
+    let any = NegotiationId { initiator: side(dice), number: dice.number(0, opened + 1) };
+    match (dice.number(0, 6), dice.pick(said).cloned()) {
+        (0 | 1, Some(message)) => message,
+        (2, Some(message)) => Message { seen: message.seen + 1 + dice.number(0, 3), ..message },
+        (3, Some(message)) => {
+            let statement = Statement::Commit { round: round(dice), hosts: some_hosts(dice) };
+            Message { number: message.number + 1, statement: Some(statement), ..message }
+        }
+        (4, _) => {
+            let round = round(dice);
+            let statements = [
+                Statement::Accept { round },
+                Statement::Ready { round, hosts: some_hosts(dice) },
+                Statement::End { ending: negotiation::Ending::Failed, reason: Reason::Lost },
+            ];
+            let statement = dice.pick(&statements).cloned();
+            Message { id: foreign, number: dice.number(0, 5), seen: dice.number(0, 5), statement }
+        }
+        _ => {
+            let statement = proposal(dice, (job, run), any);
+            Message { id: any, number: dice.number(1, 4), seen: 0, statement: Some(statement) }
+        }
+    }
+}
+
+/// An opening that is none: more than there is, of a cluster that is none, of another job, or by the server.
+fn proposal(dice: &mut Dice, (job, run): (JobId, Run), id: NegotiationId) -> Statement {
+    let (job, run) = match dice.number(0, 3) {
+        0 => (JobId(job.0 + 1), run),
+        1 => (job, Run(run.0 + 1)),
+        _ => (job, run),
+    };
+    let direction = if dice.chance(50) { Direction::Grow } else { Direction::Shrink };
+    let quantity = Quantity(u64::from(dice.number(1, 50)));
+    let held = Quantity(quantity.0 + u64::from(dice.number(0, 1 << 19)));
+    let resources =
+        [Resource::Hosts(ClusterId(7)), Resource::Hosts(ClusterId(1)), Resource::Cores(ClusterId(1)), Resource::Time];
+    let resource = *dice.pick(&resources).expect("there are four");
+    let terms = Terms { price: Price(u64::from(dice.number(0, 1 << 30))), ..Terms::exactly(quantity) };
+    let status = negotiation::ItemStatus::Proposed;
+    let item = Item { set: 0, resource, quantity, held, hosts: BTreeSet::new(), terms, status };
+    let template = Template::of_one(Parties { job, run, initiator: id.initiator }, direction, item);
+    match template {
+        Ok(template) => Statement::Propose { round: round(dice).max(1), template, valid_for: Span::from_mins(5) },
+        // Too much even for a lie.
+        Err(_) => Statement::Accept { round: 1 },
+    }
+}
+
+fn some_hosts(dice: &mut Dice) -> BTreeSet<NodeId> {
+    let n_hosts = dice.number(0, 3);
+    (0..n_hosts).map(|_| NodeId(dice.number(0, 8))).collect()
+}
+
+fn side(dice: &mut Dice) -> Side {
+    if dice.chance(50) { Side::Rms } else { Side::Application }
+}
+
+fn round(dice: &mut Dice) -> u16 {
+    dice.number(0, 3) as u16
+}

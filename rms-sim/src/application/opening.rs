@@ -1,0 +1,62 @@
+//! What a model application proposes when it opens a negotiation.
+
+use negotiation::{Direction, Item, Quantity, Resource, SetRule, Terms};
+use rms_core::negotiate::contract::Holding;
+use rms_model::Time;
+
+use super::manner::{Manner, Want, Wanted};
+
+/// The sets and items of its first proposal; none if it could use nothing of what it wants.
+pub(super) fn opening(manner: &Manner, want: &Want, holding: &Holding, now: Time) -> Option<(Vec<SetRule>, Vec<Item>)> {
+    let cluster = holding.hosts.first()?.cluster;
+    let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count() as u64;
+    let hosts = |quantity: u64| of_hosts(manner, want, Resource::Hosts(cluster), n_held, quantity, now);
+    let time = || {
+        let held = holding.until.since(now).as_millis().unsigned_abs();
+        let quantity = Quantity(want.quantity * 1000);
+        Item {
+            terms: Terms { least: Quantity(1), ..Terms::exactly(quantity) },
+            ..Item::up_to(Resource::Time, held, quantity.0)
+        }
+    };
+    Some(match want.what {
+        Wanted::Hosts => (vec![SetRule::All], vec![hosts(want.quantity)?]),
+        Wanted::Time => (vec![SetRule::All], vec![time()]),
+        Wanted::HostsOrHalf => {
+            let (whole, half) = (hosts(want.quantity)?, hosts((want.quantity / 2).max(1))?);
+            if whole.quantity == half.quantity {
+                (vec![SetRule::All], vec![whole])
+            } else {
+                (vec![SetRule::OneOf], vec![whole, half])
+            }
+        }
+        Wanted::HostsAndTime => (vec![SetRule::AnyOf], vec![hosts(want.quantity)?, time()]),
+    })
+}
+
+/// Such a change of its hosts as it can use, up to what it wants; its terms say what of it would do.
+fn of_hosts(manner: &Manner, want: &Want, resource: Resource, held: u64, quantity: u64, now: Time) -> Option<Item> {
+    let whole = Quantity(quantity);
+    let mut item = Item::up_to(resource, held, quantity);
+    item.terms = Terms {
+        least: Quantity(want.least.min(quantity)),
+        most: whole,
+        sizes: manner.sizes.clone(),
+        duration: want.duration,
+        price: want.price,
+        deadline: want.within.map(|within| now + within),
+        give_back_by: None,
+        priority: 0,
+    };
+    let bound = match want.direction {
+        Direction::Grow => whole,
+        // Its first host stays.
+        Direction::Shrink => whole.min(Quantity(held.saturating_sub(1))),
+    };
+    item.quantity = item.greatest(want.direction, bound).filter(|quantity| quantity.0 > 0)?;
+    if want.direction == Direction::Shrink {
+        item.terms.deadline = None;
+        item.terms.duration = None;
+    }
+    Some(item)
+}

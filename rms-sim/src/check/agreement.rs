@@ -1,0 +1,105 @@
+//! Both ends of a negotiation say alike how it ended (002, §5): what an application learns is what the server has written
+//! down.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use negotiation::{Change, Dialogue, Ending, NegotiationId, Phase, Reason};
+use rms_core::Fact;
+use rms_model::{JobId, Run};
+
+use super::{Rule, Violation};
+
+/// What the server's ends have come to, by the journal.
+#[derive(Debug, Default)]
+pub(super) struct Agreement {
+    runs: BTreeMap<JobId, Run>,
+    ends: BTreeMap<(JobId, Run, NegotiationId), Dialogue>,
+    /// Those in which somebody asks for the application: what its process says under that number is another one.
+    asked: BTreeSet<(JobId, Run, NegotiationId)>,
+}
+
+impl Agreement {
+    pub(super) fn durable(&mut self, fact: &Fact) {
+        if let Fact::JobStarted { job, run, .. } = fact {
+            self.runs.insert(*job, *run);
+        }
+        if let Fact::Talked { job, dialogue, asking, .. } = fact
+            && let Some(run) = self.runs.get(job)
+        {
+            if asking.is_some() {
+                self.asked.insert((*job, *run, dialogue.id()));
+            }
+            self.ends.insert((*job, *run, dialogue.id()), (**dialogue).clone());
+        }
+    }
+
+    /// The application's end has changed.
+    pub(super) fn ends_agree(
+        &self,
+        (job, run): (JobId, Run),
+        change: &Change,
+        application: &Dialogue,
+    ) -> Result<(), Violation> {
+        if !is_told(change.to) || change.to != application.phase() {
+            return Ok(());
+        }
+        let wrong = |what: String| {
+            let (phase, id) = (application.phase(), change.id);
+            Err(Rule::Agreement.broken(format!("job {job}.{run}, {id}: the application is {phase}, {what}")))
+        };
+        let key = (job, run, change.id);
+        let Some(rms) = self.ends.get(&key).filter(|_| !self.asked.contains(&key)) else {
+            // Of what the server has never heard it can only say that it is unknown, or repeat the application's words.
+            let is_unknown = application.reason() == Some(Reason::Unknown);
+            let is_given_up = matches!(application.phase(), Phase::Ended(_)) && application.theirs().is_none();
+            let knows_nothing = is_unknown || is_given_up;
+            return if knows_nothing { Ok(()) } else { wrong("and the server knows nothing of it".to_owned()) };
+        };
+        if agree(change.to, rms, application) {
+            return Ok(());
+        }
+        wrong(format!(
+            "because of {:?}, on {:?}; the server is {}, because of {:?}, on {:?}",
+            application.reason(),
+            application.hosts(),
+            rms.phase(),
+            rms.reason(),
+            rms.hosts()
+        ))
+    }
+}
+
+/// Is this what only the server can say?
+fn is_told(phase: Phase) -> bool {
+    match phase {
+        Phase::Accepted | Phase::Committing | Phase::Applied | Phase::Ended(_) => true,
+        Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving | Phase::Failing => {
+            false
+        }
+    }
+}
+
+fn agree(to: Phase, rms: &Dialogue, application: &Dialogue) -> bool {
+    match to {
+        // It may have gone on, or failed, before the application heard of it.
+        Phase::Accepted | Phase::Committing => match rms.phase() {
+            Phase::Accepted | Phase::Committing | Phase::Applied | Phase::Ended(Ending::Failed) => {
+                rms.proposal() == application.proposal()
+            }
+            Phase::Ended(_) | Phase::Idle | Phase::Offered(_) | Phase::Countered(_) => false,
+            Phase::Pledged | Phase::Leaving | Phase::Failing => false,
+        },
+        Phase::Applied => {
+            let is_same = (rms.proposal(), rms.hosts()) == (application.proposal(), application.hosts());
+            rms.phase() == Phase::Applied && is_same
+        }
+        Phase::Ended(_) => {
+            // What both have forgotten, or the server alone, is unknown.
+            let is_same = rms.phase() == to && rms.reason() == application.reason();
+            is_same || application.reason() == Some(Reason::Unknown)
+        }
+        Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving | Phase::Failing => {
+            true
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Who asks for an application gets what he asked for, or as much of it as he said would do, and never pays more.
+
+use rms_core::negotiate::contract::{Ask, AskOutcome, Asked};
+use rms_model::JobId;
+
+use super::{Rule, Violation};
+
+pub(crate) fn answers_the_ask(job: JobId, ask: &Ask, outcome: &AskOutcome) -> Result<(), Violation> {
+    let AskOutcome::Ready { negotiation, quantity, hosts, .. } = outcome else { return Ok(()) };
+    let wrong = |what: String| Err(Rule::Sizes.broken(format!("job {job}, {negotiation}: {what}: {ask:?}")));
+    if *quantity < ask.least || *quantity > ask.quantity {
+        return wrong(format!("{quantity} came of it"));
+    }
+    let n_named = match ask.what {
+        Asked::Hosts { .. } => *quantity,
+        Asked::Time => 0,
+    };
+    if hosts.len() as u64 != n_named {
+        return wrong(format!("{hosts:?} are not {quantity}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use negotiation::{Direction, NegotiationId, Price, Side};
+    use rms_model::{Sizes, Span};
+
+    use super::*;
+
+    #[test]
+    fn less_than_would_do_and_more_than_was_asked_is_seen() {
+        let ask = Ask {
+            direction: Direction::Grow,
+            what: Asked::Hosts { cluster: None },
+            quantity: 4,
+            least: 2,
+            sizes: Sizes::Any,
+            price: Price(0),
+            duration: None,
+            hosts: Vec::new(),
+            wait: Span::ZERO,
+        };
+        let check = |quantity: u64, n_hosts: usize| {
+            let negotiation = NegotiationId { initiator: Side::Application, number: 1 };
+            let hosts = vec!["a1".to_owned(); n_hosts];
+            let outcome = AskOutcome::Ready { negotiation, quantity, hosts, generation: 2, n_rounds: 1 };
+            answers_the_ask(JobId(1), &ask, &outcome).is_ok()
+        };
+        assert!(check(2, 2) && check(4, 4));
+        assert!(!check(1, 1) && !check(5, 5) && !check(3, 2));
+    }
+}

@@ -1,0 +1,58 @@
+//! What is offered is held, once, and nothing else is: computed anew from the dialogues that are written down (002, and
+//! `docs/negotiation.md`: the server holds what it offers).
+
+use std::collections::BTreeMap;
+
+use negotiation::{Direction, Resource, SetRule, Template};
+use rms_core::State;
+use rms_core::negotiate::talks::Case;
+use rms_model::{JobId, NodeId};
+
+use super::{Rule, Violation};
+
+pub(crate) fn held_is_promised(state: &State) -> Result<(), Violation> {
+    let mut holders: BTreeMap<NodeId, JobId> = BTreeMap::new();
+    for (job, entry) in state.jobs() {
+        let mine = entry.nodes().iter().chain(&entry.leaving()).copied().collect::<Vec<_>>();
+        let cases = entry.talks.iter().flat_map(|talks| &talks.cases);
+        let held = cases.clone().flat_map(|case| case.held.iter().copied());
+        for node in mine.into_iter().chain(held) {
+            if let Some(other) = holders.insert(node, *job) {
+                return Err(Rule::Holds.broken(format!("node {node} is kept for job {job}, and for job {other}")));
+            }
+        }
+        for case in cases {
+            let (least, most) = promised(case);
+            let n_held = case.held.len() as u64;
+            if n_held < least || n_held > most {
+                let (id, phase) = (case.id(), case.phase());
+                return Err(Rule::Holds.broken(format!(
+                    "job {job}, {id} is {phase}: {n_held} hosts are held, where {least} to {most} are promised"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The fewest and the most hosts that must be kept, so that an accept of whatever stands can be kept.
+fn promised(case: &Case) -> (u64, u64) {
+    let promised = case.dialogue.promised().filter(|template| template.direction() == Direction::Grow);
+    match promised.filter(|_| !case.is_handed_over) {
+        Some(template) => (fewest(template), template.n_hosts()),
+        None => (0, 0),
+    }
+}
+
+/// Of alternatives only one will be taken.
+fn fewest(template: &Template) -> u64 {
+    let of_set = |(set, rule): (usize, &SetRule)| {
+        let live = template.items().iter().filter(|item| usize::from(item.set) == set && item.is_live());
+        let hosts = live.filter(|item| matches!(item.resource, Resource::Hosts(_))).map(|item| item.quantity.0);
+        match rule {
+            SetRule::All | SetRule::AnyOf => hosts.sum::<u64>(),
+            SetRule::OneOf => hosts.max().unwrap_or(0),
+        }
+    };
+    template.rules().iter().enumerate().map(of_set).sum()
+}

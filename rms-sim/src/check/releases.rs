@@ -1,0 +1,54 @@
+//! Hosts that were given back are free only when their processes are gone, and they do go: who stays is killed.
+
+use rms_core::{Fact, State};
+use rms_model::{JobId, NodeId, Span, Time};
+
+use super::{Rule, Violation};
+use crate::node::ModelNode;
+
+/// The books say that hosts are free of a job: so they are.
+pub(super) fn are_clear(fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
+    let Fact::HostsFreed { job, nodes: freed } = fact else { return Ok(()) };
+    let Some(run) = state.jobs().get(job).map(|entry| entry.run) else { return Ok(()) };
+    for node in freed {
+        // What happens on a node that cannot be reached nobody knows; it is fenced when it comes back.
+        let Some(entry) = state.nodes().get(node).filter(|entry| entry.is_connected()) else { continue };
+        let model = nodes.iter().find(|model| model.name == entry.name);
+        let has_processes = model.is_some_and(|model| model.alive().contains(&(*job, run)));
+        let has_them_again = state.jobs().get(job).is_some_and(|entry| entry.nodes().contains(node));
+        if has_processes && !has_them_again && !entry.stale.contains(&(*job, run)) {
+            return Err(
+                Rule::Releases.broken(format!("{} is free of job {job}, whose processes are there", entry.name))
+            );
+        }
+    }
+    Ok(())
+}
+
+/// When nothing breaks any more: nobody stays on hosts that it was asked to leave, or has left, for longer than settings
+/// allow.
+pub(crate) fn nobody_overstays(state: &State, now: Time) -> Result<(), Violation> {
+    let settings = state.settings();
+    for (job, entry) in state.jobs() {
+        let Some(evolved) = entry.started().and_then(|started| started.evolved.as_ref()) else { continue };
+        let to_go = settings.release_grace + settings.kill_grace + SLACK;
+        let to_be_gone = settings.kill_grace + SLACK;
+        let late = |(node, since): (&NodeId, &Time), span: Span| {
+            let is_reached = state.nodes().get(node).is_some_and(rms_core::node::Node::is_connected);
+            is_reached && *since + span < now
+        };
+        let stays = evolved.departing.iter().find(|entry| late(*entry, to_go));
+        let lingers = evolved.leaving.iter().find(|entry| late(*entry, to_be_gone));
+        if let Some((node, since)) = stays.or(lingers) {
+            return Err(overstays(*job, *node, *since, now));
+        }
+    }
+    Ok(())
+}
+
+fn overstays(job: JobId, node: NodeId, since: Time, now: Time) -> Violation {
+    Rule::Promises.broken(format!("job {job} was to leave node {node} at {since:?}, and has not at {now:?}"))
+}
+
+/// For what settings do not say: warnings, and the ways of messages.
+const SLACK: Span = Span::from_mins(2);

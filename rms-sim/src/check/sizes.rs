@@ -1,0 +1,102 @@
+//! An application is offered nothing that it has said to be of no use, and has what was agreed when it is ready.
+
+use std::collections::BTreeMap;
+
+use negotiation::{Dialogue, Direction, Item, Phase, Resource, Side};
+use rms_core::negotiate::contract::Declared;
+use rms_core::negotiate::talks::Talks;
+use rms_core::{Fact, State};
+use rms_model::JobId;
+
+use super::{Rule, Violation};
+
+#[derive(Debug, Default)]
+pub(super) struct SizesAgreed {
+    limits: BTreeMap<JobId, Declared>,
+}
+
+impl SizesAgreed {
+    pub(super) fn durable(&mut self, fact: &Fact, state: &State) -> Result<(), Violation> {
+        match fact {
+            Fact::JobSubmitted { job, spec, .. } => {
+                if let Some(malleable) = &spec.malleable {
+                    let declared = Declared {
+                        least: malleable.least,
+                        most: malleable.most,
+                        sizes: malleable.sizes.clone(),
+                        speedup: malleable.speedup.clone(),
+                    };
+                    self.limits.insert(*job, declared);
+                }
+                Ok(())
+            }
+            Fact::LimitsDeclared { job, declared } => {
+                self.limits.insert(*job, declared.clone());
+                Ok(())
+            }
+            Fact::Talked { job, dialogue, .. } => {
+                let is_lent = |talks: &Talks| talks.loans.iter().any(|loan| loan.called == Some(dialogue.id()));
+                let talks = state.jobs().get(job).and_then(|entry| entry.talks.as_deref());
+                // What was lent is asked back, whatever the application would keep.
+                if !talks.is_some_and(is_lent) {
+                    self.offered(*job, dialogue)?;
+                }
+                is_ready(*job, dialogue, state)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The first word of the server: within the limits of the application.
+    fn offered(&self, job: JobId, dialogue: &Dialogue) -> Result<(), Violation> {
+        let is_first = dialogue.phase() == Phase::Offered(Side::Rms);
+        let Some((template, limits)) = dialogue.proposal().filter(|_| is_first).zip(self.limits.get(&job)) else {
+            return Ok(());
+        };
+        for item in template.items() {
+            let Resource::Hosts(_) = item.resource else { continue };
+            let total = item.total(template.direction(), item.quantity).unwrap_or(0);
+            // Hosts that were lost, or lent, may have taken it out of its limits.
+            let was_within = within(limits, item.held.0);
+            if was_within && !within(limits, total) {
+                let id = dialogue.id();
+                return Err(Rule::Sizes.broken(format!("job {job}, {id} would have {total} hosts: {limits:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn within(limits: &Declared, total: u64) -> bool {
+    u64::from(limits.least) <= total && total <= u64::from(limits.most)
+}
+
+/// When it is ready, hosts that came are there, and hosts that went are not.
+fn is_ready(job: JobId, dialogue: &Dialogue, state: &State) -> Result<(), Violation> {
+    let entry = state.jobs().get(&job).filter(|_| dialogue.phase() == Phase::Applied);
+    let Some((entry, template)) = entry.zip(dialogue.proposal()) else { return Ok(()) };
+    let hosts = dialogue.hosts().cloned().unwrap_or_default();
+    let agreed: u64 = template.items().iter().filter(|item| item.is_live()).map(n_hosts).sum();
+    let id = dialogue.id();
+    if hosts.len() as u64 != agreed {
+        return Err(
+            Rule::Sizes.broken(format!("job {job}, {id}: {agreed} hosts were agreed, and {hosts:?} changed hands"))
+        );
+    }
+    let is_true = match template.direction() {
+        // What it has it may have lost or given back in the same instant.
+        Direction::Grow => true,
+        Direction::Shrink => {
+            let leaving = entry.leaving();
+            hosts.iter().all(|node| !leaving.contains(node))
+        }
+    };
+    if is_true { Ok(()) } else { Err(Rule::Sizes.broken(format!("job {job}, {id}: it is still on some of {hosts:?}"))) }
+}
+
+fn n_hosts(item: &Item) -> u64 {
+    match item.resource {
+        Resource::Hosts(_) => item.quantity.0,
+        Resource::Cores(_) | Resource::Time => 0,
+    }
+}

@@ -1,0 +1,27 @@
+//! Every negotiation ends in its time: once a proposal has lapsed, or what was agreed is overdue, the server has ended it.
+
+use rms_core::State;
+use rms_model::Time;
+
+use super::{Rule, Violation};
+
+/// The server has just done all that it wanted to do now. `next` is when it wants to be asked again.
+pub(crate) fn nothing_is_overdue(state: &State, now: Time, next: Option<Time>) -> Result<(), Violation> {
+    for (job, entry) in state.jobs() {
+        for case in entry.talks.iter().flat_map(|talks| talks.open()) {
+            let ends = case.dialogue.lapses().or(case.dialogue.due());
+            let Some(ends) = ends else {
+                let (id, phase) = (case.id(), case.phase());
+                return Err(Rule::Timely.broken(format!("job {job}, {id} is {phase} and has no end")));
+            };
+            let wakes_in_time = next.is_some_and(|next| next <= ends);
+            if ends <= now || !wakes_in_time {
+                let (id, phase) = (case.id(), case.phase());
+                return Err(Rule::Timely.broken(format!(
+                    "job {job}, {id} is {phase} at {now:?} and should end at {ends:?}; the server wakes at {next:?}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Applications that negotiate, and people who ask for them, from a seed: all that they may do, in any mixture.
+
+use negotiation::{Direction, NegotiationId, Price, Side};
+use rms_core::Call;
+use rms_core::negotiate::contract::{Ask, Asked, Order};
+use rms_model::{JobId, OnResize, Sizes, Span};
+
+use crate::application::{Absence, Answers, Manner, Promises, Want, Wanted, Weather};
+use crate::dice::Dice;
+use crate::story::{admin, user};
+use crate::work::{ModelJob, rigid};
+use crate::world::World;
+
+/// A job whose hosts may change while it runs.
+pub(super) fn job(dice: &mut Dice, n_hosts: u32) -> ModelJob {
+    let most = dice.number(1, n_hosts);
+    let least = dice.number(1, most);
+    let begins_with = dice.number(least, most);
+    let wall = secs(dice, 20, 240);
+    let job = rigid(begins_with, wall).runs(secs(dice, 5, 260));
+    let job = if dice.chance(50) { job.as_script() } else { job };
+    if dice.chance(75) {
+        return job.negotiates(manner(dice, (least, most), n_hosts));
+    }
+    let ways = [OnResize::Signal(10), OnResize::Hook("adapt".to_owned()), OnResize::Workers, OnResize::Negotiates];
+    let on_resize = dice.pick(&ways).expect("there are four").clone();
+    let sizes = sizes(dice);
+    let job = job.malleable((least, most), sizes, on_resize);
+    // Some hooks never say that they are done.
+    if dice.chance(80) { job.confirms_in(secs(dice, 0, 20)) } else { job }
+}
+
+fn manner(dice: &mut Dice, (least, most): (u32, u32), n_hosts: u32) -> Manner {
+    let n_wants = dice.number(0, 4);
+    let answers = [
+        Answers::ByItsSizes,
+        Answers::ByItsSizes,
+        Answers::ByItsSizes,
+        Answers::Haggles { step: 7 },
+        Answers::Declines,
+        Answers::Ignores,
+    ];
+    let promises = match dice.number(0, 9) {
+        0 => Promises::Breaks,
+        1 => Promises::Fails,
+        _ => Promises::Keeps,
+    };
+    Manner {
+        sizes: sizes(dice),
+        declares: dice.chance(80),
+        breakpoint: secs(dice, 1, 12),
+        thinks: if dice.chance(60) { Span::from_millis(10) } else { secs(dice, 0, 30) },
+        ceiling: Price(u64::from(dice.number(0, 60))),
+        answers: *dice.pick(&answers).expect("there are six"),
+        promises,
+        wants: (0..n_wants).map(|_| want(dice, n_hosts)).collect(),
+        clears_in: dice.chance(40).then(|| secs(dice, 0, 3)),
+        absence: dice.chance(15).then(|| absence(dice)),
+        lies: if dice.chance(15) { 40 } else { 0 },
+        whims: if dice.chance(30) { 25 } else { 0 },
+        skew: if dice.chance(20) { Span::from_secs(i64::from(dice.number(0, 7200)) - 3600) } else { Span::ZERO },
+        weather: if dice.chance(50) { Weather::FINE } else { weather(dice) },
+        ..Manner::between(least, most)
+    }
+}
+
+fn want(dice: &mut Dice, n_hosts: u32) -> Want {
+    let direction = if dice.chance(65) { Direction::Grow } else { Direction::Shrink };
+    let what = match (direction, dice.number(0, 9)) {
+        (_, 0..=6) => Wanted::Hosts,
+        (Direction::Grow, 7) => Wanted::Time,
+        (Direction::Grow, 8) => Wanted::HostsOrHalf,
+        (Direction::Grow, _) => Wanted::HostsAndTime,
+        (Direction::Shrink, _) => Wanted::Hosts,
+    };
+    let quantity = u64::from(dice.number(1, n_hosts + 2));
+    Want {
+        what,
+        quantity,
+        least: u64::from(dice.number(1, 3)).min(quantity),
+        price: Price(u64::from(if dice.chance(60) { 0 } else { dice.number(0, 60) })),
+        duration: dice.chance(20).then(|| secs(dice, 5, 60)),
+        within: dice.chance(20).then(|| secs(dice, 1, 60)),
+        valid_for: secs(dice, 1, 90),
+        ..Want::hosts(direction, secs(dice, 0, 120), quantity)
+    }
+}
+
+fn absence(dice: &mut Dice) -> Absence {
+    let back_after = dice.chance(70).then(|| secs(dice, 0, 40));
+    Absence { after: secs(dice, 0, 90), back_after, remembers: dice.chance(50) }
+}
+
+fn weather(dice: &mut Dice) -> Weather {
+    let slowest = *dice.pick(&[1, 200, 5_000, 40_000]).expect("there are four");
+    Weather { loss: dice.number(0, 60), twice: dice.number(0, 40), slowest: Span::from_millis(slowest) }
+}
+
+fn sizes(dice: &mut Dice) -> Sizes {
+    match dice.number(0, 5) {
+        0 | 1 | 2 => Sizes::Any,
+        3 => Sizes::PowerOfTwo,
+        4 => Sizes::MultipleOf(u64::from(dice.number(1, 3))),
+        _ => Sizes::Listed(vec![1, 2, 3, 5, 8]),
+    }
+}
+
+/// Somebody asks for a job, takes a hand in a negotiation, or confirms what he does not know.
+pub(super) fn act(dice: &mut Dice, world: &mut World, n_hosts: u32) {
+    let in_system: Vec<JobId> = world.journal.shadow().jobs().keys().copied().collect();
+    let some_job = dice.pick(&in_system).copied().unwrap_or(JobId(1));
+    let known = world.journal.shadow().jobs().get(&some_job);
+    let run = known.map(|entry| entry.run);
+    let by = if dice.chance(50) { admin() } else { user(dice.pick(&["ann", "bob", "cid"]).expect("there are three")) };
+    match (dice.number(0, 9), run) {
+        (0..=4, _) => {
+            let ask = ask(dice, n_hosts);
+            world.negotiate(&by, some_job, ask);
+        }
+        (5, Some(run)) => {
+            let names: Vec<String> = world.nodes.iter().map(|node| node.name.clone()).collect();
+            let node = dice.pick(&names).expect("a world has nodes").clone();
+            let ask = ask(dice, n_hosts);
+            world.agent_asks((some_job, run), &node, ask);
+        }
+        (6..=8, _) => {
+            let cases = known.and_then(|entry| entry.talks.as_ref()).map(|talks| talks.cases.as_slice());
+            let ids: Vec<NegotiationId> = cases.unwrap_or_default().iter().map(|case| case.id()).collect();
+            let none = NegotiationId { initiator: Side::Rms, number: 9 };
+            let negotiation = dice.pick(&ids).copied().unwrap_or(none);
+            let order = if dice.chance(50) { Order::Withdraw } else { Order::Force };
+            world.call(&by, Call::OrderNegotiation { job: some_job, negotiation, order });
+        }
+        _ => {
+            let generation = dice.number(0, 4);
+            world.call(&by, Call::ResizeDone { job: some_job, generation });
+        }
+    }
+}
+
+fn ask(dice: &mut Dice, n_hosts: u32) -> Ask {
+    let is_time = dice.chance(15);
+    let quantity = if is_time { u64::from(dice.number(1, 60)) * 1000 } else { u64::from(dice.number(1, n_hosts + 1)) };
+    Ask {
+        direction: if dice.chance(65) { Direction::Grow } else { Direction::Shrink },
+        what: if is_time { Asked::Time } else { Asked::Hosts { cluster: dice.chance(20).then(|| "a".to_owned()) } },
+        quantity,
+        least: quantity.min(u64::from(dice.number(1, 3))),
+        sizes: sizes(dice),
+        price: Price(u64::from(if dice.chance(60) { 0 } else { dice.number(0, 60) })),
+        duration: dice.chance(20).then(|| secs(dice, 5, 60)),
+        hosts: Vec::new(),
+        wait: if dice.chance(50) { Span::ZERO } else { secs(dice, 0, 40) },
+    }
+}
+
+fn secs(dice: &mut Dice, least: u32, most: u32) -> Span {
+    dice.span(Span::from_secs(i64::from(least)), Span::from_secs(i64::from(most)))
+}

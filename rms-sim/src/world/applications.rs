@@ -1,0 +1,347 @@
+//! Applications that negotiate and their channels: which process speaks for which job, what it says and hears, how
+//! channels break, and what messages suffer on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use negotiation::{Change, Side, Statement, Template};
+use rms_core::Refusal;
+use rms_core::event::{Event, Ticket};
+use rms_core::negotiate::contract::{NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_model::{Identity, JobId, NodeId, Run, Span};
+
+use super::{Item, USUAL_DELAY, World};
+use crate::application::{Absence, Manner, ModelApplication, Reaction, Told, Weather};
+use crate::check::{Accepted, Violation};
+use crate::trace::{short_negotiator_call, short_negotiator_told};
+
+/// One execution of a job.
+pub(crate) type Execution = (JobId, Run);
+
+/// All processes that speak for jobs, with the two ends of each one's channel.
+#[derive(Debug, Default)]
+pub(crate) struct Applications {
+    /// How the process behaves that speaks for jobs of this name.
+    pub(crate) manners: BTreeMap<String, Manner>,
+    seats: BTreeMap<Execution, Seat>,
+    /// The server's ends: over which channel it talks to a job.
+    known: BTreeMap<JobId, (Run, u64)>,
+    calls: BTreeMap<Ticket, (Execution, u64)>,
+}
+
+/// The process of one execution, on its first host.
+#[derive(Debug)]
+struct Seat {
+    model: ModelApplication,
+    node: usize,
+    /// Counts channels.
+    epoch: u64,
+    is_up: bool,
+    /// The process is there.
+    is_present: bool,
+}
+
+/// What is going to happen to one of them.
+#[derive(Debug)]
+pub(crate) enum Doing {
+    Dials,
+    Wakes,
+    /// Its process, or another one, is there again.
+    Returns {
+        remembers: bool,
+    },
+    Says {
+        epoch: u64,
+        call: Box<NegotiatorCall>,
+    },
+    Hears {
+        epoch: u64,
+        told: Box<Told>,
+    },
+    /// The server notices that the channel is gone.
+    Missed {
+        epoch: u64,
+    },
+    /// Its processes on these hosts end by themselves.
+    Clears {
+        nodes: BTreeSet<NodeId>,
+    },
+}
+
+impl World {
+    /// The first process of a job is up: if it is one that negotiates, it begins to.
+    pub(super) fn application_starts(&mut self, node: usize, (job, run): Execution) {
+        let Some(entry) = self.journal.shadow().jobs().get(&job) else { return };
+        let Some(manner) = self.applications.manners.get(&entry.spec.name).cloned() else { return };
+        let model = ModelApplication::new(self.seed, (job, run), manner, self.now);
+        let seat = Seat { model, node, epoch: 0, is_up: false, is_present: true };
+        self.applications.seats.insert((job, run), seat);
+        self.applications_do(Span::ZERO, (job, run), Doing::Dials);
+    }
+
+    /// The first process of a job is gone, and with it whoever spoke for it.
+    pub(super) fn application_dies(&mut self, execution: Execution) {
+        self.break_application(execution);
+        self.applications.seats.remove(&execution);
+    }
+
+    /// Everyone who speaks for a job now.
+    pub(crate) fn executions(&self) -> Vec<Execution> {
+        self.applications.seats.keys().copied().collect()
+    }
+
+    /// The process that speaks for an execution, if there is one.
+    pub(crate) fn application(&self, execution: Execution) -> Option<&ModelApplication> {
+        self.applications.seats.get(&execution).map(|seat| &seat.model)
+    }
+
+    fn applications_do(&mut self, after: Span, who: Execution, what: Doing) {
+        self.agenda.push(self.now + after, Item::Application { who, what });
+    }
+
+    pub(super) fn application_does(&mut self, who: Execution, what: Doing) -> Result<(), Violation> {
+        match what {
+            Doing::Dials => self.application_dials(who),
+            Doing::Wakes => return self.application_wakes(who),
+            Doing::Returns { remembers } => self.application_returns(who, remembers),
+            Doing::Says { epoch, call } => return self.server_hears_application(who, epoch, *call),
+            Doing::Hears { epoch, told } => return self.application_hears(who, epoch, *told),
+            Doing::Missed { epoch } => self.application_missed(who, epoch),
+            Doing::Clears { nodes } => self.application_clears(who, &nodes),
+        }
+        Ok(())
+    }
+
+    fn application_dials(&mut self, who: Execution) {
+        let is_reachable = self.server.is_some();
+        let Some(seat) = self.applications.seats.get_mut(&who) else { return };
+        if seat.is_up || !seat.is_present || seat.model.is_over() {
+            return;
+        }
+        if !is_reachable || self.links[seat.node].is_cut {
+            self.application_dials_later(who);
+            return;
+        }
+        seat.epoch += 1;
+        seat.is_up = true;
+        let call = seat.model.connects();
+        self.application_says(who, vec![call]);
+    }
+
+    fn application_dials_later(&mut self, who: Execution) {
+        let backoff = self.dice.span(Span::from_millis(50), Span::from_secs(5));
+        self.applications_do(backoff, who, Doing::Dials);
+    }
+
+    /// Its channel breaks. It notices at once; the server after a while.
+    pub(crate) fn break_application(&mut self, who: Execution) {
+        let Some(seat) = self.applications.seats.get_mut(&who).filter(|seat| seat.is_up) else { return };
+        seat.is_up = false;
+        seat.model.loses_connection();
+        let epoch = seat.epoch;
+        self.trace.note(self.now, format_args!("who speaks for {}.{} loses the channel", who.0, who.1));
+        let notices = self.dice.span(Span::ZERO, Span::from_secs(10));
+        self.applications_do(notices, who, Doing::Missed { epoch });
+        self.application_dials_later(who);
+    }
+
+    /// The server's process is gone, and with it all its ends.
+    pub(super) fn applications_lose_the_server(&mut self) {
+        self.applications.known.clear();
+        self.applications.calls.clear();
+        for who in self.executions() {
+            self.break_application(who);
+        }
+    }
+
+    /// Nothing passes to or from a node.
+    pub(super) fn applications_are_cut_off(&mut self, node: usize) {
+        let there = self.applications.seats.iter().filter(|(_, seat)| seat.node == node);
+        for who in there.map(|(who, _)| *who).collect::<Vec<_>>() {
+            self.break_application(who);
+        }
+    }
+
+    fn application_missed(&mut self, (job, run): Execution, epoch: u64) {
+        if self.applications.known.get(&job) == Some(&(run, epoch)) {
+            self.applications.known.remove(&job);
+            self.server_hears(Event::NegotiatorGone { job, run });
+        }
+    }
+
+    fn application_vanishes(&mut self, who: Execution, absence: Absence) {
+        self.break_application(who);
+        if let Some(seat) = self.applications.seats.get_mut(&who) {
+            seat.is_present = false;
+        }
+        self.trace.note(self.now, format_args!("who speaks for {}.{} is gone", who.0, who.1));
+        if let Some(back_after) = absence.back_after {
+            self.applications_do(back_after, who, Doing::Returns { remembers: absence.remembers });
+        }
+    }
+
+    fn application_returns(&mut self, who: Execution, remembers: bool) {
+        let Some(seat) = self.applications.seats.get_mut(&who) else { return };
+        seat.is_present = true;
+        if !remembers {
+            seat.model.forgets();
+        }
+        self.application_dials(who);
+    }
+
+    fn application_says(&mut self, who: Execution, calls: Vec<NegotiatorCall>) {
+        let Some(seat) = self.applications.seats.get(&who) else { return };
+        let (epoch, weather) = (seat.epoch, seat.model.manner.weather);
+        for call in calls {
+            let delays = match &call {
+                NegotiatorCall::Attach | NegotiatorCall::Declare(_) => vec![USUAL_DELAY],
+                NegotiatorCall::Say(_) => self.ways(weather),
+            };
+            for delay in delays {
+                self.applications_do(delay, who, Doing::Says { epoch, call: Box::new(call.clone()) });
+            }
+        }
+    }
+
+    /// How long each copy of a message takes that arrives.
+    fn ways(&mut self, weather: Weather) -> Vec<Span> {
+        let n_copies = if self.dice.chance(weather.twice) { 2 } else { 1 };
+        let copies = (0..n_copies).filter(|_| !self.dice.chance(weather.loss));
+        let n_arriving = copies.count();
+        (0..n_arriving).map(|_| self.dice.span(USUAL_DELAY, weather.slowest.max(USUAL_DELAY))).collect()
+    }
+
+    fn server_hears_application(&mut self, who: Execution, epoch: u64, call: NegotiatorCall) -> Result<(), Violation> {
+        let is_open = self.applications.seats.get(&who).is_some_and(|seat| seat.is_up && seat.epoch == epoch);
+        if !is_open || self.server.is_none() {
+            return Ok(());
+        }
+        self.n_tickets += 1;
+        let ticket = Ticket(self.n_tickets);
+        self.applications.calls.insert(ticket, (who, epoch));
+        let (job, run) = who;
+        self.trace.note(self.now, format_args!("server hears: {job}.{run} {}", short_negotiator_call(&call)));
+        self.note_accept((job, run), &call);
+        let who = Identity::of_job(job, run);
+        if let Some(server) = &mut self.server {
+            server.take(Event::NegotiatorCalled { ticket, who, call });
+        }
+        Ok(())
+    }
+
+    pub(super) fn answer_application(&mut self, ticket: Ticket, answer: Result<NegotiatorAnswer, Refusal>) {
+        let Some((who, epoch)) = self.applications.calls.remove(&ticket) else { return };
+        if let Ok(NegotiatorAnswer::Attached(_)) = &answer {
+            self.applications.known.insert(who.0, (who.1, epoch));
+            let is_open = self.applications.seats.get(&who).is_some_and(|seat| seat.is_up && seat.epoch == epoch);
+            if !is_open {
+                self.applications_do(Span::ZERO, who, Doing::Missed { epoch });
+            }
+        }
+        self.tell_application(who, epoch, Told::Answer(answer));
+    }
+
+    pub(super) fn notify_application(&mut self, job: JobId, notice: NegotiatorNotice) {
+        // Without a channel it is dropped: who attaches is told everything.
+        let Some((run, epoch)) = self.applications.known.get(&job).copied() else { return };
+        match &notice {
+            NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => {
+                self.applications.known.remove(&job);
+            }
+            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } | NegotiatorNotice::Holding(_) => {}
+        }
+        self.tell_application((job, run), epoch, Told::Notice(notice));
+    }
+
+    fn tell_application(&mut self, who: Execution, epoch: u64, told: Told) {
+        let weather = self.applications.seats.get(&who).map_or(Weather::FINE, |seat| seat.model.manner.weather);
+        let delays = match &told {
+            Told::Notice(NegotiatorNotice::Said(_)) => self.ways(weather),
+            Told::Answer(_) | Told::Notice(_) => vec![USUAL_DELAY],
+        };
+        for delay in delays {
+            self.applications_do(delay, who, Doing::Hears { epoch, told: Box::new(told.clone()) });
+        }
+    }
+
+    fn application_hears(&mut self, who: Execution, epoch: u64, told: Told) -> Result<(), Violation> {
+        let Some(seat) = self.applications.seats.get_mut(&who) else { return Ok(()) };
+        if !seat.is_up || seat.epoch != epoch {
+            return Ok(());
+        }
+        let (job, run) = who;
+        self.trace.note(self.now, format_args!("{job}.{run} hears {}", short_negotiator_told(&told)));
+        let reaction = seat.model.hears(self.now, told);
+        self.application_reacts(who, reaction)
+    }
+
+    fn application_wakes(&mut self, who: Execution) -> Result<(), Violation> {
+        let Some(seat) = self.applications.seats.get_mut(&who).filter(|seat| seat.is_present) else { return Ok(()) };
+        let reaction = seat.model.wakes(self.now);
+        self.application_reacts(who, reaction)
+    }
+
+    fn application_reacts(&mut self, who: Execution, reaction: Reaction) -> Result<(), Violation> {
+        let Reaction { says, changes, wakes_at, clears, vanishes } = reaction;
+        let (job, run) = who;
+        for change in &changes {
+            self.trace.note(
+                self.now,
+                format_args!("{job}.{run} goes on with {}: {} -> {}", change.id, change.from, change.to),
+            );
+        }
+        self.application_says(who, says);
+        if let Some(at) = wakes_at {
+            self.agenda.push(at.max(self.now), Item::Application { who, what: Doing::Wakes });
+        }
+        let manner = self.applications.seats.get(&who).map(|seat| &seat.model.manner);
+        if let Some(clears_in) = manner.and_then(|manner| manner.clears_in).filter(|_| !clears.is_empty()) {
+            self.applications_do(clears_in, who, Doing::Clears { nodes: clears });
+        }
+        if let Some(absence) = vanishes {
+            self.application_vanishes(who, absence);
+        }
+        self.check_agreement(who, &changes)
+    }
+
+    fn application_clears(&mut self, who: Execution, nodes: &BTreeSet<NodeId>) {
+        let names: BTreeSet<String> =
+            nodes.iter().filter_map(|node| Some(self.journal.shadow().nodes().get(node)?.name.clone())).collect();
+        for node in 0..self.nodes.len() {
+            if names.contains(&self.nodes[node].name) {
+                self.nodes[node].leaves(self.now, who);
+                self.wake_later(node);
+            }
+        }
+    }
+}
+
+impl World {
+    /// Does it accept an offer that stands and has not lapsed? Then it is agreed after the next step.
+    fn note_accept(&mut self, (job, run): Execution, call: &NegotiatorCall) {
+        let NegotiatorCall::Say(message) = call else { return };
+        let Some(Statement::Accept { round }) = &message.statement else { return };
+        let Some(server) = self.server.as_ref().filter(|server| !server.is_stuck()) else { return };
+        let entry = server.state().jobs().get(&job).filter(|entry| entry.run == run);
+        let case = entry.and_then(|entry| entry.talks.as_ref()?.case(message.id));
+        let Some(dialogue) = case.map(|case| &case.dialogue) else { return };
+        let stands = dialogue.phase().proposer() == Some(Side::Rms) && dialogue.round() == *round;
+        let is_in_time = dialogue.lapses().is_some_and(|lapses| lapses > self.now);
+        let is_new = message.number > dialogue.heard() && message.seen <= dialogue.said();
+        let is_definite = dialogue.proposal().is_some_and(Template::is_definite);
+        if stands && is_in_time && is_new && is_definite {
+            self.accepted.push(Accepted { job, run, id: message.id });
+        }
+    }
+
+    /// The application's ends have changed: the server's agree.
+    fn check_agreement(&self, who: Execution, changes: &[Change]) -> Result<(), Violation> {
+        let Some(model) = self.application(who) else { return Ok(()) };
+        for change in changes {
+            let dialogue = model.dialogues().iter().find(|dialogue| dialogue.id() == change.id);
+            if let Some(dialogue) = dialogue.filter(|_| model.manner.is_honest()) {
+                self.checks.ends_agree(who, change, dialogue)?;
+            }
+        }
+        Ok(())
+    }
+}

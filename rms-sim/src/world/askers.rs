@@ -1,0 +1,122 @@
+//! Who asks for an application instead of it, and hooks that confirm a change of its hosts: users, agents, scripts.
+
+use std::collections::BTreeMap;
+
+use rms_core::event::{Event, Ticket};
+use rms_core::negotiate::contract::{Ask, AskOutcome};
+use rms_core::{Answer, Call, Refusal};
+use rms_model::{Identity, JobId, OnResize, Span};
+
+use super::{Execution, Item, World};
+use crate::check::{self, Rule, Violation};
+
+/// Asks that wait for an answer, and what hooks were told.
+#[derive(Debug, Default)]
+pub(crate) struct Askers {
+    asks: BTreeMap<Ticket, (JobId, Ask)>,
+    /// What came of them, the latest of each job.
+    outcomes: BTreeMap<JobId, AskOutcome>,
+    /// The last generation of its hosts that the first host of each execution was told of.
+    told: BTreeMap<Execution, u32>,
+    n_answered: usize,
+}
+
+impl World {
+    /// Somebody asks for a job, and waits for what comes of it.
+    pub fn negotiate(&mut self, who: &Identity, job: JobId, ask: Ask) -> Ticket {
+        let ticket = self.call(who, Call::Negotiate { job, ask: ask.clone() });
+        self.expects_answer(ticket, job, ask);
+        ticket
+    }
+
+    /// A rank of the job has called for more processes, and its agent asks for it.
+    pub fn agent_asks(&mut self, (job, run): Execution, node: &str, ask: Ask) -> Ticket {
+        self.n_tickets += 1;
+        let ticket = Ticket(self.n_tickets);
+        self.expects_answer(ticket, job, ask.clone());
+        let event = Event::AgentAsked { ticket, name: node.to_owned(), job, run, ask };
+        self.agenda.push(self.now, Item::Event(Box::new(event)));
+        ticket
+    }
+
+    /// Without a server, nobody hears it.
+    fn expects_answer(&mut self, ticket: Ticket, job: JobId, ask: Ask) {
+        if self.server.is_some() {
+            self.askers.asks.insert(ticket, (job, ask));
+        }
+    }
+
+    /// What came of the last ask for a job that was answered.
+    pub fn outcome_of_ask(&self, job: JobId) -> Option<&AskOutcome> {
+        self.askers.outcomes.get(&job)
+    }
+
+    /// How many asks were answered with an outcome, good or bad.
+    pub(crate) fn n_asks_answered(&self) -> usize {
+        self.askers.n_answered
+    }
+
+    /// When every job has ended: who has asked was answered, and nobody speaks for a job any more.
+    pub(crate) fn check_nobody_waits(&self) -> Result<(), Violation> {
+        if let Some((job, ask)) = self.askers.asks.values().next() {
+            return Err(Rule::Ends.broken(format!("who asked for job {job} waits for ever: {ask:?}")));
+        }
+        if let Some((job, run)) = self.executions().first() {
+            return Err(Rule::Ends.broken(format!("somebody still speaks for job {job}.{run}")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn look_at_answer(&mut self, ticket: Ticket, answer: &Result<Answer, Refusal>) -> Result<(), Violation> {
+        let Some((job, ask)) = self.askers.asks.remove(&ticket) else { return Ok(()) };
+        if let Ok(Answer::Negotiated(outcome)) = answer {
+            self.trace.note(self.now, format_args!("  job {job} was asked for: {outcome:?}"));
+            self.askers.outcomes.insert(job, outcome.clone());
+            self.askers.n_answered += 1;
+            check::answers_the_ask(job, &ask, outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Who waits for an answer of a server that is dead does not get one.
+    pub(super) fn asks_are_lost(&mut self) {
+        self.askers.asks.clear();
+    }
+
+    /// Hooks run on the first host when the hosts of their job have changed.
+    pub(super) fn run_hooks(&mut self, node: usize) {
+        let changed: Vec<(Execution, u32)> = self.nodes[node]
+            .supervisors()
+            .iter()
+            .filter(|(_, supervisor)| supervisor.is_first() && supervisor.is_alive())
+            .filter(|(_, supervisor)| matches!(supervisor.on_resize(), Some(OnResize::Signal(_) | OnResize::Hook(_))))
+            .map(|(execution, supervisor)| (*execution, supervisor.found().told.generation))
+            .filter(|(execution, generation)| *generation > self.askers.told.get(execution).copied().unwrap_or(1))
+            .collect();
+        for (execution, generation) in changed {
+            self.askers.told.insert(execution, generation);
+            let entry = self.journal.shadow().jobs().get(&execution.0);
+            let confirms = entry.and_then(|entry| self.programs.get(&entry.spec.name)?.confirms_in);
+            if let Some(confirms_in) = confirms {
+                self.agenda.push(self.now + confirms_in, Item::Confirms { who: execution, generation, n_tries: 0 });
+            }
+        }
+    }
+
+    /// `rms resize-done` in a hook; it is repeated while there is no server.
+    pub(super) fn confirms(&mut self, (job, run): Execution, generation: u32, n_tries: u32) {
+        let is_alive = self.nodes.iter().any(|node| node.is_first_of((job, run)) && node.alive().contains(&(job, run)));
+        if !is_alive {
+            return;
+        }
+        if self.server.is_some() {
+            self.call(&Identity::of_job(job, run), Call::ResizeDone { job, generation });
+        } else if n_tries < MOST_TRIES {
+            let item = Item::Confirms { who: (job, run), generation, n_tries: n_tries + 1 };
+            self.agenda.push(self.now + TRY_AGAIN, item);
+        }
+    }
+}
+
+const MOST_TRIES: u32 = 20;
+const TRY_AGAIN: Span = Span::from_secs(3);

@@ -1,0 +1,398 @@
+//! Applications that negotiate, in virtual time: the six scenarios of 002 with the server's real end and a real end of
+//! the application, two that each want the rest, promises that are broken, and deaths in the middle.
+
+use negotiation::{Direction, Ending, NegotiationId, Phase, Price, Reason, Side, Sizes};
+use rms_core::negotiate::contract::{Ask, AskOutcome, Asked, Order};
+use rms_core::{Call, Fact};
+use rms_model::{JobId, OnResize, Span};
+use rms_sim::application::{Absence, Manner, Promises, Want, Weather};
+use rms_sim::story::{admin, completed, hours, mins, secs, started, user, waiting};
+use rms_sim::{CrashPoint, World, WorldBuilder, rigid};
+
+fn cluster_of(n_nodes: u32) -> World {
+    let mut world = WorldBuilder::default().cluster("a", n_nodes).build();
+    // The server opens nothing by itself, unless a story wants it to.
+    world.set("offer_idle", "never");
+    world.set("shrink_for", "never");
+    world.after(secs(1));
+    world
+}
+
+fn a(number: u32) -> NegotiationId {
+    NegotiationId { initiator: Side::Application, number }
+}
+
+fn r(number: u32) -> NegotiationId {
+    NegotiationId { initiator: Side::Rms, number }
+}
+
+/// How many hosts it has.
+fn n_hosts(world: &mut World, job: JobId) -> usize {
+    world.line(job).expect("it runs").nodes.len()
+}
+
+/// The phases that the server's end of a negotiation went through, with the hosts of each proposal.
+fn rounds(world: &World, of: JobId, id: NegotiationId) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for fact in world.facts() {
+        let Fact::Talked { job, dialogue, .. } = fact else { continue };
+        if *job != of || dialogue.id() != id {
+            continue;
+        }
+        let line = match dialogue.phase().proposer() {
+            Some(by) => format!("{by} {}", dialogue.proposal().map_or(0, |template| template.n_hosts())),
+            None => dialogue.phase().to_string(),
+        };
+        if told.last() != Some(&line) {
+            told.push(line);
+        }
+    }
+    told
+}
+
+fn phase_of(world: &World, of: JobId, id: NegotiationId) -> Option<(Phase, Option<Reason>)> {
+    world.facts().iter().rev().find_map(|fact| match fact {
+        Fact::Talked { job, dialogue, .. } if *job == of && dialogue.id() == id => {
+            Some((dialogue.phase(), dialogue.reason()))
+        }
+        _ => None,
+    })
+}
+
+fn grow(quantity: u64, least: u64) -> Ask {
+    Ask {
+        direction: Direction::Grow,
+        what: Asked::Hosts { cluster: None },
+        quantity,
+        least,
+        sizes: Sizes::Any,
+        price: Price(0),
+        duration: None,
+        hosts: Vec::new(),
+        wait: Span::ZERO,
+    }
+}
+
+fn shrink(quantity: u64) -> Ask {
+    Ask { direction: Direction::Shrink, ..grow(quantity, quantity) }
+}
+
+#[test]
+fn a_on_2_processors_it_asks_for_2_more_and_has_4() {
+    let mut world = cluster_of(8);
+    let job = world.submit(rigid(2, hours(1)).runs(mins(10)).negotiates(Manner::between(1, 8).grows(secs(5), 2)));
+    world.after(secs(4));
+    assert_eq!(n_hosts(&mut world, job), 2);
+    world.after(secs(4));
+    assert_eq!(n_hosts(&mut world, job), 4);
+    assert_eq!(rounds(&world, job, a(1)).last().map(String::as_str), Some("applied"));
+    assert_eq!((3..=4).map(|idx| world.alive_on(&format!("a{idx}"))).sum::<usize>(), 2, "processes are there");
+    world.after(mins(11));
+    world.expect(completed(job));
+    world.expect_all_ended();
+}
+
+#[test]
+fn b_it_asks_for_14_is_offered_6_accepts_and_has_8() {
+    let mut world = cluster_of(8);
+    let job = world.submit(rigid(2, hours(1)).negotiates(Manner::between(1, 8).grows(secs(5), 14)));
+    world.after(secs(10));
+    assert_eq!(n_hosts(&mut world, job), 8);
+    assert_eq!(rounds(&world, job, a(1))[..2], ["application 14", "RMS 6"]);
+    assert_eq!(phase_of(&world, job, a(1)), Some((Phase::Applied, None)));
+}
+
+#[test]
+fn c_a_malleable_one_on_4_is_offered_4_when_a_rigid_job_ends_and_takes_them_because_8_is_a_power_of_two() {
+    let mut world = cluster_of(8);
+    world.set("offer_idle", "equal_share");
+    let rigid_one = world.submit(rigid(4, mins(2)).runs(mins(1)));
+    let malleable = world.submit(rigid(4, hours(1)).negotiates(Manner::between(4, 8).in_powers_of_two()));
+    world.after(secs(55));
+    assert_eq!(n_hosts(&mut world, malleable), 4);
+    world.after(secs(15));
+    world.expect(completed(rigid_one));
+    assert_eq!(rounds(&world, malleable, r(1)).first().map(String::as_str), Some("RMS 4"));
+    assert_eq!(n_hosts(&mut world, malleable), 8);
+    assert_eq!(phase_of(&world, malleable, r(1)), Some((Phase::Applied, None)));
+}
+
+#[test]
+fn d_on_8_it_asks_for_24_is_offered_15_and_takes_8() {
+    let mut world = cluster_of(23);
+    let manner = Manner::between(1, 23).in_powers_of_two().grows(secs(5), 24);
+    let job = world.submit(rigid(8, hours(1)).negotiates(manner));
+    world.after(secs(20));
+    let told = rounds(&world, job, a(1));
+    assert_eq!(told[0], "application 24");
+    assert_eq!(n_hosts(&mut world, job), 16, "{told:?}");
+    let is_free = |node: u32| {
+        world.state().nodes().values().any(|entry| entry.name == format!("a{node}") && entry.holders.is_empty())
+    };
+    assert!((17..=23).all(is_free), "what it did not take is held no more");
+}
+
+#[test]
+fn two_that_each_want_the_rest_do_not_block_each_other() {
+    let mut world = cluster_of(8);
+    // Two hosts are free, and each wants six more at least: none gets them, and none keeps the two from the other.
+    let wants_six = Want { least: 4, ..Want::hosts(Direction::Grow, secs(5), 6) };
+    let patient = Manner::between(1, 8).wants(wants_six.clone());
+    let one = world.submit(rigid(3, hours(1)).runs(mins(5)).negotiates(patient.clone()));
+    let other = world.submit(rigid(3, hours(1)).runs(mins(20)).negotiates(patient));
+    world.after(secs(30));
+    assert_eq!((n_hosts(&mut world, one), n_hosts(&mut world, other)), (3, 3));
+    let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_hosts()).count();
+    assert_eq!(held, 0, "what is not enough for anybody is kept for nobody");
+    // The time of their proposals is over.
+    world.after(mins(2));
+    for job in [one, other] {
+        let (phase, _) = phase_of(&world, job, a(1)).expect("it has asked");
+        assert!(phase.is_over(), "job {job} still negotiates: {phase}");
+    }
+    world.after(mins(30));
+    world.expect(completed(one));
+    world.expect(completed(other));
+    world.expect_all_ended();
+}
+
+#[test]
+fn who_waits_for_hosts_gets_them_when_another_leaves() {
+    let mut world = cluster_of(8);
+    let wants_four = Want { least: 4, valid_for: mins(5), ..Want::hosts(Direction::Grow, secs(5), 4) };
+    let waits = world.submit(rigid(3, hours(1)).negotiates(Manner::between(1, 8).wants(wants_four)));
+    let leaves = world.submit(rigid(3, hours(1)).runs(mins(2)));
+    world.after(mins(1));
+    assert_eq!(n_hosts(&mut world, waits), 3);
+    world.after(secs(70));
+    world.expect(completed(leaves));
+    assert_eq!(n_hosts(&mut world, waits), 7);
+}
+
+#[test]
+fn what_is_offered_is_held_from_a_job_that_waits_for_it() {
+    let mut world = cluster_of(8);
+    // It thinks about the offer for ten seconds.
+    let slow = Manner { thinks: secs(10), ..Manner::between(1, 8).grows(secs(5), 14) };
+    let job = world.submit(rigid(2, hours(1)).runs(mins(1)).negotiates(slow));
+    world.after(secs(8));
+    let late = world.submit(rigid(2, mins(1)).runs(secs(10)));
+    world.after(secs(1));
+    world.expect(waiting(late));
+    world.after(secs(8));
+    assert_eq!(n_hosts(&mut world, job), 8, "an accept does not fail for want of hosts");
+    world.after(mins(1));
+    world.expect(completed(job));
+    world.expect(completed(late));
+}
+
+#[test]
+fn hosts_that_are_given_back_are_free_when_their_processes_are_gone() {
+    let mut world = cluster_of(4);
+    let job = rigid(4, hours(1)).ignores_term().negotiates(Manner::between(1, 4).shrinks(secs(5), 2));
+    let job = world.submit(job);
+    let next = world.submit(rigid(2, mins(1)).runs(secs(10)));
+    world.after(secs(9));
+    assert_eq!(n_hosts(&mut world, job), 2, "it has let go of two");
+    world.expect(waiting(next));
+    assert_eq!(world.alive_on("a4"), 1, "but its processes do not heed TERM");
+    world.after(secs(10));
+    world.expect(started(next));
+    assert_eq!(phase_of(&world, job, a(1)), Some((Phase::Applied, None)));
+}
+
+#[test]
+fn who_breaks_a_promise_is_warned_and_loses_the_hosts() {
+    let mut world = cluster_of(4);
+    world.set("release_grace", "10s");
+    let manner = Manner::between(1, 4).shrinks(secs(5), 2).promises(Promises::Breaks);
+    let job = world.submit(rigid(4, hours(1)).negotiates(manner));
+    world.after(secs(12));
+    assert_eq!(n_hosts(&mut world, job), 4, "it has promised, and does not give");
+    world.after(secs(10));
+    let is_warned = |fact: &Fact| matches!(fact, Fact::PromiseWarned { .. });
+    assert!(world.facts().iter().any(is_warned));
+    world.after(secs(25));
+    assert_eq!(n_hosts(&mut world, job), 2, "they are taken");
+    world.expect(started(job));
+    let (phase, _) = phase_of(&world, job, a(1)).expect("it has asked");
+    assert!(phase.is_over(), "{phase}");
+}
+
+#[test]
+fn hosts_for_a_time_are_asked_back_when_it_is_over() {
+    let mut world = cluster_of(4);
+    let borrows = Want { duration: Some(secs(30)), ..Want::hosts(Direction::Grow, secs(5), 2) };
+    let job = world.submit(rigid(2, hours(1)).negotiates(Manner::between(1, 4).wants(borrows)));
+    world.after(secs(15));
+    assert_eq!(n_hosts(&mut world, job), 4);
+    world.after(secs(60));
+    assert_eq!(n_hosts(&mut world, job), 2);
+    world.expect(started(job));
+}
+
+#[test]
+fn a_process_that_vanishes_in_the_middle_leaks_nothing() {
+    for (back_after, remembers) in [(None, false), (Some(secs(3)), false), (Some(secs(3)), true)] {
+        let mut world = cluster_of(8);
+        let absence = Absence { after: secs(7), back_after, remembers };
+        let manner = Manner { thinks: secs(4), absence: Some(absence), ..Manner::between(1, 8).grows(secs(5), 14) };
+        let job = world.submit(rigid(2, hours(1)).runs(mins(5)).negotiates(manner));
+        world.after(mins(4));
+        let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_hosts()).count();
+        assert_eq!(held, 0, "{absence:?}");
+        let (phase, _) = phase_of(&world, job, a(1)).expect("it has asked");
+        assert!(phase.is_over(), "{absence:?}: {phase}");
+        world.after(mins(2));
+        world.expect(completed(job));
+        world.expect_all_ended();
+    }
+}
+
+#[test]
+fn the_death_of_the_server_at_any_step_of_a_negotiation_is_healed() {
+    let points = [
+        CrashPoint::BeforeCommit,
+        CrashPoint::AfterCommit,
+        CrashPoint::AmidEffects(0),
+        CrashPoint::AmidEffects(1),
+        CrashPoint::AmidEffects(2),
+    ];
+    for point in points {
+        for crash_after in [0, 1, 2, 3, 5, 8, 13, 14, 15, 16, 18, 21, 24, 30, 100, 1_000] {
+            let mut world = cluster_of(8);
+            let manner = Manner::between(1, 8).grows(secs(2), 14).shrinks(secs(60), 4);
+            let job = world.submit(rigid(2, hours(1)).runs(mins(5)).negotiates(manner));
+            world.after(secs(3));
+            world.after(Span::from_millis(20 + crash_after));
+            world.kill_server_in_next_step(point);
+            world.after(secs(30));
+            if world.has_server() {
+                world.kill_server();
+            }
+            world.restart_server();
+            world.after(secs(25));
+            world.after(secs(75));
+            assert_eq!(n_hosts(&mut world, job), 4, "{point:?} after {crash_after} ms");
+            world.after(mins(5));
+            world.expect(completed(job));
+            world.expect_all_ended();
+        }
+    }
+}
+
+#[test]
+fn over_a_bad_channel_it_takes_longer_and_ends_alike() {
+    for seed in 0..20 {
+        let mut world = WorldBuilder::default().seed(seed).cluster("a", 8).build();
+        world.set("offer_idle", "never");
+        world.after(secs(1));
+        let weather = Weather { loss: 50, twice: 30, slowest: secs(4) };
+        let manner = Manner { weather, ..Manner::between(1, 8) };
+        let want = Want { valid_for: mins(10), ..Want::hosts(Direction::Grow, secs(5), 14) };
+        let job = world.submit(rigid(2, hours(1)).runs(mins(30)).negotiates(manner.wants(want)));
+        world.after(mins(15));
+        let (phase, reason) = phase_of(&world, job, a(1)).expect("it has asked");
+        assert!(phase.is_over(), "seed {seed}: {phase}");
+        let expected = if phase == Phase::Applied { 8 } else { 2 };
+        assert_eq!(n_hosts(&mut world, job), expected, "seed {seed}: {phase} {reason:?}");
+    }
+}
+
+#[test]
+fn a_user_asks_for_a_task_farm_and_workers_come_and_go() {
+    let mut world = cluster_of(8);
+    let farm = rigid(2, hours(1)).malleable((1, 8), Sizes::Any, OnResize::Workers);
+    let job = world.submit(farm);
+    world.after(secs(5));
+    let ann = user("ann");
+    world.negotiate(&ann, job, grow(4, 2));
+    world.after(secs(5));
+    assert_eq!(n_hosts(&mut world, job), 6);
+    let Some(AskOutcome::Ready { quantity: 4, hosts, .. }) = world.outcome_of_ask(job) else {
+        panic!("{:?}", world.outcome_of_ask(job))
+    };
+    assert_eq!(hosts.len(), 4);
+    world.negotiate(&ann, job, shrink(5));
+    world.after(secs(5));
+    assert_eq!(n_hosts(&mut world, job), 1);
+    assert_eq!((2..=8).map(|idx| world.alive_on(&format!("a{idx}"))).sum::<usize>(), 0, "the workers are gone");
+}
+
+#[test]
+fn a_hook_that_confirms_keeps_its_time_and_one_that_does_not_is_cut_short() {
+    for confirms in [true, false] {
+        let mut world = cluster_of(4);
+        world.set("release_grace", "10s");
+        let job = rigid(4, hours(1)).malleable((1, 4), Sizes::Any, OnResize::Hook("adapt".to_owned()));
+        let job = world.submit(if confirms { job.confirms_in(secs(3)) } else { job });
+        world.after(secs(5));
+        world.negotiate(&user("ann"), job, shrink(2));
+        world.after(secs(2));
+        assert_eq!((3..=4).map(|idx| world.alive_on(&format!("a{idx}"))).sum::<usize>(), 2, "it may still leave");
+        world.after(secs(3));
+        let is_gone = world.alive_on("a4") == 0;
+        assert_eq!(is_gone, confirms);
+        world.after(secs(60));
+        assert_eq!(n_hosts(&mut world, job), 2);
+        assert_eq!(world.alive_on("a4"), 0, "its time is over");
+        world.expect(started(job));
+    }
+}
+
+#[test]
+fn an_admin_withdraws_an_offer_and_forces_a_promise() {
+    let mut world = cluster_of(8);
+    let thinks = Manner { thinks: mins(5), ..Manner::between(1, 8).grows(secs(5), 14) };
+    let job = world.submit(rigid(2, hours(1)).negotiates(thinks));
+    world.after(secs(10));
+    let order = Order::Withdraw;
+    world.admin(Call::OrderNegotiation { job, negotiation: a(1), order });
+    world.after(secs(1));
+    let expected = (Phase::Ended(Ending::Withdrawn), Some(Reason::Administrator));
+    assert_eq!(phase_of(&world, job, a(1)), Some(expected));
+    let held: usize = world.state().jobs().values().flat_map(|entry| entry.promised_hosts()).count();
+    assert_eq!(held, 0);
+
+    let mut world = cluster_of(4);
+    let breaks = Manner::between(1, 4).shrinks(secs(5), 2).promises(Promises::Breaks);
+    let job = world.submit(rigid(4, hours(1)).negotiates(breaks));
+    world.after(secs(8));
+    assert_eq!(n_hosts(&mut world, job), 4);
+    world.admin(Call::OrderNegotiation { job, negotiation: a(1), order: Order::Force });
+    world.after(secs(2));
+    assert_eq!(n_hosts(&mut world, job), 2);
+    assert!(world.ask(&admin(), Call::OrderNegotiation { job, negotiation: a(1), order: Order::Force }).is_err());
+}
+
+#[test]
+fn a_node_that_is_lost_while_it_is_offered_fails_the_offer_or_is_replaced() {
+    let mut world = cluster_of(8);
+    world.set("node_lost_after", "2s");
+    let thinks = Manner { thinks: secs(30), ..Manner::between(1, 8) };
+    let want = Want { least: 2, valid_for: mins(5), ..Want::hosts(Direction::Grow, secs(5), 14) };
+    let job = world.submit(rigid(2, hours(1)).negotiates(thinks.wants(want)));
+    world.after(secs(10));
+    world.kill_node("a7");
+    world.after(mins(2));
+    let (phase, reason) = phase_of(&world, job, a(1)).expect("it has asked");
+    assert!(phase.is_over());
+    assert!(phase == Phase::Applied || reason == Some(Reason::Lost), "{phase} {reason:?}");
+    world.expect(started(job));
+}
+
+#[test]
+fn an_agent_that_dies_while_a_host_that_came_late_is_ended_still_tells_of_it() {
+    let mut world = cluster_of(3);
+    let job = world.submit(rigid(2, hours(1)).negotiates(Manner::between(1, 3).grows(secs(2), 1)));
+    world.after(secs(5));
+    assert_eq!(n_hosts(&mut world, job), 3);
+    world.cancel(job);
+    world.after(Span::from_millis(3));
+    world.kill_agent("a3");
+    world.after(secs(1));
+    // It has seen no wish of the server yet, and finds that the processes are gone.
+    world.restart_agent("a3");
+    world.after(secs(30));
+    world.expect_all_ended();
+}
