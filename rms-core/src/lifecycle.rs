@@ -36,14 +36,13 @@ impl Rms {
         if self.is_awaited(job, node) && has_not_come(&exit) {
             self.record(step, Fact::ShareEnded { job, node, exit, usage });
             self.arrival_failed(now, step, job, node);
+            // All others may have ended before.
+            self.settle_if_clear(now, step, job);
             return;
         }
         if is_leaving {
             self.left(step, job, node, exit, usage);
-            let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
-            if is_clear {
-                self.settle(now, step, job);
-            }
+            self.settle_if_clear(now, step, job);
             return;
         }
         if let NodeExit::Vanished { reason: _ } = exit {
@@ -106,6 +105,13 @@ impl Rms {
         let is_clear = self.state.jobs()[&job].started().is_some_and(Started::is_clear);
         if is_clear {
             // Its launcher had started nothing through the agents: there is nothing to wait for.
+            self.settle(now, step, job);
+        }
+    }
+
+    /// Has the last share ended?
+    fn settle_if_clear(&mut self, now: Time, step: &mut Step, job: JobId) {
+        if self.state.jobs()[&job].started().is_some_and(Started::is_clear) {
             self.settle(now, step, job);
         }
     }

@@ -141,7 +141,9 @@ fn the_manual_has_every_function() {
 /// The functions that the header declares, in alphabetical order.
 fn functions() -> Vec<String> {
     let header = fs::read_to_string(sdk().prefix().join("include/rms.h")).expect("installed");
-    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.ends_with('{'));
+    let is_declaration =
+        |line: &&str| !line.starts_with([' ', '/', '#', '}']) && !line.starts_with("typedef") && !line.ends_with('{');
+    let declared = header.lines().filter(is_declaration);
     let names = declared.filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("rms_")).map(str::to_owned).collect();
     names.sort();

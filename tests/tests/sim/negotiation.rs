@@ -396,3 +396,21 @@ fn an_agent_that_dies_while_a_host_that_came_late_is_ended_still_tells_of_it() {
     world.after(secs(30));
     world.expect_all_ended();
 }
+
+#[test]
+fn a_job_that_is_done_while_it_waits_for_a_host_that_is_lost_is_done() {
+    let mut world = cluster_of(2);
+    world.set("node_lost_after", "20s");
+    let farm = rigid(1, hours(1)).runs(secs(5)).malleable((1, 2), Sizes::Any, OnResize::Workers);
+    let job = world.submit(farm);
+    world.after(secs(2));
+    world.partition(&["a2"]);
+    world.negotiate(&user("ann"), job, grow(1, 1));
+    world.after(secs(1));
+    assert_eq!(n_hosts(&mut world, job), 2, "nobody has noticed yet that it cannot be reached");
+    world.after(mins(1));
+    world.expect(completed(job));
+    world.heal();
+    world.after(secs(30));
+    world.expect_all_ended();
+}
