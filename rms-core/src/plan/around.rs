@@ -51,11 +51,7 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
     let entry = &state.jobs()[&job];
     if let Some(started) = entry.started() {
         let from = (started.at + started.request.wall).max(now);
-        for ledger in std::iter::once(&mut walk.pass.all).chain(walk.pass.special.values_mut()) {
-            for (cluster, hosts) in ledger.count(state, entry.nodes()) {
-                ledger.add(cluster, Block { from, until: from + more, hosts });
-            }
-        }
+        walk.pass.keep_busy(entry.nodes(), from, from + more);
     }
     walk.queue(considered(state), Scope::Estimates);
     Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view }
