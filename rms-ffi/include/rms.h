@@ -125,7 +125,8 @@ template <typename T> inline T rms_init() {
 // It is done: the hosts that came can be used; the hosts that went are gone.
 #define RMS_EVENT_READY 3
 
-// The negotiation has ended without a result; nothing has changed.
+// The negotiation has ended without a result; nothing has changed. But hosts that were not released in time are taken:
+// then RMS_EVENT_HOSTS comes, too.
 #define RMS_EVENT_OVER 4
 
 // The hosts of the application, or the time when it is ended, have changed.
@@ -307,7 +308,7 @@ typedef struct rms_change {
     size_t size;
     // RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
     int32_t kind;
-    // A shrink, not 0: the RMS has taken the hosts already, and nothing is to be confirmed.
+    // A shrink, not 0: the RMS has taken the hosts already; what ran there has been killed.
     int32_t is_done;
     // Which negotiation.
     uint64_t id;

@@ -67,7 +67,8 @@ pub const RMS_EVENT_OFFER: i32 = 1;
 pub const RMS_EVENT_AGREED: i32 = 2;
 /// It is done: the hosts that came can be used; the hosts that went are gone.
 pub const RMS_EVENT_READY: i32 = 3;
-/// The negotiation has ended without a result; nothing has changed.
+/// The negotiation has ended without a result; nothing has changed. But hosts that were not released in time are taken:
+/// then RMS_EVENT_HOSTS comes, too.
 pub const RMS_EVENT_OVER: i32 = 4;
 /// The hosts of the application, or the time when it is ended, have changed.
 pub const RMS_EVENT_HOSTS: i32 = 5;
