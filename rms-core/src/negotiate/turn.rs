@@ -1,7 +1,7 @@
 //! What the server opens by itself after a pass, and what it learns from the answers.
 
 use negotiation::{Direction, NegotiationId, Phase, Side};
-use rms_model::{JobId, Time};
+use rms_model::{JobId, Span, Time};
 
 use super::candidates::is_settled;
 use super::talks::Case;
@@ -25,6 +25,12 @@ impl Rms {
         self.passes.wanted |= entry.and_then(|entry| entry.started()).is_some_and(is_settled);
     }
 
+    /// When the same may be said again that is declined now. Never at once: who declines without a thought would be asked
+    /// for ever.
+    pub(super) fn ask_again(&self, now: Time) -> Time {
+        now + self.state.settings().offer_again.max(Span::from_secs(1))
+    }
+
     /// When what was declined may be offered again.
     pub(crate) fn next_offer(&self) -> Option<Time> {
         self.negotiators.refusals.next_due()
@@ -40,7 +46,7 @@ impl Rms {
     /// again as soon as nobody waits.
     pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
-        let until = now + self.state.settings().offer_again;
+        let until = self.ask_again(now);
         let (direction, declined, agreed) = (case.direction(), n_declined(case), n_agreed(case));
         let is_drained = names_hosts(case);
         match (id.initiator, direction) {

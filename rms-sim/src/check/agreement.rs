@@ -49,11 +49,10 @@ impl Agreement {
         };
         let key = (job, run, change.id);
         let Some(rms) = self.ends.get(&key).filter(|_| !self.asked.contains(&key)) else {
-            // Of what the server has never heard it can only say that it is unknown, or repeat the application's words.
-            let is_unknown = application.reason() == Some(Reason::Unknown);
-            let is_given_up = matches!(application.phase(), Phase::Ended(_)) && application.theirs().is_none();
-            let knows_nothing = is_unknown || is_given_up;
-            return if knows_nothing { Ok(()) } else { wrong("and the server knows nothing of it".to_owned()) };
+            // Of what it has never heard, or has lost, the server can only say that it is unknown, or repeat the
+            // application's words.
+            let is_given_up = matches!(application.phase(), Phase::Ended(_));
+            return if is_given_up { Ok(()) } else { wrong("and the server knows nothing of it".to_owned()) };
         };
         if agree(change.to, rms, application) {
             return Ok(());

@@ -42,8 +42,8 @@ impl Stages {
                 self.entered(*job, *at, (gained.len(), freed.len()), &before, course)
             }
             Fact::JobEnding { job, at, outcome, .. } => match self.courses.get(job) {
-                Some(course) => ends(*job, *at, outcome, course),
-                None => Ok(()),
+                Some(course) if is_evolving(*job, state) => ends(*job, *at, outcome, course),
+                Some(_) | None => Ok(()),
             },
             Fact::JobDone { record, .. } => {
                 self.courses.remove(&record.job);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_core::Fact;
 use rms_core::desired::NodeExit;
 use rms_core::job::LauncherLink;
-use rms_model::{JobId, JobRecord, NodeAdmin, NodeId, NodeLink, Outcome, Run, Work};
+use rms_model::{JobId, JobRecord, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Work};
 
 use super::{Rule, Violation, is_natural};
 
@@ -18,6 +18,8 @@ pub(super) struct Truth {
     evolving: BTreeSet<JobId>,
     /// Jobs whose hosts may change: those that came late are ended with the first ones.
     malleable: BTreeSet<JobId>,
+    /// When those with a course have to end.
+    ends: BTreeMap<JobId, Time>,
     /// Jobs whose work is a script.
     scripts: BTreeSet<JobId>,
     /// What launchers do with their hosts: nothing through the agents, at first.
@@ -97,8 +99,9 @@ impl Truth {
         if let Fact::LauncherLinkChanged { job, link: LauncherLink::Away { .. } } = fact {
             self.by_launcher.entry(*job).or_default().was_away = true;
         }
-        if let Fact::CourseSet { job, .. } = fact {
+        if let Fact::CourseSet { job, course, .. } | Fact::StageEntered { job, course, .. } = fact {
             self.evolving.insert(*job);
+            self.ends.insert(*job, course.end());
         }
         if let Fact::NodeJoined { node, name, .. } = fact {
             self.names.insert(*node, name.clone());
@@ -137,6 +140,11 @@ impl Truth {
             }
             Outcome::Signaled { signal } => any(&|exit| *exit == NodeExit::Signaled { signal: *signal }),
             Outcome::Cancelled { by: _ } => self.cancels.contains(&record.job),
+            // Its supervisors may not have heard in time that it has more of it.
+            Outcome::WallTime if self.malleable.contains(&record.job) => {
+                let is_over = self.ends.get(&record.job).is_some_and(|end| *end <= record.ended);
+                is_over || any(&|exit| *exit == NodeExit::WallTime)
+            }
             // Whether it was time is looked at where its stages are.
             Outcome::WallTime | Outcome::StageLate { .. } if self.evolving.contains(&record.job) => true,
             Outcome::WallTime => any(&|exit| *exit == NodeExit::WallTime),

@@ -105,12 +105,43 @@ fn sizes(dice: &mut Dice) -> Sizes {
     }
 }
 
+/// What admins turn that is about negotiations.
+const SETTINGS: [(&str, &str); 22] = [
+    ("offer_idle", "never"),
+    ("offer_idle", "equal_share"),
+    ("offer_idle", "fewest_above_minimum"),
+    ("offer_idle", "efficiency"),
+    ("shrink_for", "never"),
+    ("shrink_for", "priority"),
+    ("shrink_for", "queue"),
+    ("offer_valid", "5s"),
+    ("offer_valid", "40s"),
+    ("offer_again", "0s"),
+    ("offer_again", "30s"),
+    ("delay_tolerance", "0s"),
+    ("delay_tolerance", "1m"),
+    ("price", "0"),
+    ("price", "40"),
+    ("price_floor", "100"),
+    ("price_floor", "50"),
+    ("budget", "none"),
+    ("budget", "50"),
+    ("growth_limit", "none"),
+    ("growth_limit", "3"),
+    ("release_grace", "9s"),
+];
+
 /// Somebody asks for a job, takes a hand in a negotiation, or confirms what he does not know.
 pub(super) fn act(dice: &mut Dice, world: &mut World, n_hosts: u32) {
     let in_system: Vec<JobId> = world.journal.shadow().jobs().keys().copied().collect();
     let some_job = dice.pick(&in_system).copied().unwrap_or(JobId(1));
     let known = world.journal.shadow().jobs().get(&some_job);
     let run = known.map(|entry| entry.run);
+    if dice.chance(10) {
+        let (key, value) = *dice.pick(&SETTINGS).expect("there are some");
+        world.call(&admin(), Call::Set { key: key.to_owned(), value: value.to_owned() });
+        return;
+    }
     let by = if dice.chance(50) { admin() } else { user(dice.pick(&["ann", "bob", "cid"]).expect("there are three")) };
     match (dice.number(0, 9), run) {
         (0..=4, _) => {

@@ -5,7 +5,7 @@ use negotiation::{Direction, Ending, NegotiationId, Phase, Price, Reason, Side, 
 use rms_core::negotiate::contract::{Ask, AskOutcome, Asked, Order};
 use rms_core::{Call, Fact};
 use rms_model::{JobId, OnResize, Span};
-use rms_sim::application::{Absence, Manner, Promises, Want, Weather};
+use rms_sim::application::{Absence, Answers, Manner, Promises, Want, Weather};
 use rms_sim::story::{admin, completed, hours, mins, secs, started, user, waiting};
 use rms_sim::{CrashPoint, World, WorldBuilder, rigid};
 
@@ -413,4 +413,80 @@ fn a_job_that_is_done_while_it_waits_for_a_host_that_is_lost_is_done() {
     world.heal();
     world.after(secs(30));
     world.expect_all_ended();
+}
+
+#[test]
+fn e_a_priced_offer_is_haggled_over_until_they_meet_or_do_not() {
+    // The server comes down to half its price, the application goes up to its ceiling.
+    for (ceiling, meets) in [(70, true), (40, false)] {
+        let mut world = cluster_of(8);
+        world.set("price", "100");
+        world.set("price_floor", "50");
+        world.set("offer_idle", "equal_share");
+        let answers = Answers::Haggles { step: 5 };
+        let manner = Manner { ceiling: Price(ceiling), ..Manner::between(4, 8).answers(answers) };
+        let job = world.submit(rigid(4, hours(1)).negotiates(manner));
+        world.after(secs(30));
+        let told = rounds(&world, job, r(1));
+        assert!(told.len() > 3 && told[0] == "RMS 4", "an offer, bids and asks: {told:?}");
+        let (phase, reason) = phase_of(&world, job, r(1)).expect("it was offered hosts");
+        if meets {
+            assert_eq!(phase, Phase::Applied, "{told:?}");
+            assert_eq!(n_hosts(&mut world, job), 8);
+            let price = agreed_price(&world, job, r(1));
+            assert!((50..=70).contains(&price), "{price}");
+        } else {
+            assert_eq!((phase, reason), (Phase::Ended(Ending::Rejected), Some(Reason::Price)), "{told:?}");
+            assert_eq!(n_hosts(&mut world, job), 4);
+        }
+    }
+}
+
+fn agreed_price(world: &World, of: JobId, id: NegotiationId) -> u64 {
+    let agreed = world.facts().iter().rev().find_map(|fact| match fact {
+        Fact::Talked { job, dialogue, .. } if *job == of && dialogue.id() == id => dialogue.proposal(),
+        _ => None,
+    });
+    agreed.expect("there was a proposal").items()[0].terms.price.0
+}
+
+#[test]
+fn f_a_malleable_one_shrinks_for_a_job_of_higher_priority() {
+    let mut world = cluster_of(8);
+    world.set("shrink_for", "priority");
+    let manner = Manner { breakpoint: secs(3), ..Manner::between(2, 8).in_powers_of_two() };
+    let malleable = world.submit(rigid(8, hours(2)).negotiates(manner));
+    world.after(secs(5));
+    assert_eq!(n_hosts(&mut world, malleable), 8);
+    let urgent = world.submit(rigid(3, mins(10)).runs(mins(1)));
+    world.after(secs(15));
+    world.expect(waiting(urgent));
+    assert_eq!(n_hosts(&mut world, malleable), 8, "it is no more urgent than the other");
+    let raised = world.on_job(&admin(), urgent, |select| Call::SetPriority { select, priority: 10 });
+    raised.expect("an admin may");
+    world.after(secs(10));
+    world.expect(started(urgent));
+    assert_eq!(n_hosts(&mut world, malleable), 4, "it needs a power of two, so it gives four where three are asked");
+    assert_eq!(phase_of(&world, malleable, r(1)), Some((Phase::Applied, None)));
+    // Somebody who is not more urgent asks in vain.
+    let other = world.submit(rigid(4, mins(10)));
+    world.after(secs(20));
+    world.expect(waiting(other));
+    assert_eq!(n_hosts(&mut world, malleable), 4);
+}
+
+#[test]
+fn offers_that_cross_resolve_to_the_one_of_the_server() {
+    let mut world = cluster_of(8);
+    let rigid_one = world.submit(rigid(4, mins(2)).runs(secs(10)));
+    // What both say is on its way when the other one says it.
+    let weather = Weather { loss: 0, twice: 0, slowest: secs(3) };
+    let manner = Manner { weather, ..Manner::between(2, 8) };
+    let want = Want { least: 4, ..Want::hosts(Direction::Grow, secs(9), 4) };
+    let job = world.submit(rigid(4, hours(1)).negotiates(manner.wants(want)));
+    world.after(secs(9));
+    world.set("offer_idle", "equal_share");
+    world.after(secs(50));
+    world.expect(completed(rigid_one));
+    assert_eq!(n_hosts(&mut world, job), 8, "{:?} {:?}", rounds(&world, job, a(1)), rounds(&world, job, r(1)));
 }
