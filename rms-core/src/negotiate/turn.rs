@@ -1,7 +1,7 @@
 //! What the server opens by itself after a pass, and what it learns from the answers.
 
 use negotiation::{Direction, NegotiationId, Phase, Side};
-use rms_model::{JobId, Time};
+use rms_model::{JobId, Span, Time};
 
 use super::candidates::is_settled;
 use super::talks::Case;
@@ -39,7 +39,8 @@ impl Rms {
     /// by itself or for others, is not offered as many at once: it does not want them, or would soon be asked again.
     pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
-        let until = now + self.state.settings().offer_again;
+        // Without any pause, an application that declines would be offered the same as fast as it can answer.
+        let until = now + self.state.settings().offer_again.max(LEAST_PAUSE);
         let (direction, declined, agreed) = (case.direction(), n_declined(case), n_agreed(case));
         let is_drained = id.initiator == Side::Rms && names_hosts(case);
         if id.initiator == Side::Rms {
@@ -82,3 +83,6 @@ fn n_agreed(case: &Case) -> u32 {
     };
     u32::try_from(agreed).unwrap_or(u32::MAX)
 }
+
+/// From a declined offer to the next one, whatever is set.
+const LEAST_PAUSE: Span = Span::from_secs(1);
