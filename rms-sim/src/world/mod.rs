@@ -308,6 +308,9 @@ impl World {
             self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;
         }
         self.n_checked = self.journal.synced().len();
+        if self.n_checked > MOST_FACTS {
+            return Err(Rule::Spin.broken(format!("{MOST_FACTS} facts came about until {:?}", self.now)));
+        }
         Ok(())
     }
 
@@ -439,6 +442,8 @@ pub(crate) const USUAL_DELAY: Span = Span::from_millis(1);
 const JOURNAL_RETRY: Span = Span::from_millis(500);
 /// More rounds in one instant, and time stands still.
 const MOST_ROUNDS: usize = 100;
+/// More facts of a small world than this, and somebody goes round in circles.
+const MOST_FACTS: usize = 5_000;
 const FCFS_EVERY: u64 = 8;
 const RESTORE_EVERY: u64 = 32;
 const SNAPSHOT_EVERY: u64 = 50;
