@@ -2,47 +2,14 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::Command;
-
 use common::cluster::Cluster;
+use common::mpich::{self, argv, build};
 use rms_core::desired::{Launch, NodeExit};
 use rms_model::Work;
 use rms_wire::negotiate::{AskOutcome, NegotiationId, Side};
 use rms_wire::{Refused, ToAgent};
 
 const OK: NodeExit = NodeExit::Exited { code: 0 };
-
-/// A program of `tests/apps`, built with MPICH's compiler; none where that is not installed.
-fn build(program: &str, dir: &Path) -> Option<String> {
-    let bin = std::env::var("RMS_TEST_MPICH").ok().or_else(installed)?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/apps/{program}.c"));
-    let binary = dir.join(program);
-    let compiler = format!("{bin}/mpicc");
-    let built = Command::new(&compiler)
-        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-o"])
-        .arg(&binary)
-        .arg(source)
-        .arg("-lm")
-        .status();
-    assert!(built.is_ok_and(|status| status.success()), "{compiler} builds {program}");
-    Some(binary.display().to_string())
-}
-
-/// Where `cargo xtask setup` installs it: beside the profile's directory, in which this test lies.
-fn installed() -> Option<String> {
-    let exe = std::env::current_exe().ok()?;
-    let bin = exe.ancestors().map(|dir| dir.join("mpich/bin")).find(|bin| bin.join("mpicc").exists());
-    if bin.is_none() {
-        eprintln!("SKIPPED: MPICH is not installed; `cargo xtask setup` installs it");
-    }
-    Some(bin?.display().to_string())
-}
-
-fn argv(program: &str, args: &str) -> Work {
-    let words = std::iter::once(program).chain(args.split_whitespace());
-    Work::Tasks { argv: words.map(str::to_owned).collect() }
-}
 
 /// The hosts that were asked for have been granted, and come with this generation.
 fn ready(seq: u64, generation: u32) -> ToAgent {
@@ -51,12 +18,8 @@ fn ready(seq: u64, generation: u32) -> ToAgent {
     ToAgent::Asked { seq, outcome }
 }
 
-/// The value of `key=` in the line that the program ends with.
 fn told(output: &str, key: &str) -> String {
-    let line =
-        output.lines().find(|line| line.starts_with("spawn ")).unwrap_or_else(|| panic!("no result in: {output}"));
-    let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    value.unwrap_or_else(|| panic!("no {key} in: {line}")).to_owned()
+    mpich::told(output, "spawn ", key)
 }
 
 /// The values of `key=` in the lines of the children, sorted.

@@ -24,7 +24,8 @@ pub struct MalleableOptions {
     /// node; it confirms with 'rms resize-done'
     #[arg(long, value_name = "HOW", conflicts_with_all = ["workers", "negotiable"])]
     pub on_resize: Option<ResizeHow>,
-    /// Its tasks are workers that need nothing from each other: started on nodes that come, ended on nodes that go
+    /// The program is a worker, executed on each node, that needs nothing from the others: with --malleable it is started
+    /// on nodes that come and ended on nodes that go
     #[arg(long, conflicts_with = "negotiable")]
     pub workers: bool,
     /// A process of the job negotiates for it, by the SDK
@@ -183,11 +184,8 @@ impl MalleableOptions {
     /// See [`MalleableError`].
     pub fn read(&self, beside: &Beside<'_>) -> Result<Option<Malleable>, MalleableError> {
         if !self.is_some() {
-            let strays = [
-                (self.on_resize.is_some(), "on-resize"),
-                (self.workers, "workers"),
-                (self.speedup.is_some(), "speedup"),
-            ];
+            // Workers alone are tasks, one a node, on nodes that stay.
+            let strays = [(self.on_resize.is_some(), "on-resize"), (self.speedup.is_some(), "speedup")];
             let stray = strays.into_iter().find(|(is_given, _)| *is_given);
             return stray.map_or(Ok(None), |(_, flag)| Err(MalleableError::NotMalleable(flag)));
         }
@@ -290,8 +288,10 @@ mod tests {
         assert_eq!((limits.least, limits.most), (0, 0), "as it starts");
         assert_eq!(read(alone), Ok(Some(OnResize::Negotiates)));
         assert_eq!(read(range()), Err(MalleableError::NoWay));
-        let stray = MalleableOptions { workers: true, ..MalleableOptions::default() };
-        assert_eq!(read(stray), Err(MalleableError::NotMalleable("workers")));
+        let rigid = MalleableOptions { workers: true, ..MalleableOptions::default() };
+        assert_eq!(read(rigid), Ok(None), "on nodes that stay");
+        let stray = MalleableOptions { on_resize: "signal:USR1".parse().ok(), ..MalleableOptions::default() };
+        assert_eq!(read(stray), Err(MalleableError::NotMalleable("on-resize")));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::thread;
 
+use rms_core::negotiate::contract::NegotiationRecord;
 use rms_model::{JobId, JobRecord, Time};
 use rms_wire::HistoryQuery;
 use rusqlite::types::Value;
@@ -63,9 +64,9 @@ pub struct History {
 }
 
 #[derive(Debug)]
-struct Question {
-    page: Page,
-    answer: oneshot::Sender<Result<Found, HistoryError>>,
+enum Question {
+    Page { page: Page, answer: oneshot::Sender<Result<Found, HistoryError>> },
+    Negotiations { job: JobId, answer: oneshot::Sender<Result<Vec<NegotiationRecord>, HistoryError>> },
 }
 
 /// Queries that wait for the thread. When it is full the next asker is refused at once: a long query delays other
@@ -85,9 +86,11 @@ impl History {
         let (questions, mut waiting) = mpsc::channel::<Question>(MAX_WAITING);
         let serve = move || {
             while let Some(question) = waiting.blocking_recv() {
-                let records = select(&conn, question.page);
                 // An asker that has gone is no failure.
-                let _ = question.answer.send(records);
+                match question {
+                    Question::Page { page, answer } => drop(answer.send(select(&conn, page))),
+                    Question::Negotiations { job, answer } => drop(answer.send(negotiations(&conn, job))),
+                }
             }
         };
         thread::Builder::new()
@@ -103,11 +106,25 @@ impl History {
     /// Too many questions at once, or an unreadable journal.
     pub async fn ask(&self, page: Page) -> Result<Found, HistoryError> {
         let (answer, answered) = oneshot::channel();
-        self.questions.try_send(Question { page, answer }).map_err(|error| match error {
+        self.put(Question::Page { page, answer })?;
+        answered.await.map_err(|_| HistoryError::Stopping)?
+    }
+
+    /// What a job that is done has negotiated, the oldest first.
+    ///
+    /// # Errors
+    /// As [`History::ask`].
+    pub async fn negotiations(&self, job: JobId) -> Result<Vec<NegotiationRecord>, HistoryError> {
+        let (answer, answered) = oneshot::channel();
+        self.put(Question::Negotiations { job, answer })?;
+        answered.await.map_err(|_| HistoryError::Stopping)?
+    }
+
+    fn put(&self, question: Question) -> Result<(), HistoryError> {
+        self.questions.try_send(question).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => HistoryError::Busy,
             mpsc::error::TrySendError::Closed(_) => HistoryError::Stopping,
-        })?;
-        answered.await.map_err(|_| HistoryError::Stopping)?
+        })
     }
 
     /// The record of one job, if it is done.
@@ -118,6 +135,14 @@ impl History {
         let query = HistoryQuery { jobs: vec![job], limit: 1, ..HistoryQuery::default() };
         Ok(self.ask(Page::first(query)).await?.records.pop())
     }
+}
+
+fn negotiations(conn: &Connection, job: JobId) -> Result<Vec<NegotiationRecord>, HistoryError> {
+    let mut statement = conn.prepare_cached("SELECT records FROM negotiations WHERE job = ?1")?;
+    let mut rows = statement.query([i64::try_from(job.0).unwrap_or(-1)])?;
+    let Some(row) = rows.next()? else { return Ok(Vec::new()) };
+    let bytes = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+    rmp_serde::from_slice(bytes).map_err(|source| HistoryError::Record { job, source })
 }
 
 fn select(conn: &Connection, page: Page) -> Result<Found, HistoryError> {

@@ -15,7 +15,8 @@ mod snapshot;
 use std::path::{Path, PathBuf};
 
 use rms_core::Fact;
-use rms_model::JobRecord;
+use rms_core::negotiate::contract::NegotiationRecord;
+use rms_model::{JobId, JobRecord};
 use rusqlite::{Connection, params};
 
 pub use self::chain::Chain;
@@ -201,8 +202,9 @@ impl FactLog {
                 insert.execute(params![seq, &tail.chain.0[..], environment_of, &self.buffer[..]]).map_err(of_sqlite)?;
                 volume.facts += 1;
                 volume.bytes += self.buffer.len() as u64;
-                if let Fact::JobDone { record, .. } = fact {
+                if let Fact::JobDone { record, negotiations, .. } = fact {
                     insert_history(&transaction, record, &mut self.buffer, path)?;
+                    insert_negotiations(&transaction, record.job, negotiations, &mut self.buffer, path)?;
                 }
             }
             let mut advance =
@@ -267,6 +269,25 @@ fn insert_history(conn: &Connection, record: &JobRecord, buffer: &mut Vec<u8>, p
             &buffer[..],
         ])
         .map_err(of_sqlite)?;
+    Ok(())
+}
+
+fn insert_negotiations(
+    conn: &Connection,
+    job: JobId,
+    negotiations: &[NegotiationRecord],
+    buffer: &mut Vec<u8>,
+    path: &Path,
+) -> Result<(), AppendError> {
+    if negotiations.is_empty() {
+        return Ok(());
+    }
+    buffer.clear();
+    rmp_serde::encode::write_named(buffer, negotiations)?;
+    let of_sqlite = |source| AppendError::from_sqlite(path, source);
+    let sql = "INSERT OR REPLACE INTO negotiations (job, records) VALUES (?1, ?2)";
+    let mut insert = conn.prepare_cached(sql).map_err(of_sqlite)?;
+    insert.execute(params![job.0, &buffer[..]]).map_err(of_sqlite)?;
     Ok(())
 }
 

@@ -26,6 +26,7 @@ pub use progress::Elastic;
 use progress::Progress;
 pub use result::{Figures, Finished, Summary};
 pub use trace::TraceJobs;
+pub(crate) use trace::submission;
 
 /// The jobs to be run, by their place in the order of their submits.
 pub trait Workload {
@@ -191,11 +192,14 @@ impl<'a, W: Workload> Batch<'a, W> {
         Ok(true)
     }
 
-    /// Jobs whose hosts have changed since end at another time.
+    /// Jobs whose hosts have changed since end, or have ended, at another time.
     fn forget_old_ends(&mut self) {
-        while let Some(Reverse((end, job, _))) = self.ends.peek()
-            && self.progress.get(job).is_some_and(|progress| progress.end() != *end)
-        {
+        while let Some(Reverse((end, job, run))) = self.ends.peek() {
+            let is_running = self.rms.state().jobs().get(job).is_some_and(|entry| entry.run == *run);
+            let is_moved = self.progress.get(job).is_some_and(|progress| progress.end() != *end);
+            if is_running && !is_moved {
+                return;
+            }
             self.ends.pop();
         }
     }

@@ -12,6 +12,7 @@ pub mod check;
 pub mod crowd;
 pub mod dice;
 pub mod fault;
+pub mod gain;
 mod journal;
 pub mod launcher;
 mod link;

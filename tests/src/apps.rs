@@ -67,10 +67,11 @@ pub fn build(mpi: Mpi, name: &str) -> Result<Option<PathBuf>, BuildError> {
     let Some(compiler) = mpi.compiler() else {
         return Ok(None);
     };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps").join(format!("{name}.c"));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps");
+    let source = sources.join(format!("{name}.c"));
     let folder = target()?.join("apps").join(mpi.name());
     let program = folder.join(name);
-    if is_newer(&program, &source) {
+    if is_newer(&program, &source) && headers(&sources)?.iter().all(|header| is_newer(&program, header)) {
         return Ok(Some(program));
     }
     fs::create_dir_all(&folder).map_err(|source| BuildError::File { path: folder.clone(), source })?;
@@ -114,6 +115,14 @@ pub fn target() -> Result<PathBuf, BuildError> {
     let exe = std::env::current_exe().map_err(|source| BuildError::File { path: "/proc/self/exe".into(), source })?;
     let found = exe.ancestors().find(|dir| dir.join(".rustc_info.json").exists()).map(Path::to_path_buf);
     found.ok_or(BuildError::NoTarget(exe))
+}
+
+/// What the programs include of each other.
+fn headers(folder: &Path) -> Result<Vec<PathBuf>, BuildError> {
+    let file = |source| BuildError::File { path: folder.to_path_buf(), source };
+    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>()).map_err(file)?;
+    let paths = entries.into_iter().map(|entry| entry.path());
+    Ok(paths.filter(|path| path.extension().is_some_and(|extension| extension == "h")).collect())
 }
 
 fn is_newer(program: &Path, source: &Path) -> bool {

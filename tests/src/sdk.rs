@@ -44,7 +44,7 @@ pub fn sdk() -> &'static Sdk {
         if !is_newer(&installed, &dir.join("librms.so")) || !is_newer(&installed, &dir.join("xtask")) {
             let _absent = fs::remove_dir_all(&prefix);
             let mut install = Command::new(dir.join("xtask"));
-            install.arg("install-sdk").arg(&prefix).arg("--built").arg(&dir);
+            install.arg("install-sdk").arg(&prefix).arg("--built").arg(dir);
             let output = install.stdin(Stdio::null()).output().expect("xtask is built");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
             // Last: who finds it finds all, and newer than what it was made from.

@@ -160,7 +160,7 @@ fn replace(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> std
 
 /// The functions that a header declares.
 fn functions(header: &str) -> Vec<String> {
-    let declarations = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']));
+    let declarations = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.ends_with('{'));
     let names = declarations.filter_map(|line| line.split_once('(')).map(|(before, _)| before);
     let names = names.filter_map(|before| before.rsplit([' ', '*']).next());
     names.filter(|name| name.starts_with("rms_")).map(str::to_owned).collect()
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn the_functions_of_a_header_are_found() {
         let header = "typedef void (*rms_event_callback)(int);\nint rms_close(struct rms_session *session);\n\
-                      const char *rms_version(void);\n// calls rms_none()\nint rms_hosts(struct rms_session *session,\n              \
+                      template <typename T> inline T rms_init() {\nconst char *rms_version(void);\n// calls rms_none()\nint rms_hosts(struct rms_session *session,\n              \
                       size_t capacity);\n";
         assert_eq!(functions(header), ["rms_close", "rms_version", "rms_hosts"]);
     }

@@ -19,6 +19,9 @@ pub(super) struct Channel {
     sender: Sender,
     receiver: Receiver,
     last_seq: u64,
+    /// The server does not read any more. What it has said before is worth to be read: it may be that another process
+    /// speaks for the application, and then we must not come back.
+    is_mute: bool,
 }
 
 /// Why nobody speaks for the application over this connection.
@@ -62,7 +65,7 @@ impl Channel {
         let mut channel = link.open().await?;
         channel.send(&ClientCall::Negotiator).await?;
         let (sender, receiver) = channel.split();
-        let mut channel = Channel { _link: link, sender, receiver, last_seq: 0 };
+        let mut channel = Channel { _link: link, sender, receiver, last_seq: 0, is_mute: false };
         let seq = channel.call(&NegotiatorCall::Attach).await?;
         match channel.receiver.recv_some::<NegotiatorTold>().await? {
             NegotiatorTold::Answer { seq: answered, answer } if answered == seq => {
@@ -95,8 +98,12 @@ impl Channel {
         self.last_seq += 1;
         let says = NegotiatorSays { seq: self.last_seq, call: call.into() };
         // Never cancelled but by its end: half a frame would stay on the channel, which is given up then.
-        let sent = tokio::time::timeout(SEND_WITHIN, self.sender.send(&says)).await;
-        sent.unwrap_or(Err(LinkError::TooSlow { secs: SEND_WITHIN.as_secs() }))?;
+        if !self.is_mute {
+            let sent = tokio::time::timeout(SEND_WITHIN, self.sender.send(&says)).await;
+            let sent = sent.map_err(|_| LinkError::TooSlow { secs: SEND_WITHIN.as_secs() })?;
+            // Of a channel or link that has ended, receiving says why.
+            self.is_mute = sent.is_err();
+        }
         Ok(self.last_seq)
     }
 

@@ -16,7 +16,7 @@ pub enum ConnectError {
     /// The process is not one of a job, or its job does not negotiate.
     #[error(
         "{variable} is not set: this is no process of a job that negotiates; submit one with 'rms submit --malleable \
-         LEAST-MOST --on-resize negotiate …'"
+         LEAST-MOST --negotiable'"
     )]
     NotInJob {
         /// The variable that is missing.

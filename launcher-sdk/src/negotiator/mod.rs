@@ -5,7 +5,7 @@
 //! back. Both may do both. What is agreed is *accepted*; it becomes *ready* when processes can be placed on the new
 //! hosts, or are seen to be gone from the old ones.
 //!
-//! Any process of a job that was submitted as negotiating (`rms submit --malleable …`) may speak for it: the node's agent
+//! Any process of a job that was submitted as negotiating (`rms submit --malleable 2-8 --negotiable`) may speak for it: the node's agent
 //! places a key and a certificate for the job, and [`Negotiator::connect`] finds them by the environment.
 //!
 //! There are two ways, from the least to the most work:

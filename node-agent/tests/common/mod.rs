@@ -6,6 +6,7 @@
 #[path = "../../../tests/src/harness/cgroups.rs"]
 mod cgroups;
 pub mod cluster;
+pub mod mpich;
 #[path = "../../../tests/src/harness/processes.rs"]
 mod processes;
 

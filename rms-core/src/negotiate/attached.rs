@@ -1,8 +1,12 @@
 //! What who speaks for an application is told of its hosts.
 
+use std::collections::BTreeSet;
+
+use negotiation::Phase;
 use rms_model::{JobId, NodeId, Time};
 
 use super::contract::{HeldHost, Holding, NegotiatorNotice};
+use super::talks::Talks;
 use crate::effect::Effect;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -18,11 +22,19 @@ impl Rms {
         }
     }
 
+    /// The hosts that it was warned to lose: it has promised so many, and has not let go.
+    fn overdue_hosts(&self, job: JobId) -> BTreeSet<NodeId> {
+        let warned = self.talks(job).into_iter().flat_map(Talks::open).filter(|case| case.is_warned);
+        let agreed = warned.filter(|case| case.phase() == Phase::Accepted).filter_map(|case| case.dialogue.proposal());
+        agreed.flat_map(|agreed| self.last_hosts(job, agreed, agreed.n_hosts() as usize)).collect()
+    }
+
     pub(super) fn holding_of(&self, job: JobId) -> Holding {
         let Some(started) = self.state.jobs().get(&job).and_then(|entry| entry.started()) else {
             return Holding { generation: 0, hosts: Vec::new(), until: Time::EPOCH };
         };
         let evolved = started.evolved.as_ref();
+        let overdue = self.overdue_hosts(job);
         let host = |node: &NodeId| {
             let entry = &self.state.nodes()[node];
             HeldHost {
@@ -32,7 +44,8 @@ impl Rms {
                 cluster_name: self.state.clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
                 cpus: entry.inventory.cpus,
-                is_departing: evolved.is_some_and(|evolved| evolved.departing.contains_key(node)),
+                is_departing: evolved.is_some_and(|evolved| evolved.departing.contains_key(node))
+                    || overdue.contains(node),
             }
         };
         Holding {

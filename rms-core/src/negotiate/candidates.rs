@@ -81,10 +81,20 @@ impl Rms {
             declared,
             priority: entry.spec.priority,
             is_talking,
-            declined: self.negotiators.refusals.hosts(job, direction),
+            declined: self.declined(job, direction),
             room: u32::MAX,
             until,
         })
+    }
+
+    /// How many hosts it is not to be asked about again for now.
+    fn declined(&self, job: JobId, direction: Direction) -> u32 {
+        let refusals = &self.negotiators.refusals;
+        let declined = refusals.hosts(job, direction);
+        match direction {
+            Direction::Grow if self.state.n_queued() > 0 => declined.max(refusals.given(job)),
+            Direction::Grow | Direction::Shrink => declined,
+        }
     }
 
     /// What counts of the users of these applications where hosts are shared.

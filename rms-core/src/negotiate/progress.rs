@@ -118,6 +118,7 @@ impl Rms {
         | Fact::StageEntered { job, .. }
         | Fact::HostsFreed { job, .. }
         | Fact::HostsDeparting { job, .. }
+        | Fact::PromiseWarned { job, .. }
         | Fact::HostsStay { job } = fact
         {
             self.note_job(*job);

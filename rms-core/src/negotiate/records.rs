@@ -1,9 +1,9 @@
 //! What is shown of negotiations.
 
-use negotiation::Resource;
-use rms_model::{Identity, JobId, Time};
+use negotiation::{Ending, Phase, Resource};
+use rms_model::{Identity, JobId, Run, Time};
 
-use super::contract::NegotiationLine;
+use super::contract::{NegotiationLine, NegotiationRecord, Said};
 use super::talks::{Case, Talks};
 use crate::effect::Answer;
 use crate::job::Job;
@@ -43,7 +43,21 @@ impl Rms {
             until: case.dialogue.lapses().or(case.dialogue.due()),
             held: self.state.node_names(&case.held.iter().copied().collect::<Vec<_>>()),
         };
-        talks.cases.iter().map(line).collect()
+        let past = talks.past.iter().map(|record| record.clone().line(job, entry.run, entry.spec.owner.0.clone()));
+        past.chain(talks.cases.iter().map(line)).collect()
+    }
+}
+
+impl NegotiationRecord {
+    /// As a line of what is over.
+    pub fn line(self, job: JobId, run: Run, owner: String) -> NegotiationLine {
+        let last = self.rounds.iter().rev().find_map(|round| match &round.said {
+            Said::Phase { phase, .. } => Some(*phase),
+            Said::Proposed { .. } => None,
+        });
+        // Each ends with a phase; only what was said before is dropped where it is too much.
+        let phase = last.unwrap_or(Phase::Ended(Ending::Withdrawn));
+        NegotiationLine { job, run, owner, record: self, phase, until: None, held: Vec::new() }
     }
 }
 

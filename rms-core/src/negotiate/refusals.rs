@@ -10,6 +10,8 @@ use rms_model::{JobId, Time};
 pub(crate) struct Refusals {
     of: BTreeMap<(JobId, Direction), (u32, Time)>,
     due: BTreeSet<(Time, JobId, Direction)>,
+    /// What was given for others, which is not offered again while anybody waits, or hosts would go to and fro.
+    given: BTreeMap<JobId, (u32, Time)>,
 }
 
 impl Refusals {
@@ -22,6 +24,16 @@ impl Refusals {
         }
     }
 
+    /// So many hosts were given for somebody else; it counts until then.
+    pub(crate) fn note_given(&mut self, job: JobId, hosts: u32, until: Time) {
+        self.given.insert(job, (hosts, until));
+    }
+
+    /// How many hosts were given for somebody else; 0 if none were.
+    pub(crate) fn given(&self, job: JobId) -> u32 {
+        self.given.get(&job).map_or(0, |(hosts, _)| *hosts)
+    }
+
     /// How many hosts were declined; 0 if none were.
     pub(crate) fn hosts(&self, job: JobId, direction: Direction) -> u32 {
         self.of.get(&(job, direction)).map_or(0, |(hosts, _)| *hosts)
@@ -29,12 +41,15 @@ impl Refusals {
 
     /// When the first is to be forgotten.
     pub(crate) fn next_due(&self) -> Option<Time> {
-        self.due.first().map(|(until, ..)| *until)
+        let given = self.given.values().map(|(_, until)| *until).min();
+        self.due.first().map(|(until, ..)| *until).into_iter().chain(given).min()
     }
 
     /// Forgets what has counted for long enough. Was there anything?
     pub(crate) fn expire(&mut self, now: Time) -> bool {
-        let mut has_expired = false;
+        let n_given = self.given.len();
+        self.given.retain(|_, (_, until)| *until > now);
+        let mut has_expired = self.given.len() < n_given;
         while let Some((until, job, direction)) = self.due.first().copied()
             && until <= now
         {
@@ -73,6 +88,11 @@ mod tests {
         assert!(refusals.expire(later(20)));
         assert_eq!(refusals.next_due(), None);
         refusals.note(JobId(1), Direction::Grow, 0, later(10));
+        refusals.note_given(JobId(3), 5, later(30));
+        assert_eq!((refusals.given(JobId(3)), refusals.given(JobId(1))), (5, 0));
+        assert_eq!(refusals.next_due(), Some(later(30)));
+        assert!(refusals.expire(later(30)));
+        assert_eq!(refusals.given(JobId(3)), 0);
         assert_eq!(refusals.next_due(), None, "who declined nothing is not remembered");
     }
 }

@@ -138,7 +138,7 @@ impl Rms {
     }
 
     /// The hosts that leave where nobody chooses: those that were named, then the last ones.
-    fn last_hosts(&self, job: JobId, agreed: &Template, n_hosts: usize) -> BTreeSet<NodeId> {
+    pub(super) fn last_hosts(&self, job: JobId, agreed: &Template, n_hosts: usize) -> BTreeSet<NodeId> {
         let mut hosts = super::hold::named_hosts(Some(agreed));
         let Some(started) = self.state.jobs()[&job].started() else { return hosts };
         let others = started.nodes.iter().rev().filter(|node| self.can_leave(job, **node));

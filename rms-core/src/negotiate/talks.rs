@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use negotiation::{Dialogue, Direction, NegotiationId, Phase, Price, Side};
+use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Reason, Side, Sizes};
 use rms_model::{NodeId, Time};
 use serde::{Deserialize, Serialize};
 
@@ -139,8 +139,14 @@ impl Talks {
             let case = self.cases.remove(idx);
             self.past.push(case.record());
         }
-        let n_old = self.past.len().saturating_sub(MOST_PAST);
-        self.past.drain(..n_old);
+        // The newest ones are kept that have room together.
+        let mut size = 0;
+        let is_kept = |record: &&NegotiationRecord| {
+            size += 1 + size_of(&record.rounds);
+            size <= MOST_SIZE
+        };
+        let n_kept = self.past.iter().rev().take(MOST_PAST).take_while(is_kept).count();
+        self.past.drain(..self.past.len() - n_kept);
     }
 
     /// What its hosts have cost until then, in thousandths.
@@ -189,8 +195,13 @@ impl Talks {
             }
         }
         // What is remembered of one job is bounded, whatever it does.
-        let n_lent = self.loans.len().saturating_sub(MOST_PAST);
-        self.loans.drain(..n_lent);
+        while self.loans.len() > MOST_PAST {
+            // Nothing that was lent is forgotten: the two oldest are one now, due with the earlier of them.
+            let oldest = self.loans.remove(0);
+            let next = &mut self.loans[0];
+            next.hosts += oldest.hosts;
+            next.until = next.until.min(oldest.until);
+        }
         while self.charges.len() > MOST_CHARGES {
             let oldest = self.charges.remove(0);
             self.settled = self.settled.saturating_add(oldest.cost(oldest.hosts, at));
@@ -277,7 +288,18 @@ impl Case {
 
     /// When it came into the phase that it is in, if it was agreed.
     pub fn since(&self) -> Time {
-        self.rounds.last().map_or(self.opened, |round| round.at)
+        let came = self.rounds.iter().rev().find(|round| match &round.said {
+            Said::Phase { phase, reason } => *phase == self.phase() && *reason == self.dialogue.reason(),
+            Said::Proposed { .. } => false,
+        });
+        came.map_or(self.opened, |round| round.at)
+    }
+
+    /// It has not given what it promised; the record tells that it was warned.
+    pub(crate) fn warn(&mut self, at: Time) {
+        self.is_warned = true;
+        let said = Said::Phase { phase: self.phase(), reason: Some(Reason::BrokenPromise) };
+        self.rounds.push(RoundRecord { at, said });
     }
 
     fn follow(&mut self, at: Time, dialogue: &Dialogue, names: Vec<String>) {
@@ -291,6 +313,10 @@ impl Case {
         for (by, round, template) in dialogue.proposals().filter(|(_, round, _)| *round > last) {
             self.rounds.push(RoundRecord { at, said: Said::Proposed { by, round, template: template.clone() } });
         }
+        // Of talk about very much, the last words are kept.
+        while self.rounds.len() > 1 && size_of(&self.rounds) > MOST_SIZE {
+            self.rounds.remove(0);
+        }
         let phase = dialogue.phase();
         if phase.proposer().is_none() && (is_new || phase != was.0) {
             self.rounds.push(RoundRecord { at, said: Said::Phase { phase, reason: dialogue.reason() } });
@@ -298,6 +324,25 @@ impl Case {
     }
 }
 
+/// How much these say, in numbers.
+fn size_of(rounds: &[RoundRecord]) -> usize {
+    let size = |round: &RoundRecord| match &round.said {
+        Said::Proposed { template, .. } => template.items().iter().map(size_of_item).sum(),
+        Said::Phase { .. } => 1,
+    };
+    rounds.iter().map(size).sum()
+}
+
+fn size_of_item(item: &Item) -> usize {
+    let n_sizes = match &item.terms.sizes {
+        Sizes::Any | Sizes::MultipleOf(_) | Sizes::PowerOfTwo => 0,
+        Sizes::Listed(sizes) => sizes.len(),
+    };
+    16 + n_sizes + item.hosts.len()
+}
+
+/// More than a hundred rounds of ordinary size; an application that says very much at once has fewer remembered.
+const MOST_SIZE: usize = 16_384;
 /// As many as the desk of a dialogue remembers.
 const MOST_CASES: usize = 16;
 /// What is paid for at once; of an application that bargains more often, the oldest is settled before its end.

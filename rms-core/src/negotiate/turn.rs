@@ -35,20 +35,28 @@ impl Rms {
         self.passes.wanted |= self.negotiators.refusals.expire(now);
     }
 
-    /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives hosts back,
-    /// by itself or for others, is not offered as many at once: it does not want them, or would soon be asked again.
+    /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives hosts back
+    /// by itself is not offered as many at once: it does not want them. Who gave them for somebody else may have them
+    /// again as soon as nobody waits.
     pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
         // Without any pause, an application that declines would be offered the same as fast as it can answer.
         let until = now + self.state.settings().offer_again.max(LEAST_PAUSE);
         let (direction, declined, agreed) = (case.direction(), n_declined(case), n_agreed(case));
-        let is_drained = id.initiator == Side::Rms && names_hosts(case);
-        if id.initiator == Side::Rms {
-            self.negotiators.refusals.note(job, direction, declined, until);
-        }
-        // Who only leaves certain hosts may have others for them.
-        if direction == Direction::Shrink && !is_drained {
-            self.negotiators.refusals.note(job, Direction::Grow, agreed, until);
+        let is_drained = names_hosts(case);
+        match (id.initiator, direction) {
+            (Side::Rms, Direction::Grow) => self.negotiators.refusals.note(job, direction, declined, until),
+            (Side::Rms, Direction::Shrink) => {
+                self.negotiators.refusals.note(job, direction, declined, until);
+                // Who only leaves certain hosts may have others for them.
+                if !is_drained {
+                    self.negotiators.refusals.note_given(job, agreed, until);
+                }
+            }
+            (Side::Application, Direction::Shrink) => {
+                self.negotiators.refusals.note(job, Direction::Grow, agreed, until);
+            }
+            (Side::Application, Direction::Grow) => {}
         }
     }
 }

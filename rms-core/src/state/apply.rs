@@ -274,7 +274,7 @@ impl State {
             Fact::HostsDeparting { job, at, nodes } => self.depart_hosts(*job, *at, nodes, bumped)?,
             Fact::HostsStay { job } => self.stay(*job, bumped)?,
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
-            Fact::PromiseWarned { job, negotiation, at: _ } => self.warned(*job, *negotiation)?,
+            Fact::PromiseWarned { job, negotiation, at } => self.warned(*job, *negotiation, *at)?,
             Fact::LoanCalled { job, negotiation, by } => self.loan_called(*job, *negotiation, *by)?,
             Fact::LoanEnded { job, negotiation } => self.loan_ended(*job, *negotiation)?,
             Fact::TokenCreated { token } => {

@@ -84,9 +84,9 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn warned(&mut self, job: JobId, id: NegotiationId) -> Result<(), Misfit> {
+    pub(super) fn warned(&mut self, job: JobId, id: NegotiationId, at: Time) -> Result<(), Misfit> {
         if let Some(case) = self.talks_mut(job)?.case_mut(id) {
-            case.is_warned = true;
+            case.warn(at);
         }
         Ok(())
     }

@@ -81,12 +81,18 @@ fn prepare_writer(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // FULL syncs the WAL at every commit: what was acknowledged survives a loss of power.
     conn.pragma_update(None, "synchronous", "FULL")?;
+    // Not in the journals of the first servers; those that know nothing of it leave it alone.
+    conn.execute_batch(NEGOTIATIONS)?;
     // A burst may grow the WAL; it shrinks again at the next checkpoint.
     conn.pragma_update_and_check(None, "journal_size_limit", 16 * 1024 * 1024, |_| Ok(()))
 }
 
 /// Only readers that checkpoint or recover can be in the way, and they are short.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// One row for each job that is done and has negotiated: what the history keeps of that.
+const NEGOTIATIONS: &str =
+    "CREATE TABLE IF NOT EXISTS negotiations (job INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT;";
 
 /// `head` has one row. A fact's `chain` is the digest over all facts up to and with it; `environment_of` is the
 /// earlier fact whose environment it shares, if it is not in its own body. `history` holds one row

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rms_core::event::Query;
-use rms_core::{Answer, Call};
-use rms_model::Identity;
+use rms_core::{Answer, Call, Refusal};
+use rms_model::{Identity, JobId, Role};
 use rms_wire::convert::{answer_parts, history_parts};
 use rms_wire::link::{Channel, Sender};
 use rms_wire::tls::draw_serial;
@@ -46,6 +46,10 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
 }
 
 async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared) -> Result<(), SessionError> {
+    let past = match &call {
+        Call::Query(Query::Negotiations { job }) => *job,
+        _ => None,
+    };
     let refused = match shared.inbox.call(who.clone(), call).await {
         Ok(Answered::Done(answer)) => {
             for part in answer_parts(&Ok(answer)) {
@@ -54,6 +58,9 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
             sender.finish();
             return Ok(());
         }
+        Ok(Answered::Refused(Refusal::NoSuchJob(job))) if past == Some(job) => {
+            return past_negotiations(sender, who, job, shared).await;
+        }
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
         Ok(Answered::Failing(error)) => failing(&error),
         // The core orders a signature for a renewal only.
@@ -61,6 +68,35 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
         Err(error) => stopping(error),
     };
     last(sender, &ClientAnswer::Refused(refused)).await
+}
+
+/// What a job has negotiated that has left the system; its owner and admins may read it.
+async fn past_negotiations(
+    sender: &mut Sender,
+    who: &Identity,
+    job: JobId,
+    shared: &Shared,
+) -> Result<(), SessionError> {
+    let (change, record) = match watch::recorded(job, shared).await {
+        Ok(recorded) => recorded,
+        Err(refused) => return last(sender, &ClientAnswer::Refused(refused)).await,
+    };
+    let owner = record.owner.0;
+    let is_owner = who.role == Role::User && who.name == owner;
+    if who.role != Role::Admin && !is_owner {
+        let refusal = Refusal::NotYourJob { job, owner };
+        return last(sender, &ClientAnswer::Refused(Refused::from(&refusal))).await;
+    }
+    let records = match shared.history.negotiations(job).await {
+        Ok(records) => records,
+        Err(error) => return last(sender, &ClientAnswer::Refused(Refused::new("history", chain(&error)))).await,
+    };
+    let lines = records.into_iter().map(|negotiation| negotiation.line(job, change.run, owner.clone())).collect();
+    for part in answer_parts(&Ok(Answer::Negotiations { now: record.ended, lines })) {
+        sender.send(&part).await?;
+    }
+    sender.finish();
+    Ok(())
 }
 
 /// What the core has counted, and what has gone over the channels.

@@ -222,7 +222,7 @@ pub fn spec(request: Request) -> JobSpec {
     }
 }
 
-fn record(request: Request, usage: Usage) -> JobRecord {
+pub fn record(request: Request, usage: Usage) -> JobRecord {
     JobRecord {
         job: JobId(7),
         run: Run(2),

@@ -5,10 +5,14 @@ use negotiation::{
 };
 use std::sync::Arc;
 
-use rms_core::negotiate::contract::{Ask, Asked, Declared};
+use rms_core::negotiate::contract::{Ask, Asked, Declared, NegotiationRecord};
 use rms_core::negotiate::talks::Asking;
 use rms_core::{Fact, State};
-use rms_model::{ClusterId, Inventory, JobId, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time};
+use rms_model::{
+    ClusterId, Inventory, JobId, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time, Usage,
+};
+use rms_server::history::History;
+use rms_server::journal::{FactLog, SnapshotPolicy};
 
 pub fn examples() -> Vec<Fact> {
     let job = JobId(7);
@@ -88,4 +92,25 @@ fn a_state_with_negotiations_is_read_back_from_its_bytes() {
     let talks = read.jobs()[&job].talks.as_ref().expect("it negotiates");
     assert_eq!(talks.cases.len(), 1);
     assert_eq!(talks.cases[0].held.len(), 2);
+}
+
+/// What a job has negotiated is kept for the history, however long ago it ended.
+#[test]
+fn the_history_tells_what_a_job_has_negotiated() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal.db");
+    let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
+    let at = Time::from_secs(1_700_000_000);
+    let (direction, rounds, hosts) = (Direction::Grow, Vec::new(), vec!["n5".to_owned()]);
+    let id = NegotiationId { initiator: Side::Application, number: 3 };
+    let told = NegotiationRecord { id, direction, by: Some("ann".to_owned()), opened: at, rounds, hosts };
+    let record =
+        Box::new(crate::golden::record(Request::on_one(ClusterId(1), 1, Span::from_hours(1)), Usage::default()));
+    let job = record.job;
+    log.append(&[Fact::JobDone { record, ghost_until: at, negotiations: vec![told.clone()] }]).expect("space");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let history = History::start(&path).expect("a readable journal");
+    let found = runtime.block_on(history.negotiations(job)).expect("an answer");
+    assert_eq!(found, [told]);
+    assert_eq!(runtime.block_on(history.negotiations(JobId(8))).expect("an answer"), []);
 }

@@ -9,6 +9,8 @@ mod golden_negotiation;
 mod journal;
 mod launchers;
 mod measure;
+mod negotiators;
+mod node;
 mod past;
 mod rights;
 mod server;

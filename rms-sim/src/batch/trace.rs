@@ -47,7 +47,7 @@ impl Workload for TraceJobs {
 }
 
 /// A job of these sizes, whose program does not matter.
-pub(super) fn submission(name: &str, shapes: Vec<Shape>) -> Submission {
+pub(crate) fn submission(name: &str, shapes: Vec<Shape>) -> Submission {
     Submission {
         name: name.to_owned(),
         work: Work::Tasks { argv: vec!["job".to_owned()] },

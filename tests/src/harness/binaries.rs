@@ -17,9 +17,7 @@ pub struct Binaries {
 pub fn binaries() -> &'static Binaries {
     static BINARIES: OnceLock<Binaries> = OnceLock::new();
     BINARIES.get_or_init(|| {
-        let exe = std::env::current_exe().expect("a test knows where it is");
-        let profile_dir = exe.parent().and_then(|deps| deps.parent()).expect("target/<profile>/deps/<test>");
-        let dir = profile_dir.to_path_buf();
+        let dir = profile_dir();
         let is_prepared = std::env::var_os("LIMBER_BINARIES_BUILT").is_some();
         if !is_prepared {
             build(&dir);
@@ -43,15 +41,20 @@ pub fn example(name: &str) -> PathBuf {
 
 /// The directory that has the C library, and `xtask` to install it, built if they are not up to date.
 pub fn library() -> &'static std::path::Path {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    let dir = &binaries().dir;
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        let dir = profile_dir();
         let is_prepared = std::env::var_os("LIMBER_BINARIES_BUILT").is_some();
         if !is_prepared {
-            cargo_build(dir, &["-p", "rms-ffi", "-p", "xtask"]);
+            cargo_build(&dir, &["-p", "rms-ffi", "-p", "xtask"]);
         }
-    });
-    dir
+        dir
+    })
+}
+
+fn profile_dir() -> PathBuf {
+    let exe = std::env::current_exe().expect("a test knows where it is");
+    exe.parent().and_then(|deps| deps.parent()).expect("target/<profile>/deps/<test>").to_path_buf()
 }
 
 fn build(dir: &std::path::Path) {

@@ -301,6 +301,11 @@ impl Deployment {
         Output::of(text, child.wait_with_output().expect("it ends"))
     }
 
+    /// The command itself, for scripts that call it.
+    pub fn rms_program(&self) -> &Path {
+        &self.binaries.rms
+    }
+
     /// The command not yet started, in the deployment's directory and with a plain environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
         self.command_as(&self.client, arguments)

@@ -4,6 +4,7 @@ mod answer;
 mod cost;
 mod curve;
 mod figures;
+mod gain;
 mod heat;
 mod journal_file;
 mod offline;
@@ -27,7 +28,8 @@ Examples:
   rms sim swf trace.swf.gz --nodes 128       a trace through the scheduler of the server
   rms sim replay /var/lib/limber --set policy=easy
   rms sim tune /var/lib/limber               which fair_start and resched_timer suit one's own jobs
-  rms sim views --quick                      launchers that select resources from views"
+  rms sim views --quick                      launchers that select resources from views
+  rms sim gain --seeds 5                     jobs that let themselves be made larger and smaller"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -46,6 +48,8 @@ enum SimVerb {
     Tune(Box<tune::Args>),
     /// Compare launchers that select resources themselves with a server that is given all sizes
     Views(views::Args),
+    /// Compare malleable jobs with the same jobs without
+    Gain(Box<gain::Args>),
 }
 
 pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -55,5 +59,6 @@ pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         SimVerb::Replay(args) => replay::run(&args, context),
         SimVerb::Tune(args) => tune::run(&args, context),
         SimVerb::Views(args) => views::run(&args, context),
+        SimVerb::Gain(args) => gain::run(&args, context),
     }
 }

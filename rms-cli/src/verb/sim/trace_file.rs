@@ -54,7 +54,7 @@ pub(super) struct CleaningArgs {
     skip: usize,
     /// Only so many jobs
     #[arg(long, value_name = "COUNT")]
-    jobs: Option<usize>,
+    pub jobs: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

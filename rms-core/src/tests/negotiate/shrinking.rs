@@ -5,7 +5,7 @@ use rms_model::{JobId, NodeId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::Call;
-use crate::negotiate::contract::AskOutcome;
+use crate::negotiate::contract::{AskOutcome, Holding};
 use crate::negotiate::open::Wanted;
 
 fn hour() -> Span {
@@ -61,6 +61,8 @@ fn who_breaks_a_promise_is_warned_and_then_its_last_hosts_are_taken() {
     let talks = scene.world.rms.state().jobs()[&job].talks.as_ref().expect("it negotiates");
     assert!(talks.case(id).expect("it is known").is_warned);
     assert_eq!(scene.held(job).len(), 4);
+    let doomed = |holding: &Holding| holding.hosts.iter().map(|host| host.is_departing).collect::<Vec<_>>();
+    assert_eq!(scene.app(job).holding.as_ref().map(doomed), Some(vec![false, false, true, true]), "it is told which");
     scene.after(Span::from_secs(10));
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
     assert_eq!(scene.app_phase(job, id), Phase::Ended(negotiation::Ending::Failed));

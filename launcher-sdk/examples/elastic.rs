@@ -1,0 +1,56 @@
+//! A program that grows and shrinks while it computes (002): it tells its hosts at each breakpoint.
+//!
+//! `rms submit --malleable 1-4 --negotiable --wrap 'elastic 1-4'`. `elastic 1-4 grow 2` asks for two hosts more by itself at
+//! first. It ends when the file `stop` is in its working directory.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+use launcher_sdk::negotiator::{Change, HostfileStyle, Limits, Negotiator, Resizing, Settled, Want};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let usage = "usage: elastic LEAST-MOST [grow HOSTS]";
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (least, most) = args.first().and_then(|range| range.split_once('-')).ok_or(usage)?;
+    let limits = Limits::between(least.parse()?, most.parse()?);
+
+    let negotiator = Negotiator::connect().await?;
+    let mut resizing = Resizing::within(&negotiator, limits).await?;
+    println!("begins on {}", names(&negotiator));
+    if let [_, word, n_hosts] = args.as_slice() {
+        if word != "grow" {
+            return Err(usage.into());
+        }
+        let asked = negotiator.request(Want::grow(n_hosts.parse()?).at_least(1)).await?;
+        match asked.settled().await? {
+            Settled::Ready(ready) => println!("got {} more, as {}", ready.hosts.len(), asked.id()),
+            Settled::Ended { ending, reason } => println!("got nothing ({ending}): {reason}"),
+        }
+    }
+    while !Path::new("stop").exists() {
+        // An iteration of the program.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        while let Some(change) = resizing.breakpoint().await? {
+            match change {
+                Change::Came(came) => {
+                    negotiator.write_hostfile("hosts", HostfileStyle::Names)?;
+                    println!("generation {}: grown to {}", came.holding.generation, names(&negotiator));
+                }
+                Change::Leave(leave) => {
+                    println!("leaves {}", leave.names().join(" "));
+                    leave.done().await?;
+                }
+            }
+        }
+    }
+    println!("ends on {}", names(&negotiator));
+    Ok(())
+}
+
+fn names(negotiator: &Negotiator) -> String {
+    let mut names: Vec<String> = negotiator.hosts().into_iter().map(|host| host.name).collect();
+    names.sort();
+    names.join(" ")
+}

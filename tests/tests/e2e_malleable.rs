@@ -1,0 +1,199 @@
+//! Malleable batch jobs without any SDK, with real agents and processes: farms, signals, commands, and scripts that ask.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rms_tests::harness::{Deployment, wait_until};
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn of_nodes(n_nodes: u32) -> Deployment {
+    let settings = "[settings]\nkill_grace = \"2s\"\nrelease_grace = \"3s\"\n";
+    Deployment::builder().cluster("a", n_nodes).config(settings).start()
+}
+
+fn log(deployment: &Deployment) -> String {
+    fs::read_to_string(deployment.path().join("log")).unwrap_or_default()
+}
+
+fn wait_for_line(deployment: &Deployment, start: &str) {
+    wait_until(start, SOON, || log(deployment).lines().any(|line| line.starts_with(start)).then_some(()));
+}
+
+/// How many nodes a job has.
+fn n_nodes(deployment: &Deployment, job: u64) -> usize {
+    let line = deployment.queued(job).unwrap_or_else(|| panic!("job {job} is in the queue"));
+    line["nodes"].as_array().map_or(0, Vec::len)
+}
+
+fn wait_for_nodes(deployment: &Deployment, job: u64, wanted: usize) {
+    wait_until(&format!("job {job} to have {wanted} nodes"), SOON, || {
+        (n_nodes(deployment, job) == wanted).then_some(())
+    });
+}
+
+fn negotiations(deployment: &Deployment, job: u64) -> Vec<Value> {
+    let told = deployment.rms(&["negotiations", &job.to_string(), "--json"]).ok().json();
+    told["negotiations"].as_array().cloned().unwrap_or_default()
+}
+
+fn n_files(dir: &Path) -> usize {
+    fs::read_dir(dir).map_or(0, |entries| entries.filter_map(Result::ok).count())
+}
+
+#[test]
+fn a_farm_grows_into_idle_nodes_gives_them_back_and_loses_no_result() {
+    let mut deployment = of_nodes(4);
+    let farm = deployment.path().join("farm");
+    fs::create_dir_all(farm.join("todo")).expect("a directory");
+    for item in 0..200 {
+        fs::write(farm.join(format!("todo/{item:03}")), format!("{item}\n")).expect("a file");
+    }
+    let work = deployment.script("work.sh", "#!/bin/sh\nsleep 0.4\ncat \"$1\"\n");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/farm.sh");
+    let rigid = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(rigid, "started");
+
+    let (dir, script) = (farm.display().to_string(), script.display().to_string());
+    let export = format!("ALL,FARM_WORK={work}");
+    let job = deployment.submit(&["--malleable", "1-4", "-t", "10m", "-D", &dir, "--export", &export, &script]);
+    wait_for_nodes(&deployment, job, 2);
+    deployment.rms(&["cancel", &rigid.to_string()]).ok();
+    wait_for_nodes(&deployment, job, 4);
+    deployment.kill_server();
+    deployment.start_server();
+
+    let urgent = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 3"]);
+    deployment.wait_for_state(urgent, "started");
+    assert_eq!(n_nodes(&deployment, job), 2, "it gave two back");
+    deployment.wait_for_end(urgent);
+
+    let record = deployment.wait_for_end(job);
+    assert_eq!(record["outcome"]["word"], "completed", "{record}");
+    assert_eq!((n_files(&farm.join("todo")), n_files(&farm.join("doing"))), (0, 0));
+    for item in 0..200 {
+        let result = fs::read_to_string(farm.join(format!("done/{item:03}"))).expect("a result of every item");
+        assert_eq!(result, format!("{item}\n"));
+    }
+}
+
+/// Tells of each change, and confirms it.
+fn watcher(deployment: &Deployment, confirm: &str) -> String {
+    let (log, rms) = (deployment.path().join("log"), deployment.rms_program());
+    let text = format!(
+        "#!/bin/sh\nrms() {{ {} \"$@\"; }}\n\
+         look() {{\n  generation=$(cat $RMS_GENERATION_FILE)\n  \
+         echo generation $generation: $(grep -v '^#' $RMS_HOSTFILE | cut -d' ' -f1) >> {}\n  {confirm}\n}}\n\
+         trap look USR1\nlook\nwhile :; do sleep 1000 & wait $!; done\n",
+        rms.display(),
+        log.display()
+    );
+    deployment.script("watch.sh", &text)
+}
+
+#[test]
+fn a_script_is_told_by_a_signal_and_confirms() {
+    let mut deployment = of_nodes(4);
+    let script = watcher(&deployment, "rms resize-done --generation $generation");
+    let job = deployment.submit(&["--malleable", "2-4", "-N", "2", "-t", "10m", "--on-resize", "signal:USR1", &script]);
+    wait_for_line(&deployment, "generation 1: a1 a2");
+    wait_for_nodes(&deployment, job, 4);
+    wait_for_line(&deployment, "generation 2: a1 a2 a3 a4");
+    deployment.kill_server();
+    deployment.start_server();
+    let urgent = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(urgent, "started");
+    wait_for_line(&deployment, "generation 3: a1 a2");
+    let line = deployment.queued(job).expect("it runs");
+    assert_eq!(line["malleable"]["violations"], 0, "{line}");
+    let story = deployment.rms(&["negotiations", &job.to_string()]).ok().stdout;
+    assert!(story.contains("to grow") && story.contains("to shrink") && story.contains("ready: a["), "{story}");
+    let explained = deployment.rms(&["explain", &job.to_string()]).ok().stdout;
+    assert!(explained.contains("it can be changed: 2 to 4 nodes"), "{explained}");
+}
+
+#[test]
+fn a_command_is_told_and_confirms_for_its_job() {
+    let deployment = of_nodes(3);
+    let (log, rms) = (deployment.path().join("log"), deployment.rms_program());
+    let hook = deployment.script(
+        "hook.sh",
+        &format!(
+            "#!/bin/sh\necho hook $RMS_RESIZE_GENERATION of $RMS_MALLEABLE_LEAST to $RMS_MALLEABLE_MOST on $RMS_NODELIST >> {}\n{} \
+             resize-done\n",
+            log.display(),
+            rms.display()
+        ),
+    );
+    let exec = format!("exec:{hook}");
+    let job =
+        deployment.submit(&["--malleable", "1-3", "-N", "1", "-t", "10m", "--on-resize", &exec, "--wrap", "sleep 600"]);
+    wait_for_nodes(&deployment, job, 3);
+    wait_for_line(&deployment, "hook 2 of 1 to 3 on a[1-3]");
+    let urgent = deployment.submit(&["-N", "1", "-t", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(urgent, "started");
+    wait_for_line(&deployment, "hook 3 of 1 to 3 on a[1-2]");
+    assert_eq!(deployment.queued(job).expect("it runs")["malleable"]["violations"], 0);
+}
+
+#[test]
+fn who_never_confirms_loses_the_nodes_after_the_grace_and_what_runs_there() {
+    let deployment = of_nodes(3);
+    let at_each = "[ $generation = 2 ] && for node in a2 a3; do \
+                   $OMPI_MCA_plm_rsh_agent $node \"trap '' TERM; echo \\$\\$ > on-$node; sleep 1000\" & done";
+    let script = watcher(&deployment, at_each);
+    let job = deployment.submit(&["--malleable", "1-3", "-N", "1", "-t", "10m", "--on-resize", "signal:USR1", &script]);
+    wait_for_line(&deployment, "generation 2: a1 a2 a3");
+    let pid = |node: &str| {
+        let path = deployment.path().join(format!("on-{node}"));
+        wait_until("a process", SOON, || fs::read_to_string(&path).ok()?.trim().parse::<i32>().ok())
+    };
+    let pids = [pid("a2"), pid("a3")];
+    let urgent = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(urgent, "started");
+    wait_for_line(&deployment, "generation 3: a1");
+    for pid in pids {
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "it was killed before others got the node");
+    }
+    assert_eq!(n_nodes(&deployment, job), 1);
+    let told = negotiations(&deployment, job);
+    assert!(told.iter().any(|line| line["direction"] == "shrink"), "{told:?}");
+}
+
+#[test]
+fn a_script_negotiates_from_inside_and_others_from_outside() {
+    let deployment = of_nodes(4);
+    let rms = deployment.rms_program();
+    let text = format!(
+        "#!/bin/sh\n{0} negotiate --grow 2 --accept-at-least 1 > granted; echo code $? >> granted\n\
+         {0} negotiate --grow 40 --json > refused; echo code $? >> refused\n\
+         {0} negotiate --extend 5m > longer; echo code $? >> longer\nsleep 600\n",
+        rms.display()
+    );
+    let script = deployment.script("ask.sh", &text);
+    let job = deployment.submit(&["--negotiable", "-N", "1", "-t", "10m", &script]);
+    let read = |name: &str| {
+        let path = deployment.path().join(name);
+        wait_until(name, SOON, || fs::read_to_string(&path).ok().filter(|text| text.contains("code ")))
+    };
+    assert_eq!(read("granted"), "a2\na3\ncode 0\n");
+    let refused = read("refused");
+    assert!(refused.contains("\"error\"") && refused.ends_with("code 1\n"), "{refused}");
+    assert_eq!(read("longer"), "5m\ncode 0\n");
+    assert_eq!(n_nodes(&deployment, job), 3);
+
+    let id = job.to_string();
+    let back = deployment.rms(&["negotiate", &id, "--shrink", "1", "--hosts", "a2"]).ok();
+    assert_eq!(back.stdout, "a2\n");
+    assert_eq!(deployment.queued(job).expect("it runs")["nodes"], serde_json::json!(["a1", "a3"]));
+    let told = negotiations(&deployment, job);
+    let by: Vec<&Value> = told.iter().map(|line| &line["by"]).collect();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(by.iter().all(|by| by.is_string()), "{by:?}");
+    let ada = deployment.join_person("user", "ada");
+    let theirs = deployment.finish(deployment.command_as(&ada, &["negotiate", &id, "--grow", "1"]));
+    assert_eq!(theirs.code, 1, "{theirs:?}");
+    assert!(theirs.stderr.contains("belongs to"), "{theirs:?}");
+}
