@@ -5,12 +5,24 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use launcher_sdk::negotiator::{Change, HostfileStyle, Limits, Negotiator, Resizing, Settled, Want};
+use rms_model::Span;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("elastic: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let usage = "usage: elastic LEAST-MOST [grow HOSTS]";
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (least, most) = args.first().and_then(|range| range.split_once('-')).ok_or(usage)?;
@@ -23,7 +35,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         if word != "grow" {
             return Err(usage.into());
         }
-        let asked = negotiator.request(Want::grow(n_hosts.parse()?).at_least(1)).await?;
+        let want = Want::grow(n_hosts.parse()?).at_least(1).within(Span::from_secs(15));
+        let asked = negotiator.request(want).await?;
         match asked.settled().await? {
             Settled::Ready(ready) => println!("got {} more, as {}", ready.hosts.len(), asked.id()),
             Settled::Ended { ending, reason } => println!("got nothing ({ending}): {reason}"),

@@ -178,7 +178,8 @@ impl Uplink {
                     Ok(channel) => drop(tokio::spawn(serve_channel(channel, self.shares.clone()))),
                     Err(_) => return link.closed().await,
                 },
-                request = self.keys.next_request() => {
+                // An agent says hello and reports before all else: once the server has said what it desires, it has.
+                request = self.keys.next_request(), if is_announced => {
                     let _heard_by_the_receiver = outbox.push(&request.into());
                 }
                 () = tokio::time::sleep_until(renew_at) => {

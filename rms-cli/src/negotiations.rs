@@ -137,10 +137,12 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, now: Time) -> Stri
         Direction::Grow => "grow",
         Direction::Shrink => "shrink",
     };
-    let opener = record
-        .by
-        .as_ref()
-        .map_or_else(|| side(record.id.initiator).to_owned(), |by| format!("{by} for the application"));
+    let its_own = format!("{}.{}", line.job, line.run);
+    let opener = match &record.by {
+        None => side(record.id.initiator).to_owned(),
+        Some(by) if *by == its_own => "a process of the job".to_owned(),
+        Some(by) => format!("{by} for the application"),
+    };
     let mut text = format!(
         "job {} ({}), negotiation {}: to {direction}, opened at {} by {opener}\n",
         line.job,

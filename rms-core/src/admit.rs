@@ -47,6 +47,10 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
         }
         Some(_) => return Err(Refusal::Malformed("a profile says nodes and times: it stands in place of sizes")),
         None => {
+            let tasks = match &submission.malleable {
+                Some(limits) => malleable::tasks(limits, tasks, &submission.shapes)?,
+                None => tasks,
+            };
             let sizes = Sizes { state, submission: &submission, clusters: &clusters, tasks };
             let options = sizes.options()?;
             if submission.malleable.is_some() {

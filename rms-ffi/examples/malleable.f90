@@ -1,7 +1,7 @@
 ! A malleable program in Fortran: it integrates a function in steps, and follows its hosts between two of them.
 !
 !     gfortran $(pkg-config --variable=includedir rms)/rms.f90 malleable.f90 $(pkg-config --libs rms) -o malleable
-!     rms submit --malleable 1-8 --on-resize negotiate -- ./malleable
+!     rms submit --malleable 1-8 --negotiable --wrap ./malleable
 program malleable
   use, intrinsic :: iso_c_binding
   use rms

@@ -1,7 +1,7 @@
 /* A malleable program without MPI: each step runs one piece of work on every host that the job holds just now.
  *
  *     cc -std=c11 $(pkg-config --cflags rms) steps.c $(pkg-config --libs rms) -o steps
- *     rms submit --malleable 1-8 --on-resize negotiate -- ./steps 100 ./piece
+ *     rms submit --malleable 1-8 --negotiable --wrap "./steps 100 ./piece"
  *
  * runs `./piece STEP NUMBER COUNT` COUNT times in each of 100 steps. Between two steps nothing runs on any host, so hosts can
  * come and go there: that is the program's breakpoint. */

@@ -21,6 +21,7 @@ use crate::breakpoint::{Breakpoint, Release};
 use crate::callback::Callback;
 use crate::counter::Counter;
 use crate::failure::Failure;
+use crate::guard;
 use crate::mailbox::Mailbox;
 
 /// An open session. Every thread may use it at any time.
@@ -84,6 +85,7 @@ impl Session {
         let shared = Arc::new(Shared { mailbox: Arc::new(mailbox), closed: Notify::new(), state: Mutex::default() });
         let (tell, told) = mpsc::sync_channel(1);
         let (of_caller, of_pump) = (runtime()?, runtime()?);
+        guard::has_threads();
         // It connects, too: so no signal is delivered in the thread that the negotiator starts, either, and the caller
         // can be interrupted while it waits.
         let pump = spawn("rms-events", {

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::guard;
 use crate::session::Session;
 
 /// Opens a session, and says by which number it is found.
@@ -17,7 +16,6 @@ pub fn connect(patience: Duration) -> Result<usize, Failure> {
     if open().len() >= MOST_OPEN {
         return Err(Failure::Busy("too many sessions are open: close one; an application needs no more than one"));
     }
-    guard::has_threads();
     let session = Arc::new(Session::connect(patience)?);
     // Not multiples of a page: nobody takes it for an address that could be read.
     let handle = NEXT.fetch_add(STEP, Ordering::Relaxed);

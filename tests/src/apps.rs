@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use thiserror::Error;
 
+use crate::sdk::Linkage;
+
 /// The MPI implementations that tests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mpi {
@@ -64,12 +66,31 @@ impl Mpi {
 /// # Errors
 /// The compiler refuses the program, or the target directory cannot be written.
 pub fn build(mpi: Mpi, name: &str) -> Result<Option<PathBuf>, BuildError> {
+    compile(mpi, name, mpi.name(), &[])
+}
+
+/// The same with the C library of the RMS, for programs that negotiate; installs the library if it must.
+///
+/// # Errors
+/// As [`build`]; nothing, too, if `pkg-config` is not installed.
+pub fn build_negotiating(mpi: Mpi, name: &str) -> Result<Option<PathBuf>, BuildError> {
+    if mpi.compiler().is_none() {
+        return Ok(None);
+    }
+    let sdk = crate::sdk::sdk();
+    let Some(mut flags) = sdk.flags(Linkage::Shared) else { return Ok(None) };
+    flags.push(format!("-Wl,-rpath,{}", sdk.prefix().join("lib").display()));
+    flags.push("-DSTEER_RMS".to_owned());
+    compile(mpi, name, &format!("{}-rms", mpi.name()), &flags)
+}
+
+fn compile(mpi: Mpi, name: &str, folder: &str, libraries: &[String]) -> Result<Option<PathBuf>, BuildError> {
     let Some(compiler) = mpi.compiler() else {
         return Ok(None);
     };
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps");
     let source = sources.join(format!("{name}.c"));
-    let folder = target()?.join("apps").join(mpi.name());
+    let folder = target()?.join("apps").join(folder);
     let program = folder.join(name);
     if is_newer(&program, &source) && headers(&sources)?.iter().all(|header| is_newer(&program, header)) {
         return Ok(Some(program));
@@ -83,6 +104,7 @@ pub fn build(mpi: Mpi, name: &str) -> Result<Option<PathBuf>, BuildError> {
         .arg("-o")
         .arg(&draft)
         .arg(&source)
+        .args(libraries)
         .arg("-lm")
         .stdin(Stdio::null())
         .output()

@@ -101,7 +101,7 @@ impl Sdk {
     }
 
     /// What pkg-config says; nothing, and a word about it, if it is not installed.
-    fn flags(&self, linkage: Linkage) -> Option<Vec<String>> {
+    pub fn flags(&self, linkage: Linkage) -> Option<Vec<String>> {
         if !is_installed("pkg-config") {
             eprintln!("SKIPPED: pkg-config is not installed; `cargo xtask setup` installs it");
             return None;

@@ -91,7 +91,7 @@ fn what_is_asked_while_the_server_is_away_is_said_when_it_is_back() {
     let gate = deployment.path().join("gate");
     let program = example("elastic");
     let log = deployment.path().join("log");
-    // It connects, waits for the gate, and asks then: see `RMS_TEST` nowhere, for it is the shell that waits.
+    // The shell waits for the gate, and the program begins without a server.
     let text = format!(
         "#!/bin/sh\nwhile [ ! -e {0} ]; do sleep 0.1; done\n{1} 1-2 grow 1 >> {2} 2>&1\n",
         gate.display(),
@@ -148,7 +148,7 @@ fn keys_are_for_the_jobs_user_on_each_of_its_nodes_and_go_with_it() {
     let before = fs::read_to_string(dirs[1].join("cert.pem")).expect("it is there");
     deployment.kill_agent("a2");
     deployment.restart_agent("a2");
-    wait_until("another certificate", SOON, || {
+    wait_until("another certificate on a2", SOON, || {
         fs::read_to_string(dirs[1].join("cert.pem")).is_ok_and(|now| now != before).then_some(())
     });
     stop(&deployment, job);

@@ -60,6 +60,8 @@ mod policy;
 mod queue;
 mod resizing;
 mod talk;
+#[cfg(test)]
+mod tests;
 mod want;
 
 pub use environment::JobEnvironment;

@@ -346,7 +346,7 @@ fn talks() -> Vec<NegotiationLine> {
     let given = NegotiationRecord {
         id: NegotiationId { initiator: Side::Application, number: 1 },
         direction: Direction::Shrink,
-        by: Some("user/ada".to_owned()),
+        by: Some("ada".to_owned()),
         opened: at(300),
         rounds: vec![
             proposed(300, Side::Application, 1, Side::Application, Direction::Shrink, offer(1)),
@@ -359,7 +359,7 @@ fn talks() -> Vec<NegotiationLine> {
     let refused = NegotiationRecord {
         id: NegotiationId { initiator: Side::Application, number: 2 },
         direction: Direction::Grow,
-        by: Some("agent/a3".to_owned()),
+        by: Some("7.1".to_owned()),
         opened: at(100),
         rounds: vec![
             proposed(100, Side::Application, 1, Side::Application, Direction::Grow, offer(40)),

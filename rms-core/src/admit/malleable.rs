@@ -1,6 +1,7 @@
 //! Turns the limits of a malleable application into the sizes it may start with, or says what is wrong with them (002).
 
 use negotiation::template::MAX_SIZES;
+use rms_model::job::TaskCount;
 use rms_model::{Malleable, OnResize, Request, Sizes, Work};
 
 use crate::event::{Nodes, Shape};
@@ -95,6 +96,25 @@ pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shap
         }
     }
     Ok(all)
+}
+
+/// Workers are counted on each host: their number changes with the hosts.
+///
+/// # Errors
+/// A number of workers that does not divide by the hosts to start with, or several such sizes.
+pub(super) fn tasks(malleable: &Malleable, tasks: TaskCount, shapes: &[Shape]) -> Result<TaskCount, Refusal> {
+    let TaskCount::Total(n_tasks) = tasks else { return Ok(tasks) };
+    if malleable.on_resize != OnResize::Workers {
+        return Ok(tasks);
+    }
+    match shapes {
+        [Shape { nodes: Nodes::Count(hosts), wall: _ }] if *hosts > 0 && n_tasks.is_multiple_of(*hosts) => {
+            Ok(TaskCount::PerHost(n_tasks / hosts))
+        }
+        _ => Err(Refusal::Malformed(
+            "workers are counted on each node: with a number of tasks, name one number of nodes by which it divides",
+        )),
+    }
 }
 
 /// Its hosts are hosts of one cluster, whichever that is.
@@ -202,6 +222,22 @@ mod tests {
         let script = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
         let workers = Malleable { on_resize: OnResize::Workers, ..limits(1, 2, Sizes::Any) };
         assert!(check(&workers, &script).is_err());
+    }
+
+    #[test]
+    fn workers_are_counted_on_each_host() {
+        let farm = Malleable { on_resize: OnResize::Workers, ..limits(2, 8, Sizes::Any) };
+        let on = |hosts| Shape { nodes: Nodes::Count(hosts), wall: None };
+        assert_eq!(tasks(&farm, TaskCount::Total(6), &[on(3)]), Ok(TaskCount::PerHost(2)));
+        assert_eq!(tasks(&farm, TaskCount::PerHost(1), &[on(3), on(2)]), Ok(TaskCount::PerHost(1)));
+        assert!(tasks(&farm, TaskCount::Total(5), &[on(3)]).is_err());
+        assert!(tasks(&farm, TaskCount::Total(6), &[on(3), on(2)]).is_err());
+        let told = Malleable { on_resize: OnResize::Signal(10), ..farm };
+        assert_eq!(
+            tasks(&told, TaskCount::Total(5), &[on(3)]),
+            Ok(TaskCount::Total(5)),
+            "a script uses them as it likes"
+        );
     }
 
     #[test]

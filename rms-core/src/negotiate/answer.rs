@@ -134,9 +134,10 @@ impl Rms {
     }
 
     fn grant_hosts(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, hosts: &mut Vec<NodeId>) -> Grant {
-        let most = item.quantity.0.min(self.most_more_hosts(now, job, id, item.terms.price));
+        let (most, bound) = self.most_more_hosts(now, job, id, item.terms.price);
+        let most = item.quantity.0.min(most);
         if item.greatest(negotiation::Direction::Grow, Quantity(most)).is_none() {
-            return Grant::Never(Reason::Policy);
+            return Grant::Never(bound);
         }
         let candidates = match item.hosts.is_empty() {
             true => self.givable(job, id, most as usize),

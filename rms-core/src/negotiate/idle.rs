@@ -7,6 +7,7 @@ use rms_model::{ClusterId, OfferRule, Span, Time};
 
 use super::candidates::Changeable;
 use super::policy::{Candidate, Change, offers};
+use crate::launcher;
 use crate::plan::{self, Gain, Plan};
 use crate::rms::Rms;
 use crate::step::Step;
@@ -26,7 +27,7 @@ impl Rms {
             for Change { job, hosts } in self.shares_of_idle(now, cluster, rule) {
                 // Who cannot be asked after all is asked after another pass.
                 if self.open_growth_offer(now, step, job, hosts, price).is_err() {
-                    let until = now + self.state.settings().offer_again;
+                    let until = self.ask_again(now);
                     self.negotiators.refusals.note(job, Direction::Grow, hosts, until);
                 }
             }
@@ -82,7 +83,9 @@ impl Rms {
 
     /// Of the free hosts, those that meet what it wants of a host, as far as it can pay for them.
     fn usable_by(&self, now: Time, taker: &Changeable, cluster: ClusterId, idle: u32) -> u32 {
-        let n_right = self.free_for(taker.job, idle as usize).len() as u64;
+        // Where any host will do they need not be looked at one by one.
+        let takes_any = launcher::takes_any_hosts(&self.state.jobs()[&taker.job].spec);
+        let n_right = if takes_any { u64::from(idle) } else { self.free_for(taker.job, idle as usize).len() as u64 };
         let n_paid = self.most_offered(now, taker.job, cluster);
         u32::try_from(n_right.min(n_paid)).unwrap_or(u32::MAX)
     }

@@ -1,6 +1,6 @@
 //! What hosts cost an application, and what its user can pay.
 
-use negotiation::{Direction, NegotiationId, Price, Rules, Side};
+use negotiation::{Direction, NegotiationId, Price, Reason, Rules, Side};
 use rms_model::{ClusterId, JobId, Span, Time};
 
 use super::contract::Said;
@@ -31,15 +31,16 @@ impl Rms {
         }
     }
 
-    /// How many hosts more the limit and the budget of its user allow an application that bids so much.
-    pub(super) fn most_more_hosts(&self, now: Time, job: JobId, id: NegotiationId, bid: Price) -> u64 {
-        let Some(cluster) = self.home(job) else { return 0 };
+    /// How many hosts more the limit and the budget of its user allow an application that bids so much; and what to say of
+    /// more.
+    pub(super) fn most_more_hosts(&self, now: Time, job: JobId, id: NegotiationId, bid: Price) -> (u64, Reason) {
+        let Some(cluster) = self.home(job) else { return (0, Reason::Stopping) };
         let held = self.case(job, id).map_or(0, |case| case.held.len() as u64);
         let by_limit = self.may_still_gain(&self.state.jobs()[&job].spec.owner.0);
         // What is kept for this one already counts as its user's.
-        let by_limit = by_limit.map(|hosts| u64::from(hosts).saturating_add(held));
+        let by_limit = by_limit.map_or(u64::MAX, |hosts| u64::from(hosts).saturating_add(held));
         let by_budget = self.affordable_hosts(now, job, self.list_price(cluster).max(bid), Some(id));
-        by_limit.unwrap_or(u64::MAX).min(by_budget)
+        if by_budget < by_limit { (by_budget, Reason::Price) } else { (by_limit, Reason::Policy) }
     }
 
     /// How many hosts more it can be offered at the list price.

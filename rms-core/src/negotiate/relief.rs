@@ -153,12 +153,14 @@ impl Rms {
         }
         for (job, id, _) in withdrawn {
             self.withdraw(now, step, job, id, Reason::NoResources);
+            // It has declined nothing.
+            self.negotiators.refusals.note(job, Direction::Grow, 0, now);
         }
         for Change { job, hosts } in asked {
             // All or nothing: fewer would be given in vain.
             let opened = self.open_shrink(now, step, job, &Wanted::Count(hosts, hosts), None);
             if opened.is_err() {
-                let until = now + self.state.settings().offer_again;
+                let until = self.ask_again(now);
                 self.negotiators.refusals.note(job, Direction::Shrink, hosts, until);
             }
         }
@@ -204,7 +206,7 @@ impl Rms {
                 let n_leaving = leaving.len() as u32;
                 let wanted = Wanted::These(leaving.into_iter().collect());
                 if self.open_shrink(now, step, holder.job, &wanted, None).is_err() {
-                    let until = now + self.state.settings().offer_again;
+                    let until = self.ask_again(now);
                     self.negotiators.refusals.note(holder.job, Direction::Shrink, n_leaving, until);
                 }
             }

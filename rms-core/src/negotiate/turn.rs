@@ -25,6 +25,12 @@ impl Rms {
         self.passes.wanted |= entry.and_then(|entry| entry.started()).is_some_and(is_settled);
     }
 
+    /// When the same may be said again that is declined now. Never at once: who declines without a thought would be asked
+    /// for ever.
+    pub(super) fn ask_again(&self, now: Time) -> Time {
+        now + self.state.settings().offer_again.max(Span::from_secs(1))
+    }
+
     /// When what was declined may be offered again.
     pub(crate) fn next_offer(&self) -> Option<Time> {
         self.negotiators.refusals.next_due()
@@ -40,8 +46,7 @@ impl Rms {
     /// again as soon as nobody waits.
     pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
-        // Without any pause, an application that declines would be offered the same as fast as it can answer.
-        let until = now + self.state.settings().offer_again.max(LEAST_PAUSE);
+        let until = self.ask_again(now);
         let (direction, declined, agreed) = (case.direction(), n_declined(case), n_agreed(case));
         let is_drained = names_hosts(case);
         match (id.initiator, direction) {
@@ -91,6 +96,3 @@ fn n_agreed(case: &Case) -> u32 {
     };
     u32::try_from(agreed).unwrap_or(u32::MAX)
 }
-
-/// From a declined offer to the next one, whatever is set.
-const LEAST_PAUSE: Span = Span::from_secs(1);

@@ -1,7 +1,6 @@
 //! What the queue would look like if running applications had more hosts, or fewer.
 
 use rms_model::job::TaskCount;
-use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
 
 use super::evolve::{self, Hosts};
@@ -52,11 +51,7 @@ pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[L
         parts.map(|part| Loss { nodes: entry.leaving(), until: part.until })
     });
     for Loss { nodes, until } in leaving.chain(losses.iter().cloned()) {
-        for ledger in std::iter::once(&mut walk.pass.all).chain(walk.pass.special.values_mut()) {
-            for (cluster, hosts) in ledger.count(state, &nodes) {
-                ledger.add(cluster, Block { from: now, until, hosts: -hosts });
-            }
-        }
+        walk.pass.free_up(&nodes, until);
     }
     walk.queue(considered(state), Scope::Estimates);
     let found = walk.placements.iter().find(|placement| placement.job == waiting);

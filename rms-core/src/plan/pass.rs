@@ -47,6 +47,8 @@ pub(super) struct Pass<'a> {
     n_taken: BTreeMap<ClusterId, usize>,
     /// The same hosts as a set, once a ledger is special.
     taken_set: BTreeSet<NodeId>,
+    /// Hosts that are taken for free here, though somebody holds them.
+    freed: BTreeMap<ClusterId, Vec<NodeId>>,
     /// Free hosts left, over all clusters.
     pub(super) n_free: usize,
 }
@@ -96,6 +98,7 @@ impl<'a> Pass<'a> {
             taken: Vec::new(),
             n_taken: BTreeMap::new(),
             taken_set: BTreeSet::new(),
+            freed: BTreeMap::new(),
             n_free,
         };
         // Hosts that a running application will need, and can use no others, are kept from the first one on.
@@ -105,6 +108,20 @@ impl<'a> Pass<'a> {
             }
         }
         pass
+    }
+
+    /// As if these hosts, which somebody would hold until then, were free; before anybody is placed.
+    pub(super) fn free_up(&mut self, nodes: &[NodeId], until: Time) {
+        for ledger in std::iter::once(&mut self.all).chain(self.special.values_mut()) {
+            for (cluster, hosts) in ledger.count(self.state, nodes) {
+                ledger.add(cluster, Block { from: self.now, until, hosts: -hosts });
+            }
+        }
+        for node in nodes {
+            let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.is_usable()) else { continue };
+            self.freed.entry(entry.cluster).or_default().push(*node);
+            self.n_free += 1;
+        }
     }
 
     /// The last view as an application may see it: from now on, over all clusters (R5).
@@ -145,11 +162,16 @@ impl<'a> Pass<'a> {
             let mut ledgers: Vec<&mut Ledger> = std::iter::once(&mut self.all).chain(special).collect();
             (option_idx, request, ledger::first_hole(&mut ledgers, request, from))
         });
+        let mut holes: Vec<SizedHole<'_>> = holes.collect();
         let is_in_time = |hole: &SizedHole<'_>| match (&hole.2, latest) {
             (Ok((start, _)), Some(latest)) => *start <= latest,
             (Ok(_) | Err(_), _) => true,
         };
-        match launcher::choose(holes.filter(is_in_time)) {
+        // Where hosts were not free after all, nothing may be in time any more: then the first that completes.
+        if holes.iter().any(is_in_time) {
+            holes.retain(is_in_time);
+        }
+        match launcher::choose(holes.into_iter()) {
             Ok(choice) => {
                 let request = choice.request.clone();
                 let constraint = self.stands_for.get(&constraint(&request)).cloned().flatten();
@@ -306,7 +328,8 @@ impl<'a> Pass<'a> {
             let is_special = !self.special.is_empty();
             let n_gone = if is_special { 0 } else { self.n_taken.get(cluster).copied().unwrap_or(0) };
             let is_left = |node: &NodeId| !is_special || (!self.taken_set.contains(node) && ledger.contains(*node));
-            for node in self.state.free(*cluster).skip(n_gone).filter(is_left) {
+            let freed = self.freed.get(cluster).into_iter().flatten().copied();
+            for node in self.state.free(*cluster).chain(freed).skip(n_gone).filter(is_left) {
                 if n_chosen == *wanted {
                     break;
                 }

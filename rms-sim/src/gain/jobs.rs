@@ -63,7 +63,7 @@ impl GainJobs {
             let (lot, parallel) = (dice.number(1, 100), dice.number(nature.parallel.0, nature.parallel.1));
             let is_power = trace.n_nodes.is_power_of_two();
             let limits = (lot <= nature.malleable).then(|| Limits::of(trace, n_nodes, nature, parallel, is_power));
-            GainJob { trace: trace.clone(), limits }
+            GainJob { trace: *trace, limits }
         };
         GainJobs { jobs: jobs.iter().map(job).collect() }
     }

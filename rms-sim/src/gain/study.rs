@@ -1,6 +1,6 @@
 //! Runs a workload with more and more malleable jobs, for several seeds, and compares.
 
-use rms_model::{Policy, Settings, Span};
+use rms_model::{OfferRule, Policy, Settings, ShrinkRule, Span};
 use serde::Serialize;
 
 use super::jobs::{GainJobs, Nature};
@@ -18,6 +18,8 @@ pub struct Study {
     pub parts: Vec<u32>,
     /// What malleable jobs are like, whatever part of the jobs they are.
     pub nature: Nature,
+    /// They are not changed once they run: what is left is the choice of the size to start with.
+    pub only_at_start: bool,
 }
 
 /// One run.
@@ -70,7 +72,8 @@ pub struct Row {
 impl Default for Study {
     fn default() -> Study {
         let (parts, nature) = (vec![0, 20, 50, 100], Nature::default());
-        Study { n_nodes: super::nbody::NODES, policy: Policy::Easy, queue_depth: 100, parts, nature }
+        let n_nodes = super::nbody::NODES;
+        Study { n_nodes, policy: Policy::Easy, queue_depth: 100, parts, nature, only_at_start: false }
     }
 }
 
@@ -99,7 +102,13 @@ impl Study {
     }
 
     fn measure(&self, jobs: &GainJobs) -> Result<Measured, BatchError> {
+        let (offer_idle, shrink_for) = match self.only_at_start {
+            true => (OfferRule::Never, ShrinkRule::Never),
+            false => (OfferRule::EqualShare, ShrinkRule::Queue),
+        };
         let settings = Settings {
+            offer_idle,
+            shrink_for,
             policy: self.policy,
             queue_depth: self.queue_depth,
             max_wall: Span::MAX_WALL,

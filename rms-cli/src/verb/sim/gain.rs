@@ -50,6 +50,9 @@ pub struct Args {
     /// How long a job does nothing at each change of its nodes; a bare number is seconds
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = seconds)]
     pause: Span,
+    /// Let malleable jobs choose the size to start with, and leave them at it: a part of the gain is that
+    #[arg(long)]
+    only_at_start: bool,
     /// Who may start before whom
     #[arg(long, value_name = "POLICY", default_value = "easy")]
     policy: Policy,
@@ -64,7 +67,9 @@ pub struct Args {
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let nature = Nature { pause: args.pause, ..Nature::default() };
     let parts = args.parts.clone();
-    let mut study = Study { policy: args.policy, queue_depth: args.depth, parts, nature, ..Study::default() };
+    let only_at_start = args.only_at_start;
+    let policy = args.policy;
+    let mut study = Study { policy, queue_depth: args.depth, parts, nature, only_at_start, ..Study::default() };
     let mut title = format!("{} jobs like those of 002", args.n_jobs());
     let trace = match (&args.trace, args.nodes) {
         (Some(path), Some(nodes)) => {
@@ -85,7 +90,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let n_threads = std::thread::available_parallelism().map_or(1, Into::into);
     let ran = side_by_side::map(&seeds, n_threads, |seed| study.run(&[*seed], workload, || {}));
     let rows = merged(ran).map_err(|error| Failure::new("simulation", chain(&error)))?;
-    let title = format!("{title} on {} nodes, {}, {} a change", study.n_nodes, study.policy, args.pause);
+    let changes = if only_at_start { "never changed".to_owned() } else { format!("{} a change", args.pause) };
+    let title = format!("{title} on {} nodes, {}, {changes}", study.n_nodes, study.policy);
     let answer = GainAnswer { title, n_seeds: seeds.len(), rows };
     if let Some(path) = &args.svg {
         let failed = |error| Failure::io(format!("{} cannot be written", path.display()), error);

@@ -45,6 +45,23 @@ fn the_first_of_the_queue_gets_what_it_lacks_and_nobody_else_does() {
 }
 
 #[test]
+fn under_every_policy_the_first_of_the_queue_gets_its_hosts() {
+    for policy in rms_model::Policy::ALL {
+        let mut scene = Scene::offering(8);
+        scene.set("policy", policy.name());
+        let job = scene.submit(8, hour(), Some(told(2, 8, Sizes::Any)));
+        let head = scene.rigid(4, hour());
+        assert!(scene.is_started(head), "{policy}");
+        assert_eq!(scene.n_held(job), 4, "{policy}");
+        let range = scene.job_of("root", 1, |submission| {
+            submission.malleable = Some(told(1, 6, Sizes::Any));
+            submission.shapes = vec![Shape { nodes: Nodes::FromTasks, wall: Some(hour()) }];
+        });
+        assert!(scene.is_started(range), "{policy}");
+    }
+}
+
+#[test]
 fn nobody_is_asked_in_vain_or_by_the_less_urgent_or_if_it_is_switched_off() {
     let mut scene = Scene::offering(8);
     let job = scene.submit(8, hour(), Some(told(4, 8, Sizes::Any)));
@@ -87,6 +104,25 @@ fn offers_that_nobody_has_answered_are_taken_back_first() {
     assert!(scene.app_phase(job, offer).is_over());
     assert_eq!(scene.wish_to(job), None, "it need not shrink");
     assert!(scene.is_started(waits));
+    scene.cancel(waits);
+    assert!(scene.offer_to(job).is_some(), "it has declined nothing");
+}
+
+#[test]
+fn an_application_that_declines_everything_does_not_keep_the_server_busy() {
+    let mut scene = Scene::offering(8);
+    scene.set("offer_again", "0s");
+    let job = scene.submit(4, hour(), Some(speaking(1, 8, Sizes::Any)));
+    scene.attach(job).expect("it may");
+    let mut n_declined = 0;
+    for _ in 0..100 {
+        scene.after(Span::from_millis(100));
+        if let Some(offer) = scene.offer_to(job) {
+            scene.declines(job, offer);
+            n_declined += 1;
+        }
+    }
+    assert!((5..=11).contains(&n_declined), "once a second at most: {n_declined}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use negotiation::{Action, Direction, Item, Phase, Price, Reason, Template};
 use rms_model::{JobId, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
+use crate::negotiate::contract::Said;
 
 impl Scene {
     fn paying_job(&mut self, n_hosts: u32) -> JobId {
@@ -137,16 +138,18 @@ fn a_budget_that_is_exhausted_ends_growth() {
     assert_eq!(scene.n_proposed(job, offer), 2, "more cannot be paid until its end");
     scene.accepts(job, offer);
     assert_eq!((scene.n_held(job), scene.offer_to(job)), (6, None));
-    scene.set("offer_again", "0s");
     let mut item = scene.item(job, 2);
     item.terms.price = Price(1000);
     let id = scene.app_opens(job, Direction::Grow, item);
     assert_eq!(scene.app_phase(job, id), Phase::Ended(negotiation::Ending::Rejected));
+    let line = scene.lines(job).pop().expect("it is remembered");
+    let last = line.record.rounds.last().map(|round| round.said.clone());
+    assert!(matches!(last, Some(Said::Phase { reason: Some(Reason::Price), .. })), "{last:?}");
     scene.set("budget@ada", "none");
+    scene.after(Span::from_secs(1));
     let offer = scene.offer_to(job).expect("it may be afforded now");
     scene.declines(job, offer);
     assert_eq!(scene.n_held(job), 6);
-    let _ = Reason::Policy;
 }
 
 #[test]

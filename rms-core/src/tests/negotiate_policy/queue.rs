@@ -138,10 +138,10 @@ fn run(test: &'static str, n_seeds: u64, tolerance: Span) {
 
 #[test]
 fn no_offer_moves_an_estimate() {
-    run("no_offer_moves_an_estimate", 300, Span::ZERO);
+    run("no_offer_moves_an_estimate", 200, Span::ZERO);
 }
 
 #[test]
 fn no_offer_moves_an_estimate_by_more_than_the_tolerance() {
-    run("no_offer_moves_an_estimate_by_more", 200, Span::from_secs(100));
+    run("no_offer_moves_an_estimate_by_more", 120, Span::from_secs(100));
 }

@@ -1,5 +1,6 @@
 //! Measures the product beside its targets and prints tables. It judges nothing: numbers of a shared machine do not fail builds.
 
+mod bargain;
 mod ceiling;
 mod cluster;
 mod commit;
@@ -42,6 +43,7 @@ const PARTS: &[Part] = &[
     ("queue", scale::queue),
     ("agents", scale::agents),
     ("launchers", delegated::table),
+    ("negotiation", bargain::table),
 ];
 
 /// What this program does as a process that another part of it has started.

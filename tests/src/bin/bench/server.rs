@@ -185,7 +185,7 @@ impl Client {
 /// More would wait in the transport anyway.
 const IN_FLIGHT: usize = 128;
 
-fn submission(argv: &[&str], wall: Span) -> Submission {
+pub fn submission(argv: &[&str], wall: Span) -> Submission {
     Submission {
         name: "bench".to_owned(),
         work: Work::Tasks { argv: argv.iter().map(|word| (*word).to_owned()).collect() },

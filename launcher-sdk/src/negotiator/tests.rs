@@ -1,0 +1,335 @@
+//! The application's end against the other one, in one process and without time: what it says, and what it learns.
+
+use std::collections::BTreeSet;
+
+use negotiation::{
+    Action, Desk, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Resource, Rules,
+    SetRule, Side, Sizes, Terms,
+};
+use rms_core::negotiate::contract::{Attached, Declared, HeldHost, Holding};
+use rms_model::{ClusterId, JobId, NodeId, Run, Span, Speedup, Time};
+
+use super::event::{Event, Offer};
+use super::limits::Limits;
+use super::policy::{Answer, Policy};
+use super::talk::{Deed, Outcome, Talk};
+use super::want::Want;
+
+const A: ClusterId = ClusterId(0);
+const JOB: JobId = JobId(7);
+const RUN: Run = Run(1);
+
+fn at(secs: i64) -> Time {
+    Time::from_secs(1_000_000 + secs)
+}
+
+fn holding(generation: u32, n_hosts: u32) -> Holding {
+    let host = |idx: u32| HeldHost {
+        node: NodeId(idx),
+        name: format!("a{idx}"),
+        cluster: A,
+        cluster_name: "a".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        cpus: 4,
+        is_departing: false,
+    };
+    Holding { generation, hosts: (1..=n_hosts).map(host).collect(), until: at(3600) }
+}
+
+/// Both ends; what one says the other hears at once.
+struct Table {
+    rms: Desk,
+    talk: Talk,
+    events: Vec<Event>,
+}
+
+impl Table {
+    fn of_hosts(n_hosts: u32) -> Table {
+        let declared = Declared { least: 1, most: 64, sizes: Sizes::Any, speedup: Speedup::default() };
+        let attached = Attached {
+            job: JOB,
+            run: RUN,
+            rules: Rules::default(),
+            n_opened: 0,
+            declared,
+            holding: holding(1, n_hosts),
+        };
+        Table { rms: Desk::new(Side::Rms, JOB, RUN, Rules::default()), talk: Talk::new(&attached), events: Vec::new() }
+    }
+
+    fn answering(n_hosts: u32, limits: Limits) -> Table {
+        let mut table = Table::of_hosts(n_hosts);
+        let outcome = table.talk.answer_with(at(0), Some(Policy::within(limits)));
+        table.hear_application(outcome);
+        table
+    }
+
+    fn hear_application(&mut self, outcome: Outcome) {
+        self.events.extend(outcome.events);
+        for message in outcome.messages {
+            let output = self.rms.receive(at(0), &message);
+            self.hear_rms(output);
+        }
+    }
+
+    fn hear_rms(&mut self, output: Output) {
+        for message in output.messages {
+            let outcome = self.talk.hear(at(0), &message);
+            self.hear_application(outcome);
+        }
+    }
+
+    fn rms_offers(&mut self, direction: Direction, item: Item) -> NegotiationId {
+        let opened = self.rms.open(at(0), direction, vec![SetRule::All], vec![item], Span::from_secs(30));
+        let (id, output) = opened.expect("a proposal");
+        self.hear_rms(output);
+        id
+    }
+
+    fn rms_does(&mut self, id: NegotiationId, action: Action) {
+        let output = self.rms.act(at(0), id, action).expect("it is its turn");
+        self.hear_rms(output);
+    }
+
+    fn requests(&mut self, want: Want) -> NegotiationId {
+        let (id, outcome) = self.talk.request(at(0), want).expect("a proposal");
+        self.hear_application(outcome);
+        id
+    }
+
+    fn does(&mut self, id: NegotiationId, deed: Deed) {
+        let outcome = self.talk.act(at(0), id, deed).expect("it is its turn");
+        self.hear_application(outcome);
+    }
+
+    fn holds(&mut self, generation: u32, n_hosts: u32) {
+        let outcome = self.talk.hold(at(0), holding(generation, n_hosts));
+        self.hear_application(outcome);
+    }
+
+    /// Where the server's end stands, which is how it is.
+    fn phase(&self, id: NegotiationId) -> Phase {
+        self.rms.get(id).expect("it is known").phase()
+    }
+
+    /// The quantity of the one item that stands.
+    fn quantity(&self, id: NegotiationId) -> u64 {
+        self.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").items()[0].quantity.0
+    }
+
+    fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+}
+
+fn hosts(held: u64, quantity: u64) -> Item {
+    Item::up_to(Resource::Hosts(A), held, quantity)
+}
+
+#[test]
+fn two_processors_and_two_more_make_four() {
+    // (a) of 002.
+    let mut table = Table::of_hosts(2);
+    let id = table.requests(Want::grow(2));
+    table.rms_does(id, Action::Accept);
+    table.rms_does(id, Action::Commit([NodeId(3), NodeId(4)].into()));
+    let events = table.take_events();
+    let [Event::Accepted(agreed)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((agreed.n_hosts(), agreed.leaving.len()), (2, 0));
+    // Ready is told once it shows in what is held.
+    table.rms_does(id, Action::Ready);
+    assert_eq!(table.take_events(), []);
+    table.holds(2, 4);
+    let events = table.take_events();
+    let [Event::Holding(_), Event::Ready(ready)] = events.as_slice() else { panic!("{events:?}") };
+    let names: Vec<&str> = ready.hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!((names, ready.holding.hosts.len()), (vec!["a3", "a4"], 4));
+}
+
+#[test]
+fn of_fourteen_six_are_offered_and_taken() {
+    // (b) of 002.
+    let mut table = Table::of_hosts(2);
+    let id = table.requests(Want::grow(14).at_least(1));
+    let proposal = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    let items = vec![Item { quantity: Quantity(6), terms: Terms::up_to(Quantity(6)), ..proposal.items()[0].clone() }];
+    let template = proposal.with_items(items).expect("a counter");
+    table.rms_does(id, Action::Propose { template, valid_for: Span::from_secs(30) });
+    let events = table.take_events();
+    let [Event::Countered(offer)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((offer.n_hosts(), offer.mine.is_some()), (6, true));
+    table.does(id, Deed::Accept);
+    assert_eq!((table.phase(id), table.quantity(id)), (Phase::Accepted, 6));
+}
+
+#[test]
+fn a_policy_takes_four_because_eight_is_a_power_of_two() {
+    // (c) of 002.
+    let mut table = Table::answering(4, Limits::between(1, 64).in_powers_of_two());
+    let id = table.rms_offers(Direction::Grow, hosts(4, 4));
+    assert_eq!(table.phase(id), Phase::Accepted);
+    let events = table.take_events();
+    assert!(matches!(events.as_slice(), [Event::Accepted(_)]), "the offer needs nobody: {events:?}");
+}
+
+#[test]
+fn a_policy_takes_eight_of_fifteen() {
+    // (d) of 002: on 8, it wants 24, is offered 15 and takes 8.
+    let mut table = Table::answering(8, Limits::between(1, 64).in_powers_of_two());
+    let id = table.requests(Want::grow(24).at_least(1).to_sizes(Sizes::PowerOfTwo));
+    let proposal = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    let items = vec![Item { quantity: Quantity(15), terms: Terms::up_to(Quantity(15)), ..proposal.items()[0].clone() }];
+    let template = proposal.with_items(items).expect("a counter");
+    table.rms_does(id, Action::Propose { template, valid_for: Span::from_secs(30) });
+    assert_eq!((table.phase(id), table.quantity(id)), (Phase::Countered(Side::Application), 8));
+}
+
+#[test]
+fn a_policy_bids_no_more_than_its_own_last_bid() {
+    // (e) of 002.
+    let mut table = Table::answering(2, Limits::between(1, 64));
+    let id = table.requests(Want::grow(2).at_price(100));
+    let proposal = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    let terms = Terms { price: Price(300), ..proposal.items()[0].terms.clone() };
+    let template = proposal.with_items(vec![Item { terms, ..proposal.items()[0].clone() }]).expect("a counter");
+    table.rms_does(id, Action::Propose { template, valid_for: Span::from_secs(30) });
+    assert_eq!(table.phase(id), Phase::Countered(Side::Application));
+    let standing = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands");
+    assert_eq!(standing.items()[0].terms.price, Price(100));
+    table.rms_does(id, Action::Accept);
+    assert_eq!(table.phase(id), Phase::Accepted);
+}
+
+#[test]
+fn a_policy_gives_what_it_can_and_no_host_below_its_limit() {
+    // (f) of 002.
+    let mut table = Table::answering(8, Limits::between(4, 8));
+    let id = table.rms_offers(Direction::Shrink, hosts(8, 6));
+    assert_eq!((table.phase(id), table.quantity(id)), (Phase::Countered(Side::Application), 4));
+    table.rms_does(id, Action::Accept);
+    let events = table.take_events();
+    let [Event::Accepted(agreed)] = events.as_slice() else { panic!("{events:?}") };
+    let names: Vec<&str> = agreed.leaving.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(names, ["a5", "a6", "a7", "a8"], "the last ones, and never the first");
+    table.does(id, Deed::Release(None));
+    assert_eq!(table.phase(id), Phase::Committing);
+    table.rms_does(id, Action::Ready);
+    table.holds(2, 4);
+    assert!(matches!(table.take_events().as_slice(), [Event::Holding(_), Event::Ready(_)]));
+
+    let mut table = Table::answering(4, Limits::between(4, 8));
+    let id = table.rms_offers(Direction::Shrink, hosts(4, 1));
+    assert_eq!(table.phase(id), Phase::Ended(Ending::Rejected));
+}
+
+#[test]
+fn without_a_policy_the_application_is_asked_and_with_one_what_waits_is_answered() {
+    let mut table = Table::of_hosts(2);
+    let id = table.rms_offers(Direction::Grow, hosts(2, 2));
+    let events = table.take_events();
+    let [Event::Offered(offer)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((offer.negotiation, offer.n_hosts(), offer.round), (id, 2, 1));
+    let outcome = table.talk.answer_with(at(0), Some(Policy::within(Limits::between(1, 4))));
+    table.hear_application(outcome);
+    assert_eq!(table.phase(id), Phase::Accepted);
+}
+
+#[test]
+fn a_policy_that_breaks_the_rules_says_no() {
+    let mut table = Table::of_hosts(2);
+    let greedy = |offer: &Offer, _: &Holding| {
+        let mut items = offer.template.items().to_vec();
+        items.push(items[0].clone());
+        Answer::Counter(items)
+    };
+    let outcome = table.talk.answer_with(at(0), Some(Policy::new(greedy)));
+    table.hear_application(outcome);
+    let id = table.rms_offers(Direction::Grow, hosts(2, 2));
+    assert_eq!(table.phase(id), Phase::Ended(Ending::Rejected));
+}
+
+#[test]
+fn hosts_to_leave_are_chosen_by_name_and_wrong_ones_are_refused() {
+    let mut table = Table::answering(4, Limits::between(1, 4));
+    let id = table.rms_offers(Direction::Shrink, hosts(4, 2));
+    let release = |names: &[&str]| Deed::Release(Some(names.iter().map(|name| (*name).to_owned()).collect()));
+    for wrong in [release(&["a2"]), release(&["a2", "a3", "a4"]), release(&["a2", "b9"])] {
+        table.talk.act(at(0), id, wrong).expect_err("not what was agreed");
+    }
+    table.does(id, release(&["a3", "a2"]));
+    let hosts = table.rms.get(id).and_then(|dialogue| dialogue.hosts()).cloned();
+    assert_eq!(hosts, Some(BTreeSet::from([NodeId(2), NodeId(3)])));
+}
+
+#[test]
+fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
+    let mut table = Table::of_hosts(2);
+    let old = table.rms_offers(Direction::Grow, hosts(2, 4));
+    let counter = vec![Item { quantity: Quantity(2), ..hosts(2, 4) }];
+    table.does(old, Deed::Counter(counter));
+    // The process is killed before it hears the next proposal.
+    let template = table.rms.get(old).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    let template = template.with_items(vec![hosts(2, 4)]).expect("a counter");
+    let lost = table.rms.act(at(0), old, Action::Propose { template, valid_for: Span::from_secs(30) });
+    assert_eq!(lost.expect("it is its turn").messages.len(), 1);
+    let attached = Attached {
+        job: JOB,
+        run: RUN,
+        rules: Rules::default(),
+        n_opened: 5,
+        declared: Declared { least: 1, most: 4, sizes: Sizes::Any, speedup: Speedup::default() },
+        holding: holding(1, 2),
+    };
+    table.talk = Talk::new(&attached);
+    let output = table.rms.resume(at(0));
+    table.hear_rms(output);
+    assert_eq!(table.phase(old), Phase::Ended(Ending::Failed), "nobody is left who knows of it");
+    assert_eq!(table.requests(Want::grow(1)).number, 6);
+}
+
+#[test]
+fn an_ending_says_why_and_time_is_asked_for_as_hosts_are() {
+    let mut table = Table::of_hosts(2);
+    let id = table.requests(Want::more_time(Span::from_mins(10)).at_least(60_000));
+    table.rms_does(id, Action::Reject(Reason::Policy));
+    let ended = Event::Ended { negotiation: id, ending: Ending::Rejected, reason: Reason::Policy };
+    assert_eq!(table.take_events(), [ended]);
+    let id = table.requests(Want::more_time(Span::from_mins(10)));
+    table.rms_does(id, Action::Accept);
+    table.rms_does(id, Action::Ready);
+    table.holds(1, 2);
+    let events = table.take_events();
+    let Some(Event::Ready(ready)) = events.last() else { panic!("{events:?}") };
+    assert_eq!((ready.time(), ready.hosts.len()), (Span::from_mins(10), 0));
+}
+
+#[test]
+fn ready_is_told_without_the_holding_once_that_takes_too_long() {
+    let mut table = Table::of_hosts(2);
+    let id = table.requests(Want::grow(1));
+    table.rms_does(id, Action::Accept);
+    table.rms_does(id, Action::Commit([NodeId(3)].into()));
+    table.rms_does(id, Action::Ready);
+    table.take_events();
+    let due = table.talk.next_deadline().expect("it waits for the holding");
+    let outcome = table.talk.tick(due);
+    assert!(matches!(outcome.events.as_slice(), [Event::Ready(_)]), "{outcome:?}");
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_before_it_is_said() {
+    let mut table = Table::of_hosts(2);
+    for (want, expected) in [
+        (Want::grow(0), "cannot be negotiated"),
+        (Want::shrink(5), "cannot be negotiated"),
+        (Want::grow(1).on("nowhere"), "no hosts on a cluster 'nowhere'"),
+        (Want::shrink(1).hosts(["b1"]), "no host 'b1'"),
+        (Want::grow(2).at_least(3), "cannot be negotiated"),
+    ] {
+        let error = table.talk.request(at(0), want).expect_err("nonsense");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    table.requests(Want::grow(1));
+    let twice = table.talk.request(at(0), Want::grow(1)).expect_err("one is open");
+    assert!(twice.to_string().contains("a1"), "{twice}");
+}

@@ -1,0 +1,454 @@
+//! Negotiations over QUIC (002, Table 1): an application and the server bargain about a price for as many rounds as
+//! wanted, beside an echo of the same bytes over an equal connection and over plain TCP.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use negotiation::{
+    Action, Desk, Direction, Item, ItemStatus, Message, NegotiationId, Output, Phase, Price, Quantity, Reason,
+    Resource, SetRule, Sizes, Terms,
+};
+use rms_core::Call;
+use rms_core::event::{Nodes, Shape, Submission};
+use rms_core::negotiate::contract::{Attached, NegotiatorAnswer, NegotiatorCall};
+use rms_model::{Identity, JobId, Malleable, OnResize, Role, Run, Span, Speedup, Time};
+use rms_wire::convert::parse_negotiator_answer;
+use rms_wire::negotiate::NegotiatorTold;
+use rms_wire::tls::draw_serial;
+use rms_wire::{
+    Authority, ClientCall, Credentials, Endpoint, Expect, Link, NegotiatorSays, NewKey, Receiver, Reply, Revoked,
+    Sender, Serve,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::fleet::{Fleet, Manner};
+use crate::server::{self, Server};
+use crate::table::{Table, Target, quantile};
+
+const ROUNDS: [u16; 5] = [1, 2, 5, 10, 20];
+const REPETITIONS: usize = 200;
+/// An agreement takes a host, which has to be given back before the next one.
+const AGREEMENTS: usize = 40;
+const APPLICATIONS: u32 = 1000;
+/// The list price; the floor is a hundredth of it, so there is room for as many bids as rounds are allowed.
+const LIST: u64 = 1_000_000;
+
+pub fn table() -> Result<Table> {
+    let mut table = Table::new("Negotiations over QUIC with TLS on a warm connection (002, Table 1)");
+    let settings = format!("price = {LIST}\nprice_floor = 1\noffer_idle = \"never\"\ndelay_tolerance = \"0s\"");
+    let server = Server::start_with(&settings)?;
+    let (address, authority) = (server.address()?, Authority::load(&server.dir().join("ca"))?);
+    let _fleet = Fleet::start(address, &server.dir().join("ca"), 0, APPLICATIONS + 4, Manner::Hold)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = server.client().await?;
+        let job = submit(&client).await?;
+        let mut application = Application::attach(address, &authority, job).await?;
+        application.talk(2, Finish::Withdraw).await?;
+        let echo = Echo::start(&authority).await?;
+        let mut tcp = Tcp::start().await?;
+        for n_rounds in ROUNDS {
+            let mut talks = Vec::new();
+            let mut traffic = Traffic::default();
+            for _ in 0..REPETITIONS {
+                let begun = Instant::now();
+                traffic = application.talk(n_rounds, Finish::Withdraw).await?;
+                talks.push(millis(begun.elapsed()));
+            }
+            let (mut echoes, mut plain) = (Vec::new(), Vec::new());
+            for _ in 0..REPETITIONS {
+                echoes.push(millis(echo.exchange(&traffic.said).await?));
+                plain.push(millis(tcp.exchange(&traffic.bytes).await?));
+            }
+            let name = |what: &str| format!("{n_rounds} rounds: {what}");
+            let limit = quantile(&mut echoes, 0.5);
+            let median = quantile(&mut talks, 0.5);
+            table.note(name("p50"), median, "ms");
+            table.note(name("p99"), quantile(&mut talks, 0.99), "ms");
+            table.note(name("the same frames echoed over QUIC, p50"), limit, "ms");
+            table.note(name("the same bytes echoed over TCP, p50"), quantile(&mut plain, 0.5), "ms");
+            let bound = "two hand-overs between threads, and the journal's buffer";
+            table.measure(name("beside the echo"), median / limit, "×", Target::AtMost(1.5), bound);
+        }
+        for n_rounds in ROUNDS {
+            let mut agreed = Vec::new();
+            for _ in 0..AGREEMENTS {
+                let begun = Instant::now();
+                application.talk(n_rounds, Finish::Agree).await?;
+                agreed.push(millis(begun.elapsed()));
+                application.give_back().await?;
+            }
+            table.note(format!("{n_rounds} rounds to an agreement on disk, p50"), quantile(&mut agreed, 0.5), "ms");
+        }
+        anyhow::Ok(())
+    })?;
+    crowd(&mut table, &server, address, &authority)?;
+    Ok(table)
+}
+
+/// Many at once, each over a connection of its own.
+fn crowd(table: &mut Table, server: &Server, address: SocketAddr, authority: &Authority) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = server.client().await?;
+        let mut applications = Vec::new();
+        for _ in 0..APPLICATIONS - 1 {
+            let job = submit(&client).await?;
+            applications.push(Application::attach(address, authority, job).await?);
+        }
+        const CROWD_ROUNDS: u16 = 5;
+        let begun = Instant::now();
+        let mut talks = tokio::task::JoinSet::new();
+        for mut application in applications {
+            talks.spawn(async move {
+                let begun = Instant::now();
+                application.talk(CROWD_ROUNDS, Finish::Withdraw).await?;
+                anyhow::Ok(millis(begun.elapsed()))
+            });
+        }
+        let mut each = Vec::new();
+        while let Some(talk) = talks.join_next().await {
+            each.push(talk.context("no task panics")??);
+        }
+        let all = begun.elapsed().as_secs_f64();
+        let rounds = each.len() as f64 * f64::from(CROWD_ROUNDS);
+        table.note(format!("{} applications at once, 5 rounds each: all", each.len()), 1000.0 * all, "ms");
+        table.note("… each, p50", quantile(&mut each, 0.5), "ms");
+        table.note("… each, p99", quantile(&mut each, 0.99), "ms");
+        table.note("… rounds in a second", rounds / all, "/s");
+        anyhow::Ok(())
+    })
+}
+
+/// How a talk ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finish {
+    Withdraw,
+    Agree,
+}
+
+/// What a talk has sent, to be echoed.
+#[derive(Debug, Default)]
+struct Traffic {
+    said: Vec<NegotiatorSays>,
+    /// Of each frame up and of the one that answered it.
+    bytes: Vec<(usize, usize)>,
+}
+
+/// A process of a job, as far as the server can tell.
+struct Application {
+    attached: Attached,
+    desk: Desk,
+    sender: Sender,
+    receiver: Receiver,
+    seq: u64,
+    // The link ends with it.
+    _link: Link,
+    _endpoint: Endpoint,
+}
+
+impl Application {
+    async fn attach(address: SocketAddr, authority: &Authority, job: JobId) -> Result<Application> {
+        let credentials = certify(authority, &Identity::of_job(job, Run(1)))?;
+        let endpoint = Endpoint::dial(&credentials)?;
+        let link = endpoint.connect(address, Expect::server()).await?;
+        let (mut sender, mut receiver) = link.open().await?.split();
+        sender.send(&ClientCall::Negotiator).await?;
+        sender.send(&NegotiatorSays { seq: 1, call: (&NegotiatorCall::Attach).into() }).await?;
+        loop {
+            let NegotiatorTold::Answer { answer, .. } = receiver.recv_some::<NegotiatorTold>().await? else { continue };
+            let NegotiatorAnswer::Attached(attached) = parse_negotiator_answer(answer)?? else {
+                bail!("it is not attached")
+            };
+            let desk = Desk::new(negotiation::Side::Application, attached.job, attached.run, attached.rules);
+            let (attached, seq) = (*attached, 1);
+            return Ok(Application { attached, desk, sender, receiver, seq, _link: link, _endpoint: endpoint });
+        }
+    }
+
+    /// Bids ever more, a thousandth at a time, until there were so many proposals; then accepts the server's or declines
+    /// it. If the last of them is the application's own, it is as much as the list price, or the server's answer to it is
+    /// one more that is declined.
+    async fn talk(&mut self, n_rounds: u16, finish: Finish) -> Result<Traffic> {
+        let mut traffic = Traffic::default();
+        // The last proposal is the application's if the number is odd: to be agreed to it is as much as the list price.
+        let is_last = |round: u16| round >= n_rounds;
+        let generous = finish == Finish::Agree && n_rounds == 1;
+        let first = self.bid(if generous { LIST } else { 1 });
+        let (id, output) =
+            self.desk.open(now(), Direction::Grow, vec![SetRule::All], vec![first], Span::from_mins(1))?;
+        self.exchange(output, &mut traffic).await?;
+        loop {
+            let dialogue = self.desk.get(id).context("it is known")?;
+            let (round, phase) = (dialogue.round(), dialogue.phase());
+            match phase {
+                Phase::Offered(by) | Phase::Countered(by) if by == negotiation::Side::Rms => {
+                    let action = match finish {
+                        Finish::Withdraw if is_last(round) => Action::Reject(Reason::Price),
+                        Finish::Agree if is_last(round) => Action::Accept,
+                        Finish::Withdraw | Finish::Agree => {
+                            let counter = self.counter(id, round + 1, n_rounds, finish)?;
+                            Action::Propose { template: counter, valid_for: Span::from_mins(1) }
+                        }
+                    };
+                    let output = self.desk.act(now(), id, action)?;
+                    self.exchange(output, &mut traffic).await?;
+                }
+                Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => {
+                    self.hear(&mut traffic).await?;
+                }
+                Phase::Accepted | Phase::Committing | Phase::Failing | Phase::Applied => return Ok(traffic),
+                Phase::Ended(_) if finish == Finish::Withdraw => return Ok(traffic),
+                Phase::Ended(ending) => bail!("no agreement: {ending:?}"),
+            }
+        }
+    }
+
+    /// The host that was agreed last comes back.
+    async fn give_back(&mut self) -> Result<()> {
+        let mut traffic = Traffic::default();
+        while self.desk.open_for(Direction::Grow).is_some() {
+            self.hear(&mut traffic).await?;
+        }
+        let held = self.attached.holding.hosts.len() as u64;
+        let item = Item::up_to(self.hosts(), held, 1);
+        let (id, output) =
+            self.desk.open(now(), Direction::Shrink, vec![SetRule::All], vec![item], Span::from_mins(1))?;
+        self.exchange(output, &mut traffic).await?;
+        loop {
+            match self.desk.get(id).context("it is known")?.phase() {
+                Phase::Accepted => {
+                    let last = self.attached.holding.hosts.last().context("it holds hosts")?.node;
+                    let output = self.desk.act(now(), id, Action::Commit([last].into()))?;
+                    self.exchange(output, &mut traffic).await?;
+                }
+                Phase::Applied => return Ok(()),
+                Phase::Ended(ending) => bail!("the host is not taken back: {ending:?}"),
+                Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged => {
+                    self.hear(&mut traffic).await?;
+                }
+                Phase::Leaving | Phase::Committing | Phase::Failing => self.hear(&mut traffic).await?,
+            }
+        }
+    }
+
+    fn hosts(&self) -> Resource {
+        Resource::Hosts(self.attached.holding.hosts.first().map(|host| host.cluster).unwrap_or_default())
+    }
+
+    fn bid(&self, price: u64) -> Item {
+        let terms = Terms {
+            least: Quantity(1),
+            most: Quantity(1),
+            sizes: Sizes::Any,
+            duration: Some(Span::from_mins(1)),
+            price: Price(price),
+            deadline: None,
+            give_back_by: None,
+            priority: 0,
+        };
+        let item = Item::up_to(self.hosts(), 1, 1);
+        Item { terms, status: ItemStatus::Proposed, ..item }
+    }
+
+    fn counter(&self, id: NegotiationId, round: u16, n_rounds: u16, finish: Finish) -> Result<negotiation::Template> {
+        let dialogue = self.desk.get(id).context("it is known")?;
+        let standing = dialogue.proposal().context("a proposal stands")?;
+        let is_generous = finish == Finish::Agree && round >= n_rounds;
+        let price = if is_generous { LIST } else { u64::from(round) };
+        Ok(standing.with_items(vec![self.bid(price)])?)
+    }
+
+    async fn exchange(&mut self, output: Output, traffic: &mut Traffic) -> Result<()> {
+        // What comes late or twice is no offence.
+        if let Some(refused @ negotiation::Refusal::Breach(_)) = output.refused {
+            bail!("the server broke a rule: {refused}");
+        }
+        for message in output.messages {
+            self.say(message, traffic).await?;
+        }
+        Ok(())
+    }
+
+    async fn say(&mut self, message: Message, traffic: &mut Traffic) -> Result<()> {
+        self.seq += 1;
+        let says = NegotiatorSays { seq: self.seq, call: (&NegotiatorCall::Say(Box::new(message))).into() };
+        let before = self.sender.n_bytes().bytes();
+        self.sender.send(&says).await?;
+        let n_bytes = (self.sender.n_bytes().bytes() - before) as usize;
+        traffic.said.push(says);
+        traffic.bytes.push((n_bytes, 0));
+        Ok(())
+    }
+
+    async fn hear(&mut self, traffic: &mut Traffic) -> Result<()> {
+        let before = self.receiver.n_bytes().bytes();
+        match self.receiver.recv_some::<NegotiatorTold>().await? {
+            NegotiatorTold::Said(message) => {
+                if let Some((_, answer)) = traffic.bytes.last_mut() {
+                    *answer += (self.receiver.n_bytes().bytes() - before) as usize;
+                }
+                let output = self.desk.receive(now(), &Message::try_from(*message)?);
+                Box::pin(self.exchange(output, traffic)).await
+            }
+            NegotiatorTold::Holding(holding) => {
+                self.attached.holding = (*holding).into();
+                Ok(())
+            }
+            NegotiatorTold::Answer { .. } => Ok(()),
+            other @ (NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } | NegotiatorTold::Replaced) => {
+                bail!("the server says {other:?}")
+            }
+        }
+    }
+}
+
+/// A server that says back what it hears, over the same kind of link.
+struct Echo {
+    link: Link,
+    _endpoints: (Endpoint, Endpoint),
+}
+
+impl Echo {
+    async fn start(authority: &Authority) -> Result<Echo> {
+        let server = certify(authority, &Identity::new(Role::Server, "echo")?)?;
+        let serve = Serve::Peers { roles: vec![Role::Job], join: false, revoked: Revoked::new() };
+        let listening = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), &server, serve)?;
+        let endpoint = listening.clone();
+        // A process of its own would have a thread of its own, too.
+        std::thread::Builder::new().name("echo".to_owned()).spawn({
+            let endpoint = endpoint.clone();
+            move || echo(&endpoint)
+        })?;
+        let job = certify(authority, &Identity::of_job(JobId(1), Run(1)))?;
+        let dialling = Endpoint::dial(&job)?;
+        let link = dialling.connect(listening.local_addr()?, Expect::server()).await?;
+        Ok(Echo { link, _endpoints: (endpoint, dialling) })
+    }
+
+    async fn exchange(&self, said: &[NegotiatorSays]) -> Result<Duration> {
+        let (mut sender, mut receiver) = self.link.open().await?.split();
+        // The channel is warm, as that of a negotiator is.
+        for says in said.iter().take(1) {
+            sender.send(says).await?;
+            receiver.recv_some::<NegotiatorSays>().await?;
+        }
+        let begun = Instant::now();
+        for says in said {
+            sender.send(says).await?;
+            receiver.recv_some::<NegotiatorSays>().await?;
+        }
+        Ok(begun.elapsed())
+    }
+}
+
+fn echo(endpoint: &Endpoint) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    runtime.block_on(async {
+        while let Some(accepted) = endpoint.accept().await {
+            let rms_wire::Accepted::Link(link) = accepted else { continue };
+            tokio::spawn(async move {
+                while let Ok(channel) = link.accept().await {
+                    let (mut sender, mut receiver) = channel.split();
+                    while let Ok(Some(says)) = receiver.recv::<NegotiatorSays>().await {
+                        if sender.send(&says).await.is_err() {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// The same over plain TCP.
+struct Tcp {
+    stream: TcpStream,
+}
+
+impl Tcp {
+    async fn start() -> Result<Tcp> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        std::thread::Builder::new().name("tcp-echo".to_owned()).spawn(move || tcp_echo(listener))?;
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Tcp { stream })
+    }
+
+    async fn exchange(&mut self, frames: &[(usize, usize)]) -> Result<Duration> {
+        let mut buffer = vec![7; frames.iter().map(|(up, _)| *up).max().unwrap_or(0)];
+        let begun = Instant::now();
+        for (up, _) in frames {
+            self.stream.write_all(&buffer[..*up]).await?;
+            self.stream.read_exact(&mut buffer[..*up]).await?;
+        }
+        Ok(begun.elapsed())
+    }
+}
+
+fn tcp_echo(listener: TcpListener) {
+    let serve = || -> Result<()> {
+        let listener = listener.into_std()?;
+        listener.set_nonblocking(false)?;
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let mut buffer = [0; 64 << 10];
+        loop {
+            let n_bytes = std::io::Read::read(&mut stream, &mut buffer)?;
+            if n_bytes == 0 {
+                return Ok(());
+            }
+            std::io::Write::write_all(&mut stream, &buffer[..n_bytes])?;
+        }
+    };
+    if let Err(error) = serve() {
+        eprintln!("bench: the TCP echo: {error:#}");
+    }
+}
+
+async fn submit(client: &server::Client) -> Result<JobId> {
+    let malleable = Malleable {
+        least: 1,
+        most: 2,
+        sizes: Sizes::Any,
+        on_resize: OnResize::Negotiates,
+        speedup: Speedup::default(),
+    };
+    let plain = server::submission(&["sleep", "3600"], Span::from_hours(2));
+    let shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_hours(2)) }];
+    let call = Call::Submit(Box::new(Submission { malleable: Some(malleable), shapes, ..plain }));
+    let Reply::Submitted { job } = client.call(&call).await? else { bail!("it was not submitted") };
+    let begun = Instant::now();
+    loop {
+        let select = rms_core::event::Select::Ids(vec![job]);
+        let reply = client.call(&Call::Query(rms_core::Query::Job(select))).await?;
+        if let Reply::Detail { jobs, .. } = reply
+            && jobs.iter().any(|detail| detail.line.state == rms_core::effect::JobState::Started)
+        {
+            return Ok(job);
+        }
+        if begun.elapsed() > Duration::from_secs(30) {
+            bail!("job {job} does not start");
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn certify(authority: &Authority, identity: &Identity) -> Result<Credentials> {
+    let key = NewKey::generate()?;
+    let (before, after) = (now() - Span::from_mins(1), now() + Span::from_hours(24));
+    let chain = authority.sign(key.csr_der(), identity, &draw_serial(), before, after)?;
+    Ok(key.into_credentials(&chain, authority.ca_pem())?)
+}
+
+fn now() -> Time {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn millis(span: Duration) -> f64 {
+    1000.0 * span.as_secs_f64()
+}

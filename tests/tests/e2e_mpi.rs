@@ -1,0 +1,99 @@
+//! MPI programs under `rms run` and `rms submit` that spawn ranks: on nodes that they hold, and on nodes that they are given.
+
+use std::path::PathBuf;
+
+use rms_tests::apps::{Mpi, build_negotiating, build_or_skip};
+use rms_tests::harness::Deployment;
+
+fn program(name: &str) -> Option<String> {
+    Some(build_or_skip(Mpi::Mpich, name)?.display().to_string())
+}
+
+fn read(deployment: &Deployment, name: &str) -> String {
+    std::fs::read_to_string(deployment.path().join(name)).unwrap_or_default()
+}
+
+/// The value of `key=` in the line that begins so.
+fn told(output: &str, beginning: &str, key: &str) -> String {
+    let line = output.lines().find(|line| line.starts_with(beginning));
+    let line = line.unwrap_or_else(|| panic!("no '{beginning}' in: {output}"));
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value.unwrap_or_else(|| panic!("no {key} in: {line}")).to_owned()
+}
+
+#[test]
+fn what_spawned_ranks_write_is_seen_where_the_job_was_started() {
+    let Some(spawn) = program("spawn") else { return };
+    let deployment = Deployment::builder().cluster("a", 2).start();
+    let output = deployment.rms(&["run", "-N", "2", "-n", "2", &spawn, "3", "2", "a1,a2"]).ok().stdout;
+    assert_eq!(told(&output, "spawn ", "largest"), "4", "{output}");
+    let children = |node: &str| output.lines().filter(|line| line.ends_with(node) || line.contains(node)).count();
+    assert_eq!((children("node=a1 "), children("node=a2 ")), (3, 3), "{output}");
+}
+
+#[test]
+fn a_spawn_without_room_becomes_a_negotiation_and_ends_with_its_ranks() {
+    let Some(spawn) = program("spawn") else { return };
+    let deployment = Deployment::builder().cluster("a", 3).start();
+    let size = ["--malleable", "1-3", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    let output = deployment.rms(&[&["run"], &size[..], &[&spawn, "2", "2", "-"]].concat()).ok();
+    let written = read(&deployment, "out");
+    assert_eq!(told(&written, "spawn ", "refused"), "0", "{output:?} {written}");
+    assert_eq!(told(&written, "spawn ", "largest"), "3", "{written}");
+    assert!(
+        written.lines().filter(|line| line.starts_with("child")).all(|line| !line.contains("node=a1 ")),
+        "{written}"
+    );
+}
+
+#[test]
+fn a_spawn_for_which_nothing_is_free_is_refused_and_the_program_goes_on() {
+    let Some(spawn) = program("spawn") else { return };
+    let deployment = Deployment::builder().cluster("a", 1).start();
+    let output = deployment.rms(&["run", "-N", "1", "-n", "1", &spawn, "1", "99", "-"]).ok().stdout;
+    assert_eq!(told(&output, "spawn ", "refused"), "1", "{output}");
+}
+
+fn negotiating(name: &str) -> Option<PathBuf> {
+    let program = build_negotiating(Mpi::Mpich, name).expect("it compiles");
+    if program.is_none() {
+        eprintln!("SKIPPED: MPICH is not installed; `cargo xtask setup` installs it");
+    }
+    program
+}
+
+/// The checksum of the rigid program on one rank.
+fn expected(deployment: &Deployment, args: &[&str]) -> Option<String> {
+    let nbody = program("nbody")?;
+    let output = deployment.rms(&[&["run", "-N", "1", "-n", "1", &nbody], args].concat()).ok().stdout;
+    Some(told(&output, "nbody ", "checksum"))
+}
+
+#[test]
+fn a_malleable_application_takes_idle_nodes_and_computes_the_same() {
+    let Some(malleable) = negotiating("nbody_malleable") else { return };
+    let deployment = Deployment::builder().cluster("a", 3).start();
+    let Some(expected) = expected(&deployment, &["60", "40"]) else { return };
+    let malleable = malleable.display().to_string();
+    let size = ["--malleable", "1-3", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    let work = [malleable.as_str(), "60", "40", "100", "--negotiate", "--least", "1", "--most", "3"];
+    deployment.rms(&[&["run"], &size[..], &work[..]].concat()).ok();
+    let written = read(&deployment, "out");
+    assert_eq!(told(&written, "nbody_malleable ", "checksum"), expected, "{written}");
+    assert_eq!(told(&written, "nbody_malleable ", "largest"), "3", "{written}");
+}
+
+#[test]
+fn an_evolving_application_asks_for_nodes_and_computes_the_same() {
+    let Some(evolving) = negotiating("nbody_evolving") else { return };
+    let deployment = Deployment::builder().cluster("a", 4).start();
+    let Some(expected) = expected(&deployment, &["60", "12"]) else { return };
+    let evolving = evolving.display().to_string();
+    let size = ["--malleable", "1-4", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    // It starts on one, asks for fourteen more, and can use powers of two (002, §6).
+    let work = [evolving.as_str(), "60", "12", "--negotiate", "--grow", "14", "--power-of-two"];
+    deployment.rms(&[&["run"], &size[..], &work[..]].concat()).ok();
+    let written = read(&deployment, "out");
+    assert_eq!(told(&written, "nbody_evolving ", "checksum"), expected, "{written}");
+    assert_eq!(told(&written, "nbody_evolving ", "ranks"), "4", "{written}");
+}
