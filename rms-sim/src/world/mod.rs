@@ -272,7 +272,7 @@ impl World {
         let crash = self.crash.map(|(point, _)| point);
         let turn = server.turn(self.now, &mut self.journal, crash)?;
         self.n_turns += 1;
-        self.look_at_facts()?;
+        self.look_at_facts(was_stuck)?;
         match turn {
             Turn::Effects(effects) => {
                 self.look_at_state()?;
@@ -298,12 +298,12 @@ impl World {
     }
 
     /// Shows the checkers what has become durable.
-    fn look_at_facts(&mut self) -> Result<(), Violation> {
+    fn look_at_facts(&mut self, was_stuck: bool) -> Result<(), Violation> {
         for fact in &self.journal.facts()[self.n_traced..] {
             self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
         }
         self.n_traced = self.journal.facts().len();
-        self.checks.at(self.now);
+        self.checks.at(self.now, was_stuck);
         for fact in &self.journal.synced()[self.n_checked..] {
             self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;
         }
