@@ -86,6 +86,11 @@ impl Desk {
         self.dialogues.iter().filter(is_open).min_by_key(|dialogue| dialogue.id().initiator)
     }
 
+    /// The highest number under which the other end has opened a negotiation, or has talked of one.
+    pub fn last_heard(&self) -> u32 {
+        self.heard.last().copied().unwrap_or(self.heard_up_to)
+    }
+
     /// When [`Desk::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         self.dialogues.iter().filter_map(Dialogue::next_deadline).min()

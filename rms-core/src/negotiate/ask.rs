@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use negotiation::{Direction, Item, ItemStatus, NegotiationId, Parties, Quantity, Resource, Side, Statement, Template};
+use negotiation::{
+    Desk, Direction, Item, ItemStatus, NegotiationId, Parties, Quantity, Resource, Side, Statement, Template,
+};
 use negotiation::{TemplateError, Terms};
 use rms_model::{JobId, Run, Span, Time};
 
@@ -73,7 +75,9 @@ impl Rms {
         if let Some(id) = self.open_for(job, ask.direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }
-        let last = self.talks(job).map_or(0, |talks| talks.heard_up_to);
+        // What its process has only talked of is used, too.
+        let talked_of = self.negotiators.desks.get(&job).map_or(0, Desk::last_heard);
+        let last = self.talks(job).map_or(0, |talks| talks.heard_up_to).max(talked_of);
         let id = NegotiationId { initiator: Side::Application, number: last }.next();
         let id = id.ok_or(Refusal::Malformed("it has negotiated as often as can be counted"))?;
         let hosts = self.hosts_of_ask(job, ask)?;

@@ -3,6 +3,7 @@
 mod accepts;
 mod agreement;
 mod asks;
+mod delays;
 mod durable;
 mod ends;
 mod fcfs;
@@ -66,6 +67,7 @@ pub enum Rule {
     Releases,
     Promises,
     Sizes,
+    Delays,
     /// [`State::check`].
     State,
     /// The core wants the same instant again and again.
@@ -91,6 +93,7 @@ impl fmt::Display for Rule {
             Rule::Releases => "hosts that were given back are free when their processes are gone",
             Rule::Promises => "a broken promise is enforced",
             Rule::Sizes => "an application gets what was agreed, and nothing that it cannot use",
+            Rule::Delays => "growth delays nobody who waits beyond the tolerance",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
         })
@@ -111,6 +114,7 @@ pub struct Checks {
     truth: truth::Truth,
     stages: stages::Stages,
     accepts: accepts::Accepts,
+    delays: delays::Delays,
     agreement: agreement::Agreement,
     sizes: sizes::SizesAgreed,
     /// Jobs whose submit was answered.
@@ -124,10 +128,11 @@ impl Checks {
     pub(crate) fn new(settings: Settings) -> Checks {
         Checks {
             runs: runs::Runs::default(),
-            ghosts: ghost::Ghosts::new(settings),
+            ghosts: ghost::Ghosts::new(settings.clone()),
             truth: truth::Truth::default(),
             stages: stages::Stages::default(),
             accepts: accepts::Accepts::default(),
+            delays: delays::Delays::new(settings),
             agreement: agreement::Agreement::default(),
             sizes: sizes::SizesAgreed::default(),
             acknowledged: BTreeSet::new(),
@@ -192,9 +197,10 @@ impl Checks {
         self.agreement.ends_agree(execution, change, application)
     }
 
-    /// What becomes durable next does so now.
-    pub(crate) fn at(&mut self, now: Time) {
+    /// What becomes durable next does so now; or did so only now, though it had come about before.
+    pub(crate) fn at(&mut self, now: Time, is_late: bool) {
         self.accepts.at(now);
+        self.delays.at(now, is_late);
     }
 
     pub(crate) fn cancel_ordered(&mut self, job: JobId) {
@@ -218,6 +224,7 @@ impl Checks {
         self.runs.durable(fact, state, nodes)?;
         releases::are_clear(fact, state, nodes)?;
         self.accepts.durable(fact)?;
+        self.delays.durable(fact)?;
         self.agreement.durable(fact);
         self.sizes.durable(fact, state)?;
         self.truth.durable(fact)

@@ -39,6 +39,11 @@ impl World {
         ticket
     }
 
+    /// Was the server heard about it?
+    pub fn is_answered(&self, ticket: Ticket) -> bool {
+        !self.askers.asks.contains_key(&ticket)
+    }
+
     /// Without a server, nobody hears it.
     fn expects_answer(&mut self, ticket: Ticket, job: JobId, ask: Ask) {
         if self.server.is_some() {

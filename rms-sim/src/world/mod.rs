@@ -272,7 +272,7 @@ impl World {
         let crash = self.crash.map(|(point, _)| point);
         let turn = server.turn(self.now, &mut self.journal, crash)?;
         self.n_turns += 1;
-        self.look_at_facts()?;
+        self.look_at_facts(was_stuck)?;
         match turn {
             Turn::Effects(effects) => {
                 self.look_at_state()?;
@@ -298,16 +298,19 @@ impl World {
     }
 
     /// Shows the checkers what has become durable.
-    fn look_at_facts(&mut self) -> Result<(), Violation> {
+    fn look_at_facts(&mut self, was_stuck: bool) -> Result<(), Violation> {
         for fact in &self.journal.facts()[self.n_traced..] {
             self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
         }
         self.n_traced = self.journal.facts().len();
-        self.checks.at(self.now);
+        self.checks.at(self.now, was_stuck);
         for fact in &self.journal.synced()[self.n_checked..] {
             self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;
         }
         self.n_checked = self.journal.synced().len();
+        if self.n_checked > MOST_FACTS {
+            return Err(Rule::Spin.broken(format!("{MOST_FACTS} facts came about until {:?}", self.now)));
+        }
         Ok(())
     }
 
@@ -439,6 +442,8 @@ pub(crate) const USUAL_DELAY: Span = Span::from_millis(1);
 const JOURNAL_RETRY: Span = Span::from_millis(500);
 /// More rounds in one instant, and time stands still.
 const MOST_ROUNDS: usize = 100;
+/// More facts of a small world than this, and somebody goes round in circles.
+const MOST_FACTS: usize = 5_000;
 const FCFS_EVERY: u64 = 8;
 const RESTORE_EVERY: u64 = 32;
 const SNAPSHOT_EVERY: u64 = 50;

@@ -490,3 +490,33 @@ fn offers_that_cross_resolve_to_the_one_of_the_server() {
     world.expect(completed(rigid_one));
     assert_eq!(n_hosts(&mut world, job), 8, "{:?} {:?}", rounds(&world, job, a(1)), rounds(&world, job, r(1)));
 }
+
+#[test]
+fn who_asks_for_a_job_whose_process_has_talked_of_the_next_number_is_answered() {
+    let mut world = cluster_of(4);
+    // It says all sorts of things, and is gone for good.
+    let absence = Some(Absence { after: secs(20), back_after: None, remembers: false });
+    let liar = Manner { lies: 100, absence, ..Manner::between(1, 4) };
+    let job = world.submit(rigid(2, hours(1)).negotiates(liar));
+    world.after(mins(1));
+    for _ in 0..4 {
+        let ticket = world.negotiate(&user("ann"), job, grow(1, 1));
+        world.after(secs(5));
+        assert!(world.is_answered(ticket), "who asks waits for ever");
+        world.negotiate(&user("ann"), job, shrink(1));
+        world.after(secs(5));
+    }
+}
+
+#[test]
+fn who_declines_is_not_asked_again_at_once_whatever_is_set() {
+    let mut world = cluster_of(4);
+    world.set("offer_idle", "equal_share");
+    world.set("offer_again", "0s");
+    world.submit(rigid(2, hours(1)).negotiates(Manner::between(2, 4).answers(Answers::Declines)));
+    world.after(mins(1));
+    let is_offer =
+        |fact: &&Fact| matches!(fact, Fact::Talked { dialogue, .. } if dialogue.phase() == Phase::Offered(Side::Rms));
+    let n_offers = world.facts().iter().filter(is_offer).count();
+    assert!((2..=61).contains(&n_offers), "{n_offers} offers in a minute");
+}

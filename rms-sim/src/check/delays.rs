@@ -1,0 +1,68 @@
+//! Hosts that are kept for a growth make nobody who waits start later than the tolerance allows: planned anew with and
+//! without them, by the facts alone.
+
+use std::collections::BTreeMap;
+
+use rms_core::job::Job;
+use rms_core::plan::Scope;
+use rms_core::{Fact, State, plan};
+use rms_model::{JobId, Settings, Time};
+
+use super::{Rule, Violation};
+
+/// The state by the facts that were looked at.
+#[derive(Debug)]
+pub(super) struct Delays {
+    state: State,
+    now: Time,
+    /// Facts became durable later than they came about: at what time they were planned is not known.
+    is_late: bool,
+}
+
+impl Delays {
+    pub(super) fn new(settings: Settings) -> Delays {
+        Delays { state: State::new(settings), now: Time::EPOCH, is_late: false }
+    }
+
+    /// The time at which facts become durable that follow.
+    pub(super) fn at(&mut self, now: Time, is_late: bool) {
+        self.now = now;
+        self.is_late = is_late;
+    }
+
+    pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
+        let gains = self.gains(fact) && !self.is_late && self.state.jobs().values().any(Job::is_queued);
+        let before = if gains { self.estimates() } else { BTreeMap::new() };
+        self.state.apply(fact).expect("what became durable fits");
+        if !gains {
+            return Ok(());
+        }
+        let tolerance = self.state.settings().delay_tolerance;
+        let after = self.estimates();
+        for (job, then) in before {
+            let start = after.get(&job).copied();
+            if start.is_none_or(|start| start > then + tolerance) {
+                return Err(Rule::Delays.broken(format!(
+                    "job {job} would start at {then:?}, and with {fact:?} at {start:?}; the tolerance is {tolerance}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Are more hosts kept than before? What replaces a host that was lost delays whom it delays.
+    fn gains(&self, fact: &Fact) -> bool {
+        let Fact::HostsHeld { job, negotiation, nodes } = fact else { return false };
+        let talks = self.state.jobs().get(job).and_then(|entry| entry.talks.as_ref());
+        let held = talks.and_then(|talks| talks.case(*negotiation)).map_or(0, |case| case.held.len());
+        nodes.len() > held
+    }
+
+    /// When each job that waits would start, as far as anybody can say.
+    fn estimates(&self) -> BTreeMap<JobId, Time> {
+        let plan = plan(&self.state, self.now, Scope::Estimates);
+        let estimate =
+            |placement: &rms_core::plan::Placement| Some((placement.job, placement.outcome.estimate(plan.now)?));
+        plan.placements.iter().filter_map(estimate).collect()
+    }
+}
