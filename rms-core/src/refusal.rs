@@ -105,6 +105,8 @@ pub enum Refusal {
     NotRunning(JobId),
     #[error("job {0} cannot change its size while it runs: submit it with --malleable or --negotiable")]
     NotNegotiable(JobId),
+    #[error("job {0} has announced its stages: 'rms evolve' changes them")]
+    HasProfile(JobId),
     #[error("a process of job {0} negotiates for it: ask through that one")]
     SpokenFor(JobId),
     #[error("{who} speaks for another execution than the one that runs")]

@@ -87,6 +87,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TasksOfStages { .. } => "tasks_of_stages",
         Refusal::NotRunning(_) => "not_running",
         Refusal::NotNegotiable(_) => "not_negotiable",
+        Refusal::HasProfile(_) => "has_profile",
         Refusal::SpokenFor(_) => "spoken_for",
         Refusal::AnotherRun { .. } => "another_run",
         Refusal::NoSuchNegotiation { .. } => "no_such_negotiation",

@@ -59,16 +59,24 @@ impl Rms {
     /// # Errors
     /// It does not run, or was not submitted so.
     pub(super) fn negotiable(&self, job: JobId) -> Result<&Started, Refusal> {
+        let started = self.askable(job)?;
+        let is_negotiable = self.state.jobs()[&job].spec.malleable.is_some();
+        if is_negotiable { Ok(started) } else { Err(Refusal::NotNegotiable(job)) }
+    }
+
+    /// A job that runs, and for which somebody may ask. It need not have been submitted as one that changes: its owner, or
+    /// a rank of it that spawns, knows what it can do with hosts. Only one that has announced its stages holds to them.
+    fn askable(&self, job: JobId) -> Result<&Started, Refusal> {
         let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
-        if entry.spec.malleable.is_none() || entry.spec.evolving.is_some() {
-            return Err(Refusal::NotNegotiable(job));
+        if entry.spec.evolving.is_some() {
+            return Err(Refusal::HasProfile(job));
         }
         entry.started().filter(|started| started.ending.is_none()).ok_or(Refusal::NotRunning(job))
     }
 
     /// An ask as the first proposal of the application.
     fn opening(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
-        let started = self.negotiable(job)?;
+        let started = self.askable(job)?;
         if self.negotiators.attached.contains(&job) {
             return Err(Refusal::SpokenFor(job));
         }

@@ -32,16 +32,25 @@ fn user(name: &str) -> Identity {
 }
 
 #[test]
-fn a_job_that_was_not_submitted_so_does_not_negotiate() {
+fn only_a_job_that_runs_is_asked_for() {
     let mut scene = Scene::new(2);
-    let rigid = scene.submit(1, hour(), None);
-    let ticket = scene.ask(rigid, hosts(Direction::Grow, 1, 1));
-    assert_eq!(scene.refusal(ticket), Some(Refusal::NotNegotiable(rigid)));
+    scene.submit(1, hour(), None);
     let ticket = scene.ask(JobId(99), hosts(Direction::Grow, 1, 1));
     assert_eq!(scene.refusal(ticket), Some(Refusal::NoSuchJob(JobId(99))));
     let waiting = scene.submit(2, hour(), Some(malleable(2, 2, OnResize::Workers)));
     let ticket = scene.ask(waiting, hosts(Direction::Grow, 1, 1));
     assert_eq!(scene.refusal(ticket), Some(Refusal::NotRunning(waiting)));
+}
+
+/// A rank of an unmodified program spawns others: nobody has said at the submission that it would.
+#[test]
+fn hosts_may_be_asked_for_any_job_that_runs() {
+    let mut scene = Scene::new(2);
+    let plain = scene.submit(1, hour(), None);
+    let ticket = scene.ask(plain, hosts(Direction::Grow, 1, 1));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
+    let ticket = scene.ask(plain, hosts(Direction::Shrink, 1, 1));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
 }
 
 #[test]
