@@ -5,16 +5,15 @@ use std::collections::BTreeMap;
 
 use negotiation::{Direction, Ending, NegotiationId, Phase, Reason, Side};
 use rms_core::{Fact, State};
-use rms_model::{JobId, NodeAdmin, NodeLink, Run, Time};
+use rms_model::{JobId, NodeAdmin, NodeLink, Run};
 
 use super::{Rule, Violation};
 
 #[derive(Debug, Default)]
 pub(super) struct Accepts {
-    phases: BTreeMap<(JobId, NegotiationId), (Phase, Time)>,
-    /// When a node was last drained, lost, fenced or removed.
-    trouble: Option<Time>,
-    now: Time,
+    phases: BTreeMap<(JobId, NegotiationId), Phase>,
+    /// Was a node ever away, drained, lost, fenced or removed?
+    has_seen_trouble: bool,
 }
 
 /// An accept of what stands has arrived.
@@ -26,11 +25,6 @@ pub(crate) struct Accepted {
 }
 
 impl Accepts {
-    /// The time at which facts become durable that follow.
-    pub(super) fn at(&mut self, now: Time) {
-        self.now = now;
-    }
-
     pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
         match fact {
             Fact::NodeLinkChanged { link: NodeLink::Away { .. } | NodeLink::Lost { .. }, .. }
@@ -38,7 +32,7 @@ impl Accepts {
             | Fact::NodeFenced { .. }
             | Fact::NodeDescribed { .. }
             | Fact::NodeRemoved { .. } => {
-                self.trouble = Some(self.now);
+                self.has_seen_trouble = true;
                 Ok(())
             }
             Fact::JobDone { record, .. } => {
@@ -49,10 +43,10 @@ impl Accepts {
                 self.phases.retain(|(of, _), _| of != job);
                 Ok(())
             }
-            Fact::Talked { job, at, dialogue, .. } => {
+            Fact::Talked { job, dialogue, .. } => {
                 let (id, to) = (dialogue.id(), dialogue.phase());
-                let before = self.phases.insert((*job, id), (to, *at));
-                let Some((from, since)) = before else { return Ok(()) };
+                let before = self.phases.insert((*job, id), to);
+                let Some(from) = before else { return Ok(()) };
                 let was_promised = match from {
                     Phase::Offered(by) | Phase::Countered(by) => by == Side::Rms,
                     Phase::Accepted | Phase::Committing => true,
@@ -62,7 +56,7 @@ impl Accepts {
                 let grows = dialogue.direction() == Some(Direction::Grow);
                 let Phase::Ended(ending) = to else { return Ok(()) };
                 let why = dialogue.reason();
-                if !was_promised || !grows || self.may_end(ending, why, since, from) {
+                if !was_promised || !grows || self.may_end(ending, why, from) {
                     return Ok(());
                 }
                 Err(Rule::Accepts.broken(format!("job {job}, {id} was {from} and is {to} because of {why:?}")))
@@ -71,31 +65,31 @@ impl Accepts {
         }
     }
 
-    fn may_end(&self, ending: Ending, why: Option<Reason>, since: Time, from: Phase) -> bool {
+    /// Is this a reason for which what was offered, or agreed, may end?
+    fn may_end(&self, ending: Ending, why: Option<Reason>, from: Phase) -> bool {
         let was_agreed = matches!(from, Phase::Accepted | Phase::Committing);
         match (ending, why) {
             // The application's answers, and the end of its time.
             (Ending::Rejected | Ending::Expired, _) if !was_agreed => true,
             (_, Some(Reason::Administrator | Reason::Stopping)) => true,
-            (_, Some(Reason::Lost)) => self.trouble.is_some_and(|trouble| trouble >= since) || self.is_still_troubled(),
-            (Ending::Withdrawn, Some(reason)) if !was_agreed => match reason {
-                Reason::Declined
-                | Reason::Policy
-                | Reason::Changed
-                | Reason::Price
-                | Reason::NoResources
-                | Reason::Unknown => true,
-                _ => false,
-            },
+            // Trouble may have begun long before, and be noticed only now.
+            (_, Some(Reason::Lost)) => self.has_seen_trouble,
+            // Whoever asked for the application, or its process, does not want what is offered.
+            (Ending::Withdrawn, Some(reason)) => !was_agreed && may_withdraw(reason),
             // The application said that it cannot use them, or they did not come in the time that it gave.
             (Ending::Failed, Some(Reason::Changed | Reason::Overdue | Reason::Unknown)) => true,
             (Ending::Failed | Ending::Rejected | Ending::Expired | Ending::Withdrawn, _) => false,
         }
     }
+}
 
-    /// Trouble that began before may go on.
-    fn is_still_troubled(&self) -> bool {
-        self.trouble.is_some()
+fn may_withdraw(reason: Reason) -> bool {
+    match reason {
+        Reason::Declined | Reason::Policy | Reason::Changed | Reason::Price | Reason::NoResources => true,
+        // A talk whose end was lost with the power is given up.
+        Reason::Unknown => true,
+        Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal | Reason::Crossed | Reason::AlreadyOpen => false,
+        Reason::Overdue | Reason::Lost | Reason::BrokenPromise | Reason::Administrator | Reason::Stopping => false,
     }
 }
 
@@ -117,4 +111,21 @@ pub(crate) fn is_agreed(accepted: &Accepted, durable: &State) -> Result<(), Viol
         return Ok(());
     }
     Err(Rule::Accepts.broken(format!("job {job}.{run} has accepted {id} in time, and it is {phase:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_agreed_does_not_fail_for_want_of_hosts() {
+        let calm = Accepts::default();
+        let stormy = Accepts { has_seen_trouble: true, ..Accepts::default() };
+        let fails = |accepts: &Accepts, why| accepts.may_end(Ending::Failed, Some(why), Phase::Accepted);
+        assert!(!fails(&calm, Reason::NoResources) && !fails(&stormy, Reason::NoResources));
+        assert!(!fails(&calm, Reason::Lost) && fails(&stormy, Reason::Lost));
+        let offered = Phase::Offered(Side::Rms);
+        assert!(calm.may_end(Ending::Rejected, Some(Reason::Declined), offered));
+        assert!(!calm.may_end(Ending::Withdrawn, Some(Reason::Lapsed), offered));
+    }
 }

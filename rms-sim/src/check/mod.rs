@@ -199,7 +199,6 @@ impl Checks {
 
     /// What becomes durable next does so now; or did so only now, though it had come about before.
     pub(crate) fn at(&mut self, now: Time, is_late: bool) {
-        self.accepts.at(now);
         self.delays.at(now, is_late);
     }
 

@@ -98,7 +98,7 @@ fn weather(dice: &mut Dice) -> Weather {
 
 fn sizes(dice: &mut Dice) -> Sizes {
     match dice.number(0, 5) {
-        0 | 1 | 2 => Sizes::Any,
+        0..=2 => Sizes::Any,
         3 => Sizes::PowerOfTwo,
         4 => Sizes::MultipleOf(u64::from(dice.number(1, 3))),
         _ => Sizes::Listed(vec![1, 2, 3, 5, 8]),
