@@ -113,7 +113,8 @@ impl Rms {
     /// What is left of a user's limit; hosts that are kept for its applications count as theirs.
     pub(super) fn may_still_gain(&self, user: &str) -> Option<u32> {
         let limit = self.state.settings().growth_limit_of(user)?;
-        let own = self.state.malleable().map(|job| &self.state.jobs()[&job]).filter(|entry| entry.spec.owner.0 == user);
+        let jobs = self.state.negotiating().map(|(_, entry)| entry);
+        let own = jobs.filter(|entry| entry.spec.owner.0 == user);
         let sizes = own.filter_map(|entry| {
             let started = entry.started()?;
             let held = started.nodes.len() + entry.promised_hosts().count();

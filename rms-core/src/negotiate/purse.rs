@@ -66,8 +66,7 @@ impl Rms {
     /// What a user has spent, and what may become due for hosts that are held or promised.
     pub(crate) fn account(&self, now: Time, user: &str, but: Option<(JobId, NegotiationId)>) -> Account {
         let mut account = Account { spent: self.state.spent(user), reserved: 0 };
-        for job in self.state.malleable() {
-            let entry = &self.state.jobs()[&job];
+        for (job, entry) in self.state.negotiating() {
             if entry.spec.owner.0 != user {
                 continue;
             }

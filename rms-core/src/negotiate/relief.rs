@@ -77,8 +77,7 @@ impl Rms {
 
     /// Hosts that applications are leaving.
     fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
-        let here = self.state.malleable().map(|job| &self.state.jobs()[&job]);
-        let here = here.filter_map(|entry| Some((entry, entry.started()?)));
+        let here = self.state.negotiating().filter_map(|(_, entry)| Some((entry, entry.started()?)));
         let here = here.filter(move |(_, started)| cluster_of(&started.request) == cluster);
         here.flat_map(|(entry, _)| entry.leaving())
     }

@@ -149,6 +149,11 @@ impl State {
         self.index.malleable.iter().copied()
     }
 
+    /// Jobs that have negotiated since they run, whether or not they were submitted as such.
+    pub(crate) fn negotiating(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.holding().filter(|(_, entry)| entry.talks.is_some())
+    }
+
     /// What a user has spent on hosts for jobs that are over, in thousandths.
     pub(crate) fn spent(&self, user: &str) -> u64 {
         self.spent.get(user).copied().unwrap_or(0)

@@ -4,7 +4,8 @@ use negotiation::{Action, Direction, Item, Phase, Price, Reason, Template};
 use rms_model::{JobId, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
-use crate::negotiate::contract::Said;
+use crate::negotiate::contract::{Ask, AskOutcome, Said};
+use crate::tests::negotiate::hosts;
 
 impl Scene {
     fn paying_job(&mut self, n_hosts: u32) -> JobId {
@@ -162,4 +163,28 @@ fn where_nobody_can_agree_to_a_price_nothing_is_offered_at_one() {
     scene.set("price@c", "0");
     scene.after(Span::from_secs(1));
     assert_eq!(scene.n_held(job), 8);
+}
+
+#[test]
+fn a_rigid_job_for_which_somebody_asks_pays_and_is_limited_like_any_other() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "1000");
+    scene.set("growth_limit@ada", "3");
+    let job = scene.job_of("ada", 2, |_| {});
+    scene.after(Span::from_secs(1));
+    let ask = |quantity| Ask { price: Price(1000), ..hosts(Direction::Grow, quantity, 1) };
+    let ticket = scene.ask(job, ask(2));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
+    scene.after(Span::from_mins(30));
+    assert_eq!(scene.spent("ada"), 1000);
+    let ticket = scene.ask(job, ask(4));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })), "three are the limit");
+    scene.set("budget@ada", "2000");
+    scene.set("growth_limit@ada", "none");
+    let ticket = scene.ask(job, ask(1));
+    let refused = AskOutcome::Failed {
+        negotiation: scene.lines(job).last().expect("it is there").record.id,
+        reason: Reason::Price,
+    };
+    assert_eq!(scene.outcome(ticket), Some(refused));
 }
