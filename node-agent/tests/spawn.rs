@@ -169,3 +169,24 @@ async fn a_host_whose_ranks_have_left_is_taken_away_without_a_sound() {
     assert!(output.contains("rc=-1 msg=host_n2_is_none_of_the_job's"), "{output}");
     cluster.close().await;
 }
+
+#[tokio::test]
+async fn spawns_go_on_while_agents_are_killed_and_come_back() {
+    let mut cluster = Cluster::new(&["n1", "n2"]).await;
+    if let Some(spawn) = build("spawn", cluster.path()) {
+        cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&spawn, "40 2 n1,n2 linger=10")).await;
+        cluster.agent("n1").running(1).await;
+        // The one that carries, the one where the hub is, and again.
+        for (node, cycle) in [("n2", 2), ("n1", 8), ("n2", 14), ("n1", 20)] {
+            cluster.says("rms-1.out", &format!("child cycle={cycle} ")).await;
+            cluster.kill(node).await;
+            cluster.start(node).await;
+        }
+        assert_eq!(cluster.agent("n1").ended(1).await.0, OK, "{}", cluster.read("rms-1.out"));
+        assert_eq!(cluster.agent("n2").ended(1).await.0, OK);
+        let output = cluster.read("rms-1.out");
+        assert_eq!((told(&output, "refused"), told(&output, "largest")), ("0".to_owned(), "4".to_owned()), "{output}");
+        assert_eq!(children(&output, "rank").len(), 80, "each is started once");
+    }
+    cluster.close().await;
+}

@@ -12,9 +12,10 @@ use rms_model::identity::check_name;
 use rms_model::job::TaskCount;
 use rms_model::{Environment, Identity, JobId, JobSpec, Limits, Outcome, Owner, Role, Stdio, Time, Work};
 
-pub(crate) use flood::{Flood, Spate};
+pub(crate) use flood::MOST_CALLS;
 #[cfg(test)]
-pub(crate) use flood::{MOST_CALLS, MOST_FLOODED};
+pub(crate) use flood::MOST_FLOODED;
+pub(crate) use flood::{Flood, Spate};
 pub(crate) use status::LauncherCounts;
 
 use crate::admit;

@@ -1,7 +1,7 @@
 ! A malleable program in Fortran: it integrates a function in steps, and follows its hosts between two of them.
 !
 !     gfortran $(pkg-config --variable=includedir rms)/rms.f90 malleable.f90 $(pkg-config --libs rms) -o malleable
-!     rms submit --malleable 1-8 --negotiable --wrap ./malleable
+!     rms submit --malleable 1-8 --negotiable --wrap './malleable 300'
 program malleable
   use, intrinsic :: iso_c_binding
   use rms
@@ -11,9 +11,13 @@ program malleable
   type(rms_change) :: change
   integer(c_int32_t) :: generation
   integer(c_int) :: status
-  integer :: step, i
+  integer :: step, n_steps, i
   real(c_double) :: total
+  character(len=16) :: argument
 
+  call get_command_argument(1, argument)
+  read (argument, *, iostat=i) n_steps
+  if (i /= 0) stop 'usage: malleable STEPS'
   limits%size = c_sizeof(limits)
   limits%least = 1
   limits%most = 8
@@ -25,7 +29,7 @@ program malleable
   print '(a,i0)', 'generation ', generation
 
   total = 0
-  do step = 1, 300
+  do step = 1, n_steps
     do
       status = rms_breakpoint(session, change)
       if (status /= RMS_OK) exit

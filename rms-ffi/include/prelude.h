@@ -12,10 +12,11 @@
  * Structs begin with their size: declare them with RMS_INIT, as in
  *     rms_event event = RMS_INIT(rms_event);
  *
- * Threads. Every function may be called from every thread at any time, also for the same session. A session has threads of
- * its own, in which all signals are blocked.
+ * Threads. Every function may be called from every thread at any time, also for the same session. A session has
+ * threads of its own, in which all signals are blocked.
  *
- * Fork. A child that was forked after rms_connect() may call exec or _exit. Every other call of the library fails with RMS_EFORK there.
+ * Fork. A child that was forked after rms_connect() may call exec or _exit. Calls of the library fail with RMS_EFORK
+ * there.
  *
  * Times are milliseconds, prices are thousandths for a host and an hour.
  */

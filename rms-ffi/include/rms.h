@@ -19,10 +19,11 @@
  * Structs begin with their size: declare them with RMS_INIT, as in
  *     rms_event event = RMS_INIT(rms_event);
  *
- * Threads. Every function may be called from every thread at any time, also for the same session. A session has threads of
- * its own, in which all signals are blocked.
+ * Threads. Every function may be called from every thread at any time, also for the same session. A session has
+ * threads of its own, in which all signals are blocked.
  *
- * Fork. A child that was forked after rms_connect() may call exec or _exit. Every other call of the library fails with RMS_EFORK there.
+ * Fork. A child that was forked after rms_connect() may call exec or _exit. Calls of the library fail with RMS_EFORK
+ * there.
  *
  * Times are milliseconds, prices are thousandths for a host and an hour.
  */
@@ -125,13 +126,15 @@ template <typename T> inline T rms_init() {
 // It is done: the hosts that came can be used; the hosts that went are gone.
 #define RMS_EVENT_READY 3
 
-// The negotiation has ended without a result; nothing has changed.
+// The negotiation has ended without a result; nothing has changed. But hosts that were not released in time are
+// taken: then RMS_EVENT_HOSTS comes, too.
 #define RMS_EVENT_OVER 4
 
 // The hosts of the application, or the time when it is ended, have changed.
 #define RMS_EVENT_HOSTS 5
 
-// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for a while.
+// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
+// a while.
 #define RMS_EVENT_WARNING 6
 
 // The job has ended or is being ended. Nothing comes after it.
@@ -207,7 +210,8 @@ typedef struct rms_limits {
     uint32_t most;
     // Which totals between are of use: RMS_SIZES_...
     int32_t shape;
-    // Not 0: the library answers the RMS's offers within these limits by itself, and rms_breakpoint() tells what came of it.
+    // Not 0: the library answers the RMS's offers within these limits by itself, and rms_breakpoint() tells what
+    // came of it.
     int32_t automatic;
     // What the shape needs.
     const uint64_t *sizes;
@@ -286,9 +290,11 @@ typedef struct rms_event {
     uint32_t generation;
     // RMS_EVENT_OVER: RMS_REJECTED, ...
     int32_t ending;
-    // How many resources it is about. If more than one, it can only be accepted or rejected from here; the fields tell of the first.
+    // How many resources it is about. If more than one, it can only be accepted or rejected from here; the
+    // fields tell of the first.
     uint32_t n_items;
-    // Names of the hosts that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others are released.
+    // Names of the hosts that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others
+    // are released.
     const char *const *hosts;
     // How many names are in hosts.
     size_t n_hosts;
@@ -307,7 +313,7 @@ typedef struct rms_change {
     size_t size;
     // RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
     int32_t kind;
-    // A shrink, not 0: the RMS has taken the hosts already, and nothing is to be confirmed.
+    // A shrink, not 0: the RMS has taken the hosts already; what ran there has been killed.
     int32_t is_done;
     // Which negotiation.
     uint64_t id;
@@ -325,10 +331,10 @@ typedef struct rms_change {
 extern "C" {
 #endif // __cplusplus
 
-// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this session
-// speaks for the job; an older one, of whatever process, gets RMS_EVENT_REPLACED. Options may be NULL. One process of
-// the job does this, for example rank 0. After it, the process may still fork, but its children may only exec or
-// _exit.
+// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this
+// session speaks for the job; an older one, of whatever process, gets RMS_EVENT_REPLACED. Options may be NULL.
+// One process of the job does this, for example rank 0. After it, the process may still fork, but its children
+// may only exec or _exit.
 int rms_connect(const struct rms_options *options,
                 struct rms_session **session);
 
@@ -351,24 +357,24 @@ int rms_hosts(struct rms_session *session,
               size_t *n_hosts);
 
 // Writes the hosts that the application holds, and is not leaving, as mpirun reads them: one line each, "name
-// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so readers never see
-// half of it.
-int rms_write_hostfile(struct rms_session *session,
-                       const char *path);
+// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
+// readers never see half of it.
+int rms_write_hostfile(struct rms_session *session, const char *path);
 
-// Tells the RMS between which sizes it may change the application from now on. Nothing is offered before. May be called again.
+// Tells the RMS between which sizes it may change the application from now on, in the place of the submission's
+// limits.
 int rms_declare(struct rms_session *session,
                 const struct rms_limits *limits);
 
-// Opens a negotiation: asks for hosts or time, or offers hosts back. What comes of it are events with this id; of each kind
-// one can be open. Returns when the request is on its way, not when it is answered.
+// Opens a negotiation: asks for hosts or time, or offers hosts back. What comes of it are events with this id;
+// of each kind one can be open. Returns when the request is on its way, not when it is answered.
 int rms_ask(struct rms_session *session,
             const struct rms_terms *terms,
             uint64_t *id);
 
-// Agrees to what the RMS has proposed in this negotiation. It has agreed when RMS_EVENT_AGREED, or a later event, says so.
-int rms_accept(struct rms_session *session,
-               uint64_t id);
+// Agrees to what the RMS has proposed in this negotiation. It has agreed when RMS_EVENT_AGREED, or a later
+// event, says so.
+int rms_accept(struct rms_session *session, uint64_t id);
 
 // Answers a proposal of the RMS with another one. It must not be worse for the RMS than the last own one.
 int rms_counter(struct rms_session *session, uint64_t id, const struct rms_terms *terms);
@@ -376,26 +382,26 @@ int rms_counter(struct rms_session *session, uint64_t id, const struct rms_terms
 // Says no to what the RMS has proposed in this negotiation, which ends it.
 int rms_reject(struct rms_session *session, uint64_t id);
 
-// Takes an own proposal back, or leaves the negotiation. If it was agreed at the same time, it goes on: the next event
-// of this id tells.
+// Takes an own proposal back, or leaves the negotiation. If it was agreed at the same time, it goes on: the next
+// event of this id tells.
 int rms_withdraw(struct rms_session *session,
                  uint64_t id);
 
-// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as many as
-// agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after the grace of
-// the RMS is killed. RMS_EVENT_READY says that they are gone.
+// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as
+// many as agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after
+// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone.
 int rms_release(struct rms_session *session,
                 uint64_t id,
                 const char *const *hosts,
                 size_t n_hosts);
 
-// A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether it is readable, do not
-// read from it; rms_close() closes it. Negative: an error.
+// A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether
+// it is readable, do not read from it; rms_close() closes it. Negative: an error.
 int rms_fd(struct rms_session *session);
 
-// The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes. RMS_NOTHING: none came.
-// After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events that nobody asks for are laid
-// over each other, so that few wait, and what is read late is not out of date.
+// The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes.
+// RMS_NOTHING: none came. After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events
+// that nobody asks for are laid over each other, so that few wait, and what is read late is not out of date.
 int rms_next_event(struct rms_session *session,
                    int timeout_ms,
                    struct rms_event *event);
@@ -406,13 +412,13 @@ int rms_on_event(struct rms_session *session,
                  rms_event_callback callback,
                  void *user);
 
-// For programs that have declared limits with automatic set: call it where the program can be changed. It never waits.
-// RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
+// For programs that have declared limits with automatic set: call it where the program can be changed. It never
+// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
 int rms_breakpoint(struct rms_session *session,
                    struct rms_change *change);
 
-// The application has left the hosts that rms_breakpoint() told it to leave. What still runs there after the grace of the
-// RMS is killed.
+// The application has left the hosts that rms_breakpoint() told it to leave. What still runs there after the
+// grace of the RMS is killed.
 int rms_release_done(struct rms_session *session);
 
 // The version of the library, like "0.1.0". The library owns the text.
@@ -421,9 +427,9 @@ const char *rms_version(void);
 // What a status means, in general. The library owns the text; it is never NULL.
 const char *rms_strerror(int status);
 
-// Why the latest call of *this thread* that failed did so, and what to do about it. As with errno, other threads have
-// their own, and a call that succeeds does not change it. Copies as much as fits and ends it; returns the whole
-// length without the end, so NULL and 0 ask for the length alone.
+// Why the latest call of *this thread* that failed did so, and what to do about it. As with errno, other threads
+// have their own, and a call that succeeds does not change it. Copies as much as fits and ends it; returns the
+// whole length without the end, so NULL and 0 ask for the length alone.
 size_t rms_last_error(char *buffer,
                       size_t size);
 

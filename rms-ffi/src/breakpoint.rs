@@ -1,8 +1,8 @@
 //! What a simple malleable program has to do at its next breakpoint: which hosts to use, which to leave.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use launcher_sdk::negotiator::{Agreed, Direction, Ending, Event, HeldHost, NegotiationId, Ready};
+use launcher_sdk::negotiator::{Agreed, Direction, Ending, Event, HeldHost, NegotiationId, Ready, Reason};
 
 /// What one call of `rms_breakpoint` tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,14 @@ impl Breakpoint {
             Event::Ready(Ready { direction: Direction::Shrink, negotiation, hosts, .. }) => {
                 self.gone(*negotiation, hosts);
             }
-            Event::Ended { negotiation, ending: Ending::Failed, .. } => self.kept(*negotiation),
+            Event::Ended { negotiation, ending: Ending::Failed, reason } => match reason {
+                // It did not keep its promise in time, or somebody wanted it so: the hosts are taken.
+                Reason::BrokenPromise | Reason::Administrator => self.taken(*negotiation),
+                Reason::Declined | Reason::NoResources | Reason::Price | Reason::Policy => self.kept(*negotiation),
+                Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal => self.kept(*negotiation),
+                Reason::Crossed | Reason::AlreadyOpen | Reason::Unknown => self.kept(*negotiation),
+                Reason::Overdue | Reason::Lost | Reason::Stopping | Reason::Changed => self.kept(*negotiation),
+            },
             Event::Ended { ending: Ending::Rejected | Ending::Expired | Ending::Withdrawn, .. } => {}
             Event::Accepted(Agreed { direction: Direction::Grow, .. }) => {}
             // The policy answers what is proposed.
@@ -63,6 +70,21 @@ impl Breakpoint {
             self.leaving = Some(change.clone());
         }
         Some(change)
+    }
+
+    /// How many hosts are to be used after a change that was just told, of those that are held by now: without what will
+    /// be told later.
+    pub fn n_after(&self, change: &Change, held: impl Iterator<Item = String>) -> usize {
+        let mut used: BTreeSet<String> = held.collect();
+        let undone = self.waiting.iter().rev().map(|later| (opposite(later.direction), later));
+        let left = self.left.iter().map(|left| (Direction::Shrink, left));
+        for (direction, other) in undone.chain(left).chain([(change.direction, change)]) {
+            match direction {
+                Direction::Grow => used.extend(other.hosts.iter().cloned()),
+                Direction::Shrink => used.retain(|host| !other.hosts.contains(host)),
+            }
+        }
+        used.len()
     }
 
     /// Whether `rms_release_done` is due.
@@ -116,6 +138,13 @@ impl Breakpoint {
         }
     }
 
+    /// Hosts of a shrink that has failed are taken nevertheless.
+    fn taken(&mut self, id: NegotiationId) {
+        self.left.retain(|change| change.id != id);
+        let open = self.waiting.iter_mut().chain(&mut self.leaving);
+        open.filter(|change| change.id == id).for_each(|change| change.is_done = true);
+    }
+
     /// Nothing came of a shrink: hosts that the application has left, or is leaving, are to be used again.
     fn kept(&mut self, id: NegotiationId) {
         self.waiting.retain(|change| change.id != id);
@@ -127,6 +156,13 @@ impl Breakpoint {
         if let Some(change) = left.or(leaving) {
             self.waiting.push_back(Change { direction: Direction::Grow, is_done: false, ..change });
         }
+    }
+}
+
+fn opposite(direction: Direction) -> Direction {
+    match direction {
+        Direction::Grow => Direction::Shrink,
+        Direction::Shrink => Direction::Grow,
     }
 }
 
@@ -186,7 +222,11 @@ mod tests {
     }
 
     fn failed() -> Event {
-        Event::Ended { negotiation: R1, ending: Ending::Failed, reason: Reason::Overdue }
+        failed_because(Reason::Overdue)
+    }
+
+    fn failed_because(reason: Reason) -> Event {
+        Event::Ended { negotiation: R1, ending: Ending::Failed, reason }
     }
 
     fn after(events: &[Event]) -> Breakpoint {
@@ -267,5 +307,26 @@ mod tests {
         breakpoint.hear(&failed());
         assert_eq!(breakpoint.release(), Release::Void);
         assert_eq!(told(&mut breakpoint), back);
+    }
+
+    #[test]
+    fn hosts_of_a_broken_promise_are_told_as_gone_before_they_come_again() {
+        let mut breakpoint = after(&[agreed("d"), failed_because(Reason::BrokenPromise), ready(Direction::Grow, "d")]);
+        let change = breakpoint.next().expect("it was not told of them");
+        assert_eq!((change.direction, change.is_done), (Direction::Shrink, true));
+        let held = || ["a", "b", "c", "d"].map(str::to_owned).into_iter();
+        assert_eq!(breakpoint.n_after(&change, held()), 3);
+        assert_eq!(breakpoint.release(), Release::Void);
+        let change = breakpoint.next().expect("they came again");
+        assert_eq!((change.direction, breakpoint.n_after(&change, held())), (Direction::Grow, 4));
+    }
+
+    #[test]
+    fn hosts_that_are_taken_after_they_were_left_are_not_told() {
+        let mut breakpoint = after(&[agreed("d")]);
+        told(&mut breakpoint);
+        breakpoint.release();
+        breakpoint.hear(&failed_because(Reason::Administrator));
+        assert_eq!(told(&mut breakpoint), None);
     }
 }

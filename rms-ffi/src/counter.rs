@@ -51,3 +51,62 @@ fn node(holding: &Holding, name: &str) -> Result<NodeId, Failure> {
     let found = holding.hosts.iter().find(|host: &&HeldHost| host.name == name);
     found.map(|host| host.node).ok_or_else(|| Failure::Invalid(format!("the job has no host '{name}'")))
 }
+
+#[cfg(test)]
+mod tests {
+    use launcher_sdk::negotiator::{Direction, ItemStatus, Resource, SetRule, Side, Terms};
+    use negotiation::Parties;
+    use rms_model::{ClusterId, JobId, Run};
+
+    use super::*;
+
+    fn item(resource: Resource, quantity: u64) -> Item {
+        Item {
+            set: 0,
+            resource,
+            quantity: Quantity(quantity),
+            held: Quantity(8),
+            hosts: BTreeSet::new(),
+            terms: Terms::up_to(Quantity(quantity)),
+            status: ItemStatus::Proposed,
+        }
+    }
+
+    fn offer(items: Vec<Item>) -> Template {
+        let parties = Parties { job: JobId(1), run: Run(1), initiator: Side::Rms };
+        Template::new(parties, Direction::Grow, vec![SetRule::All], items).expect("a template")
+    }
+
+    fn counter(quantity: u64, hosts: &[&str]) -> Counter {
+        Counter {
+            quantity: Quantity(quantity),
+            least: Quantity(quantity),
+            sizes: Sizes::PowerOfTwo,
+            price: Price(3),
+            duration: None,
+            deadline: None,
+            priority: 0,
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        }
+    }
+
+    const NOTHING: Holding = Holding { generation: 1, hosts: Vec::new(), until: Time::EPOCH };
+    const HOSTS: Resource = Resource::Hosts(ClusterId(0));
+
+    #[test]
+    fn of_fifteen_hosts_eight_are_taken() {
+        let offer = offer(vec![item(HOSTS, 15)]);
+        let items = counter(8, &[]).items(&offer, &NOTHING).expect("one resource");
+        assert_eq!((items[0].quantity, items[0].terms.price), (Quantity(8), Price(3)));
+        assert_eq!(items[0].terms.most, Quantity(15), "what was of use before still is");
+        offer.with_items(items).expect("the counter is a proposal about the same");
+    }
+
+    #[test]
+    fn what_these_words_cannot_say_is_refused() {
+        let several = offer(vec![item(HOSTS, 2), item(Resource::Time, 60_000)]);
+        assert!(matches!(counter(1, &[]).items(&several, &NOTHING), Err(Failure::NotNow(_))));
+        let one = offer(vec![item(HOSTS, 2)]);
+        assert!(matches!(counter(1, &["b"]).items(&one, &NOTHING), Err(Failure::Invalid(_))));
+    }
+}

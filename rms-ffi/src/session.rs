@@ -155,27 +155,23 @@ impl Session {
 
     /// What is to be done at a breakpoint.
     pub fn breakpoint(&self) -> Result<Option<Told>, Failure> {
-        let found = {
-            let mut state = self.shared.state();
-            let breakpoint = state.breakpoint.as_mut().ok_or_else(|| {
-                Failure::NotNow("call rms_declare with 'automatic' set before rms_breakpoint".to_owned())
-            })?;
-            if breakpoint.is_leaving() {
-                return Err(Failure::NotNow(
-                    "call rms_release_done when the hosts are left, and then go on".to_owned(),
-                ));
-            }
-            breakpoint.next()
-        };
-        let Some(change) = found else {
+        let holding = self.holding();
+        let mut state = self.shared.state();
+        let breakpoint = state
+            .breakpoint
+            .as_mut()
+            .ok_or_else(|| Failure::NotNow("call rms_declare with 'automatic' set before rms_breakpoint".to_owned()))?;
+        if breakpoint.is_leaving() {
+            return Err(Failure::NotNow("call rms_release_done when the hosts are left, and then go on".to_owned()));
+        }
+        let Some(change) = breakpoint.next() else {
             return match self.shared.mailbox.ended() {
                 Some(reason) => Err(Failure::Ended(reason)),
                 None => Ok(None),
             };
         };
-        let holding = self.holding();
-        let is_leaving = |name: &String| change.direction == Direction::Shrink && change.hosts.contains(name);
-        let n_after = holding.hosts.iter().filter(|host| !host.is_departing && !is_leaving(&host.name)).count();
+        let held = holding.hosts.iter().filter(|host| !host.is_departing).map(|host| host.name.clone());
+        let n_after = breakpoint.n_after(&change, held);
         Ok(Some(Told {
             id: change.id,
             direction: change.direction,

@@ -81,8 +81,10 @@ static inline void steer_ask(steer *from, const resize_team *team)
         held = n_held;
     terms.kind = RMS_GROW;
     terms.shape = from->power_of_two ? RMS_SIZES_POWER_OF_TWO : RMS_SIZES_ANY;
-    terms.quantity = (uint64_t)from->grow;
+    terms.quantity = steer_useful(from, held, (uint64_t)from->grow);
     terms.least = (uint64_t)(from->grow_least > 0 ? from->grow_least : 1);
+    if (terms.quantity < terms.least)
+        return;
     if (rms_ask(from->session, &terms, &id) != RMS_OK) {
         steer_fails("cannot ask for hosts");
         return;

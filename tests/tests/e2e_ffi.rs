@@ -84,14 +84,18 @@ fn a_c_program_asks_for_hosts_and_time_by_poll_and_by_callback() {
 }
 
 #[test]
-fn a_fortran_program_follows_its_hosts() {
-    let deployment = deployment(2, "equal_share");
+fn a_fortran_program_follows_its_hosts_though_its_server_is_killed() {
+    let mut deployment = deployment(2, "equal_share");
     let source = "examples/malleable.f90";
     let Some(program) = compile(&deployment, Language::Fortran, source, Linkage::Shared) else { return };
-    let job = submit(&deployment, "1-2", &format!("env GFORTRAN_UNBUFFERED_ALL=1 {}", program.display()));
-    let log = end_of(&deployment, job);
-    assert!(log.contains(": 2 hosts\n  came  a2"), "{log}");
-    assert!(log.contains("total "), "{log}");
+    let endless = format!("env GFORTRAN_UNBUFFERED_ALL=1 {} 1000000", program.display());
+    let job = submit(&deployment, "1-2", &endless);
+    wait_for(&deployment, "log", "generation 1");
+    deployment.kill_server();
+    deployment.start_server();
+    wait_for(&deployment, "log", ": 2 hosts\n  came  a2");
+    deployment.rms(&["cancel", &job.to_string()]).ok();
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "cancelled");
 }
 
 #[test]
@@ -102,4 +106,20 @@ fn misuse_within_a_job_gives_errors_and_harms_nobody() {
     let job = submit(&deployment, "1-2", &program.display().to_string());
     let log = end_of(&deployment, job);
     assert!(log.contains("of which 0 were taken wrongly"), "{log}");
+}
+
+#[test]
+fn who_comes_late_to_its_breakpoint_finds_its_hosts_gone_and_a_second_session_replaces_the_first() {
+    let settings = "[settings]\nresched_timer = \"50ms\"\nfair_start = \"0s\"\nkill_grace = \"1s\"\nrelease_grace = \
+                    \"1s\"\noffer_idle = \"equal_share\"\n";
+    let deployment = Deployment::builder().cluster("a", 2).config(settings).start();
+    let source = "tests/programs/late.c";
+    let Some(program) = compile(&deployment, Language::C, source, Linkage::Shared) else { return };
+    let job = submit(&deployment, "1-2", &program.display().to_string());
+    wait_for(&deployment, "log", "came a2");
+    let rigid = deployment.submit(&["--nodes", "1", "--time", "1m", "--wrap", "true"]);
+    assert_eq!(deployment.wait_for_end(rigid)["outcome"]["word"], "completed", "nobody waits for who never looks");
+    fs::write(deployment.path().join("look"), "").expect("the directory is ours");
+    let log = end_of(&deployment, job);
+    assert!(log.contains("lost a2, 1 after it\n") && log.ends_with("done\n"), "{log}");
 }

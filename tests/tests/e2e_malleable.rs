@@ -169,7 +169,8 @@ fn a_script_negotiates_from_inside_and_others_from_outside() {
     let text = format!(
         "#!/bin/sh\n{0} negotiate --grow 2 --accept-at-least 1 > granted; echo code $? >> granted\n\
          {0} negotiate --grow 40 --json > refused; echo code $? >> refused\n\
-         {0} negotiate --extend 5m > longer; echo code $? >> longer\nsleep 600\n",
+         {0} negotiate --extend 5m > longer; echo code $? >> longer\n\
+         {0} negotiations > told; echo code $? >> told\nsleep 600\n",
         rms.display()
     );
     let script = deployment.script("ask.sh", &text);
@@ -182,6 +183,8 @@ fn a_script_negotiates_from_inside_and_others_from_outside() {
     let refused = read("refused");
     assert!(refused.contains("\"error\"") && refused.ends_with("code 1\n"), "{refused}");
     assert_eq!(read("longer"), "5m\ncode 0\n");
+    let told = read("told");
+    assert!(told.contains("opened at") && told.contains("by a process of the job"), "{told}");
     assert_eq!(n_nodes(&deployment, job), 3);
 
     let id = job.to_string();

@@ -1,9 +1,12 @@
 //! MPI programs under `rms run` and `rms submit` that spawn ranks: on nodes that they hold, and on nodes that they are given.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rms_tests::apps::{Mpi, build_negotiating, build_or_skip};
-use rms_tests::harness::Deployment;
+use rms_tests::harness::{Deployment, wait_until};
+
+const SOON: Duration = Duration::from_secs(40);
 
 fn program(name: &str) -> Option<String> {
     Some(build_or_skip(Mpi::Mpich, name)?.display().to_string())
@@ -35,7 +38,7 @@ fn what_spawned_ranks_write_is_seen_where_the_job_was_started() {
 fn a_spawn_without_room_becomes_a_negotiation_and_ends_with_its_ranks() {
     let Some(spawn) = program("spawn") else { return };
     let deployment = Deployment::builder().cluster("a", 3).start();
-    let size = ["--malleable", "1-3", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
     let output = deployment.rms(&[&["run"], &size[..], &[&spawn, "2", "2", "-"]].concat()).ok();
     let written = read(&deployment, "out");
     assert_eq!(told(&written, "spawn ", "refused"), "0", "{output:?} {written}");
@@ -75,7 +78,7 @@ fn a_malleable_application_takes_idle_nodes_and_computes_the_same() {
     let deployment = Deployment::builder().cluster("a", 3).start();
     let Some(expected) = expected(&deployment, &["60", "40"]) else { return };
     let malleable = malleable.display().to_string();
-    let size = ["--malleable", "1-3", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
     let work = [malleable.as_str(), "60", "40", "100", "--negotiate", "--least", "1", "--most", "3"];
     deployment.rms(&[&["run"], &size[..], &work[..]].concat()).ok();
     let written = read(&deployment, "out");
@@ -89,11 +92,34 @@ fn an_evolving_application_asks_for_nodes_and_computes_the_same() {
     let deployment = Deployment::builder().cluster("a", 4).start();
     let Some(expected) = expected(&deployment, &["60", "12"]) else { return };
     let evolving = evolving.display().to_string();
-    let size = ["--malleable", "1-4", "--on-resize", "negotiate", "-N", "1", "-n", "1", "-o", "out"];
+    // Without limits, the RMS offers nothing by itself.
+    let size = ["--negotiable", "-N", "1", "-n", "1", "-o", "out"];
     // It starts on one, asks for fourteen more, and can use powers of two (002, §6).
     let work = [evolving.as_str(), "60", "12", "--negotiate", "--grow", "14", "--power-of-two"];
     deployment.rms(&[&["run"], &size[..], &work[..]].concat()).ok();
     let written = read(&deployment, "out");
     assert_eq!(told(&written, "nbody_evolving ", "checksum"), expected, "{written}");
     assert_eq!(told(&written, "nbody_evolving ", "ranks"), "4", "{written}");
+}
+
+#[test]
+fn a_malleable_application_makes_room_for_a_rigid_job_and_computes_the_same() {
+    let Some(malleable) = negotiating("nbody_malleable") else { return };
+    let deployment = Deployment::builder().cluster("a", 3).start();
+    let Some(expected) = expected(&deployment, &["60", "100"]) else { return };
+    let malleable = malleable.display().to_string();
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
+    let work = [malleable.as_str(), "60", "100", "100", "--negotiate", "--least", "1", "--most", "3"];
+    let (deployment, all) = (&deployment, [&["run"], &size[..], &work[..]].concat());
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| deployment.rms(&all).ok());
+        wait_until("it to grow", SOON, || read(deployment, "out").contains("breakpoint growth").then_some(()));
+        // Nobody else could run on two nodes now.
+        deployment.rms(&["run", "-N", "2", "-n", "2", "true"]).ok();
+        assert!(!running.is_finished(), "it goes on with what is left");
+    });
+    let written = read(deployment, "out");
+    assert!(written.contains("breakpoint shrink"), "{written}");
+    assert_eq!(told(&written, "nbody_malleable ", "checksum"), expected, "{written}");
+    assert_eq!(told(&written, "nbody_malleable ", "largest"), "3", "{written}");
 }

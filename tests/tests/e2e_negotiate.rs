@@ -5,6 +5,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rms_tests::harness::{Deployment, example, wait_until};
 
 const SOON: Duration = Duration::from_secs(40);
@@ -116,12 +118,55 @@ fn a_program_that_is_killed_is_followed_by_another_one() {
     let deployment = deployment(2, "never");
     let job = submit_elastic(&deployment, "1-2", "1-2 grow 1");
     wait_for_line(&deployment, "got 1 more, as a1", 1);
-    let pid = nix::unistd::Pid::from_raw(elastic_pid(&deployment));
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it is ours");
+    kill(Pid::from_raw(elastic_pid(&deployment)), Signal::SIGKILL).expect("it is ours");
     // The next one speaks for the same job, which has both hosts, and asks under a number of its own.
     wait_for_line(&deployment, "begins on a1 a2", 1);
     wait_until("an answer", SOON, || log(&deployment).contains("got nothing").then_some(()));
     stop(&deployment, job);
+}
+
+/// Lets an agent hear and do nothing, for less time than it takes to be missed.
+fn freeze(deployment: &Deployment, name: &str, signal: Signal) {
+    kill(Pid::from_raw(deployment.agent_pid(name)), signal).expect("it is ours");
+}
+
+#[test]
+fn what_was_agreed_comes_about_though_the_server_is_killed_before_it_is_ready() {
+    let mut deployment = deployment(2, "never");
+    freeze(&deployment, "a2", Signal::SIGSTOP);
+    let job = submit_elastic(&deployment, "1-2", "1-2 grow 1");
+    wait_for_line(&deployment, "begins on a1", 1);
+    wait_for_phase(&deployment, job, "committing");
+    deployment.kill_server();
+    deployment.start_server();
+    freeze(&deployment, "a2", Signal::SIGCONT);
+    wait_for_line(&deployment, "got 1 more, as a1", 1);
+    stop(&deployment, job);
+}
+
+#[test]
+fn what_a_killed_program_had_agreed_is_rolled_back_and_agreed_anew() {
+    let deployment = deployment(2, "never");
+    freeze(&deployment, "a2", Signal::SIGSTOP);
+    let job = submit_elastic(&deployment, "1-2", "1-2 grow 1");
+    wait_for_phase(&deployment, job, "committing");
+    kill(Pid::from_raw(elastic_pid(&deployment)), Signal::SIGKILL).expect("it is ours");
+    wait_until("the next one", SOON, || log(&deployment).contains("137").then_some(()));
+    freeze(&deployment, "a2", Signal::SIGCONT);
+    // Whether the first agreement fails or has come about, no host is lost and the talk ends.
+    wait_until("an answer", SOON, || {
+        let log = log(&deployment);
+        let is_over = log.contains("got 1 more, as a2") || log.contains("got nothing");
+        is_over.then_some(())
+    });
+    stop(&deployment, job);
+}
+
+fn wait_for_phase(deployment: &Deployment, job: u64, phase: &str) {
+    wait_until(phase, SOON, || {
+        let shown = deployment.rms(&["negotiations", &job.to_string()]);
+        shown.stdout.contains(phase).then_some(())
+    });
 }
 
 fn key_dir(deployment: &Deployment, job: u64) -> PathBuf {

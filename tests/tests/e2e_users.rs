@@ -227,3 +227,32 @@ fn another_user_of_the_node_sees_and_touches_nothing_of_a_job() {
     world.rms(&world.ada, &["cancel", &job.to_string()]).ok();
     assert_eq!(world.deployment.wait_for_end(job)["outcome"]["word"], "cancelled");
 }
+
+#[test]
+fn the_key_of_a_job_is_read_by_its_user_and_by_no_other_job() {
+    let Some(world) = World::start() else { return };
+    let script = "until cat $RMS_JOB_CREDENTIALS/key.pem > key 2> why; do sleep 0.1; done; echo $RMS_JOB_CREDENTIALS \
+                  > where; sleep 1000";
+    let job = world.submit(&world.ada, &["--negotiable", "--wrap", script]);
+    let dir = wait_until("her job to have its key", SOON, || {
+        let found = fs::read_to_string(world.ada.home.join("where")).ok()?;
+        found.ends_with('\n').then(|| found.trim().to_owned())
+    });
+    let key = fs::read_to_string(world.ada.home.join("key")).expect("it was written");
+    assert!(key.contains("PRIVATE KEY"), "{key}");
+    let metadata = fs::metadata(&dir).expect("it is there");
+    assert_eq!((metadata.uid(), metadata.permissions().mode() & 0o777), (61_001, 0o700));
+    // Neither from a shell on the node nor in a job of his own, which is given another key.
+    let prying = format!("ls {dir}; cat {dir}/key.pem {dir}/cert.pem; cd {dir} && echo ENTERED");
+    let said = world.as_user(&world.bob, &prying);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let record = world.ended(&world.bob, &["--negotiable", "--wrap", &format!("({prying}) > pried 2>&1; true")]);
+    assert_eq!(record["outcome"]["word"], "completed", "{record}");
+    let pried = fs::read_to_string(world.bob.home.join("pried")).expect("it was written");
+    for text in [said, pried] {
+        assert!(!text.contains("PRIVATE KEY") && !text.contains("ENTERED") && !text.contains("key.pem\n"), "{text}");
+    }
+    world.rms(&world.ada, &["cancel", &job.to_string()]).ok();
+    world.deployment.wait_for_end(job);
+    wait_until("the key to be gone", SOON, || (!PathBuf::from(&dir).exists()).then_some(()));
+}

@@ -104,12 +104,13 @@ fn fortran_has_every_function_and_every_constant_of_c() {
 }
 
 #[test]
-fn the_examples_compile_and_say_how_to_get_into_a_job() {
+fn the_examples_compile_and_say_how_they_are_used() {
     for (language, source) in [(Language::C, "examples/steps.c"), (Language::Fortran, "examples/malleable.f90")] {
         for linkage in LINKAGES {
             let Some(program) = Program::compile(language, source, linkage) else { continue };
-            let output = program.run(&["env"]);
-            assert_eq!(output.status.code(), Some(if language == Language::C { 2 } else { 1 }), "{output:?}");
+            let output = program.run(&[]);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(said.contains("usage: "), "{output:?}");
         }
     }
 }

@@ -27,14 +27,14 @@ pub struct Untold {
     signal: Option<Pending>,
 }
 
-/// A signal for which the job's process is not ready: it would be ended by it.
+/// A signal that some of the job's processes have not had: it would end them.
 #[derive(Debug)]
 struct Pending {
     signal: i32,
     try_at: Instant,
     pause: Duration,
-    /// So many times in a row it was at least blocked.
-    n_blocked: u32,
+    /// Who has not had it, and how many times in a row it was at least blocked there.
+    waiting: Vec<(Pid, u32)>,
 }
 
 /// A process that has just been started sets its handlers first. The kernel tells nobody when it has, so we look again,
@@ -59,9 +59,11 @@ pub fn tell(job: &mut Job, single: &SingleThreaded) {
         // Who negotiates hears it from the server, and workers need not know.
         None | Some(OnResize::Negotiates | OnResize::Workers) => {}
         Some(OnResize::Signal(signal)) => {
-            let signal = *signal;
-            job.untold.signal = Some(Pending { signal, try_at: Instant::now(), pause: FIRST_PAUSE, n_blocked: 0 });
-            on_time(job, Instant::now());
+            let living = job.tasks.iter().filter(|task| task.end.is_none());
+            let waiting = living.map(|task| (task.pid, 0)).collect();
+            let now = Instant::now();
+            job.untold.signal = Some(Pending { signal: *signal, try_at: now, pause: FIRST_PAUSE, waiting });
+            on_time(job, now);
         }
         Some(OnResize::Hook(_)) if job.order.host_idx == 0 => {
             job.untold.due = Some(job.order.generation);
@@ -77,30 +79,34 @@ pub fn wakes_at(job: &Job) -> Option<Instant> {
     job.untold.signal.as_ref().map(|pending| pending.try_at)
 }
 
-/// Sends the signal that is due to those tasks that are ready for it; the others are looked at again later.
+/// Sends the signal that is due to those who are ready for it; the others are looked at again later.
 pub fn on_time(job: &mut Job, now: Instant) {
     let Some(pending) = job.untold.signal.take_if(|pending| pending.try_at <= now) else { return };
-    let Pending { signal, try_at: _, pause, n_blocked } = pending;
-    if !matches!(job.phase, Phase::Running) {
-        return;
-    }
-    let living = || job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
-    let least = living().map(|pid| Readiness::of(pid, signal)).min().unwrap_or(Readiness::Ready);
-    let n_blocked = if least == Readiness::Blocked { n_blocked + 1 } else { 0 };
-    if least == Readiness::Ready || n_blocked >= SURELY_BLOCKED {
-        for pid in living() {
+    let Pending { signal, try_at: _, pause, mut waiting } = pending;
+    let is_running = matches!(job.phase, Phase::Running);
+    waiting.retain_mut(|(pid, n_blocked)| {
+        let lives = job.tasks.iter().any(|task| task.pid == *pid && task.end.is_none());
+        let readiness = if is_running && lives { Readiness::of(*pid, signal) } else { return false };
+        *n_blocked = if readiness == Readiness::Blocked { *n_blocked + 1 } else { 0 };
+        let is_ready = readiness == Readiness::Ready || *n_blocked >= SURELY_BLOCKED;
+        if is_ready {
             // The process alone: what it has started did not ask to be told, and would die of it.
             let _gone_already = sys::kill(pid.as_raw(), signal);
         }
-    } else if pause <= LAST_PAUSE {
-        job.untold.signal = Some(Pending { signal, try_at: now + pause, pause: pause * 2, n_blocked });
+        !is_ready
+    });
+    if waiting.is_empty() {
+        return;
+    }
+    if pause <= LAST_PAUSE {
+        job.untold.signal = Some(Pending { signal, try_at: now + pause, pause: pause * 2, waiting });
     } else {
         complain(job, &format!("was not told by signal {signal}, which would end it: it does not handle it"));
     }
 }
 
 /// What a signal would do to a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readiness {
     /// It would end it.
     Deadly,

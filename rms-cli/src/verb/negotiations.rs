@@ -45,6 +45,8 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let job = args.job.as_deref().map(select::parse_one).transpose()?;
     let client = inside::client(context).await?;
+    // A job's own credentials are good for that job alone.
+    let job = job.or(client.identity().as_job().map(|(own, _)| own));
     let (now, mut lines) = ask(&client, job).await?;
     lines.retain(|line| args.all || job.is_some() || !line.phase.is_over());
     // A job's own credentials may not ask for the clusters; numbers do then.

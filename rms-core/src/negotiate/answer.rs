@@ -6,7 +6,6 @@ use negotiation::{Action, Item, ItemStatus, NegotiationId, Quantity, Reason, Res
 use rms_model::{JobId, NodeId, Span, Time};
 
 use super::talks::Case;
-use crate::fact::Fact;
 use crate::plan::evolve::cluster_of;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -174,11 +173,7 @@ impl Rms {
         let Some(most) = item.greatest(negotiation::Direction::Grow, Quantity(most)) else {
             return Grant::Never(Reason::Policy);
         };
-        let fits = |rms: &mut Rms, quantity: Quantity| {
-            let n_hosts = rms.n_hosts(job);
-            let course = rms.course_of(now, job, n_hosts, Span::from_millis(quantity.0 as i64));
-            rms.is_undelaying(now, &[Fact::CourseSet { job, at: now, course: Box::new(course) }])
-        };
+        let fits = |rms: &mut Rms, quantity: Quantity| rms.may_stay(now, job, Span::from_millis(quantity.0 as i64));
         if fits(self, most) {
             return Grant::Of(most);
         }

@@ -69,7 +69,7 @@ impl Rms {
     /// An ask as the first proposal of the application.
     fn opening(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
         let started = self.negotiable(job)?;
-        if self.negotiators.attached.contains_key(&job) {
+        if self.negotiators.attached.contains(&job) {
             return Err(Refusal::SpokenFor(job));
         }
         if let Some(id) = self.open_for(job, ask.direction) {

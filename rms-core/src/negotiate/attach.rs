@@ -8,7 +8,7 @@ use super::contract::{Attached, Declared, NegotiatorAnswer, NegotiatorCall, Nego
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::fact::Fact;
-use crate::launchers::Spate;
+use crate::launchers::{Flood, MOST_CALLS, Spate};
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -27,12 +27,15 @@ impl Rms {
             Ok(job) => job,
             Err(refusal) => return step.order(answer(Err(refusal))),
         };
+        if let Err(refusal) = self.count_words(now, step, job, &call) {
+            return step.order(answer(Err(refusal)));
+        }
         match call {
             NegotiatorCall::Attach => {
-                if self.negotiators.attached.contains_key(&job) {
+                if self.negotiators.attached.contains(&job) {
                     step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::Replaced });
                 }
-                self.negotiators.attached.insert(job, Default::default());
+                self.negotiators.attached.insert(job);
                 self.negotiators.gone.remove(&job);
                 self.welcome(job);
                 let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(job)));
@@ -50,6 +53,27 @@ impl Rms {
                 if let Err(refusal) = self.hear(now, step, job, &message) {
                     step.order(answer(Err(refusal)));
                 }
+            }
+        }
+    }
+
+    /// One more call of who speaks for a job; messages are far more than the others.
+    ///
+    /// # Errors
+    /// There are too many; if it goes on so, the job is ended.
+    fn count_words(&mut self, now: Time, step: &mut Step, job: JobId, call: &NegotiatorCall) -> Result<(), Refusal> {
+        let floods = self.negotiators.floods.entry(job).or_default();
+        let (flood, most) = match call {
+            NegotiatorCall::Attach | NegotiatorCall::Declare(_) => (&mut floods.calls, MOST_CALLS),
+            NegotiatorCall::Say(_) => (&mut floods.said, MOST_SAID),
+        };
+        match flood.call(now, most) {
+            Spate::Taken => Ok(()),
+            Spate::Refused => Err(Refusal::Flood { job, most }),
+            Spate::Ended => {
+                let reason = format!("who speaks for it called more than {most} times in each of several seconds");
+                self.end_for_violation(now, step, job, reason);
+                Err(Refusal::Flood { job, most })
             }
         }
     }
@@ -96,7 +120,7 @@ impl Rms {
     }
 
     fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
-        if !self.negotiators.attached.contains_key(&job) {
+        if !self.negotiators.attached.contains(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
         }
         crate::admit::check_declared(&declared)?;
@@ -109,17 +133,8 @@ impl Rms {
 
     /// A message of the application's end.
     fn hear(&mut self, now: Time, step: &mut Step, job: JobId, message: &Message) -> Result<(), Refusal> {
-        let Some(flood) = self.negotiators.attached.get_mut(&job) else {
+        if !self.negotiators.attached.contains(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen has no say"));
-        };
-        match flood.call(now, MOST_SAID) {
-            Spate::Taken => {}
-            Spate::Refused => return Err(Refusal::Flood { job, most: MOST_SAID }),
-            Spate::Ended => {
-                let reason = format!("it sent more than {MOST_SAID} messages in each of several seconds");
-                self.end_for_violation(now, step, job, reason);
-                return Err(Refusal::Flood { job, most: MOST_SAID });
-            }
         }
         let id = message.id;
         if self.is_in_house(job, id) && self.case(job, id).is_some() {
@@ -164,7 +179,7 @@ impl Rms {
 
     /// The channel is gone. What is offered lapses as it would, or earlier if nobody comes back.
     pub(crate) fn negotiator_gone(&mut self, now: Time, job: JobId) {
-        if self.negotiators.attached.remove(&job).is_some() {
+        if self.negotiators.attached.remove(&job) {
             self.negotiators.gone.insert(job, now);
             self.negotiators.moved.remove(&job);
             self.schedule(job);
@@ -192,6 +207,13 @@ impl Rms {
     pub(super) fn silent_until(&self, job: JobId) -> Option<Time> {
         self.negotiators.gone.get(&job).map(|since| *since + LONGEST_SILENCE)
     }
+}
+
+/// The calls of who speaks for one execution.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Floods {
+    said: Flood,
+    calls: Flood,
 }
 
 /// Whether something that was not taken is worth a word: being late or heard twice is no offence.

@@ -1,12 +1,11 @@
 //! Whether a growth would delay waiting jobs: compares the plan with the one that would follow.
 
 use negotiation::NegotiationId;
-use rms_model::{JobId, NodeId, Time};
+use rms_model::{JobId, NodeId, Span, Time};
 
 use crate::fact::Fact;
 use crate::plan::{self, Plan, Scope};
 use crate::rms::Rms;
-use crate::state::State;
 
 impl Rms {
     /// How many of these hosts can be kept for a negotiation, beside those that are, without delaying anybody who waits
@@ -23,9 +22,9 @@ impl Rms {
         while delays - fits > 1 {
             let middle = if delays == hosts.len() + 1 { hosts.len() } else { fits.midpoint(delays) };
             let after = self.plan_if_held(now, job, id, &hosts[..middle]);
-            match delays_nobody(&before, &after, most) {
-                true => fits = middle,
-                false => delays = middle,
+            match plan::delays(&before, &after, most) {
+                false => fits = middle,
+                true => delays = middle,
             }
         }
         fits
@@ -43,26 +42,13 @@ impl Rms {
         plan
     }
 
-    /// Would the system delay nobody beyond the tolerance if these facts were true?
-    pub(super) fn is_undelaying(&mut self, now: Time, facts: &[Fact]) -> bool {
+    /// Could an application keep its hosts for so much longer without delaying anybody who waits beyond the tolerance?
+    pub(super) fn may_stay(&mut self, now: Time, job: JobId, more: Span) -> bool {
         if self.state.n_queued() == 0 {
             return true;
         }
         let before = self.estimates(now);
-        let most = self.longest_delay();
-        let mut state: State = self.state.clone();
-        let fits = facts.iter().all(|fact| state.apply(fact).is_ok());
-        fits && delays_nobody(&before, &plan::plan(&state, now, Scope::Estimates), most)
+        let after = plan::plan_if_longer(&self.state, now, job, more);
+        !plan::delays(&before, &after, self.longest_delay())
     }
-}
-
-fn delays_nobody(before: &Plan, after: &Plan, most: rms_model::Span) -> bool {
-    // Both are in the order of the same queue.
-    before.placements.iter().zip(&after.placements).all(|(then, now)| {
-        match (then.outcome.estimate(before.now), now.outcome.estimate(after.now)) {
-            (Some(then), Some(now)) => now <= then + most,
-            (Some(_), None) => false,
-            (None, _) => true,
-        }
-    })
 }

@@ -44,7 +44,7 @@ use negotiation::{Desk, NegotiationId};
 use rms_model::{JobId, Time};
 
 use crate::event::Ticket;
-use crate::launchers::Flood;
+use attach::Floods;
 use refusals::Refusals;
 
 /// What the manager knows beside the state: a server that is started again makes it anew.
@@ -55,8 +55,10 @@ pub(crate) struct Negotiators {
     /// When to look at a job again.
     wakes: BTreeSet<(Time, JobId)>,
     wake_of: BTreeMap<JobId, Time>,
-    /// Jobs that a process speaks for, over a channel that is up, and how often it speaks.
-    attached: BTreeMap<JobId, Flood>,
+    /// Jobs that a process speaks for, over a channel that is up.
+    attached: BTreeSet<JobId>,
+    /// How often who speaks for an execution calls, over whichever channels.
+    floods: BTreeMap<JobId, Floods>,
     /// Since when the channels of others are gone.
     gone: BTreeMap<JobId, Time>,
     /// Who waits for what comes of an ask.

@@ -122,7 +122,7 @@ impl Rms {
         | Fact::HostsStay { job } = fact
         {
             self.note_job(*job);
-            if self.negotiators.attached.contains_key(job) {
+            if self.negotiators.attached.contains(job) {
                 self.negotiators.moved.insert(*job);
             }
         }

@@ -20,7 +20,7 @@ impl Rms {
                 }
             }
         }
-        if self.negotiators.attached.remove(&job).is_some() {
+        if self.negotiators.attached.remove(&job) {
             let notice = NegotiatorNotice::Ended { outcome: outcome.clone() };
             step.order(Effect::TellNegotiator { job, notice });
         }
@@ -31,6 +31,7 @@ impl Rms {
     pub(crate) fn forget_talks(&mut self, job: JobId) {
         self.negotiators.desks.remove(&job);
         self.negotiators.attached.remove(&job);
+        self.negotiators.floods.remove(&job);
         self.negotiators.gone.remove(&job);
         self.negotiators.noted.remove(&job);
         self.negotiators.moved.remove(&job);

@@ -41,6 +41,22 @@ pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Pl
     Some(Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view })
 }
 
+/// The plan with all estimates, if a running application held its hosts for so much longer.
+pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -> Plan {
+    let shows = |_: JobId| false;
+    let mut walk = Walk::new(state, now, n_free(state), &shows);
+    let base = walk.pass.all.view.clone();
+    // Every ledger that a waiting application will look at shows it.
+    considered(state).for_each(|(waiting, _)| walk.pass.open_ledgers(&state.jobs()[&waiting].spec));
+    let entry = &state.jobs()[&job];
+    if let Some(started) = entry.started() {
+        let from = (started.at + started.request.wall).max(now);
+        walk.pass.keep_busy(entry.nodes(), from, from + more);
+    }
+    walk.queue(considered(state), Scope::Estimates);
+    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view }
+}
+
 /// Would a waiting application start at once if these hosts were free, beside those that applications are leaving?
 pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[Loss]) -> bool {
     let shows = |_: JobId| false;

@@ -124,6 +124,15 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// As if these hosts were held from then until then, too; before anybody is placed.
+    pub(super) fn keep_busy(&mut self, nodes: &[NodeId], from: Time, until: Time) {
+        for ledger in std::iter::once(&mut self.all).chain(self.special.values_mut()) {
+            for (cluster, hosts) in ledger.count(self.state, nodes) {
+                ledger.add(cluster, Block { from, until, hosts });
+            }
+        }
+    }
+
     /// The last view as an application may see it: from now on, over all clusters (R5).
     pub(super) fn view(&self, state: &State, now: Time) -> View {
         let profile = |cluster: &ClusterId| self.all.view.get(cluster).map(|p| p.cut_before(now)).unwrap_or_default();

@@ -12,7 +12,9 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side};
+use negotiation::{
+    Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement,
+};
 use rms_model::{
     ClusterId, Identity, JobId, Malleable, NodeId, OnResize, Outcome, Role, Run, Sizes, Span, Time, Usage, Work,
 };
@@ -43,6 +45,8 @@ pub(super) struct App {
     run: Run,
     refused: Vec<String>,
     holding: Option<Holding>,
+    /// What it knew of that when it last heard that something was ready.
+    holding_at_ready: Option<Holding>,
     ended: Option<Outcome>,
     is_replaced: bool,
     /// What it says is kept back from the server.
@@ -378,8 +382,16 @@ impl Scene {
         let desk = Desk::new(Side::Application, job, run, Default::default());
         let known = self.apps.remove(&job).filter(|app| app.run == run);
         let desk = known.map_or(desk, |app| app.desk);
-        let app =
-            App { desk, run, refused: Vec::new(), holding: None, ended: None, is_replaced: false, is_mute: false };
+        let app = App {
+            desk,
+            run,
+            refused: Vec::new(),
+            holding: None,
+            holding_at_ready: None,
+            ended: None,
+            is_replaced: false,
+            is_mute: false,
+        };
         self.apps.insert(job, app);
         let answered = self.negotiator_call(job, NegotiatorCall::Attach);
         if answered.is_ok() {
@@ -415,6 +427,9 @@ impl Scene {
         let Some(app) = self.apps.get_mut(&job) else { return };
         match notice {
             NegotiatorNotice::Said(message) => {
+                if let Some(Statement::Ready { .. }) = &message.statement {
+                    app.holding_at_ready.clone_from(&app.holding);
+                }
                 let output = app.desk.receive(self.world.now, &message);
                 self.speak(job, output);
             }

@@ -9,8 +9,8 @@ use crate::guard::guard;
 use crate::sessions;
 use negotiation::Direction;
 
-/// For programs that have declared limits with automatic set: call it where the program can be changed. It never waits.
-/// RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
+/// For programs that have declared limits with automatic set: call it where the program can be changed. It never
+/// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> c_int {
     guard(|| {
@@ -40,8 +40,8 @@ pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> 
     })
 }
 
-/// The application has left the hosts that rms_breakpoint() told it to leave. What still runs there after the grace of the
-/// RMS is killed.
+/// The application has left the hosts that rms_breakpoint() told it to leave. What still runs there after the
+/// grace of the RMS is killed.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release_done(session: *mut Session) -> c_int {
     guard(|| {

@@ -13,16 +13,16 @@ use crate::guard::guard;
 use crate::mailbox::Taken;
 use crate::sessions;
 
-/// A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether it is readable, do not
-/// read from it; rms_close() closes it. Negative: an error.
+/// A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether
+/// it is readable, do not read from it; rms_close() closes it. Negative: an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_fd(session: *mut Session) -> c_int {
     guard(|| Ok(sessions::find(session.addr())?.mailbox().fd()))
 }
 
-/// The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes. RMS_NOTHING: none came.
-/// After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events that nobody asks for are laid
-/// over each other, so that few wait, and what is read late is not out of date.
+/// The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes.
+/// RMS_NOTHING: none came. After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events
+/// that nobody asks for are laid over each other, so that few wait, and what is read late is not out of date.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_next_event(session: *mut Session, timeout_ms: c_int, event: *mut Event) -> c_int {
     guard(|| {

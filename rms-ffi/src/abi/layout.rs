@@ -67,11 +67,13 @@ pub const RMS_EVENT_OFFER: i32 = 1;
 pub const RMS_EVENT_AGREED: i32 = 2;
 /// It is done: the hosts that came can be used; the hosts that went are gone.
 pub const RMS_EVENT_READY: i32 = 3;
-/// The negotiation has ended without a result; nothing has changed.
+/// The negotiation has ended without a result; nothing has changed. But hosts that were not released in time are
+/// taken: then RMS_EVENT_HOSTS comes, too.
 pub const RMS_EVENT_OVER: i32 = 4;
 /// The hosts of the application, or the time when it is ended, have changed.
 pub const RMS_EVENT_HOSTS: i32 = 5;
-/// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for a while.
+/// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
+/// a while.
 pub const RMS_EVENT_WARNING: i32 = 6;
 /// The job has ended or is being ended. Nothing comes after it.
 pub const RMS_EVENT_ENDED: i32 = 7;
@@ -120,7 +122,8 @@ pub struct Limits {
     pub most: u32,
     /// Which totals between are of use: RMS_SIZES_...
     pub shape: i32,
-    /// Not 0: the library answers the RMS's offers within these limits by itself, and rms_breakpoint() tells what came of it.
+    /// Not 0: the library answers the RMS's offers within these limits by itself, and rms_breakpoint() tells what
+    /// came of it.
     pub automatic: i32,
     /// What the shape needs.
     pub sizes: *const u64,
@@ -213,9 +216,11 @@ pub struct Event {
     pub generation: u32,
     /// RMS_EVENT_OVER: RMS_REJECTED, ...
     pub ending: i32,
-    /// How many resources it is about. If more than one, it can only be accepted or rejected from here; the fields tell of the first.
+    /// How many resources it is about. If more than one, it can only be accepted or rejected from here; the
+    /// fields tell of the first.
     pub n_items: u32,
-    /// Names of the hosts that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others are released.
+    /// Names of the hosts that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others
+    /// are released.
     pub hosts: *const *const c_char,
     /// How many names are in hosts.
     pub n_hosts: usize,

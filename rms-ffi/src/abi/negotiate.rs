@@ -8,7 +8,8 @@ use super::pointer;
 use crate::guard::guard;
 use crate::sessions;
 
-/// Tells the RMS between which sizes it may change the application from now on. Nothing is offered before. May be called again.
+/// Tells the RMS between which sizes it may change the application from now on, in the place of the submission's
+/// limits.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c_int {
     guard(|| {
@@ -18,8 +19,8 @@ pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c
     })
 }
 
-/// Opens a negotiation: asks for hosts or time, or offers hosts back. What comes of it are events with this id; of each kind
-/// one can be open. Returns when the request is on its way, not when it is answered.
+/// Opens a negotiation: asks for hosts or time, or offers hosts back. What comes of it are events with this id;
+/// of each kind one can be open. Returns when the request is on its way, not when it is answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u64) -> c_int {
     guard(|| {
@@ -32,7 +33,8 @@ pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u
     })
 }
 
-/// Agrees to what the RMS has proposed in this negotiation. It has agreed when RMS_EVENT_AGREED, or a later event, says so.
+/// Agrees to what the RMS has proposed in this negotiation. It has agreed when RMS_EVENT_AGREED, or a later
+/// event, says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_accept(session: *mut Session, id: u64) -> c_int {
     guard(|| {
@@ -63,8 +65,8 @@ pub extern "C" fn rms_reject(session: *mut Session, id: u64) -> c_int {
     })
 }
 
-/// Takes an own proposal back, or leaves the negotiation. If it was agreed at the same time, it goes on: the next event
-/// of this id tells.
+/// Takes an own proposal back, or leaves the negotiation. If it was agreed at the same time, it goes on: the next
+/// event of this id tells.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
     guard(|| {
@@ -74,9 +76,9 @@ pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
     })
 }
 
-/// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as many as
-/// agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after the grace of
-/// the RMS is killed. RMS_EVENT_READY says that they are gone.
+/// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as
+/// many as agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after
+/// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release(session: *mut Session, id: u64, hosts: *const *const c_char, n_hosts: usize) -> c_int {
     guard(|| {

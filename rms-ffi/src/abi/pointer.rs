@@ -142,7 +142,8 @@ pub fn texts(from: *const *const c_char, n_items: usize, what: &'static str) -> 
     array(from, n_items, what)?.into_iter().map(|item| text(item, what)).collect()
 }
 
-/// Copies a text into a buffer as snprintf does: cut off if need be, and always ended. How long it is without its end.
+/// Copies a text into a buffer as snprintf does: cut off if need be, and always ended. How long it is without its
+/// end.
 pub fn fill(buffer: *mut c_char, size: usize, text: &str) -> usize {
     if !buffer.is_null() && size > 0 {
         let n_bytes = text.floor_char_boundary(size - 1);

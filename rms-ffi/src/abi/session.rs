@@ -11,10 +11,10 @@ use crate::failure::Failure;
 use crate::guard::guard;
 use crate::sessions;
 
-/// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this session
-/// speaks for the job; an older one, of whatever process, gets RMS_EVENT_REPLACED. Options may be NULL. One process of
-/// the job does this, for example rank 0. After it, the process may still fork, but its children may only exec or
-/// _exit.
+/// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this
+/// session speaks for the job; an older one, of whatever process, gets RMS_EVENT_REPLACED. Options may be NULL.
+/// One process of the job does this, for example rank 0. After it, the process may still fork, but its children
+/// may only exec or _exit.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_connect(options: *const Options, session: *mut *mut Session) -> c_int {
     guard(|| {
@@ -90,8 +90,8 @@ pub extern "C" fn rms_hosts(session: *mut Session, hosts: *mut Host, capacity: u
 }
 
 /// Writes the hosts that the application holds, and is not leaving, as mpirun reads them: one line each, "name
-/// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so readers never see
-/// half of it.
+/// slots=cpus". The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
+/// readers never see half of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_write_hostfile(session: *mut Session, path: *const c_char) -> c_int {
     guard(|| {

@@ -18,9 +18,9 @@ pub extern "C" fn rms_strerror(status: c_int) -> *const c_char {
     failure::describe(status).as_ptr()
 }
 
-/// Why the latest call of *this thread* that failed did so, and what to do about it. As with errno, other threads have
-/// their own, and a call that succeeds does not change it. Copies as much as fits and ends it; returns the whole
-/// length without the end, so NULL and 0 ask for the length alone.
+/// Why the latest call of *this thread* that failed did so, and what to do about it. As with errno, other threads
+/// have their own, and a call that succeeds does not change it. Copies as much as fits and ends it; returns the
+/// whole length without the end, so NULL and 0 ask for the length alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_last_error(buffer: *mut c_char, size: usize) -> usize {
     // No guard: it would forget what is asked for. Nothing here can panic but for want of memory.

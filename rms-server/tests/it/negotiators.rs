@@ -620,3 +620,57 @@ fn a_server_that_was_killed_goes_on_with_the_talk() {
         app.until_phase(id, Phase::Applied).await;
     });
 }
+
+#[test]
+#[ignore = "a measurement, which takes its time"]
+fn measure_a_round_against_an_echo() {
+    tell(async {
+        let scene = Scene::of_nodes(2).await;
+        let job = scene.started(1).await;
+        let mut app = scene.attached(job).await;
+        let id = app.propose(Direction::Grow, 30).await;
+        app.until_phase(id, Phase::Countered(Side::Rms)).await;
+        let mut rounds = Vec::new();
+        let (mut wanted, mut id) = (29, id);
+        while rounds.len() < 400 {
+            let dialogue = app.desk.get(id).expect("it is open");
+            let theirs = dialogue.theirs().expect("a counter").clone();
+            if dialogue.round() > 24 || wanted < 3 {
+                app.act(id, Action::Withdraw(negotiation::Reason::Changed)).await;
+                while app.phase(id).is_some_and(|phase| !phase.is_over()) {
+                    app.hear().await;
+                }
+                wanted = 30;
+                id = app.propose(Direction::Grow, wanted).await;
+            } else {
+                let begun = Instant::now();
+                let item = Item { quantity: negotiation::Quantity(wanted), ..app.item(30) };
+                let template = theirs.with_items(vec![item]).expect("a counter");
+                app.act(id, Action::Propose { template, valid_for: Span::from_secs(20) }).await;
+                app.until_phase(id, Phase::Countered(Side::Rms)).await;
+                rounds.push(begun.elapsed());
+            }
+            app.until_phase(id, Phase::Countered(Side::Rms)).await;
+            wanted -= 1;
+        }
+        // The session answers this itself, without the driver: the same bytes, echoed.
+        let client = Client::connect(&scene.credentials(job).await, scene.server.address).await;
+        let mut channel = client.link.open().await.expect("a channel");
+        channel.send(&ClientCall::Negotiator).await.expect("a link");
+        let (mut sender, mut receiver) = channel.split();
+        let mut echoes = Vec::new();
+        for seq in 1..=400 {
+            let call = broken(&app, 1, |_| {});
+            let begun = Instant::now();
+            sender.send(&NegotiatorSays { seq, call }).await.expect("a link");
+            receiver.recv_some::<NegotiatorTold>().await.expect("a link");
+            echoes.push(begun.elapsed());
+        }
+        let show = |name: &str, mut spans: Vec<Duration>| {
+            spans.sort_unstable();
+            println!("{name}: p50 {:?} p99 {:?}", spans[spans.len() / 2], spans[spans.len() * 99 / 100]);
+        };
+        show("round", rounds);
+        show("echo", echoes);
+    });
+}

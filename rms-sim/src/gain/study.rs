@@ -73,7 +73,7 @@ impl Default for Study {
     fn default() -> Study {
         let (parts, nature) = (vec![0, 20, 50, 100], Nature::default());
         let n_nodes = super::nbody::NODES;
-        Study { n_nodes, policy: Policy::Easy, queue_depth: 100, parts, nature, only_at_start: false }
+        Study { n_nodes, policy: Policy::Easy, queue_depth: 0, parts, nature, only_at_start: false }
     }
 }
 

@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "POLICY", default_value = "easy")]
     policy: Policy,
     /// How many waiting jobs a pass considers; 0 means all
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
     depth: u32,
     /// Draw it
     #[arg(long, value_name = "FILE")]

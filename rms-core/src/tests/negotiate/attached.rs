@@ -1,7 +1,7 @@
 //! A process of the application speaks for it.
 
-use negotiation::{Action, Direction, Phase};
-use rms_model::{OnResize, Span};
+use negotiation::{Action, Direction, Item, Phase, Resource};
+use rms_model::{OnResize, Span, Time};
 
 use super::{Scene, malleable};
 
@@ -26,4 +26,23 @@ fn an_application_that_speaks_for_itself_grows_and_shrinks() {
     assert_eq!(scene.app_phase(job, shrunk), Phase::Applied);
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2, 4], 1));
     scene.is_durable();
+}
+
+#[test]
+fn what_is_held_is_told_before_that_it_is_ready() {
+    let mut scene = Scene::new(4);
+    let hour = Span::from_hours(1);
+    let job = scene.submit(2, hour, Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let until = |scene: &mut Scene| -> Option<Time> { Some(scene.app(job).holding_at_ready.as_ref()?.until) };
+    let before = scene.app(job).holding.clone().expect("it was told").until;
+    let millis = hour.as_millis().unsigned_abs();
+    let longer = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Time, millis, millis));
+    assert_eq!(scene.app_phase(job, longer), Phase::Applied);
+    assert_eq!(until(&mut scene), Some(before + hour));
+
+    let item = scene.item(job, 2);
+    scene.app_opens(job, Direction::Grow, item);
+    let known = scene.app(job).holding_at_ready.clone().expect("it is ready");
+    assert_eq!(known.hosts.len(), 4);
 }

@@ -228,6 +228,19 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
     assert!(scene.is_started(other));
 }
 
+/// Each attachment makes the server say everything again, so they are counted over all channels.
+#[test]
+fn who_attaches_again_and_again_is_refused() {
+    let (mut scene, job) = scene_with_job();
+    scene.attach(job).expect("it may");
+    for _ in 1..crate::launchers::MOST_CALLS {
+        scene.negotiator_call(job, NegotiatorCall::Attach).expect("it may");
+    }
+    assert!(matches!(scene.negotiator_call(job, NegotiatorCall::Attach), Err(Refusal::Flood { .. })));
+    scene.after(Span::from_secs(1));
+    scene.negotiator_call(job, NegotiatorCall::Attach).expect("it may");
+}
+
 #[test]
 fn a_job_that_has_left_is_asked_nothing() {
     let (mut scene, job) = scene_with_job();

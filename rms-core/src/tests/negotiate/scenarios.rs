@@ -191,6 +191,28 @@ fn two_applications_that_each_want_the_rest_come_to_an_end() {
     assert_eq!(scene.n_free(), 2);
 }
 
+/// Until its hosts are wanted, together with others that are not free before, nobody is delayed.
+#[test]
+fn a_job_gets_as_much_time_as_delays_nobody() {
+    let mut scene = Scene::new(2);
+    let limits = || Some(malleable(1, 2, OnResize::Negotiates));
+    let job = scene.submit(1, Span::from_mins(10), limits());
+    let other = scene.submit(1, Span::from_mins(20), None);
+    // Both are wanted in twenty minutes.
+    let waiting = scene.submit(2, Span::from_mins(1), None);
+    let mut ask = hosts(Direction::Grow, Span::from_mins(60).as_millis() as u64, 1);
+    ask.what = crate::negotiate::contract::Asked::Time;
+    let ticket = scene.ask(job, ask);
+    let Some(AskOutcome::Ready { quantity, .. }) = scene.outcome(ticket) else {
+        panic!("{:?}", scene.outcome(ticket));
+    };
+    let ten = Span::from_mins(10).as_millis() as u64;
+    assert!((ten * 9 / 10..=ten).contains(&quantity), "{quantity}");
+    scene.after(Span::from_mins(20));
+    scene.ended("n2", other, crate::desired::NodeExit::WallTime);
+    assert!(scene.is_started(waiting));
+}
+
 /// More wall time is negotiated as hosts are.
 #[test]
 fn a_job_gets_more_time_where_nobody_waits_for_its_hosts() {

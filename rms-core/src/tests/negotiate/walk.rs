@@ -28,7 +28,7 @@ struct Walk<'a> {
 fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
     // Of each kind of negotiation, by who opened it and where it goes.
     let mut n_applied: BTreeMap<(Side, Option<Direction>), u32> = BTreeMap::new();
-    let n_seeds = 60;
+    let n_seeds = 40;
     let mut n_walked = 0;
     for_seeds("whatever_happens_nothing_is_leaked_and_nothing_is_forgotten", n_seeds, |dice| {
         let scene = Scene::new(N_NODES);
