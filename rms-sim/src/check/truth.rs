@@ -176,8 +176,10 @@ fn may_come_late(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::Exited { code } => *code == 0,
         NodeExit::Ordered | NodeExit::Overstayed => true,
+        // It was being ended when its node went down.
+        NodeExit::Vanished { .. } => true,
         NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::WallTime => false,
-        NodeExit::Vanished { .. } | NodeExit::NotStarted { .. } => false,
+        NodeExit::NotStarted { .. } => false,
     }
 }
 
