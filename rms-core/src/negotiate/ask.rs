@@ -71,6 +71,10 @@ impl Rms {
         if entry.spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
+        if entry.launcher.is_some() {
+            // A launcher outside knows the hosts that it was granted, and would not hear of others.
+            return Err(Refusal::NotNegotiable(job));
+        }
         entry.started().filter(|started| started.ending.is_none()).ok_or(Refusal::NotRunning(job))
     }
 

@@ -113,7 +113,6 @@ fn ends(job: JobId, at: Time, outcome: &Outcome, course: &Course) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use rms_core::course::Leg;
-    use rms_model::Settings;
 
     use super::*;
 
@@ -128,16 +127,10 @@ mod tests {
 
     #[test]
     fn a_stage_that_is_too_late_or_cut_short_is_seen() {
-        let state = State::new(Settings { kill_grace: Span::from_secs(2), ..Settings::default() });
         let check = |at: i64, start: i64| {
-            let mut stages = Stages::default();
-            let set = course(1, &[(1, 0, 10), (3, 10, 10)]);
-            let set = Fact::CourseSet { job: JobId(1), at: Time::EPOCH, course: Box::new(set) };
-            stages.durable(&set, &state).expect("a course");
-            let (gained, freed) = (vec![Default::default(), Default::default()], Vec::new());
-            let course = Box::new(course(2, &[(3, start, 10)]));
-            stages
-                .durable(&Fact::StageEntered { job: JobId(1), at: Time::from_secs(at), gained, freed, course }, &state)
+            let stages = Stages { longest_grace: Span::from_secs(3), ..Stages::default() };
+            let before = course(1, &[(1, 0, 10), (3, 10, 10)]);
+            stages.entered(JobId(1), Time::from_secs(at), (2, 0), &before, &course(2, &[(3, start, 10)]))
         };
         assert!(check(10, 10).is_ok() && check(23, 23).is_ok());
         assert!(check(24, 24).is_err(), "twice ten seconds, two to kill, and one");

@@ -71,7 +71,8 @@ impl Credentials {
     pub fn load(dir: &Path) -> Result<Credentials, CredentialsError> {
         let chain = files::read(&dir.join(CHAIN_FILE))?;
         let ca = files::read(&dir.join(CA_FILE))?;
-        let found = Credentials::new(&files::read(&dir.join(KEY_FILE))?, &chain, &ca);
+        let key = files::read(&dir.join(KEY_FILE))?;
+        let found = Credentials::new(&key, &chain, &ca);
         let next_key = dir.join(NEXT_KEY_FILE);
         match found {
             Err(CredentialsError::Mismatch(_)) if next_key.exists() => {
@@ -80,7 +81,9 @@ impl Credentials {
                 Ok(credentials)
             }
             // Another process has rotated them between our reads.
-            Err(CredentialsError::Mismatch(_)) if files::read(&dir.join(CHAIN_FILE))? != chain => {
+            Err(CredentialsError::Mismatch(_))
+                if files::read(&dir.join(CHAIN_FILE))? != chain || files::read(&dir.join(KEY_FILE))? != key =>
+            {
                 Credentials::load(dir)
             }
             found => found,
