@@ -16,8 +16,10 @@ pub(super) struct Truth {
     cancels: BTreeSet<JobId>,
     /// Jobs whose hosts have changed, or are going to: the server ends them when their course is over, or a stage too late.
     evolving: BTreeSet<JobId>,
-    /// Jobs whose hosts may change: those that came late are ended with the first ones.
+    /// Jobs whose hosts change by negotiation: those that came late are ended with the first ones.
     malleable: BTreeSet<JobId>,
+    /// Jobs that have announced their stages.
+    with_profile: BTreeSet<JobId>,
     /// When those with a course have to end.
     ends: BTreeMap<JobId, Time>,
     /// Jobs whose work is a script.
@@ -85,8 +87,17 @@ impl Truth {
         {
             self.scripts.insert(*job);
         }
-        if let Fact::JobSubmitted { job, spec, .. } = fact
-            && spec.malleable.is_some()
+        if let Fact::JobSubmitted { job, spec, .. } = fact {
+            if spec.malleable.is_some() {
+                self.malleable.insert(*job);
+            }
+            if spec.evolving.is_some() {
+                self.with_profile.insert(*job);
+            }
+        }
+        // Somebody has asked for hosts for it.
+        if let Fact::StageEntered { job, .. } = fact
+            && !self.with_profile.contains(job)
         {
             self.malleable.insert(*job);
         }
