@@ -1,4 +1,4 @@
-//! The table in docs/negotiation.md is the one that the code runs. `LIMBER_BLESS=1` writes it anew.
+//! The table in the specifications is the one that the code runs. `LIMBER_BLESS=1` writes it anew.
 
 mod common;
 
@@ -9,7 +9,16 @@ const END: &str = "<!-- end of the table -->\n";
 
 #[test]
 fn the_table_in_the_specification_is_the_one_of_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/negotiation.md");
+    shows_the_table("negotiation.md");
+}
+
+#[test]
+fn the_table_in_the_protocol_is_the_one_of_the_code() {
+    shows_the_table("protocol.md");
+}
+
+fn shows_the_table(document: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(document);
     let text = std::fs::read_to_string(&path).expect("the specification is there");
     let (before, rest) = text.split_once(BEGIN).expect("the table's place is marked");
     let (published, after) = rest.split_once(END).expect("the table's end is marked");
@@ -17,6 +26,6 @@ fn the_table_in_the_specification_is_the_one_of_the_code() {
     if common::variable("LIMBER_BLESS").is_some() {
         std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).expect("it can be written");
     } else {
-        assert!(published == table, "docs/negotiation.md shows another table; LIMBER_BLESS=1 writes it anew:\n{table}");
+        assert!(published == table, "docs/{document} shows another table; LIMBER_BLESS=1 writes it anew:\n{table}");
     }
 }
