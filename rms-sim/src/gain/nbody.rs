@@ -5,7 +5,7 @@ use rms_model::{Span, Time};
 use crate::Dice;
 use crate::workload::swf::TraceJob;
 
-/// So many jobs for a cluster of [`NODES`] nodes. 002 tells of its applications and of no workload: sizes, run times and
+/// So many jobs for a cluster of 16 nodes. 002 tells of its applications and of no workload: sizes, run times and
 /// arrivals are ours.
 pub fn nbody(n_jobs: usize, seed: u64) -> Vec<TraceJob> {
     let mut dice = Dice::new(seed, DRAWS);
