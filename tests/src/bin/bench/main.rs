@@ -12,6 +12,7 @@ mod offline;
 mod pass;
 mod process;
 mod profile;
+mod resize;
 mod scale;
 mod server;
 mod swf;
@@ -44,6 +45,7 @@ const PARTS: &[Part] = &[
     ("agents", scale::agents),
     ("launchers", delegated::table),
     ("negotiation", bargain::table),
+    ("resize", resize::table),
 ];
 
 /// What this program does as a process that another part of it has started.
