@@ -63,14 +63,14 @@ pub fn table() -> Result<Table> {
                 echoes.push(millis(echo.exchange(&traffic.said).await?));
                 plain.push(millis(tcp.exchange(&traffic.bytes).await?));
             }
-            let name = |what: &str| format!("{n_rounds} rounds: {what}");
+            let name = |what: &str| format!("rounds {n_rounds}: {what}");
             let limit = quantile(&mut echoes, 0.5);
             let median = quantile(&mut talks, 0.5);
             table.note(name("p50"), median, "ms");
             table.note(name("p99"), quantile(&mut talks, 0.99), "ms");
             table.note(name("the same frames echoed over QUIC, p50"), limit, "ms");
             table.note(name("the same bytes echoed over TCP, p50"), quantile(&mut plain, 0.5), "ms");
-            let bound = "two hand-overs between threads, and the journal's buffer";
+            let bound = "the end is synced, and the server's threads are woken";
             table.measure(name("beside the echo"), median / limit, "×", Target::AtMost(1.5), bound);
             medians.push((n_rounds, median, limit));
         }
@@ -90,7 +90,7 @@ pub fn table() -> Result<Table> {
                 agreed.push(millis(begun.elapsed()));
                 application.give_back().await?;
             }
-            table.note(format!("{n_rounds} rounds to an agreement on disk, p50"), quantile(&mut agreed, 0.5), "ms");
+            table.note(format!("rounds {n_rounds}: to an agreement on disk, p50"), quantile(&mut agreed, 0.5), "ms");
         }
         anyhow::Ok(())
     })?;
