@@ -39,7 +39,7 @@ impl Rms {
                 self.say_offer(now, job, &proposal, items)
             }
             // Hosts may become free before its time is over.
-            Err(Reason::NoResources) if is_patient => {
+            Err(Reason::NoResources) if is_patient && !self.is_beyond_all(&proposal) => {
                 self.negotiators.waiting.insert(place);
                 return;
             }
@@ -50,6 +50,18 @@ impl Rms {
             // What can be given now is no proper answer to what was said before.
             let _ = self.act(now, step, job, id, Action::Reject(Reason::NoResources));
         }
+    }
+
+    /// Is more needed of a cluster than there are hosts of it, in whatever state they are? Waiting helps nobody then.
+    fn is_beyond_all(&self, proposal: &Template) -> bool {
+        let is_needed = |item: &&Item| proposal.rules().get(usize::from(item.set)) == Some(&SetRule::All);
+        proposal.items().iter().filter(is_needed).any(|item| match item.resource {
+            Resource::Hosts(cluster) => {
+                let n_hosts: u64 = self.state.kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
+                item.held.0.saturating_add(item.terms.least.0) > n_hosts
+            }
+            Resource::Cores(_) | Resource::Time => false,
+        })
     }
 
     /// An acceptance if it is all that was wanted, a counter otherwise.

@@ -6,7 +6,7 @@ use rms_model::{Identity, JobId, OnResize, Role, Run, Sizes, Span};
 use super::{Scene, hosts, malleable};
 use crate::Call;
 use crate::event::{Event, Query, Select, Ticket};
-use crate::negotiate::contract::{AskOutcome, Asked, Declared, NegotiatorCall, Order};
+use crate::negotiate::contract::{Ask, AskOutcome, Asked, Declared, NegotiatorCall, Order};
 use crate::{Answer, Refusal};
 
 fn hour() -> Span {
@@ -51,6 +51,15 @@ fn hosts_may_be_asked_for_any_job_that_runs() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
     let ticket = scene.ask(plain, hosts(Direction::Shrink, 1, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
+}
+
+#[test]
+fn nobody_waits_for_more_hosts_than_there_are() {
+    let mut scene = Scene::new(3);
+    let job = scene.submit(1, hour(), None);
+    let patient = Ask { wait: Span::from_mins(1), ..hosts(Direction::Grow, 3, 3) };
+    let ticket = scene.ask(job, patient);
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::NoResources, .. })));
 }
 
 #[test]
