@@ -4,7 +4,7 @@ use rms_model::{JobId, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
 use crate::Call;
-use crate::event::{Nodes, Shape};
+use crate::event::{Nodes, Select, Shape};
 
 impl Scene {
     fn urgent(&mut self, n_hosts: u32, priority: i32) -> JobId {
@@ -42,6 +42,18 @@ fn the_first_of_the_queue_gets_what_it_lacks_and_nobody_else_does() {
     assert!(scene.is_started(head));
     assert!(!scene.is_started(other), "one host is all that could be given");
     assert_eq!(scene.n_held(small), 3, "which would be in vain");
+}
+
+/// Who made room is the first to have it back, long before it could decline the same again.
+#[test]
+fn hosts_that_were_given_for_others_come_back_once_nobody_waits() {
+    let mut scene = Scene::offering(8);
+    let job = scene.submit(8, hour(), Some(told(2, 8, Sizes::Any)));
+    let guest = scene.rigid(5, hour());
+    assert!(scene.is_started(guest));
+    assert_eq!(scene.n_held(job), 3);
+    scene.call(Call::Cancel { select: Select::Ids(vec![guest]) }).expect("it runs");
+    assert_eq!(scene.n_held(job), 8);
 }
 
 #[test]
