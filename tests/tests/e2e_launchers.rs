@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use launcher_sdk::launcher::{Subscription, Tag};
 use rms_tests::apps::{self, Mpi};
@@ -280,11 +280,19 @@ fn what_an_admin_says_of_clusters_reaches_launchers_and_what_they_cost_is_counte
     assert_eq!(names, ["a", "b"]);
     assert_eq!((infos.links[0].latency_us, infos.links[0].bandwidth_mbit), (5000, 1000));
 
-    let status = deployment.rms(&["admin", "status", "--json"]).ok().json();
-    let launchers = &status["launchers"];
-    assert_eq!((&launchers["connected"], &launchers["channels"]["open"]), (&1.into(), &1.into()), "{status}");
-    let traffic = session.traffic();
-    assert_eq!(launchers["bytes"]["sent"].as_u64(), Some(traffic.received), "{status}");
+    // Both ends count what is on its way at other moments: read on until they agree.
+    let deadline = Instant::now() + SOON;
+    let traffic = loop {
+        let status = deployment.rms(&["admin", "status", "--json"]).ok().json();
+        let launchers = &status["launchers"];
+        assert_eq!((&launchers["connected"], &launchers["channels"]["open"]), (&1.into(), &1.into()), "{status}");
+        let traffic = session.traffic();
+        if launchers["bytes"]["sent"].as_u64() == Some(traffic.received) {
+            break traffic;
+        }
+        assert!(Instant::now() < deadline, "the launcher received {} bytes of {status}", traffic.received);
+        session.wait_at_most(Duration::from_millis(100)).expect("the connection holds");
+    };
     assert!(traffic.sent > 0);
     session.finish(Tag(0), 0).expect("it withdraws");
     let line = deployment.rms(&["admin", "status"]).ok().stdout;
