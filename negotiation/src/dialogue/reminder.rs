@@ -56,7 +56,8 @@ impl Dialogue {
         if until.is_some_and(|until| until <= now) {
             return None;
         }
-        let reminded = |(by, round, template): (Side, u16, &Template)| Reminded { by, round, template: template.clone() };
+        let reminded =
+            |(by, round, template): (Side, u16, &Template)| Reminded { by, round, template: template.clone() };
         Some(Reminder {
             id: self.id,
             phase: self.phase,
