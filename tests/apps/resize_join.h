@@ -92,7 +92,6 @@ static join_shell join_start(const char *program, char **arguments, int ranks, c
         shell.pid = fork();
         if (shell.pid == 0) {
             dup2(ends[1], 8);
-            /* A shell that this process starts later is not to hold it open. */
             for (int end = 0; end < 2; end++)
                 if (ends[end] != 8)
                     close(ends[end]);
@@ -100,6 +99,7 @@ static join_shell join_start(const char *program, char **arguments, int ranks, c
             _exit(127);
         }
         close(ends[1]);
+        /* Those that are started later are not to have it. */
         fcntl(shell.ear, F_SETFD, FD_CLOEXEC);
     }
     free(there), free(here);
