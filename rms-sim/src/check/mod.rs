@@ -225,7 +225,7 @@ impl Checks {
         self.accepts.durable(fact)?;
         self.delays.durable(fact)?;
         self.agreement.durable(fact);
-        self.sizes.durable(fact, state)?;
+        self.sizes.durable(fact, self.delays.state(), state)?;
         self.truth.durable(fact)
     }
 
