@@ -9,6 +9,8 @@ mod ends;
 mod fcfs;
 mod ghost;
 mod holds;
+#[cfg(test)]
+mod objections;
 mod oversubscription;
 mod releases;
 mod runs;
