@@ -288,14 +288,14 @@ impl Walk<'_> {
         };
         let deadline = self.dice.chance(30).then(|| self.scene.world.now + Span::from_secs(45));
         self.scene.by_itself(|rms, now, step| {
-            let _ = rms.open_shrink(now, step, job, &wanted, deadline);
+            let _ = rms.open_shrink(now, step, (job, ClusterId(0)), &wanted, deadline);
         });
     }
 
     fn server_offers(&mut self, job: JobId) {
         let (n_hosts, price) = (self.dice.number(1, 3), Price(self.dice.number(0, 1).into()));
         self.scene.by_itself(|rms, now, step| {
-            let _ = rms.open_growth_offer(now, step, job, n_hosts, price);
+            let _ = rms.open_growth_offer(now, step, (job, ClusterId(0)), n_hosts, price);
         });
     }
 
