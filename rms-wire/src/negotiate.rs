@@ -184,6 +184,13 @@ pub struct Attached {
     pub n_opened: u32,
     pub declared: Declared,
     pub holding: Holding,
+    pub clusters: Vec<ClusterName>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct ClusterName {
+    pub cluster: u16,
+    pub name: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

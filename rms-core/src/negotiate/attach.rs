@@ -98,7 +98,8 @@ impl Rms {
         let n_opened = self.talks(job).map_or(0, |talks| talks.heard_up_to);
         let run = self.state.jobs()[&job].run;
         let (declared, holding) = (self.limits(job), self.holding_of(job));
-        Attached { job, run, rules: Rules::default(), n_opened, declared, holding }
+        let clusters = self.state.clusters().clone();
+        Attached { job, run, rules: Rules::default(), n_opened, declared, holding, clusters }
     }
 
     /// Between which sizes the application may be changed: as it has declared itself, or as it was submitted.

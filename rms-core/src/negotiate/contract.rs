@@ -5,6 +5,8 @@
 //! user at a shell, a script, or an agent whose ranks called `MPI_Comm_spawn`; the server then runs the application's
 //! end by what the ask allows.
 
+use std::collections::BTreeMap;
+
 use negotiation::{Direction, Message, NegotiationId, Price, Reason, Rules};
 use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
@@ -104,6 +106,8 @@ pub struct Attached {
     pub n_opened: u32,
     pub declared: Declared,
     pub holding: Holding,
+    /// All that there are, by name: it may ask for hosts of any.
+    pub clusters: BTreeMap<ClusterId, String>,
 }
 
 /// What an application holds.

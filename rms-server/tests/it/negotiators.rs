@@ -134,7 +134,7 @@ impl App {
             NegotiatorAnswer::Attached(attached) => *attached,
             NegotiatorAnswer::Done => panic!("no attachment"),
         };
-        let Attached { job, run, rules, n_opened, declared: _, holding } = attached;
+        let Attached { job, run, rules, n_opened, declared: _, holding, clusters: _ } = attached;
         let mut desk = Desk::new(Side::Application, job, run, rules);
         desk.go_on_from(n_opened);
         let (notices, answers) = (Vec::new(), Vec::new());

@@ -354,6 +354,11 @@ impl From<&core::Attached> for wire::Attached {
             n_opened: attached.n_opened,
             declared: (&attached.declared).into(),
             holding: (&attached.holding).into(),
+            clusters: attached
+                .clusters
+                .iter()
+                .map(|(cluster, name)| wire::ClusterName { cluster: cluster.0, name: name.clone() })
+                .collect(),
         }
     }
 }
@@ -376,6 +381,7 @@ impl TryFrom<wire::Attached> for core::Attached {
             n_opened: attached.n_opened,
             declared: attached.declared.try_into()?,
             holding: attached.holding.into(),
+            clusters: attached.clusters.into_iter().map(|known| (ClusterId(known.cluster), known.name)).collect(),
         })
     }
 }

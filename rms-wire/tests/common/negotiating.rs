@@ -154,8 +154,15 @@ pub fn holding() -> Holding {
 }
 
 pub fn answers() -> Vec<Result<NegotiatorAnswer, Refused>> {
-    let attached =
-        Attached { job: JOB, run: RUN, rules: Rules::default(), n_opened: 4, declared: declared(), holding: holding() };
+    let attached = Attached {
+        job: JOB,
+        run: RUN,
+        rules: Rules::default(),
+        n_opened: 4,
+        declared: declared(),
+        holding: holding(),
+        clusters: [(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())].into(),
+    };
     vec![
         Err(Refused::new("another_run", "no")),
         Ok(NegotiatorAnswer::Attached(Box::new(attached))),
