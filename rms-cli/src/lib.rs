@@ -13,6 +13,7 @@ mod exit_code;
 mod explain;
 mod export;
 mod failure;
+mod habits;
 mod here;
 mod inside;
 mod interrupt;

@@ -105,6 +105,20 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["sim", "offline", "--tests", "0"], "at least one test"),
         (&["sim", "replay"], "<JOURNAL>"),
         (&["admin", "set", "policy", "lifo"], "views, fcfs, easy or conservative"),
+        // What users of other systems are used to.
+        (&["sbatch", "job.sh"], "'rms submit'"),
+        (&["squeue"], "'rms queue'"),
+        (&["submit", "--partition=fast", "job.sh"], "--clusters"),
+        (&["submit", "-p", "fast", "job.sh"], "--clusters"),
+        (&["submit", "--array=1-3", "job.sh"], "submit one job for each index"),
+        (&["submit", "--account", "x", "job.sh"], "leave it out"),
+        (&["run", "--gres=gpu:1", "hostname"], "name a feature"),
+        (&["run", "--pty", "bash"], "--stdin"),
+        (&["cancel", "-u", "ada"], "user:NAME"),
+        (&["queue", "-j", "7"], "rms show 7"),
+        // A flag that is none is not the program.
+        (&["run", "--lable", "hostname"], "'--label'"),
+        (&["run", "-N2", "-Z", "hostname"], "'-Z'"),
     ];
     for (args, part) in table {
         let output = rms(args, "");
@@ -126,6 +140,15 @@ fn with_json_even_usage_errors_are_one_value() {
         assert_eq!(value["error"]["kind"], "usage", "{value}");
         assert!(value["error"]["message"].is_string() && value["error"].get("hint").is_some(), "{value}");
         assert!(output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn flags_may_have_their_values_glued_on_and_a_program_keeps_its_own() {
+    for args in [&["run", "-N2", "-n4", "ls", "-l", "--all"][..], &["run", "-l", "-N2", "--", "ls", "-N2"]] {
+        let output = rms(args, "");
+        let message = text(&output.stderr);
+        assert!(message.contains("belongs to no cluster"), "rms {args:?} was not understood:\n{message}");
     }
 }
 

@@ -164,8 +164,17 @@ impl ModelApplication {
             let counted = (attached.n_opened, 0);
             Desk::restore(Side::Application, (self.job, self.run), attached.rules, counted, Vec::new())
         });
+        let reminded: Vec<NegotiationId> = attached
+            .open
+            .iter()
+            .filter(|reminder| desk.recall(clock, reminder).is_ok_and(|is_news| is_news))
+            .map(|reminder| reminder.id)
+            .collect();
         let output = desk.resume(clock);
         self.take(output, reaction);
+        for id in reminded {
+            self.considers(now, id);
+        }
     }
 
     /// A time has come that it asked for, or another one.

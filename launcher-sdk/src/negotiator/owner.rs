@@ -160,7 +160,7 @@ impl Owner {
             runtime,
         });
         let (sender, commands) = mpsc::channel(MAX_COMMANDS);
-        let owner = Owner {
+        let mut owner = Owner {
             environment,
             endpoint,
             shared: Arc::clone(&shared),
@@ -173,6 +173,9 @@ impl Owner {
             declaring: Vec::new(),
             declared_as: 0,
         };
+        // Before anybody has a handle: whoever looks for the first time finds what a process before it has left.
+        let outcome = owner.talk.recall(shared.clock.now(), &attached.open);
+        owner.deliver(outcome).await;
         Ok((owner, sender, shared))
     }
 
@@ -398,6 +401,7 @@ impl Owner {
             self.declare().await;
         }
         let mut outcome = self.talk.hold(now, attached.holding);
+        outcome.merge(self.talk.recall(now, &attached.open));
         outcome.merge(self.talk.resume(now));
         self.deliver(outcome).await;
     }

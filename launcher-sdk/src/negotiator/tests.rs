@@ -58,6 +58,8 @@ impl Table {
             n_opened: 0,
             declared,
             holding: holding(1, n_hosts),
+            release_within: Span::from_mins(2),
+            open: Vec::new(),
             clusters: clusters(),
         };
         Table { rms: Desk::new(Side::Rms, JOB, RUN, Rules::default()), talk: Talk::new(&attached), events: Vec::new() }
@@ -111,6 +113,31 @@ impl Table {
     fn holds(&mut self, generation: u32, n_hosts: u32) {
         let outcome = self.talk.hold(at(0), holding(generation, n_hosts));
         self.hear_application(outcome);
+    }
+
+    /// The process is gone, and another one attaches; or the connection is another one.
+    fn attaches(&mut self, is_anew: bool) {
+        let open = self.rms.dialogues().iter().filter_map(|dialogue| dialogue.reminder(at(0))).collect();
+        let declared = Declared { least: 1, most: 64, sizes: Sizes::Any, speedup: Speedup::default() };
+        let attached = Attached {
+            job: JOB,
+            run: RUN,
+            rules: Rules::default(),
+            n_opened: 0,
+            declared,
+            holding: self.talk.holding().clone(),
+            release_within: Span::from_mins(2),
+            open,
+            clusters: clusters(),
+        };
+        if is_anew {
+            self.talk = Talk::new(&attached);
+        }
+        let mut outcome = self.talk.recall(at(0), &attached.open);
+        outcome.merge(self.talk.resume(at(0)));
+        self.hear_application(outcome);
+        let output = self.rms.resume(at(0));
+        self.hear_rms(output);
     }
 
     /// Where the server's end stands, which is how it is.
@@ -285,6 +312,8 @@ fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
         n_opened: 5,
         declared: Declared { least: 1, most: 4, sizes: Sizes::Any, speedup: Speedup::default() },
         holding: holding(1, 2),
+        release_within: Span::from_mins(2),
+        open: Vec::new(),
         clusters: clusters(),
     };
     table.talk = Talk::new(&attached);
@@ -373,4 +402,59 @@ fn what_cannot_be_asked_is_refused_before_it_is_said() {
     table.requests(Want::grow(1));
     let twice = table.talk.request(at(0), Want::grow(1)).expect_err("one is open");
     assert!(twice.to_string().contains("a1"), "{twice}");
+}
+
+#[test]
+fn what_a_process_before_has_agreed_to_is_told_once_to_the_next_one() {
+    let mut table = Table::of_hosts(4);
+    let shrink = table.rms_offers(Direction::Shrink, hosts(4, 2));
+    table.does(shrink, Deed::Accept);
+    let grow = table.requests(Want::grow(3));
+    table.rms_does(grow, Action::Accept);
+    let told = table.take_events();
+    assert_eq!(agreements(&told), [shrink, grow]);
+
+    table.attaches(false);
+    assert_eq!(table.take_events(), [], "the connection is another one, and nothing is new");
+    table.attaches(true);
+    let told = table.take_events();
+    assert_eq!(agreements(&told), [shrink, grow], "{told:?}");
+    let Some(Event::Accepted(agreed)) = told.first() else { panic!("{told:?}") };
+    assert_eq!(agreed.leaving.iter().map(|host| host.name.as_str()).collect::<Vec<_>>(), ["a3", "a4"]);
+    assert!(agreed.until.is_some(), "it is told by when");
+
+    table.attaches(false);
+    assert_eq!(table.take_events(), []);
+    table.does(shrink, Deed::Release(None));
+    assert_eq!(table.phase(shrink), Phase::Committing);
+    table.attaches(true);
+    assert_eq!(agreements(&table.take_events()), [grow], "what it has let go of it need not leave again");
+    table.rms_does(shrink, Action::Ready);
+    table.holds(2, 2);
+    let events = table.take_events();
+    assert!(
+        events.iter().any(|event| matches!(event, Event::Ready(ready) if ready.negotiation == shrink)),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn an_offer_to_an_earlier_process_is_answered_by_the_policy_of_the_next() {
+    let mut table = Table::of_hosts(2);
+    let offer = table.rms_offers(Direction::Grow, hosts(2, 2));
+    table.take_events();
+    table.attaches(true);
+    let events = table.take_events();
+    assert!(matches!(events.as_slice(), [Event::Offered(_)]), "{events:?}");
+    let outcome = table.talk.answer_with(at(0), Some(Policy::within(Limits::between(1, 8))));
+    table.hear_application(outcome);
+    assert_eq!(table.phase(offer), Phase::Accepted);
+}
+
+fn agreements(events: &[Event]) -> Vec<NegotiationId> {
+    let agreed = |event: &Event| match event {
+        Event::Accepted(agreed) => Some(agreed.negotiation),
+        _ => None,
+    };
+    events.iter().filter_map(agreed).collect()
 }

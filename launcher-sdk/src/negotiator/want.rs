@@ -132,7 +132,7 @@ impl Want {
     /// Only such totals are of use: what is held after the change.
     #[must_use]
     pub fn to_sizes(self, sizes: Sizes) -> Want {
-        self.with_terms(|terms| terms.sizes = sizes)
+        self.with_terms(|terms| terms.sizes.clone_from(&sizes))
     }
 
     /// The price for a host and an hour, in thousandths: the most that is paid, or the least that is taken.

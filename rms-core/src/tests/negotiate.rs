@@ -5,6 +5,7 @@ mod attached;
 mod clusters;
 mod launches;
 mod races;
+mod reminders;
 mod restarts;
 mod rights;
 mod scenarios;
@@ -409,6 +410,12 @@ impl Scene {
         answered
     }
 
+    /// Its process is gone, and another one speaks for it that knows of nothing.
+    pub(super) fn attach_anew(&mut self, job: JobId) -> Result<(), Refusal> {
+        self.apps.remove(&job);
+        self.attach(job)
+    }
+
     pub(super) fn negotiator_call(&mut self, job: JobId, call: NegotiatorCall) -> Result<(), Refusal> {
         let run = self.apps[&job].run;
         self.negotiator_call_as(Identity::of_job(job, run), call)
@@ -426,6 +433,9 @@ impl Scene {
         {
             app.holding = Some(attached.holding.clone());
             app.desk.skip_to(attached.n_opened);
+            for reminder in &attached.open {
+                app.desk.recall(self.world.now, reminder).expect("there can be such a negotiation");
+            }
         }
         self.answers.insert(ticket, answer.map(|_| Answer::Done));
     }
