@@ -13,6 +13,8 @@ use super::{Rule, Violation};
 #[derive(Debug, Default)]
 pub(super) struct SizesAgreed {
     limits: BTreeMap<JobId, Declared>,
+    /// Hosts of all clusters, as far as the facts have come: the state may be further.
+    n_hosts: BTreeMap<JobId, u64>,
 }
 
 impl SizesAgreed {
@@ -30,6 +32,15 @@ impl SizesAgreed {
                 }
                 Ok(())
             }
+            Fact::JobStarted { job, nodes, .. } => {
+                self.n_hosts.insert(*job, nodes.len() as u64);
+                Ok(())
+            }
+            Fact::StageEntered { job, gained, freed, .. } => {
+                let n_hosts = self.n_hosts.entry(*job).or_default();
+                *n_hosts = (*n_hosts + gained.len() as u64).saturating_sub(freed.len() as u64);
+                Ok(())
+            }
             Fact::LimitsDeclared { job, declared } => {
                 self.limits.insert(*job, declared.clone());
                 Ok(())
@@ -39,8 +50,7 @@ impl SizesAgreed {
                 let talks = state.jobs().get(job).and_then(|entry| entry.talks.as_deref());
                 // What was lent is asked back, whatever the application would keep.
                 if !talks.is_some_and(is_lent) {
-                    let n_hosts = state.jobs().get(job).map_or(0, |entry| entry.nodes().len() as u64);
-                    self.offered(*job, dialogue, n_hosts)?;
+                    self.offered(*job, dialogue)?;
                 }
                 is_ready(*job, dialogue, state)
             }
@@ -49,13 +59,14 @@ impl SizesAgreed {
     }
 
     /// The first word of the server: within the limits of the application, which are those of all of its hosts.
-    fn offered(&self, job: JobId, dialogue: &Dialogue, n_hosts: u64) -> Result<(), Violation> {
+    fn offered(&self, job: JobId, dialogue: &Dialogue) -> Result<(), Violation> {
         let is_first = dialogue.phase() == Phase::Offered(Side::Rms);
         let Some((template, limits)) = dialogue.proposal().filter(|_| is_first).zip(self.limits.get(&job)) else {
             return Ok(());
         };
         for item in template.items() {
             let Resource::Hosts(_) = item.resource else { continue };
+            let n_hosts = self.n_hosts.get(&job).copied().unwrap_or(0);
             let elsewhere = n_hosts.saturating_sub(item.held.0);
             let total = elsewhere + item.total(template.direction(), item.quantity).unwrap_or(0);
             // Hosts that were lost, or lent, may have taken it out of its limits.
