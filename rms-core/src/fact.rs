@@ -298,6 +298,18 @@ pub enum Fact {
         job: JobId,
         negotiation: NegotiationId,
     },
+    /// On these hosts it is to have so many cores from now on; that is so once their agents have said so.
+    CoresSet {
+        job: JobId,
+        negotiation: NegotiationId,
+        cores: Vec<(NodeId, u32)>,
+    },
+    /// Its processes on this host keep to the cores that it was given up to this generation of its hosts.
+    CoresInForce {
+        job: JobId,
+        node: NodeId,
+        generation: u32,
+    },
 }
 
 impl Fact {
@@ -318,7 +330,9 @@ impl Fact {
             | Fact::LimitsDeclared { .. }
             | Fact::PromiseWarned { .. }
             | Fact::LoanCalled { .. }
-            | Fact::LoanEnded { .. } => false,
+            | Fact::LoanEnded { .. }
+            | Fact::CoresSet { .. }
+            | Fact::CoresInForce { .. } => false,
             // Who leaves when he was expected to frees what others were promised already.
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let started = state.jobs().get(&record.job).and_then(|entry| entry.started());
@@ -381,6 +395,7 @@ impl Fact {
         matches!(
             self,
             Fact::ShareRunning { .. }
+                | Fact::CoresInForce { .. }
                 | Fact::JobsQueued { .. }
                 | Fact::LauncherLinkChanged { link: LauncherLink::Away { .. }, .. }
         )

@@ -185,7 +185,10 @@ impl Supervisor {
     pub fn report(&self) -> JobReport {
         let status = match &self.phase {
             Phase::Starting { .. } => JobStatus::Starting,
-            Phase::Running { since } | Phase::Ending { since, .. } => JobStatus::Running { since: *since },
+            Phase::Running { since } | Phase::Ending { since, .. } => {
+                let generation = self.told.generation;
+                JobStatus::Running { since: *since, generation, is_confined: true }
+            }
             Phase::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },
         };
         JobReport { job: self.job, run: self.run, status }

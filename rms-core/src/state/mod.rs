@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod cores;
 mod evolving;
 mod ghost;
 mod holders;

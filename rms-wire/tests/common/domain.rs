@@ -239,7 +239,7 @@ pub fn report() -> NodeReport {
         NodeExit::Overstayed,
     ];
     let status = |exit| JobStatus::Ended { at: secs(100), exit, usage: usage() };
-    let statuses = exits.map(status).into_iter().chain([JobStatus::Running { since: secs(50) }]);
+    let statuses = exits.map(status).into_iter().chain([JobStatus::running(secs(50))]);
     let report = |(idx, status)| JobReport { job: JobId(idx as u64), run: Run(1), status };
     NodeReport { seen: Generation(76), jobs: statuses.enumerate().map(report).collect() }
 }

@@ -112,6 +112,7 @@ impl Walk<'_> {
                 self.scene.after(Span::from_secs(secs.into()));
             }
             19 => self.scene.after(Span::from_mins(11)),
+            20 if self.dice.chance(30) => self.hardens(),
             20 => self.deafens(),
             21 => self.loses_a_node(),
             22 => self.drains(),
@@ -179,6 +180,12 @@ impl Walk<'_> {
             ask.quantity = u64::from(self.dice.number(1, 3_000_000));
             ask.least = 1;
         }
+        if self.dice.chance(20) {
+            ask.what = Asked::Cores { cluster: None };
+            if self.dice.chance(30) {
+                ask.hosts = vec![format!("n{}", self.scene.held(job)[0])];
+            }
+        }
         if self.dice.chance(30) {
             ask.duration = (ask.what != Asked::Time).then(|| Span::from_mins(5));
         }
@@ -194,6 +201,10 @@ impl Walk<'_> {
         let quantity = self.dice.number(1, 4).into();
         let held = self.scene.held(job).len() as u64;
         let mut item = Item::up_to(Resource::Hosts(ClusterId(0)), held, quantity);
+        if self.dice.chance(25) {
+            item.resource = Resource::Cores(ClusterId(0));
+            item.held = Quantity(self.scene.fewest_cores(job).into());
+        }
         if self.dice.chance(20) {
             item.terms.duration = Some(Span::from_mins(5));
         }
@@ -311,6 +322,14 @@ impl Walk<'_> {
         }
     }
 
+    /// No mask can be set on a node, or can be again.
+    fn hardens(&mut self) {
+        let name = self.any_node();
+        if !self.scene.stubborn.remove(&name) {
+            self.scene.stubborn.insert(name);
+        }
+    }
+
     fn loses_a_node(&mut self) {
         let name = self.any_node();
         self.scene.event(Event::AgentGone { name: name.clone() });
@@ -367,6 +386,7 @@ impl Walk<'_> {
     fn heal(&mut self) {
         let names: Vec<String> = (1..=N_NODES).map(|number| format!("n{number}")).collect();
         self.scene.deaf.clear();
+        self.scene.stubborn.clear();
         self.scene.set("offer_idle", "never");
         self.scene.set("shrink_for", "never");
         self.scene.call(Call::Resume { nodes: names.clone() }).expect("they are there");
@@ -388,6 +408,8 @@ impl Walk<'_> {
             let open: Vec<_> = talks.open().map(|case| (case.id(), case.phase())).collect();
             assert!(open.is_empty(), "job {job} still negotiates: {open:?}");
             assert!(entry.promised_hosts().next().is_none(), "job {job} still holds hosts");
+            let awaits_cores = entry.started().is_some_and(|started| started.awaits_cores());
+            assert!(!awaits_cores, "nobody knows how many cores job {job} has");
         }
         for (job, app) in self.scene.apps.iter().filter(|(_, app)| app.ended.is_none()) {
             let Some(entry) = state.jobs().get(job).filter(|entry| entry.run == app.run) else { continue };
