@@ -22,7 +22,7 @@ use crate::topology::cpus_of;
 pub enum ConfineError {
     #[error("cannot set the CPUs of its cgroup to {cpus}")]
     Cpuset { cpus: String, source: io::Error },
-    #[error("cannot set the CPUs of thread {thread}: {}", source.desc())]
+    #[error("cannot set the CPUs of thread {thread}")]
     Thread { thread: Pid, source: Errno },
     #[error("thread {thread} runs on other CPUs than it was given")]
     Escapes { thread: Pid },
