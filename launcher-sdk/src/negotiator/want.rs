@@ -45,6 +45,8 @@ struct Simple {
 enum Wanted {
     /// `None`: where the first host is.
     Hosts(Option<String>),
+    /// The same.
+    Cores(Option<String>),
     Time,
 }
 
@@ -59,6 +61,18 @@ impl Want {
     /// [`Negotiation::release`]: super::Negotiation::release
     pub fn shrink(n_hosts: u64) -> Want {
         Want::simple(Direction::Shrink, Wanted::Hosts(None), n_hosts)
+    }
+
+    /// So many cores more on each host that is held, or on those that [`Want::hosts`] names. They are there, on the CPUs
+    /// that all threads of the job's processes may run on, when it is ready.
+    pub fn more_cores(n_cores: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Cores(None), n_cores)
+    }
+
+    /// To give so many cores of each host back, or of each of those that [`Want::hosts`] names. Threads are moved to the
+    /// others as soon as the server agrees.
+    pub fn fewer_cores(n_cores: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
     }
 
     /// To run so much longer than was asked for at the submission.
@@ -85,7 +99,7 @@ impl Want {
         Want { direction, what: What::Simple(simple), valid_for: VALID_FOR }
     }
 
-    /// So many would do, hosts or milliseconds: the server may counter with any quantity between.
+    /// So many would do, hosts, cores or milliseconds: the server may counter with any quantity between.
     #[must_use]
     pub fn at_least(self, quantity: u64) -> Want {
         self.with_terms(|terms| terms.least = Quantity(quantity))
@@ -121,16 +135,16 @@ impl Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Hosts of this cluster; otherwise of the one where the first host is.
+    /// Hosts of this cluster, or cores on them; otherwise of the one where the first host is.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
-        if let What::Simple(Simple { resource: Wanted::Hosts(wanted), .. }) = &mut self.what {
+        if let What::Simple(Simple { resource: Wanted::Hosts(wanted) | Wanted::Cores(wanted), .. }) = &mut self.what {
             *wanted = Some(cluster.to_owned());
         }
         self
     }
 
-    /// Exactly these hosts, by name, as many as are given back.
+    /// Exactly these hosts, by name: as many as are given back, or those on which there are to be more or fewer cores.
     #[must_use]
     pub fn hosts<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
         if let What::Simple(simple) = &mut self.what {
@@ -177,6 +191,7 @@ pub(super) struct Resolved {
 impl Simple {
     fn item(self, now: Time, holding: &Holding) -> Result<Item, NegotiatorError> {
         let Simple { resource, quantity, terms, hosts } = self;
+        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
         let (resource, held) = match resource {
             Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
             Wanted::Hosts(name) => {
@@ -184,8 +199,16 @@ impl Simple {
                 let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count();
                 (Resource::Hosts(cluster), n_held as u64)
             }
+            Wanted::Cores(name) => {
+                let cluster = cluster(holding, name)?;
+                let is_meant = |host: &&HeldHost| match hosts.is_empty() {
+                    true => host.cluster == cluster && !host.is_departing,
+                    false => hosts.contains(&host.node),
+                };
+                let fewest = holding.hosts.iter().filter(is_meant).map(|host| host.cpus).min();
+                (Resource::Cores(cluster), u64::from(fewest.unwrap_or(0)))
+            }
         };
-        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
         let quantity = Quantity(quantity);
         Ok(Item { set: 0, resource, quantity, held: Quantity(held), hosts, terms, status: ItemStatus::Proposed })
     }

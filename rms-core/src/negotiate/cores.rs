@@ -8,6 +8,7 @@ use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::answer::Grant;
 use super::grow::time_of;
+use crate::effect::CoresLine;
 use crate::fact::Fact;
 use crate::job::{Phase, Started};
 use crate::rms::Rms;
@@ -83,6 +84,17 @@ impl Rms {
     fn cores_of(&self, job: JobId, node: NodeId) -> u32 {
         let started = self.state.jobs()[&job].started();
         started.map_or(0, |started| started.cores_on(node, self.n_cpus(node)))
+    }
+
+    /// For who asks about the job.
+    pub(crate) fn cores_lines(&self, job: JobId) -> Vec<CoresLine> {
+        let Some(started) = self.state.jobs()[&job].started() else { return Vec::new() };
+        let line = |node: &NodeId| {
+            let is_in_force = started.evolved.as_ref()?.berths.get(node)?.cores?.is_in_force;
+            let (entry, all) = (&self.state.nodes()[node], self.n_cpus(*node));
+            Some(CoresLine { node: entry.name.clone(), n_cores: started.cores_on(*node, all), all, is_in_force })
+        };
+        started.nodes.iter().filter_map(line).collect()
     }
 
     /// Cores of a node that neither this job nor anybody else has.
