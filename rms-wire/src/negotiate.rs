@@ -278,6 +278,7 @@ pub struct Ask {
 pub enum Asked {
     Hosts { cluster: Option<String> },
     Time,
+    Cores { cluster: Option<String> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

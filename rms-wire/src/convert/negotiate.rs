@@ -485,6 +485,7 @@ impl From<&core::Ask> for wire::Ask {
             what: match &ask.what {
                 core::Asked::Hosts { cluster } => wire::Asked::Hosts { cluster: cluster.clone() },
                 core::Asked::Time => wire::Asked::Time,
+                core::Asked::Cores { cluster } => wire::Asked::Cores { cluster: cluster.clone() },
             },
             quantity: ask.quantity,
             least: ask.least,
@@ -509,6 +510,7 @@ impl TryFrom<wire::Ask> for core::Ask {
             what: match ask.what {
                 wire::Asked::Hosts { cluster } => core::Asked::Hosts { cluster },
                 wire::Asked::Time => core::Asked::Time,
+                wire::Asked::Cores { cluster } => core::Asked::Cores { cluster },
             },
             quantity: ask.quantity,
             least: ask.least,
