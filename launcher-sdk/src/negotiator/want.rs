@@ -293,3 +293,35 @@ pub(super) fn node(holding: &Holding, name: &str) -> Result<NodeId, NegotiatorEr
 }
 
 const VALID_FOR: Span = Span::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holding(cpus: &[u32]) -> Holding {
+        let host = |(idx, cpus): (usize, &u32)| HeldHost {
+            node: NodeId(idx as u32 + 1),
+            name: format!("n{}", idx + 1),
+            cluster: ClusterId(0),
+            cluster_name: "a".to_owned(),
+            address: String::new(),
+            cpus: *cpus,
+            is_departing: false,
+        };
+        Holding { generation: 1, hosts: cpus.iter().enumerate().map(host).collect(), until: Time::NEVER }
+    }
+
+    #[test]
+    fn cores_are_counted_where_there_are_the_fewest() {
+        let check = |want: Want, held: u64, named: &[u32]| {
+            let resolved = want.resolve(Time::EPOCH, &holding(&[8, 2, 4])).expect("these hosts are held");
+            let item = &resolved.items[0];
+            assert_eq!((item.resource, item.held), (Resource::Cores(ClusterId(0)), Quantity(held)));
+            assert_eq!(item.hosts, named.iter().copied().map(NodeId).collect());
+        };
+        check(Want::more_cores(2), 2, &[]);
+        check(Want::fewer_cores(3).hosts(["n1", "n3"]), 4, &[1, 3]);
+        check(Want::fewer_cores(1).hosts(["n1"]), 8, &[1]);
+        assert!(Want::more_cores(1).hosts(["n9"]).resolve(Time::EPOCH, &holding(&[8])).is_err());
+    }
+}

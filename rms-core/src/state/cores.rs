@@ -5,6 +5,7 @@ use rms_model::{JobId, NodeId};
 
 use super::{Bumped, Misfit, State};
 use crate::course::Cores;
+use crate::job::Share;
 
 impl State {
     /// All hosts hear of it, for what a job finds in its host file is the same on each.
@@ -16,13 +17,15 @@ impl State {
         bumped: &mut Bumped<'_>,
     ) -> Result<(), Misfit> {
         let whole: Vec<u32> = cores.iter().map(|(node, _)| self.nodes[node].inventory.cpus).collect();
-        self.edit_evolved(job, |_, evolved| {
+        self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;
             for ((node, n_cores), all) in cores.iter().zip(whole) {
                 let Some(berth) = evolved.berths.get_mut(node) else { continue };
                 let was = berth.cores.map_or(all, |cores| cores.n_cores);
                 let (n_cores, generation) = (*n_cores, evolved.generation);
-                berth.cores = Some(Cores { n_cores, was, generation, by, is_in_force: false });
+                // Where no process is left, nobody has to say so.
+                let is_in_force = shares.get(node) == Some(&Share::Ended);
+                berth.cores = Some(Cores { n_cores, was, generation, by, is_in_force });
             }
         })?;
         let case = self.jobs.get_mut(&job).and_then(|entry| entry.talks.as_mut()?.case_mut(by));
