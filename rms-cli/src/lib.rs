@@ -38,6 +38,7 @@ mod signal;
 mod size;
 mod size_range;
 mod sizes;
+mod small_file;
 mod stages;
 mod stamp;
 mod stdin;

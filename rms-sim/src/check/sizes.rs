@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use negotiation::{Dialogue, Direction, Phase, Resource, Side};
 use rms_core::negotiate::contract::Declared;
-use rms_core::negotiate::talks::Talks;
 use rms_core::{Fact, State};
 use rms_model::{ClusterId, JobId};
 
@@ -18,7 +17,9 @@ pub(super) struct SizesAgreed {
 }
 
 impl SizesAgreed {
-    pub(super) fn durable(&mut self, fact: &Fact, state: &State) -> Result<(), Violation> {
+    /// `then` is what held with this fact and without those that were written after it in the same instant; `state` with
+    /// all of them.
+    pub(super) fn durable(&mut self, fact: &Fact, then: &State, state: &State) -> Result<(), Violation> {
         match fact {
             Fact::JobSubmitted { job, spec, .. } => {
                 if let Some(malleable) = &spec.malleable {
@@ -45,11 +46,10 @@ impl SizesAgreed {
                 self.limits.insert(*job, declared.clone());
                 Ok(())
             }
-            Fact::Talked { job, dialogue, .. } => {
-                let is_lent = |talks: &Talks| talks.loans.iter().any(|loan| loan.called == Some(dialogue.id()));
-                let talks = state.jobs().get(job).and_then(|entry| entry.talks.as_deref());
-                // What was lent is asked back, whatever the application would keep.
-                if !talks.is_some_and(is_lent) {
+            Fact::Talked { job, at, dialogue, .. } => {
+                let talks = then.jobs().get(job).and_then(|entry| entry.talks.as_deref());
+                // What was lent is asked back when its time is over, whatever the application would keep.
+                if !talks.is_some_and(|talks| talks.loans.iter().any(|loan| loan.until <= *at)) {
                     self.offered(*job, dialogue)?;
                 }
                 is_ready(*job, dialogue, state)
