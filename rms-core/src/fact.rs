@@ -298,6 +298,11 @@ pub enum Fact {
         job: JobId,
         negotiation: NegotiationId,
     },
+    /// It says that it has left hosts that it frees: its processes there may be ending by themselves.
+    HostsReleased {
+        job: JobId,
+        nodes: Vec<NodeId>,
+    },
 }
 
 impl Fact {
@@ -356,6 +361,7 @@ impl Fact {
             | Fact::CourseSet { .. }
             | Fact::StageEntered { .. }
             | Fact::HostsFreed { .. }
+            | Fact::HostsReleased { .. }
             | Fact::HostsChosen { .. }
             | Fact::ProfileChanged { .. }
             | Fact::HostsHeld { .. } => true,

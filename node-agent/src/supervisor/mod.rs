@@ -272,8 +272,8 @@ impl Supervisor {
             ToSupervisor::Start(order) => return self.start(*order),
             ToSupervisor::Forget { keep } => return self.forget(keep),
             ToSupervisor::Update(order) => self.update(*order),
-            ToSupervisor::Stop { grace } => self.end(NodeExit::Ordered, grace),
-            ToSupervisor::Kill => self.end(NodeExit::Ordered, Span::ZERO),
+            ToSupervisor::Stop { patience, grace } => self.end(patience, NodeExit::Ordered, grace),
+            ToSupervisor::Kill => self.end(Span::ZERO, NodeExit::Ordered, Span::ZERO),
             ToSupervisor::Signal { signal } => {
                 if let Some(job) = &self.job {
                     job.signal(signal);
@@ -401,9 +401,9 @@ impl Supervisor {
         self.folder.claim(entry_dir, &entry)
     }
 
-    fn end(&mut self, exit: NodeExit, grace: Span) {
+    fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
         if let Some(job) = &mut self.job {
-            job.end(exit, grace, &self.seat.cgroup);
+            job.end_after(patience, exit, grace, &self.seat.cgroup);
         }
     }
 
@@ -525,7 +525,7 @@ impl Supervisor {
             let mut more = Vec::new();
             match errand {
                 Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { host: to, frame }),
-                Errand::Abort { code, reason: _ } => self.end(NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Abort { code, reason: _ } => self.end(Span::ZERO, NodeExit::Aborted { code }, Span::ZERO),
                 Errand::Start(placement) => {
                     if let Some(job) = &mut self.job {
                         job.spawn(&placement, &self.folder, &self.single, &mut more);

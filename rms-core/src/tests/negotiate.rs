@@ -2,6 +2,7 @@
 
 mod asks;
 mod attached;
+mod exits;
 mod launches;
 mod races;
 mod reminders;

@@ -28,6 +28,7 @@ pub fn examples() -> Vec<Fact> {
         Fact::PromiseWarned { job, negotiation: back, at },
         Fact::LoanCalled { job, negotiation: lent, by: back },
         Fact::LoanEnded { job, negotiation: lent },
+        Fact::HostsReleased { job, nodes: vec![NodeId(4)] },
     ]
 }
 
@@ -80,8 +81,10 @@ fn a_state_with_negotiations_is_read_back_from_its_bytes() {
     facts.push(Fact::RequestSent { job, at });
     facts.push(Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(4)] });
     facts.extend(examples().into_iter().filter(|fact| {
-        let needs_course = matches!(fact, Fact::HostsDeparting { .. } | Fact::HostsStay { .. });
-        !needs_course
+        let needs_course = |fact: &Fact| {
+            matches!(fact, Fact::HostsDeparting { .. } | Fact::HostsStay { .. } | Fact::HostsReleased { .. })
+        };
+        !needs_course(fact)
     }));
     let mut state = State::new(Settings::default());
     facts.iter().for_each(|fact| state.apply(fact).expect("the facts follow from each other"));
