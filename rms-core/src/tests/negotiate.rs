@@ -448,6 +448,7 @@ impl Scene {
             NegotiatorNotice::Holding(holding) => app.holding = Some(*holding),
             NegotiatorNotice::Ended { outcome } => app.ended = Some(outcome),
             NegotiatorNotice::Replaced => app.is_replaced = true,
+            NegotiatorNotice::Counted { n_opened } => app.desk.skip_to(n_opened),
         }
     }
 
