@@ -190,6 +190,14 @@ pub struct Attached {
     /// In milliseconds.
     pub release_within: i64,
     pub open: Vec<Reminder>,
+    pub clusters: Vec<ClusterName>,
+}
+
+/// A cluster that there is.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct ClusterName {
+    pub cluster: u16,
+    pub name: String,
 }
 
 /// Where a negotiation stands that who attaches may not know of.

@@ -7,7 +7,7 @@ use negotiation::{
     Template,
 };
 use rms_core::negotiate::contract::{Attached, HeldHost, Holding};
-use rms_model::{NodeId, Span, Time};
+use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;
 use super::event::{Agreed, Event, Offer, Ready, Warning};
@@ -19,6 +19,8 @@ use super::want::{Resolved, Want, node};
 pub(super) struct Talk {
     desk: Desk,
     holding: Holding,
+    /// All that there are, as the server told when it was last attached.
+    clusters: BTreeMap<ClusterId, String>,
     /// Hosts as they were when they were last held: a host that has gone still has a name.
     known: BTreeMap<NodeId, HeldHost>,
     policy: Option<Policy>,
@@ -51,12 +53,13 @@ pub(super) enum Deed {
 
 impl Talk {
     pub fn new(attached: &Attached) -> Talk {
-        let Attached { job, run, rules, n_opened, declared: _, holding, release_within, open: _ } = attached;
+        let Attached { job, run, rules, n_opened, declared: _, holding, release_within, open: _, clusters } = attached;
         let mut desk = Desk::new(Side::Application, *job, *run, *rules);
         desk.go_on_from(*n_opened);
         let mut talk = Talk {
             desk,
             holding: holding.clone(),
+            clusters: clusters.clone(),
             known: BTreeMap::new(),
             policy: None,
             longest_valid: rules.longest_valid,
@@ -102,6 +105,15 @@ impl Talk {
         &self.holding
     }
 
+    pub fn clusters(&self) -> &BTreeMap<ClusterId, String> {
+        &self.clusters
+    }
+
+    /// There may be others since it was attached before.
+    pub fn know(&mut self, clusters: BTreeMap<ClusterId, String>) {
+        self.clusters = clusters;
+    }
+
     pub fn dialogues(&self) -> &[Dialogue] {
         self.desk.dialogues()
     }
@@ -130,7 +142,7 @@ impl Talk {
     }
 
     pub fn request(&mut self, now: Time, want: Want) -> Result<(NegotiationId, Outcome), NegotiatorError> {
-        let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding)?;
+        let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding, &self.clusters)?;
         let (id, output) = self.desk.open(now, direction, sets, items, valid_for)?;
         Ok((id, self.outcome_of(now, output)))
     }

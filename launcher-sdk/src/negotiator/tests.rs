@@ -1,6 +1,6 @@
 //! The application's end against the other one, in one process and without time: what it says, and what it learns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
     Action, Desk, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Resource, Rules,
@@ -16,6 +16,7 @@ use super::talk::{Deed, Outcome, Talk};
 use super::want::Want;
 
 const A: ClusterId = ClusterId(0);
+const B: ClusterId = ClusterId(1);
 const JOB: JobId = JobId(7);
 const RUN: Run = Run(1);
 
@@ -34,6 +35,10 @@ fn holding(generation: u32, n_hosts: u32) -> Holding {
         is_departing: false,
     };
     Holding { generation, hosts: (1..=n_hosts).map(host).collect(), until: at(3600) }
+}
+
+fn clusters() -> BTreeMap<ClusterId, String> {
+    [(A, "a".to_owned()), (B, "b".to_owned())].into()
 }
 
 /// Both ends; what one says the other hears at once.
@@ -55,6 +60,7 @@ impl Table {
             holding: holding(1, n_hosts),
             release_within: Span::from_mins(2),
             open: Vec::new(),
+            clusters: clusters(),
         };
         Table { rms: Desk::new(Side::Rms, JOB, RUN, Rules::default()), talk: Talk::new(&attached), events: Vec::new() }
     }
@@ -122,6 +128,7 @@ impl Table {
             holding: self.talk.holding().clone(),
             release_within: Span::from_mins(2),
             open,
+            clusters: clusters(),
         };
         if is_anew {
             self.talk = Talk::new(&attached);
@@ -307,6 +314,7 @@ fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
         holding: holding(1, 2),
         release_within: Span::from_mins(2),
         open: Vec::new(),
+        clusters: clusters(),
     };
     table.talk = Talk::new(&attached);
     let output = table.rms.resume(at(0));
@@ -344,13 +352,47 @@ fn ready_is_told_without_the_holding_once_that_takes_too_long() {
     assert!(matches!(outcome.events.as_slice(), [Event::Ready(_)]), "{outcome:?}");
 }
 
+/// It has no host there yet, so the server told it which cluster that is.
+#[test]
+fn hosts_of_a_cluster_where_it_has_none_are_asked_for_by_its_name() {
+    let mut table = Table::of_hosts(2);
+    let id = table.requests(Want::grow(3).on("b"));
+    let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    let [item] = template.items() else { panic!("{template:?}") };
+    assert_eq!((item.resource, item.held, item.quantity), (Resource::Hosts(B), Quantity(0), Quantity(3)));
+}
+
+#[test]
+fn hosts_of_several_clusters_are_asked_for_as_one_set() {
+    let mut table = Table::of_hosts(2);
+    let id = table.requests(Want::grow_on(SetRule::AnyOf, [("a", 1), ("b", 4)]).at_price(7));
+    let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    let items: Vec<_> =
+        template.items().iter().map(|item| (item.resource, item.held.0, item.quantity.0, item.terms.price.0)).collect();
+    assert_eq!(template.rules(), [SetRule::AnyOf]);
+    assert_eq!(items, [(Resource::Hosts(A), 2, 1, 7), (Resource::Hosts(B), 0, 4, 7)]);
+}
+
+/// Who names hosts need not say where they are.
+#[test]
+fn hosts_that_are_given_back_are_of_the_cluster_that_they_are_of() {
+    let mut table = Table::of_hosts(2);
+    let mut both = holding(2, 2);
+    let on_b = HeldHost { node: NodeId(9), name: "b1".to_owned(), cluster: B, ..both.hosts[1].clone() };
+    both.hosts.push(on_b);
+    table.talk.hold(at(0), both);
+    let id = table.requests(Want::shrink(1).hosts(["b1"]));
+    let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    assert_eq!((template.items()[0].resource, template.items()[0].held), (Resource::Hosts(B), Quantity(1)));
+}
+
 #[test]
 fn what_cannot_be_asked_is_refused_before_it_is_said() {
     let mut table = Table::of_hosts(2);
     for (want, expected) in [
         (Want::grow(0), "cannot be negotiated"),
         (Want::shrink(5), "cannot be negotiated"),
-        (Want::grow(1).on("nowhere"), "no hosts on a cluster 'nowhere'"),
+        (Want::grow(1).on("nowhere"), "no cluster 'nowhere'"),
         (Want::shrink(1).hosts(["b1"]), "no host 'b1'"),
         (Want::grow(2).at_least(3), "cannot be negotiated"),
     ] {

@@ -98,8 +98,9 @@ impl Rms {
         let n_opened = self.talks(job).map_or(0, |talks| talks.heard_up_to);
         let run = self.state.jobs()[&job].run;
         let (declared, holding) = (self.limits(job), self.holding_of(job));
+        let clusters = self.state.clusters().clone();
         let (release_within, open) = (self.promise_span() + self.promise_span(), self.reminders(now, job));
-        Attached { job, run, rules: Rules::default(), n_opened, declared, holding, release_within, open }
+        Attached { job, run, rules: Rules::default(), n_opened, declared, holding, release_within, open, clusters }
     }
 
     /// Between which sizes the application may be changed: as it has declared itself, or as it was submitted.

@@ -43,7 +43,7 @@ impl Rms {
     fn overdue_hosts(&self, job: JobId) -> BTreeSet<NodeId> {
         let warned = self.talks(job).into_iter().flat_map(Talks::open).filter(|case| case.is_warned);
         let agreed = warned.filter(|case| case.phase() == Phase::Accepted).filter_map(|case| case.dialogue.proposal());
-        agreed.flat_map(|agreed| self.last_hosts(job, agreed, agreed.n_hosts() as usize)).collect()
+        agreed.flat_map(|agreed| self.last_hosts(job, agreed)).collect()
     }
 
     pub(super) fn holding_of(&self, job: JobId) -> Holding {

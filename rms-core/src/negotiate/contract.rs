@@ -5,6 +5,8 @@
 //! user at a shell, a script, or an agent whose ranks called `MPI_Comm_spawn`; the server then runs the application's
 //! end by what the ask allows.
 
+use std::collections::BTreeMap;
+
 use negotiation::{Direction, Message, NegotiationId, Price, Reason, Reminder, Rules};
 use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
@@ -109,6 +111,8 @@ pub struct Attached {
     pub release_within: Span,
     /// The negotiations that go on: a process that was started again knows of none of them.
     pub open: Vec<Reminder>,
+    /// All that there are, by name: it may ask for hosts of any.
+    pub clusters: BTreeMap<ClusterId, String>,
 }
 
 /// What an application holds.

@@ -2,6 +2,7 @@
 
 mod asks;
 mod attached;
+mod clusters;
 mod exits;
 mod launches;
 mod races;
@@ -128,8 +129,14 @@ impl Scene {
     }
 
     pub(super) fn node_joins(&mut self, name: &str) {
+        let state = self.world.rms.state();
+        let known = state.node_named(name).map(|node| state.clusters()[&state.nodes()[&node].cluster].clone());
+        self.node_joins_in(&known.unwrap_or("c".to_owned()), name);
+    }
+
+    pub(super) fn node_joins_in(&mut self, cluster: &str, name: &str) {
         let hello = crate::event::AgentHello {
-            cluster: "c".to_owned(),
+            cluster: cluster.to_owned(),
             address: "127.0.0.1:1".to_owned(),
             inventory: Default::default(),
         };
@@ -469,9 +476,20 @@ impl Scene {
 
     /// The application opens a negotiation about hosts.
     pub(super) fn app_opens(&mut self, job: JobId, direction: Direction, item: Item) -> NegotiationId {
+        self.app_opens_set(job, direction, SetRule::All, vec![item])
+    }
+
+    /// The same about several things at once.
+    pub(super) fn app_opens_set(
+        &mut self,
+        job: JobId,
+        direction: Direction,
+        rule: SetRule,
+        items: Vec<Item>,
+    ) -> NegotiationId {
         let now = self.world.now;
         let desk = &mut self.app(job).desk;
-        let opened = desk.open(now, direction, vec![SetRule::All], vec![item], Span::from_mins(5));
+        let opened = desk.open(now, direction, vec![rule], items, Span::from_mins(5));
         let (id, output) = opened.expect("it may open one");
         self.speak(job, output);
         id

@@ -134,7 +134,8 @@ impl App {
             NegotiatorAnswer::Attached(attached) => *attached,
             NegotiatorAnswer::Done => panic!("no attachment"),
         };
-        let Attached { job, run, rules, n_opened, declared: _, holding, release_within: _, open } = attached;
+        let Attached { job, run, rules, n_opened, declared: _, holding, release_within: _, open, clusters: _ } =
+            attached;
         let mut desk = Desk::new(Side::Application, job, run, rules);
         desk.go_on_from(n_opened);
         for reminder in &open {

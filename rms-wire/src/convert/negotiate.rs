@@ -359,6 +359,11 @@ impl From<&core::Attached> for wire::Attached {
             holding: (&attached.holding).into(),
             release_within: attached.release_within.as_millis(),
             open: attached.open.iter().map(Into::into).collect(),
+            clusters: attached
+                .clusters
+                .iter()
+                .map(|(cluster, name)| wire::ClusterName { cluster: cluster.0, name: name.clone() })
+                .collect(),
         }
     }
 }
@@ -383,6 +388,7 @@ impl TryFrom<wire::Attached> for core::Attached {
             holding: attached.holding.into(),
             release_within: span("the time to release", attached.release_within)?,
             open: reminder::open(attached.open)?,
+            clusters: attached.clusters.into_iter().map(|known| (ClusterId(known.cluster), known.name)).collect(),
         })
     }
 }

@@ -186,6 +186,7 @@ pub fn answers() -> Vec<Result<NegotiatorAnswer, Refused>> {
         holding: holding(),
         release_within: Span::from_mins(2),
         open: reminders(),
+        clusters: [(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())].into(),
     };
     vec![
         Err(Refused::new("another_run", "no")),
