@@ -10,6 +10,8 @@ mod ends;
 mod fcfs;
 mod ghost;
 mod holds;
+#[cfg(test)]
+mod objections;
 mod oversubscription;
 mod releases;
 mod runs;
@@ -229,7 +231,7 @@ impl Checks {
         self.accepts.durable(fact)?;
         self.delays.durable(fact)?;
         self.agreement.durable(fact);
-        self.sizes.durable(fact, state)?;
+        self.sizes.durable(fact, self.delays.state(), state)?;
         self.truth.durable(fact)
     }
 
