@@ -317,7 +317,8 @@ mod tests {
     #[test]
     fn cores_are_counted_where_there_are_the_fewest() {
         let check = |want: Want, held: u64, named: &[u32]| {
-            let resolved = want.resolve(Time::EPOCH, &holding(&[8, 2, 4]), &BTreeMap::new()).expect("these hosts are held");
+            let resolved =
+                want.resolve(Time::EPOCH, &holding(&[8, 2, 4]), &BTreeMap::new()).expect("these hosts are held");
             let item = &resolved.items[0];
             assert_eq!((item.resource, item.held), (Resource::Cores(ClusterId(0)), Quantity(held)));
             assert_eq!(item.hosts, named.iter().copied().map(NodeId).collect());
