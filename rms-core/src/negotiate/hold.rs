@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Action, NegotiationId, Phase, Reason, Template};
+use negotiation::{Action, NegotiationId, Phase, Reason, Resource, Template};
 use rms_model::{ClusterId, JobId, NodeAdmin, NodeId, NodeLink, Time};
 use thiserror::Error;
 
