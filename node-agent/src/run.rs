@@ -27,6 +27,7 @@ use crate::spool::Spool;
 use crate::supervisor::now;
 use crate::topology::cpulist::CpuSet;
 use crate::uplink::Uplink;
+use crate::watch::Watches;
 use crate::{cgroup, leftovers, local, topology};
 
 /// Events that wait for the node's task. Full: whoever has more waits.
@@ -125,6 +126,7 @@ async fn serve(
         credentials_dir: credentials_dir(&config.dir),
         revoked,
         shares: shares.clone(),
+        watches: Watches::default(),
         keys: setup.keys.clone(),
         events,
     };

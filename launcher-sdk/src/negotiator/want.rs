@@ -67,18 +67,6 @@ impl Want {
         Want::simple(Direction::Shrink, Wanted::Hosts(None), n_hosts)
     }
 
-    /// So many cores more on each host that is held, or on those that [`Want::hosts`] names. They are there, on the CPUs
-    /// that all threads of the job's processes may run on, when it is ready.
-    pub fn more_cores(n_cores: u64) -> Want {
-        Want::simple(Direction::Grow, Wanted::Cores(None), n_cores)
-    }
-
-    /// To give so many cores of each host back, or of each of those that [`Want::hosts`] names. Threads are moved to the
-    /// others as soon as the server agrees.
-    pub fn fewer_cores(n_cores: u64) -> Want {
-        Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
-    }
-
     /// To hold so many hosts more on each of several clusters: all of them or none, any of them, or just one of these
     /// alternatives. What else is said of it holds for each cluster.
     ///
@@ -111,6 +99,18 @@ impl Want {
         };
         let what = What::Simple(rule, hosts.into_iter().map(on).collect());
         Want { direction, what, valid_for: VALID_FOR }
+    }
+
+    /// So many cores more on each host that is held, or on those that [`Want::hosts`] names. They are there, on the CPUs
+    /// that all threads of the job's processes may run on, when it is ready.
+    pub fn more_cores(n_cores: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Cores(None), n_cores)
+    }
+
+    /// To give so many cores of each host back, or of each of those that [`Want::hosts`] names. Threads are moved to the
+    /// others as soon as the server agrees.
+    pub fn fewer_cores(n_cores: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
     }
 
     /// To run so much longer than was asked for at the submission.
@@ -173,8 +173,8 @@ impl Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Hosts of this cluster, whether it has some there or not, or cores on those; otherwise of the one where the first
-    /// host is.
+    /// Hosts of this cluster, whether it has some there or not, or cores on those it has there; otherwise of the one where
+    /// the first host is.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
         for simple in self.simple_mut() {
@@ -247,23 +247,21 @@ impl Simple {
         holding: &Holding,
         clusters: &BTreeMap<ClusterId, String>,
     ) -> Result<Item, NegotiatorError> {
-        let Simple { resource, quantity, terms, hosts: names } = self;
-        let hosts = names.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
+        let Simple { resource, quantity, terms, hosts } = self;
+        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
+        let place = |name: Option<String>| match name {
+            Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name)),
+            None => home(holding, &hosts),
+        };
         let (resource, held) = match resource {
             Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
             Wanted::Hosts(name) => {
-                let cluster = match name {
-                    Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name))?,
-                    None => home(holding, &names)?,
-                };
+                let cluster = place(name)?;
                 let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count();
                 (Resource::Hosts(cluster), n_held as u64)
             }
             Wanted::Cores(name) => {
-                let cluster = match name {
-                    Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name))?,
-                    None => home(holding, &names)?,
-                };
+                let cluster = place(name)?;
                 let is_meant = |host: &&HeldHost| match hosts.is_empty() {
                     true => host.cluster == cluster && !host.is_departing,
                     false => hosts.contains(&host.node),
@@ -283,10 +281,9 @@ pub(super) fn cluster(clusters: &BTreeMap<ClusterId, String>, name: &str) -> Opt
 }
 
 /// Where nobody names a cluster: that of the hosts that are named, or of the first one.
-fn home(holding: &Holding, names: &[String]) -> Result<ClusterId, NegotiatorError> {
-    let is_named = |host: &&HeldHost| names.first().is_none_or(|name| host.name == *name);
-    let found = holding.hosts.iter().find(is_named).map(|host| host.cluster);
-    found.ok_or_else(|| NegotiatorError::NoSuchHost(names.first().cloned().unwrap_or_default()))
+fn home(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
+    let mut meant = holding.hosts.iter().filter(|host| named.is_empty() || named.contains(&host.node));
+    meant.next().map(|host| host.cluster).ok_or_else(|| NegotiatorError::NoSuchHost(String::new()))
 }
 
 /// The node of a host that is held.
@@ -317,8 +314,7 @@ mod tests {
     #[test]
     fn cores_are_counted_where_there_are_the_fewest() {
         let check = |want: Want, held: u64, named: &[u32]| {
-            let resolved =
-                want.resolve(Time::EPOCH, &holding(&[8, 2, 4]), &BTreeMap::new()).expect("these hosts are held");
+            let resolved = want.resolve(Time::EPOCH, &holding(&[8, 2, 4])).expect("these hosts are held");
             let item = &resolved.items[0];
             assert_eq!((item.resource, item.held), (Resource::Cores(ClusterId(0)), Quantity(held)));
             assert_eq!(item.hosts, named.iter().copied().map(NodeId).collect());
@@ -326,6 +322,6 @@ mod tests {
         check(Want::more_cores(2), 2, &[]);
         check(Want::fewer_cores(3).hosts(["n1", "n3"]), 4, &[1, 3]);
         check(Want::fewer_cores(1).hosts(["n1"]), 8, &[1]);
-        assert!(Want::more_cores(1).hosts(["n9"]).resolve(Time::EPOCH, &holding(&[8]), &BTreeMap::new()).is_err());
+        assert!(Want::more_cores(1).hosts(["n9"]).resolve(Time::EPOCH, &holding(&[8])).is_err());
     }
 }

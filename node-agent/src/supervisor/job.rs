@@ -41,7 +41,7 @@ pub struct Job {
     pub input: Feeder,
     pub desk: Option<Desk>,
     pub execs: Vec<Exec>,
-    /// Of the first task, for what is executed beside it; only where something may be.
+    /// Of the first task, for what is executed beside it, or told of it; only where something may be.
     pub streams: Option<Streams>,
     pub untold: Untold,
     /// Those that its processes keep to.
@@ -145,7 +145,7 @@ impl Job {
         self.tasks = started.tasks;
         self.streams = started.streams.filter(|_| match &self.order.on_resize {
             Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
-            Some(OnResize::Negotiates | OnResize::Workers) | None => false,
+            Some(OnResize::Negotiates | OnResize::Workers) | None => self.desk.is_some(),
         });
         self.input = started.input.map(Feeder::new).unwrap_or_default();
         self.since = now();

@@ -4,6 +4,7 @@
 //! job starts, so "no child left" is "the tree is gone", and it hears of that by SIGCHLD.
 
 mod child;
+mod complaint;
 mod confine;
 mod connection;
 mod environment;
@@ -530,7 +531,8 @@ impl Supervisor {
             let mut more = Vec::new();
             match errand {
                 Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { host: to, frame }),
-                Errand::Abort { code, reason: _ } => self.end(NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Abort { code } => self.end(NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Tell(reason) => self.job.iter().for_each(|job| complaint::complain(job, &reason)),
                 Errand::Start(placement) => {
                     if let Some(job) = &mut self.job {
                         job.spawn(&placement, &self.folder, &self.single, &mut more);

@@ -6,7 +6,7 @@ use negotiation::{
     Desk, Direction, Item, ItemStatus, NegotiationId, Parties, Quantity, Resource, Side, Statement, Template,
 };
 use negotiation::{TemplateError, Terms};
-use rms_model::{JobId, NodeId, Run, Span, Time};
+use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
 
 use super::contract::{Ask, Asked};
 use super::talks::Asking;
@@ -94,23 +94,12 @@ impl Rms {
         let hosts = self.hosts_of_ask(job, ask)?;
         let (resource, held) = match &ask.what {
             Asked::Hosts { cluster } => {
-                let asked = match (cluster, hosts.first()) {
-                    (Some(name), _) => crate::admit::cluster(&self.state, name)?,
-                    (None, Some(node)) => self.state.nodes()[node].cluster,
-                    (None, None) => self.home(job).ok_or(Refusal::NotRunning(job))?,
-                };
-                if hosts.iter().any(|node| self.cluster_of(*node) != Some(asked)) {
-                    return Err(Refusal::Malformed("the nodes of one ask are of one cluster"));
-                }
+                let asked = self.cluster_of_ask(job, cluster.as_deref(), &hosts)?;
                 (Resource::Hosts(asked), u64::from(self.n_hosts_on(job, asked)))
             }
             Asked::Time => (Resource::Time, started.request.wall.as_millis().unsigned_abs()),
             Asked::Cores { cluster } => {
-                let asked = match (cluster, hosts.first()) {
-                    (Some(name), _) => crate::admit::cluster(&self.state, name)?,
-                    (None, Some(node)) => self.state.nodes()[node].cluster,
-                    (None, None) => self.home(job).ok_or(Refusal::NotRunning(job))?,
-                };
+                let asked = self.cluster_of_ask(job, cluster.as_deref(), &hosts)?;
                 let named: Vec<NodeId> = hosts.iter().copied().collect();
                 let on = if named.is_empty() { self.hosts_with_cores(job, asked) } else { named };
                 (Resource::Cores(asked), self.fewest_cores(job, &on).0)
@@ -136,6 +125,19 @@ impl Rms {
         }
         let parties = Parties { job, run: self.state.jobs()[&job].run, initiator: Side::Application };
         Ok((id, Template::of_one(parties, ask.direction, item)?))
+    }
+
+    /// The cluster that an ask names, or that of the hosts that it names, or the job's first one.
+    fn cluster_of_ask(&self, job: JobId, name: Option<&str>, hosts: &BTreeSet<NodeId>) -> Result<ClusterId, Refusal> {
+        let asked = match (name, hosts.first()) {
+            (Some(name), _) => crate::admit::cluster(&self.state, name)?,
+            (None, Some(node)) => self.state.nodes()[node].cluster,
+            (None, None) => self.home(job).ok_or(Refusal::NotRunning(job))?,
+        };
+        if hosts.iter().any(|node| self.cluster_of(*node) != Some(asked)) {
+            return Err(Refusal::Malformed("the nodes of one ask are of one cluster"));
+        }
+        Ok(asked)
     }
 
     /// The hosts that are to be given back, or whose cores it is about, by name.

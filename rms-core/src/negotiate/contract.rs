@@ -35,7 +35,7 @@ pub struct Ask {
 /// What an ask is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
-    /// Hosts of a cluster, by name; `None`: of the one where it has its hosts.
+    /// Hosts of a cluster, by name; `None`: of the one of the hosts that are named, or else of its first host.
     Hosts { cluster: Option<String> },
     /// Wall time, in milliseconds.
     Time,

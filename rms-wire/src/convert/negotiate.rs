@@ -10,6 +10,7 @@ use rms_core::negotiate::contract as core;
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Run, Sizes, Span, Speedup};
 
 use super::{Malformed, all, opt_millis, opt_time, span, time};
+use crate::answer::ClusterName;
 use crate::message::MAX_LINES;
 use crate::negotiate as wire;
 use crate::refused::Refused;
@@ -361,7 +362,7 @@ impl From<&core::Attached> for wire::Attached {
             clusters: attached
                 .clusters
                 .iter()
-                .map(|(cluster, name)| wire::ClusterName { cluster: cluster.0, name: name.clone() })
+                .map(|(cluster, name)| ClusterName { cluster: cluster.0, name: name.clone() })
                 .collect(),
         }
     }

@@ -227,7 +227,7 @@ impl Walk<'_> {
         let is_here = |node: &&NodeId| state.nodes()[node].cluster == cluster;
         let held = state.jobs()[&job].nodes().iter().filter(is_here).count() as u64;
         let mut item = Item::up_to(Resource::Hosts(cluster), held, quantity);
-        if cluster == ClusterId(0) && self.dice.chance(25) {
+        if self.dice.chance(25) {
             item.resource = Resource::Cores(cluster);
             item.held = Quantity(self.scene.fewest_cores(job).into());
         }
@@ -249,6 +249,8 @@ impl Walk<'_> {
         let mut items = vec![self.item(job, home)];
         if self.dice.chance(30) {
             items.push(self.item(job, ClusterId(1 - home.0)));
+            // There are few hosts: of much on both, one would always lack.
+            items = items.into_iter().map(|item| Item::up_to(item.resource, item.held.0, 1)).collect();
         }
         let rules = [SetRule::All, SetRule::AnyOf, SetRule::OneOf];
         let rule = rules[self.dice.number(0, 2) as usize];
