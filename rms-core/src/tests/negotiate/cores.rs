@@ -52,7 +52,7 @@ impl Scene {
         started.nodes.iter().map(|node| started.cores_usable_on(*node, 4)).collect()
     }
 
-    fn reason_of_ask(&self, ticket: crate::Ticket) -> Option<Reason> {
+    fn reason(&self, ticket: crate::Ticket) -> Option<Reason> {
         match self.outcome(ticket) {
             Some(AskOutcome::Failed { reason, .. }) => Some(reason),
             Some(AskOutcome::Ready { .. }) | None => None,
@@ -101,7 +101,7 @@ fn nothing_is_ready_before_every_agent_has_said_so() {
     assert_eq!((scene.kept(job), scene.usable(job)), (vec![2, 4], vec![2, 2]));
     // One change at a time: another one is neither granted nor taken.
     let again = scene.ask(job, cores(Direction::Grow, 1, 1, &[]));
-    assert_eq!(scene.reason_of_ask(again), Some(Reason::NoResources));
+    assert_eq!(scene.reason(again), Some(Reason::NoResources));
     scene.after(Span::from_mins(5));
     scene.hear_again(&["n2"]);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
@@ -129,7 +129,7 @@ fn a_node_that_cannot_set_masks_fails_it_everywhere() {
     let (mut scene, job) = scene_with_job(2);
     scene.stubborn.insert("n2".to_owned());
     let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
-    assert_eq!(scene.reason_of_ask(ticket), Some(Reason::Lost));
+    assert_eq!(scene.reason(ticket), Some(Reason::Lost));
     assert_eq!((scene.ordered(job), scene.kept(job)), (vec![4, 4], vec![4, 4]), "as before");
     scene.stubborn.clear();
     scene.node_joins("n2");
@@ -145,7 +145,7 @@ fn an_agent_that_says_nothing_fails_it_in_the_end() {
     scene.deafen(&["n2"]);
     let ticket = scene.ask(job, cores(Direction::Grow, 2, 2, &[]));
     scene.after(Span::from_mins(11));
-    assert_eq!(scene.reason_of_ask(ticket), Some(Reason::Overdue));
+    assert_eq!(scene.reason(ticket), Some(Reason::Overdue));
     assert_eq!((scene.ordered(job), scene.usable(job)), (vec![1, 1], vec![1, 1]));
     assert_eq!(scene.kept(job), [1, 3], "nobody knows how many the second may have been given");
     scene.hear_again(&["n2"]);
@@ -196,7 +196,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
     let check = |scene: &mut Scene, ask: Ask, reason: Reason| {
         let what = format!("{ask:?}");
         let ticket = scene.ask(job, ask);
-        assert_eq!(scene.reason_of_ask(ticket), Some(reason), "{what}");
+        assert_eq!(scene.reason(ticket), Some(reason), "{what}");
     };
     check(&mut scene, cores(Direction::Shrink, 4, 4, &[]), Reason::Policy);
     let patient = Ask { wait: Span::from_hours(1), ..cores(Direction::Grow, 1, 1, &[]) };
@@ -263,7 +263,7 @@ fn an_end_of_the_job_ends_the_wait_for_cores() {
     scene.call(Call::OrderNegotiation { job, negotiation: id, order: Order::Force }).expect("an admin may");
     assert_eq!(scene.phase(job, id), Phase::Accepted);
     scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
-    assert_eq!(scene.reason_of_ask(ticket), Some(Reason::Stopping));
+    assert_eq!(scene.reason(ticket), Some(Reason::Stopping));
     scene.hear_again(&["n2"]);
     assert!(scene.has_left(job));
     // Who comes next has whole nodes.
