@@ -168,6 +168,9 @@ pub enum NegotiatorTold {
     },
     /// Nothing comes after this.
     Replaced,
+    Counted {
+        n_opened: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -272,6 +275,7 @@ pub struct Ask {
 pub enum Asked {
     Hosts { cluster: Option<String> },
     Time,
+    Cores { cluster: Option<String> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

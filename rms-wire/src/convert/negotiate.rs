@@ -337,6 +337,7 @@ impl From<&core::NegotiatorNotice> for wire::NegotiatorTold {
             }
             core::NegotiatorNotice::Ended { outcome } => wire::NegotiatorTold::Ended { outcome: outcome.into() },
             core::NegotiatorNotice::Replaced => wire::NegotiatorTold::Replaced,
+            core::NegotiatorNotice::Counted { n_opened } => wire::NegotiatorTold::Counted { n_opened: *n_opened },
         }
     }
 }
@@ -486,6 +487,7 @@ impl From<&core::Ask> for wire::Ask {
             what: match &ask.what {
                 core::Asked::Hosts { cluster } => wire::Asked::Hosts { cluster: cluster.clone() },
                 core::Asked::Time => wire::Asked::Time,
+                core::Asked::Cores { cluster } => wire::Asked::Cores { cluster: cluster.clone() },
             },
             quantity: ask.quantity,
             least: ask.least,
@@ -510,6 +512,7 @@ impl TryFrom<wire::Ask> for core::Ask {
             what: match ask.what {
                 wire::Asked::Hosts { cluster } => core::Asked::Hosts { cluster },
                 wire::Asked::Time => core::Asked::Time,
+                wire::Asked::Cores { cluster } => core::Asked::Cores { cluster },
             },
             quantity: ask.quantity,
             least: ask.least,
