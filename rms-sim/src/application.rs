@@ -144,6 +144,9 @@ impl ModelApplication {
             Told::Notice(NegotiatorNotice::Holding(holding)) => self.holding = Some(*holding),
             Told::Notice(NegotiatorNotice::Ended { outcome: _ }) => self.link = Link::Over,
             Told::Notice(NegotiatorNotice::Replaced) => self.loses_connection(),
+            Told::Notice(NegotiatorNotice::Counted { n_opened }) => {
+                self.desk.iter_mut().for_each(|desk| desk.skip_to(n_opened));
+            }
         }
         self.settles(now, reaction)
     }

@@ -7,6 +7,7 @@
 
 use bincode::{Decode, Encode};
 
+use crate::answer::ClusterName;
 use crate::message::{Kind, Message as Frame, Size};
 use crate::refused::Refused;
 use crate::vocabulary::Outcome;
@@ -167,6 +168,9 @@ pub enum NegotiatorTold {
     },
     /// Nothing comes after this.
     Replaced,
+    Counted {
+        n_opened: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -188,13 +192,6 @@ pub struct Attached {
     pub release_within: i64,
     pub open: Vec<Reminder>,
     pub clusters: Vec<ClusterName>,
-}
-
-/// A cluster that there is.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct ClusterName {
-    pub cluster: u16,
-    pub name: String,
 }
 
 /// Where a negotiation stands that who attaches may not know of.
@@ -278,6 +275,7 @@ pub struct Ask {
 pub enum Asked {
     Hosts { cluster: Option<String> },
     Time,
+    Cores { cluster: Option<String> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

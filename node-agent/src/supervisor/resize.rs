@@ -46,10 +46,10 @@ const SURELY_BLOCKED: u32 = 3;
 /// One that is still not ready after as long as this never will be.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Have the hosts changed that the job may use? One that leaves, after it had been asked to, is no news.
+/// Have the hosts changed that the job may use, or its cores on them? One that leaves, after it had been asked to, is no news.
 pub fn is_news(before: &Order, now: &Order) -> bool {
     let usable = |place: &&Place| !place.departing;
-    let berth = |place: &Place| (place.name.clone(), place.joined);
+    let berth = |place: &Place| (place.name.clone(), place.joined, place.cpus);
     !before.hosts.iter().filter(usable).map(berth).eq(now.hosts.iter().filter(usable).map(berth))
 }
 

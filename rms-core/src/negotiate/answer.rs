@@ -25,7 +25,7 @@ struct Given {
 }
 
 /// What can be given of one item.
-enum Grant {
+pub(super) enum Grant {
     /// So much, perhaps less than was asked for.
     Of(Quantity),
     /// Nothing now, though it may be possible later.
@@ -67,7 +67,8 @@ impl Rms {
                 let n_hosts: u64 = self.state.kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
                 item.held.0.saturating_add(item.terms.least.0) > n_hosts
             }
-            Resource::Cores(_) | Resource::Time => false,
+            Resource::Cores(cluster) => self.is_beyond_nodes(proposal.parties().job, cluster, item),
+            Resource::Time => false,
         })
     }
 
@@ -143,8 +144,7 @@ impl Rms {
                 }
                 self.grant_hosts(now, job, id, (cluster, item), given)
             }
-            // Hosts are given whole.
-            Resource::Cores(_) => Grant::Never(Reason::Policy),
+            Resource::Cores(cluster) => self.grant_cores(job, cluster, item),
             Resource::Time => self.grant_time(now, job, item),
         }
     }
@@ -202,6 +202,7 @@ impl Rms {
         };
         let fits = |rms: &mut Rms, quantity: Quantity| rms.may_stay(now, job, Span::from_millis(quantity.0 as i64));
         if fits(self, most) {
+            self.note_stay(now, job, Span::from_millis(most.0 as i64));
             return Grant::Of(most);
         }
         // Halving finds all but a little of what delays nobody.
@@ -213,8 +214,9 @@ impl Rms {
                 false => too_much = middle,
             }
         }
-        let quantity = item.greatest(negotiation::Direction::Grow, Quantity(some));
-        quantity.map_or(Grant::NotNow, Grant::Of)
+        let Some(quantity) = item.greatest(negotiation::Direction::Grow, Quantity(some)) else { return Grant::NotNow };
+        self.note_stay(now, job, Span::from_millis(quantity.0 as i64));
+        Grant::Of(quantity)
     }
 
     /// When a growth that waits is told that nothing came.

@@ -261,6 +261,7 @@ impl State {
                 self.enter_stage(*job, *at, gained, freed, course, bumped)?;
             }
             Fact::HostsFreed { job, nodes } => self.free_hosts(*job, nodes, bumped)?,
+            Fact::HostsReleased { job, nodes } => self.released(*job, nodes)?,
             Fact::HostsChosen { job, nodes, by: _ } => {
                 self.edit_evolved(*job, |_, evolved| evolved.chosen = nodes.clone())?;
             }
@@ -279,6 +280,8 @@ impl State {
                 self.loan_called(*job, *negotiation, *cluster, *by)?
             }
             Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
+            Fact::CoresSet { job, negotiation, cores } => self.set_cores(*job, *negotiation, cores, bumped)?,
+            Fact::CoresInForce { job, node, generation } => self.cores_in_force(*job, *node, *generation)?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }

@@ -211,6 +211,7 @@ impl App {
                 self.notices.push(NegotiatorNotice::Ended { outcome: outcome.into() });
             }
             NegotiatorTold::Replaced => self.notices.push(NegotiatorNotice::Replaced),
+            NegotiatorTold::Counted { n_opened } => self.desk.skip_to(n_opened),
         }
     }
 
