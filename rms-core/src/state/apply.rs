@@ -275,8 +275,12 @@ impl State {
             Fact::HostsStay { job } => self.stay(*job, bumped)?,
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
             Fact::PromiseWarned { job, negotiation, at } => self.warned(*job, *negotiation, *at)?,
-            Fact::LoanCalled { job, negotiation, by } => self.loan_called(*job, *negotiation, *by)?,
-            Fact::LoanEnded { job, negotiation } => self.loan_ended(*job, *negotiation)?,
+            Fact::LoanCalled { job, negotiation, cluster, by } => {
+                self.loan_called(*job, *negotiation, *cluster, *by)?
+            }
+            Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
+            Fact::CoresSet { job, negotiation, cores } => self.set_cores(*job, *negotiation, cores, bumped)?,
+            Fact::CoresInForce { job, node, generation } => self.cores_in_force(*job, *node, *generation)?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }

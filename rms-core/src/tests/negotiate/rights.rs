@@ -1,7 +1,7 @@
 //! Who may negotiate about what, and what is answered to those who may not.
 
 use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
-use rms_model::{Identity, JobId, OnResize, Role, Run, Sizes, Span};
+use rms_model::{ClusterId, Identity, JobId, OnResize, Role, Run, Sizes, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::Call;
@@ -178,7 +178,7 @@ fn an_owner_withdraws_and_only_an_admin_forces() {
 
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.open_growth_offer(now, step, job, 1, Default::default()).ok();
+        id = rms.open_growth_offer(now, step, (job, ClusterId(0)), 1, Default::default()).ok();
     });
     let id = id.expect("there is a host for it");
     let withdraw = Call::OrderNegotiation { job, negotiation: id, order: Order::Withdraw };
@@ -212,7 +212,7 @@ fn a_proposal_about_hosts_that_it_does_not_have_is_rejected() {
     let mut item = scene.item(job, 1);
     item.resource = negotiation::Resource::Cores(rms_model::ClusterId(0));
     let id = scene.app_opens(job, Direction::Grow, item);
-    assert_eq!(scene.app(job).desk.get(id).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
+    assert_eq!(scene.app(job).desk.get(id).and_then(|dialogue| dialogue.reason()), Some(Reason::Changed));
     // Out of turn: it is told, and the dialogue goes on.
     let item = scene.item(job, 9);
     let id = scene.app_opens(job, Direction::Grow, item);
