@@ -93,7 +93,7 @@ mod tests {
 
     use negotiation::Rules;
     use rms_core::negotiate::contract::{Attached, Declared, Holding};
-    use rms_model::{Sizes, Speedup, Time};
+    use rms_model::{Sizes, Span, Speedup, Time};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -110,9 +110,12 @@ mod tests {
             job: EXECUTION.0,
             run: EXECUTION.1,
             rules: Rules::default(),
+            release_within: Span::ZERO,
             n_opened: 0,
             declared: Declared { least: 1, most: 1, sizes: Sizes::Any, speedup: Speedup::default() },
             holding: Holding { generation: 1, hosts: Vec::new(), until: Time::EPOCH },
+            open: Vec::new(),
+            clusters: BTreeMap::new(),
         };
         let answer = Ok(NegotiatorAnswer::Attached(Box::new(attached)));
         negotiators.answer(Some(Caller { seq: 1, outbox, place }), answer);
