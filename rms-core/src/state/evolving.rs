@@ -1,13 +1,11 @@
 //! How the state changes as evolving applications go on from stage to stage.
 
-use std::collections::BTreeMap;
-
 use rms_model::{JobId, JobSpec, NodeId, OnResize, Time, Work};
 
 use super::apply::Misfit;
 use super::{Bumped, State};
 use crate::course::{Course, Evolved};
-use crate::job::{Phase, Share};
+use crate::job::{Phase, Share, Shares};
 use crate::plan::evolve::cluster_of;
 
 impl State {
@@ -133,7 +131,7 @@ impl State {
     pub(super) fn edit_evolved(
         &mut self,
         job: JobId,
-        edit: impl FnOnce(&mut BTreeMap<NodeId, Share>, &mut Evolved),
+        edit: impl FnOnce(&mut Shares, &mut Evolved),
     ) -> Result<(), Misfit> {
         let started = self.started_mut(job)?;
         match &mut started.evolved {
