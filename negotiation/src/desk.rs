@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rms_model::{JobId, Run, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::dialogue::Dialogue;
-use crate::error::{ActError, Refusal, TemplateError};
+use crate::dialogue::{Dialogue, Reminder};
+use crate::error::{ActError, Forgery, Refusal, TemplateError};
 use crate::message::{Message, NegotiationId, Reason, Statement};
 use crate::owner::{Action, Output, Rules};
 use crate::table::Ending;
@@ -163,6 +163,25 @@ impl Desk {
             output.merge(dialogue.tick(now));
         }
         output
+    }
+
+    /// The application goes on with a negotiation that it does not remember, and says whether that was so: what it
+    /// knows itself is right, and what it has not heard of that is repeated to it.
+    ///
+    /// # Errors
+    /// There can be no such negotiation; nothing has changed then.
+    pub fn recall(&mut self, now: Time, reminder: &Reminder) -> Result<bool, Forgery> {
+        if self.get(reminder.id).is_some() {
+            return Ok(false);
+        }
+        let parties = self.parties(reminder.id.initiator);
+        let dialogue = Dialogue::recalled(now, parties, self.rules, reminder)?;
+        match reminder.id.initiator {
+            Side::Rms => self.remember(reminder.id),
+            Side::Application => self.n_opened = self.n_opened.max(reminder.id.number),
+        }
+        self.keep(dialogue);
+        Ok(true)
     }
 
     /// Says again what the other end may not know: after a new link, or after the desk was read back.

@@ -290,6 +290,9 @@ pub enum Fact {
         job: JobId,
         /// By which they were lent.
         negotiation: NegotiationId,
+        /// On which cluster, of those that it was about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<ClusterId>,
         /// By which they are asked back.
         by: NegotiationId,
     },
@@ -297,6 +300,8 @@ pub enum Fact {
     LoanEnded {
         job: JobId,
         negotiation: NegotiationId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<ClusterId>,
     },
 }
 

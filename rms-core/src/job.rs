@@ -195,8 +195,8 @@ impl Job {
         evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// How many hosts it has agreed to give back and has not begun to leave, and when it agreed.
-    pub fn agreed_to_leave(&self) -> Option<(Time, u32)> {
+    /// How many hosts of which clusters it has agreed to give back and has not begun to leave, and when it agreed.
+    pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         // One negotiation is open for each direction, so there is no other.
         self.talks.iter().flat_map(|talks| talks.open()).find_map(Case::agreed_to_leave)
     }

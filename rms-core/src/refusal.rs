@@ -24,7 +24,7 @@ pub enum Refusal {
     NoNodes,
     #[error("there is no node '{name}'; 'rms nodes' lists them")]
     NoSuchNode { name: String },
-    #[error("no node has the feature '{feature}'; the features are {known}")]
+    #[error("no node has the feature '{feature}'; known features: {known}")]
     NoSuchFeature { feature: String, known: String },
     #[error("{wanted} nodes were asked for{constraint}, but {possible}")]
     TooManyNodes { wanted: u32, constraint: String, possible: String },

@@ -249,7 +249,7 @@ typedef struct rms_terms {
     int32_t priority;
     // For how many seconds an answer is awaited, and with it for hosts to become free. 0: 60; an hour at most.
     uint32_t valid_s;
-    // A growth: on this cluster. NULL: where the application has its hosts.
+    // On this cluster, whether the application has hosts there or not. NULL: where its first host is.
     const char *cluster;
     // A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released.
     const char *const *hosts;

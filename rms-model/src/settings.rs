@@ -284,17 +284,20 @@ impl Settings {
     /// # Errors
     /// An unknown key, or a value that the key does not take; nothing is changed then.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
-        let span = || value.parse::<Span>();
-        let wall = || match value.parse::<Span>() {
-            Ok(Span::ZERO) => Err(bad(key, value, "a duration longer than zero")),
+        // Sums of a few of these are times that the pass plans with, so none may come near the end of time.
+        let span = || match value.parse::<Span>() {
             Ok(span) if span > Span::MAX_WALL => Err(bad(key, value, "a duration of at most 100 years")),
             Ok(span) => Ok(span),
             Err(error) => Err(error.into()),
         };
+        let wall = || match span()? {
+            Span::ZERO => Err(bad(key, value, "a duration longer than zero")),
+            span => Ok(span),
+        };
         let count = || value.parse::<u32>().map_err(|_| bad(key, value, "a whole number from 0 to 4294967295"));
         if let Some((keyed, name)) = Keyed::parse(key) {
             return match keyed {
-                Keyed::FairStart => self.fair_start_at.set(name, value, |_| Ok(span()?)),
+                Keyed::FairStart => self.fair_start_at.set(name, value, |_| span()),
                 Keyed::Price => self.price_at.set(name, value, |value| price(key, value)),
                 Keyed::Budget => self.budget_of.set(name, value, |value| budget(key, value)),
                 Keyed::GrowthLimit => self.growth_limit_of.set(name, value, |value| limit(key, value)),
@@ -476,6 +479,9 @@ mod tests {
             ("offer_valid", "2h"),
             ("offer_idle", "everybody"),
             ("shrink_for", "me"),
+            ("fair_start", "9223372036854775807ms"),
+            ("fair_start@a", "36601d"),
+            ("kill_grace", "36601d"),
         ] {
             assert!(settings.set(key, value).is_err(), "{key} = {value}");
         }

@@ -184,6 +184,37 @@ pub struct Attached {
     pub n_opened: u32,
     pub declared: Declared,
     pub holding: Holding,
+    /// In milliseconds.
+    pub release_within: i64,
+    pub open: Vec<Reminder>,
+    pub clusters: Vec<ClusterName>,
+}
+
+/// A cluster that there is.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct ClusterName {
+    pub cluster: u16,
+    pub name: String,
+}
+
+/// Where a negotiation stands that who attaches may not know of.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Reminder {
+    pub id: NegotiationId,
+    pub phase: Phase,
+    pub proposals: Vec<Reminded>,
+    pub hosts: Option<Vec<u32>>,
+    /// In milliseconds.
+    pub left: Option<i64>,
+    pub said: u32,
+    pub heard: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Reminded {
+    pub by: Side,
+    pub round: u16,
+    pub template: Template,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

@@ -1,6 +1,6 @@
 //! What an application asks for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Direction, Item, ItemStatus, Price, Quantity, Resource, SetRule, Sizes, Terms};
 use rms_core::negotiate::contract::{HeldHost, Holding};
@@ -28,8 +28,12 @@ pub struct Want {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    Simple(Simple),
-    Template { sets: Vec<SetRule>, items: Vec<Item> },
+    /// A set of one, or of one for each of several clusters.
+    Simple(SetRule, Vec<Simple>),
+    Template {
+        sets: Vec<SetRule>,
+        items: Vec<Item>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,40 @@ impl Want {
         Want::simple(Direction::Shrink, Wanted::Hosts(None), n_hosts)
     }
 
+    /// To hold so many hosts more on each of several clusters: all of them or none, any of them, or just one of these
+    /// alternatives. What else is said of it holds for each cluster.
+    ///
+    /// ```
+    /// use launcher_sdk::negotiator::{SetRule, Want};
+    ///
+    /// // Two of `a` and four of `b`, or nothing.
+    /// let want = Want::grow_on(SetRule::All, [("a", 2), ("b", 4)]);
+    /// # drop(want);
+    /// ```
+    pub fn grow_on<S: Into<String>>(rule: SetRule, hosts: impl IntoIterator<Item = (S, u64)>) -> Want {
+        Want::of_clusters(Direction::Grow, rule, hosts)
+    }
+
+    /// To give so many back on each of several clusters.
+    pub fn shrink_on<S: Into<String>>(rule: SetRule, hosts: impl IntoIterator<Item = (S, u64)>) -> Want {
+        Want::of_clusters(Direction::Shrink, rule, hosts)
+    }
+
+    fn of_clusters<S: Into<String>>(
+        direction: Direction,
+        rule: SetRule,
+        hosts: impl IntoIterator<Item = (S, u64)>,
+    ) -> Want {
+        let on = |(cluster, quantity): (S, u64)| Simple {
+            resource: Wanted::Hosts(Some(cluster.into())),
+            quantity,
+            terms: Terms::exactly(Quantity(quantity)),
+            hosts: Vec::new(),
+        };
+        let what = What::Simple(rule, hosts.into_iter().map(on).collect());
+        Want { direction, what, valid_for: VALID_FOR }
+    }
+
     /// To run so much longer than was asked for at the submission.
     pub fn more_time(span: Span) -> Want {
         Want::simple(Direction::Grow, Wanted::Time, span.as_millis().unsigned_abs())
@@ -82,7 +120,7 @@ impl Want {
     fn simple(direction: Direction, resource: Wanted, quantity: u64) -> Want {
         let terms = Terms::exactly(Quantity(quantity));
         let simple = Simple { resource, quantity, terms, hosts: Vec::new() };
-        Want { direction, what: What::Simple(simple), valid_for: VALID_FOR }
+        Want { direction, what: What::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
     }
 
     /// So many would do, hosts or milliseconds: the server may counter with any quantity between.
@@ -94,7 +132,7 @@ impl Want {
     /// Only such totals are of use: what is held after the change.
     #[must_use]
     pub fn to_sizes(self, sizes: Sizes) -> Want {
-        self.with_terms(|terms| terms.sizes = sizes)
+        self.with_terms(|terms| terms.sizes.clone_from(&sizes))
     }
 
     /// The price for a host and an hour, in thousandths: the most that is paid, or the least that is taken.
@@ -121,11 +159,13 @@ impl Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Hosts of this cluster; otherwise of the one where the first host is.
+    /// Hosts of this cluster, whether it has some there or not; otherwise of the one where the first host is.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
-        if let What::Simple(Simple { resource: Wanted::Hosts(wanted), .. }) = &mut self.what {
-            *wanted = Some(cluster.to_owned());
+        for simple in self.simple_mut() {
+            if let Wanted::Hosts(wanted) = &mut simple.resource {
+                *wanted = Some(cluster.to_owned());
+            }
         }
         self
     }
@@ -133,9 +173,8 @@ impl Want {
     /// Exactly these hosts, by name, as many as are given back.
     #[must_use]
     pub fn hosts<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
-        if let What::Simple(simple) = &mut self.what {
-            simple.hosts = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        }
+        let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        self.simple_mut().iter_mut().for_each(|simple| simple.hosts.clone_from(&names));
         self
     }
 
@@ -146,20 +185,32 @@ impl Want {
         Want { valid_for, ..self }
     }
 
-    fn with_terms(mut self, change: impl FnOnce(&mut Terms)) -> Want {
-        match &mut self.what {
-            What::Simple(simple) => change(&mut simple.terms),
-            // There, the items say it.
-            What::Template { .. } => {}
-        }
+    fn with_terms(mut self, change: impl Fn(&mut Terms)) -> Want {
+        self.simple_mut().iter_mut().for_each(|simple| change(&mut simple.terms));
         self
     }
 
+    fn simple_mut(&mut self) -> &mut [Simple] {
+        match &mut self.what {
+            What::Simple(_, simple) => simple,
+            // There, the items say it.
+            What::Template { .. } => &mut [],
+        }
+    }
+
     /// In the numbers of what is held.
-    pub(super) fn resolve(self, now: Time, holding: &Holding) -> Result<Resolved, NegotiatorError> {
+    pub(super) fn resolve(
+        self,
+        now: Time,
+        holding: &Holding,
+        clusters: &BTreeMap<ClusterId, String>,
+    ) -> Result<Resolved, NegotiatorError> {
         let (sets, items) = match self.what {
             What::Template { sets, items } => (sets, items),
-            What::Simple(simple) => (vec![SetRule::All], vec![simple.item(now, holding)?]),
+            What::Simple(rule, simple) => {
+                let items = simple.into_iter().map(|simple| simple.item(now, holding, clusters));
+                (vec![rule], items.collect::<Result<Vec<Item>, _>>()?)
+            }
         };
         Ok(Resolved { direction: self.direction, sets, items, valid_for: self.valid_for })
     }
@@ -175,12 +226,20 @@ pub(super) struct Resolved {
 }
 
 impl Simple {
-    fn item(self, now: Time, holding: &Holding) -> Result<Item, NegotiatorError> {
+    fn item(
+        self,
+        now: Time,
+        holding: &Holding,
+        clusters: &BTreeMap<ClusterId, String>,
+    ) -> Result<Item, NegotiatorError> {
         let Simple { resource, quantity, terms, hosts } = self;
         let (resource, held) = match resource {
             Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
             Wanted::Hosts(name) => {
-                let cluster = cluster(holding, name)?;
+                let cluster = match name {
+                    Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name))?,
+                    None => home(holding, &hosts)?,
+                };
                 let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count();
                 (Resource::Hosts(cluster), n_held as u64)
             }
@@ -191,10 +250,16 @@ impl Simple {
     }
 }
 
-fn cluster(holding: &Holding, name: Option<String>) -> Result<ClusterId, NegotiatorError> {
-    let is_wanted = |host: &&HeldHost| name.as_ref().is_none_or(|name| host.cluster_name == *name);
-    let found = holding.hosts.iter().find(is_wanted).map(|host| host.cluster);
-    found.ok_or_else(|| NegotiatorError::NoSuchCluster(name.unwrap_or_default()))
+/// The number of a cluster.
+pub(super) fn cluster(clusters: &BTreeMap<ClusterId, String>, name: &str) -> Option<ClusterId> {
+    clusters.iter().find(|(_, known)| *known == name).map(|(cluster, _)| *cluster)
+}
+
+/// Where nobody names a cluster: that of the hosts that are named, or of the first one.
+fn home(holding: &Holding, names: &[String]) -> Result<ClusterId, NegotiatorError> {
+    let is_named = |host: &&HeldHost| names.first().is_none_or(|name| host.name == *name);
+    let found = holding.hosts.iter().find(is_named).map(|host| host.cluster);
+    found.ok_or_else(|| NegotiatorError::NoSuchHost(names.first().cloned().unwrap_or_default()))
 }
 
 /// The node of a host that is held.

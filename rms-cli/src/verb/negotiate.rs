@@ -30,6 +30,7 @@ Examples:
   rms negotiate --grow 12 --accept-at-least 1 --sizes pow2
                                                     as many as make the whole a power of two
   rms negotiate --grow 2 --for 10m                  two nodes for ten minutes
+  rms negotiate 7 --grow 4 -M b                     four nodes of another cluster
   rms negotiate --shrink 2 --hosts a3,a4            give these back
   rms negotiate --extend 30m                        thirty minutes of wall time more")]
 pub struct Args {
@@ -49,7 +50,7 @@ pub struct Args {
     /// Take a counter-offer of so many nodes, or with --extend so much time, or more; all of it if absent
     #[arg(long, value_name = "COUNT|SPAN")]
     accept_at_least: Option<String>,
-    /// How many nodes are of use in all: pow2, mult=4 or 2,4,8
+    /// How many nodes of that cluster are of use in all: pow2, mult=4 or 2,4,8
     #[arg(long, value_name = "SIZES", value_parser = size_range::parse_sizes, conflicts_with = "extend")]
     sizes: Option<Sizes>,
     /// The most to be paid for a node and hour
@@ -61,7 +62,7 @@ pub struct Args {
     /// How long to wait for nodes that others hold
     #[arg(long, value_name = "SPAN", default_value = "0s")]
     wait: Span,
-    /// Of which cluster; of the one where the job has its nodes if absent
+    /// Of which cluster; of that of its first node, or of --hosts, if absent
     #[arg(short = 'M', long, value_name = "NAME", conflicts_with = "extend")]
     cluster: Option<String>,
     /// Which nodes to give back: a3,a4 or a[3-4]; the last ones if absent

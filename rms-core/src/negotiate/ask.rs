@@ -13,7 +13,6 @@ use super::talks::Asking;
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::job::Started;
-use crate::plan::evolve::cluster_of;
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -95,12 +94,15 @@ impl Rms {
         let hosts = self.hosts_of_ask(job, ask)?;
         let (resource, held) = match &ask.what {
             Asked::Hosts { cluster } => {
-                let home = cluster_of(&started.request);
-                let asked = match cluster {
-                    Some(name) => crate::admit::cluster(&self.state, name)?,
-                    None => home,
+                let asked = match (cluster, hosts.first()) {
+                    (Some(name), _) => crate::admit::cluster(&self.state, name)?,
+                    (None, Some(node)) => self.state.nodes()[node].cluster,
+                    (None, None) => self.home(job).ok_or(Refusal::NotRunning(job))?,
                 };
-                (Resource::Hosts(asked), if asked == home { started.nodes.len() as u64 } else { 0 })
+                if hosts.iter().any(|node| self.cluster_of(*node) != Some(asked)) {
+                    return Err(Refusal::Malformed("the nodes of one ask are of one cluster"));
+                }
+                (Resource::Hosts(asked), u64::from(self.n_hosts_on(job, asked)))
             }
             Asked::Time => (Resource::Time, started.request.wall.as_millis().unsigned_abs()),
         };

@@ -38,7 +38,7 @@ impl Rms {
                 self.negotiators.attached.insert(job);
                 self.negotiators.gone.remove(&job);
                 self.welcome(job);
-                let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(job)));
+                let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(now, job)));
                 step.order(answer(Ok(attached)));
                 let output = self.desk(job).resume(now);
                 self.told_by_desk(now, step, job, output);
@@ -94,11 +94,13 @@ impl Rms {
         Ok(job)
     }
 
-    fn attachment(&self, job: JobId) -> Attached {
+    pub(crate) fn attachment(&self, now: Time, job: JobId) -> Attached {
         let n_opened = self.talks(job).map_or(0, |talks| talks.heard_up_to);
         let run = self.state.jobs()[&job].run;
         let (declared, holding) = (self.limits(job), self.holding_of(job));
-        Attached { job, run, rules: Rules::default(), n_opened, declared, holding }
+        let clusters = self.state.clusters().clone();
+        let (release_within, open) = (self.promise_span() + self.promise_span(), self.reminders(now, job));
+        Attached { job, run, rules: Rules::default(), n_opened, declared, holding, release_within, open, clusters }
     }
 
     /// Between which sizes the application may be changed: as it has declared itself, or as it was submitted.

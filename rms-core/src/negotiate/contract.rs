@@ -5,7 +5,9 @@
 //! user at a shell, a script, or an agent whose ranks called `MPI_Comm_spawn`; the server then runs the application's
 //! end by what the ask allows.
 
-use negotiation::{Direction, Message, NegotiationId, Price, Reason, Rules};
+use std::collections::BTreeMap;
+
+use negotiation::{Direction, Message, NegotiationId, Price, Reason, Reminder, Rules};
 use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +63,8 @@ pub enum AskOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NegotiatorCall {
     /// From now on this channel speaks for the application; an older one is told [`NegotiatorNotice::Replaced`].
-    /// Answered with [`NegotiatorAnswer::Attached`], and followed by what the other end may not know.
+    /// Answered with [`NegotiatorAnswer::Attached`], which says where all open negotiations stand, and followed by what the
+    /// other end has not confirmed.
     Attach,
     /// What the server may offer and ask from now on.
     Declare(Declared),
@@ -104,6 +107,12 @@ pub struct Attached {
     pub n_opened: u32,
     pub declared: Declared,
     pub holding: Holding,
+    /// For how long it may keep hosts that it has agreed to give back.
+    pub release_within: Span,
+    /// The negotiations that go on: a process that was started again knows of none of them.
+    pub open: Vec<Reminder>,
+    /// All that there are, by name: it may ask for hosts of any.
+    pub clusters: BTreeMap<ClusterId, String>,
 }
 
 /// What an application holds.

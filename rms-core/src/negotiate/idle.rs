@@ -26,7 +26,7 @@ impl Rms {
             let price = self.list_price(cluster);
             for Change { job, hosts } in self.shares_of_idle(now, cluster, rule) {
                 // Who cannot be asked after all is asked after another pass.
-                if self.open_growth_offer(now, step, job, hosts, price).is_err() {
+                if self.open_growth_offer(now, step, (job, cluster), hosts, price).is_err() {
                     let until = self.ask_again(now);
                     self.negotiators.refusals.note(job, Direction::Grow, hosts, until);
                 }
@@ -85,7 +85,8 @@ impl Rms {
     fn usable_by(&self, now: Time, taker: &Changeable, cluster: ClusterId, idle: u32) -> u32 {
         // Where any host will do they need not be looked at one by one.
         let takes_any = launcher::takes_any_hosts(&self.state.jobs()[&taker.job].spec);
-        let n_right = if takes_any { u64::from(idle) } else { self.free_for(taker.job, idle as usize).len() as u64 };
+        let n_right =
+            if takes_any { u64::from(idle) } else { self.free_for(taker.job, cluster, idle as usize).len() as u64 };
         let n_paid = self.most_offered(now, taker.job, cluster);
         u32::try_from(n_right.min(n_paid)).unwrap_or(u32::MAX)
     }

@@ -20,6 +20,7 @@ mod inhouse;
 mod loans;
 pub(crate) mod open;
 mod orders;
+mod places;
 pub mod policy;
 mod progress;
 mod purse;

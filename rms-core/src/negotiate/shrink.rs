@@ -6,9 +6,9 @@ use negotiation::{Action, NegotiationId, Reason, Resource, Statement, Template};
 use rms_model::{JobId, NodeId, OnResize, Span, Time};
 
 use super::grow::time_of;
+use super::places::hosts_by_cluster;
 use crate::fact::Fact;
 use crate::job::Job;
-use crate::plan::evolve::cluster_of;
 use crate::rms::Rms;
 use crate::step::Step;
 
@@ -53,16 +53,13 @@ impl Rms {
         for item in proposal.items().iter().filter(|item| item.is_live()) {
             match item.resource {
                 Resource::Hosts(cluster) => {
-                    let is_at_home = started.request.hosts.len() == 1 && cluster_of(&started.request) == cluster;
-                    if !is_at_home {
-                        return Err(Reason::Policy);
-                    }
-                    if item.held.0 != started.nodes.len() as u64 {
+                    if item.held.0 != u64::from(self.n_hosts_on(job, cluster)) {
                         return Err(Reason::Changed);
                     }
                     // Its first host stays to its end: what leads it runs there.
-                    let keeps_first = item.quantity.0 < item.held.0;
-                    let are_its_own = item.hosts.iter().all(|node| self.can_leave(job, *node));
+                    let keeps_first = item.quantity.0 <= u64::from(self.n_spare_on(job, cluster));
+                    let is_here = |node: &NodeId| self.cluster_of(*node) == Some(cluster);
+                    let are_its_own = item.hosts.iter().all(|node| is_here(node) && self.can_leave(job, *node));
                     if !keeps_first || !are_its_own {
                         return Err(Reason::Policy);
                     }
@@ -89,7 +86,7 @@ impl Rms {
     pub(super) fn await_release(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
         let Some(agreed) = case.dialogue.proposal() else { return };
-        let (n_hosts, less) = (agreed.n_hosts() as usize, time_of(agreed.items()));
+        let (n_hosts, less) = (agreed.n_hosts(), time_of(agreed.items()));
         if n_hosts == 0 {
             let less = Span::from_millis(-less.as_millis());
             let course = self.course_of(now, job, self.n_hosts(job), less);
@@ -98,7 +95,7 @@ impl Rms {
             return;
         }
         if self.is_in_house(job, id) {
-            let hosts = self.last_hosts(job, agreed, n_hosts);
+            let hosts = self.last_hosts(job, agreed);
             let round = case.dialogue.round();
             self.say_for(now, step, job, id, Statement::Commit { round, hosts });
             if self.case(job, id).is_some_and(|case| case.dialogue.hosts().is_none()) {
@@ -129,7 +126,7 @@ impl Rms {
     /// The hosts of a shrink are taken, whatever the application says; the negotiation has failed with that.
     pub(super) fn take_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
         let Some(agreed) = self.case(job, id).and_then(|case| case.dialogue.proposal()).cloned() else { return };
-        let hosts = self.last_hosts(job, &agreed, agreed.n_hosts() as usize);
+        let hosts = self.last_hosts(job, &agreed);
         let failed = self.act(now, step, job, id, Action::Fail(reason));
         if failed.is_err() {
             let _ = self.act(now, step, job, id, Action::Withdraw(reason));
@@ -137,16 +134,16 @@ impl Rms {
         self.free(now, step, job, hosts.into_iter().collect());
     }
 
-    /// The hosts that leave where nobody chooses: those that were named, then the last ones.
-    pub(super) fn last_hosts(&self, job: JobId, agreed: &Template, n_hosts: usize) -> BTreeSet<NodeId> {
+    /// The hosts that leave where nobody chooses: of each cluster those that were named, then the last ones.
+    pub(super) fn last_hosts(&self, job: JobId, agreed: &Template) -> BTreeSet<NodeId> {
         let mut hosts = super::hold::named_hosts(Some(agreed));
-        let Some(started) = self.state.jobs()[&job].started() else { return hosts };
-        let others = started.nodes.iter().rev().filter(|node| self.can_leave(job, **node));
-        for node in others {
-            if hosts.len() >= n_hosts {
-                break;
-            }
-            hosts.insert(*node);
+        let named = self.count_by_cluster(&hosts);
+        for (cluster, n_hosts) in hosts_by_cluster(agreed) {
+            let n_named = named.get(&cluster).copied().unwrap_or(0);
+            let others = self.others_on(job, cluster).into_iter().rev();
+            let others = others.filter(|node| self.can_leave(job, *node) && !hosts.contains(node));
+            let others: Vec<NodeId> = others.take(n_hosts.saturating_sub(n_named) as usize).collect();
+            hosts.extend(others);
         }
         hosts
     }
@@ -163,7 +160,9 @@ impl Rms {
             }
             return;
         }
-        if !hosts.iter().all(|node| self.can_leave(job, *node)) {
+        let agreed = case.dialogue.proposal().map(hosts_by_cluster);
+        let are_of_their_clusters = agreed == Some(self.count_by_cluster(&hosts));
+        if !are_of_their_clusters || !hosts.iter().all(|node| self.can_leave(job, *node)) {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::BadProposal));
             return;
         }

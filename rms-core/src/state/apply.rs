@@ -273,8 +273,10 @@ impl State {
             Fact::HostsStay { job } => self.stay(*job, bumped)?,
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
             Fact::PromiseWarned { job, negotiation, at } => self.warned(*job, *negotiation, *at)?,
-            Fact::LoanCalled { job, negotiation, by } => self.loan_called(*job, *negotiation, *by)?,
-            Fact::LoanEnded { job, negotiation } => self.loan_ended(*job, *negotiation)?,
+            Fact::LoanCalled { job, negotiation, cluster, by } => {
+                self.loan_called(*job, *negotiation, *cluster, *by)?
+            }
+            Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }

@@ -2,8 +2,10 @@
 
 mod asks;
 mod attached;
+mod clusters;
 mod launches;
 mod races;
+mod reminders;
 mod restarts;
 mod rights;
 mod scenarios;
@@ -126,8 +128,14 @@ impl Scene {
     }
 
     pub(super) fn node_joins(&mut self, name: &str) {
+        let state = self.world.rms.state();
+        let known = state.node_named(name).map(|node| state.clusters()[&state.nodes()[&node].cluster].clone());
+        self.node_joins_in(&known.unwrap_or("c".to_owned()), name);
+    }
+
+    pub(super) fn node_joins_in(&mut self, cluster: &str, name: &str) {
         let hello = crate::event::AgentHello {
-            cluster: "c".to_owned(),
+            cluster: cluster.to_owned(),
             address: "127.0.0.1:1".to_owned(),
             inventory: Default::default(),
         };
@@ -402,6 +410,12 @@ impl Scene {
         answered
     }
 
+    /// Its process is gone, and another one speaks for it that knows of nothing.
+    pub(super) fn attach_anew(&mut self, job: JobId) -> Result<(), Refusal> {
+        self.apps.remove(&job);
+        self.attach(job)
+    }
+
     pub(super) fn negotiator_call(&mut self, job: JobId, call: NegotiatorCall) -> Result<(), Refusal> {
         let run = self.apps[&job].run;
         self.negotiator_call_as(Identity::of_job(job, run), call)
@@ -419,6 +433,9 @@ impl Scene {
         {
             app.holding = Some(attached.holding.clone());
             app.desk.skip_to(attached.n_opened);
+            for reminder in &attached.open {
+                app.desk.recall(self.world.now, reminder).expect("there can be such a negotiation");
+            }
         }
         self.answers.insert(ticket, answer.map(|_| Answer::Done));
     }
@@ -457,9 +474,20 @@ impl Scene {
 
     /// The application opens a negotiation about hosts.
     pub(super) fn app_opens(&mut self, job: JobId, direction: Direction, item: Item) -> NegotiationId {
+        self.app_opens_set(job, direction, SetRule::All, vec![item])
+    }
+
+    /// The same about several things at once.
+    pub(super) fn app_opens_set(
+        &mut self,
+        job: JobId,
+        direction: Direction,
+        rule: SetRule,
+        items: Vec<Item>,
+    ) -> NegotiationId {
         let now = self.world.now;
         let desk = &mut self.app(job).desk;
-        let opened = desk.open(now, direction, vec![SetRule::All], vec![item], Span::from_mins(5));
+        let opened = desk.open(now, direction, vec![rule], items, Span::from_mins(5));
         let (id, output) = opened.expect("it may open one");
         self.speak(job, output);
         id

@@ -173,7 +173,7 @@ pub struct Terms {
     pub priority: i32,
     /// For how many seconds an answer is awaited, and with it for hosts to become free. 0: 60; an hour at most.
     pub valid_s: u32,
-    /// A growth: on this cluster. NULL: where the application has its hosts.
+    /// On this cluster, whether the application has hosts there or not. NULL: where its first host is.
     pub cluster: *const c_char,
     /// A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released.
     pub hosts: *const *const c_char,

@@ -26,8 +26,8 @@ pub fn examples() -> Vec<Fact> {
         Fact::HostsStay { job },
         Fact::LimitsDeclared { job, declared: declared() },
         Fact::PromiseWarned { job, negotiation: back, at },
-        Fact::LoanCalled { job, negotiation: lent, by: back },
-        Fact::LoanEnded { job, negotiation: lent },
+        Fact::LoanCalled { job, negotiation: lent, cluster: None, by: back },
+        Fact::LoanEnded { job, negotiation: lent, cluster: None },
     ]
 }
 

@@ -9,6 +9,8 @@ mod ends;
 mod fcfs;
 mod ghost;
 mod holds;
+#[cfg(test)]
+mod objections;
 mod oversubscription;
 mod releases;
 mod runs;
@@ -225,7 +227,7 @@ impl Checks {
         self.accepts.durable(fact)?;
         self.delays.durable(fact)?;
         self.agreement.durable(fact);
-        self.sizes.durable(fact, state)?;
+        self.sizes.durable(fact, self.delays.state(), state)?;
         self.truth.durable(fact)
     }
 

@@ -1,5 +1,7 @@
 //! The sizes of running applications, both ways: dialogues, asks, and what both become.
 
+mod reminder;
+
 use std::collections::BTreeSet;
 
 use negotiation as domain;
@@ -354,6 +356,13 @@ impl From<&core::Attached> for wire::Attached {
             n_opened: attached.n_opened,
             declared: (&attached.declared).into(),
             holding: (&attached.holding).into(),
+            release_within: attached.release_within.as_millis(),
+            open: attached.open.iter().map(Into::into).collect(),
+            clusters: attached
+                .clusters
+                .iter()
+                .map(|(cluster, name)| wire::ClusterName { cluster: cluster.0, name: name.clone() })
+                .collect(),
         }
     }
 }
@@ -376,6 +385,9 @@ impl TryFrom<wire::Attached> for core::Attached {
             n_opened: attached.n_opened,
             declared: attached.declared.try_into()?,
             holding: attached.holding.into(),
+            release_within: span("the time to release", attached.release_within)?,
+            open: reminder::open(attached.open)?,
+            clusters: attached.clusters.into_iter().map(|known| (ClusterId(known.cluster), known.name)).collect(),
         })
     }
 }

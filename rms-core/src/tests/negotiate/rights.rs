@@ -1,7 +1,7 @@
 //! Who may negotiate about what, and what is answered to those who may not.
 
 use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
-use rms_model::{Identity, JobId, OnResize, Role, Run, Sizes, Span};
+use rms_model::{ClusterId, Identity, JobId, OnResize, Role, Run, Sizes, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::Call;
@@ -178,7 +178,7 @@ fn an_owner_withdraws_and_only_an_admin_forces() {
 
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.open_growth_offer(now, step, job, 1, Default::default()).ok();
+        id = rms.open_growth_offer(now, step, (job, ClusterId(0)), 1, Default::default()).ok();
     });
     let id = id.expect("there is a host for it");
     let withdraw = Call::OrderNegotiation { job, negotiation: id, order: Order::Withdraw };

@@ -1,0 +1,99 @@
+//! Programs of Open MPI that grow and shrink: an `mpirun` for each host, and groups of ranks that connect.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rms_tests::apps::{BuildError, Mpi, build, build_negotiating};
+use rms_tests::harness::{Deployment, wait_until};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A batch script that computes twice, first on ranks that stay and then with these arguments more.
+fn script(program: &Path, args: &str, more: &str) -> Option<String> {
+    let mpirun = Mpi::OpenMpi.mpirun()?;
+    let (mpirun, program) = (mpirun.display(), program.display());
+    // Ranks that wait leave the CPUs to those that compute: here are more ranks than CPUs.
+    Some(format!(
+        "export RESIZE_MPIRUN={mpirun} OMPI_MCA_mpi_yield_when_idle=1
+        {mpirun} --host localhost:2 -n 2 {program} {args} || exit 1
+        ompi-server --no-daemonize -r \"$PWD/meet\" & server=$!
+        while [ ! -s meet ]; do sleep 0.05; done
+        export OMPI_MCA_pmix_server_uri=\"file:$PWD/meet\"
+        {mpirun} --host localhost:1 -n 1 {program} {args} {more}
+        code=$?
+        kill $server
+        exit $code"
+    ))
+}
+
+/// A program of `tests/apps`, if Open MPI is installed.
+fn installed(program: Result<Option<std::path::PathBuf>, BuildError>) -> Option<std::path::PathBuf> {
+    let program = program.expect("it compiles");
+    if program.is_none() {
+        eprintln!("SKIPPED: Open MPI is not installed; `cargo xtask setup` installs it");
+    }
+    program
+}
+
+/// The values of `key=` in all lines.
+fn told<'a>(output: &'a str, key: &str) -> Vec<&'a str> {
+    output.split_whitespace().filter_map(|word| word.strip_prefix(key)?.strip_prefix('=')).collect()
+}
+
+fn check_same_results(output: &str) {
+    let checksums = told(output, "checksum");
+    assert!(checksums.len() == 2 && checksums[0] == checksums[1], "{output}");
+}
+
+fn read(deployment: &Deployment, name: &str) -> String {
+    std::fs::read_to_string(deployment.path().join(name)).unwrap_or_default()
+}
+
+#[test]
+fn heat_spreads_as_ever_while_groups_connect_and_leave_and_come_again() {
+    let Some(jacobi) = installed(build(Mpi::OpenMpi, "jacobi")) else { return };
+    let deployment = Deployment::of_nodes(3);
+    let Some(script) = script(&jacobi, "40 40", "--plan 1,3,2,3,1 --hosts a2,a3") else { return };
+    let job = deployment.submit(&["-N", "3", "-o", "out", "--wrap", &script]);
+    let record = deployment.wait_for_end(job);
+    let output = read(&deployment, "out");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    check_same_results(&output);
+    assert_eq!(told(&output, "changes"), ["0", "6"], "{output}");
+    assert_eq!(told(&output, "largest"), ["2", "3"], "{output}");
+}
+
+#[test]
+fn a_group_that_cannot_come_is_refused_and_the_program_goes_on() {
+    let Some(jacobi) = installed(build(Mpi::OpenMpi, "jacobi")) else { return };
+    let deployment = Deployment::of_nodes(2);
+    // The job has one node, and this is the other.
+    let Some(script) = script(&jacobi, "20 20", "--plan 1,2 --hosts a2,a2") else { return };
+    let job = deployment.submit(&["-N", "1", "-o", "out", "--wrap", &script]);
+    let record = deployment.wait_for_end(job);
+    let output = read(&deployment, "out");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    assert!(output.contains("a2 is not a node of job"), "{output}");
+    check_same_results(&output);
+    assert_eq!(told(&output, "refused"), ["0", "1"], "{output}");
+}
+
+#[test]
+fn a_malleable_application_of_open_mpi_grows_and_makes_room_for_a_rigid_job() {
+    let Some(malleable) = installed(build_negotiating(Mpi::OpenMpi, "nbody_malleable")) else { return };
+    let deployment = Deployment::of_nodes(3);
+    let more = "150 --negotiate --least 1 --most 3";
+    let Some(script) = script(&malleable, "60 60", more) else { return };
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
+    let job = deployment.submit(&[&size[..], &["--wrap", &script]].concat());
+    wait_until("it to grow", SOON, || read(&deployment, "out").contains("breakpoint growth").then_some(()));
+    // Nobody else could run on two nodes now.
+    deployment.rms(&["run", "-N", "2", "-n", "2", "true"]).ok();
+    let record = deployment.wait_for_end(job);
+    let output = read(&deployment, "out");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    assert!(output.contains("breakpoint shrink"), "{output}");
+    check_same_results(&output);
+    assert_eq!(told(&output, "largest"), ["2", "3"], "{output}");
+    assert_eq!(told(&output, "refused"), ["0", "0"], "{output}");
+}
