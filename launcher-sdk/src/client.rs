@@ -100,7 +100,7 @@ impl Client {
 
     async fn over(dir: &Path, server: String) -> Result<Client, ConnectError> {
         let credentials = load_credentials(dir)?;
-        let endpoint = Endpoint::dial(&credentials)?;
+        let endpoint = Endpoint::dial_to(&server, &credentials)?;
         let identity = credentials.identity().clone();
         let parts = Parts { dir: dir.to_owned(), server, endpoint, identity, link: Mutex::new(None) };
         let client = Client(Arc::new(parts));

@@ -2,22 +2,20 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rms_model::{JobId, Run, Work};
 use rms_wire::message::MAX_CHUNK_BYTES;
 use rms_wire::{Channel, Chunk, FollowOrder, Input, LinkError, Receiver, Sender, Spooled, Stream};
 use thiserror::Error;
-use tokio::net::unix::pipe;
 
 use crate::frame;
 use crate::share::{Share, Shares, Word};
 use crate::spool;
 use crate::supervisor::order::{TASK_INPUT, WINDOW};
+use crate::watch::{Watch, Watches};
 
 /// Why following ended early.
 #[derive(Debug, Error)]
@@ -32,7 +30,7 @@ pub enum FollowError {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves one follower until the share has ended and everything is sent, or the follower leaves.
-pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares) {
+pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches: &Watches) {
     let (mut sender, receiver) = channel.split();
     let (job, run) = (JobId(order.job), Run(order.run));
     let Ok(share) = tokio::time::timeout(PATIENCE, shares.wait_for(job, run)).await else {
@@ -41,7 +39,7 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares) {
         return;
     };
     let input = tokio::spawn(forward_input(share.clone(), receiver));
-    if let Err(error) = send_streams(&share, &order, &mut sender).await {
+    if let Err(error) = send_streams(&share, &order, &mut sender, watches).await {
         tracing::info!(%job, %error, "a follower was not served to the end");
         let _link_is_gone = sender.send(&Spooled::Failed { reason: error.to_string() }).await;
     }
@@ -49,9 +47,14 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares) {
     input.abort();
 }
 
-async fn send_streams(share: &Share, order: &FollowOrder, sender: &mut Sender) -> Result<(), FollowError> {
+async fn send_streams(
+    share: &Share,
+    order: &FollowOrder,
+    sender: &mut Sender,
+    watches: &Watches,
+) -> Result<(), FollowError> {
     let mut streams = streams(share, order);
-    let watch = watch_entry(share).await?;
+    let watch = watch_entry(share, watches).await?;
     let may_spawn = share.order().is_streamed() && matches!(share.order().work, Work::Tasks { .. });
     loop {
         let changed = share.changed();
@@ -72,24 +75,23 @@ async fn send_streams(share: &Share, order: &FollowOrder, sender: &mut Sender) -
             return Ok(());
         }
         tokio::select! {
-            woken = watch.woken() => woken.map_err(|source| watch.error(source))?,
+            () = watch.woken() => {}
             () = changed => {}
         }
     }
 }
 
 /// Watches the entry as soon as the supervisor has made it.
-async fn watch_entry(share: &Share) -> Result<Watch, FollowError> {
+async fn watch_entry(share: &Share, watches: &Watches) -> Result<Watch, FollowError> {
     loop {
         let changed = share.changed();
         tokio::pin!(changed);
         changed.as_mut().enable();
         let may_come = !share.has_ended();
-        match Watch::new(share.entry_dir()) {
-            Err(FollowError::Read { source, .. }) if may_come && source.kind() == io::ErrorKind::NotFound => {
-                changed.await;
-            }
-            watch => return watch,
+        match watches.watch(share.entry_dir()) {
+            Ok(watch) => return Ok(watch),
+            Err(error) if may_come && error.kind() == io::ErrorKind::NotFound => changed.await,
+            Err(source) => return Err(FollowError::Read { path: share.entry_dir().clone(), source }),
         }
     }
 }
@@ -161,41 +163,6 @@ impl SpoolFile {
 
     fn error(&self, source: io::Error) -> FollowError {
         FollowError::Read { path: self.path.clone(), source }
-    }
-}
-
-/// Wakes when a file in a directory grows.
-struct Watch {
-    dir: PathBuf,
-    events: pipe::Receiver,
-}
-
-impl Watch {
-    fn new(dir: &Path) -> Result<Watch, FollowError> {
-        let watch = || -> io::Result<pipe::Receiver> {
-            let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-            inotify.add_watch(dir, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)?;
-            // It is read like a pipe, which is all that the runtime needs to know.
-            pipe::Receiver::from_owned_fd_unchecked(OwnedFd::from(inotify))
-        };
-        let events = watch().map_err(|source| FollowError::Read { path: dir.to_owned(), source })?;
-        Ok(Watch { dir: dir.to_owned(), events })
-    }
-
-    async fn woken(&self) -> io::Result<()> {
-        let mut ignored = [0; 4096];
-        loop {
-            self.events.readable().await?;
-            match self.events.try_read(&mut ignored) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn error(&self, source: io::Error) -> FollowError {
-        FollowError::Read { path: self.dir.clone(), source }
     }
 }
 

@@ -27,3 +27,4 @@ pub mod sys;
 pub mod takeover;
 pub mod topology;
 pub mod uplink;
+pub mod watch;

@@ -27,6 +27,7 @@ use crate::spool::Spool;
 use crate::supervisor::now;
 use crate::topology::cpulist::CpuSet;
 use crate::uplink::Uplink;
+use crate::watch::Watches;
 use crate::{cgroup, leftovers, local, topology};
 
 /// Events that wait for the node's task. Full: whoever has more waits.
@@ -57,6 +58,8 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         spool,
         cgroups,
         mask: topology.mask,
+        cpus: topology.cpus,
+        n_cpus: topology.inventory.cpus,
         rsh: setup::rsh_beside(&program),
         program,
         agent_socket,
@@ -123,6 +126,7 @@ async fn serve(
         credentials_dir: credentials_dir(&config.dir),
         revoked,
         shares: shares.clone(),
+        watches: Watches::default(),
         keys: setup.keys.clone(),
         events,
     };

@@ -20,6 +20,7 @@ use crate::perform::{NodeEvent, Reporter};
 use crate::share::Shares;
 use crate::supervisor::now;
 use crate::supervisor::order::Growth;
+use crate::watch::Watches;
 
 /// What the link needs.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub struct Uplink {
     pub credentials_dir: PathBuf,
     pub revoked: Revoked,
     pub shares: Shares,
+    pub watches: Watches,
     pub keys: Keys,
     pub events: mpsc::Sender<NodeEvent>,
 }
@@ -175,7 +177,9 @@ impl Uplink {
                     }
                 },
                 channel = link.accept() => match channel {
-                    Ok(channel) => drop(tokio::spawn(serve_channel(channel, self.shares.clone()))),
+                    Ok(channel) => {
+                        drop(tokio::spawn(serve_channel(channel, self.shares.clone(), self.watches.clone())));
+                    }
                     Err(_) => return link.closed().await,
                 },
                 // An agent says hello and reports before all else: once the server has said what it desires, it has.
@@ -221,10 +225,10 @@ impl Uplink {
     }
 }
 
-async fn serve_channel(mut channel: Channel, shares: Shares) {
+async fn serve_channel(mut channel: Channel, shares: Shares, watches: Watches) {
     // Nothing but this is opened by a server; for anything else the link has been closed.
     if let Ok(Some(order)) = channel.recv::<FollowOrder>().await {
-        follow::serve(order, channel, shares).await;
+        follow::serve(order, channel, shares, &watches).await;
     }
 }
 

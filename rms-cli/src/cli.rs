@@ -121,7 +121,9 @@ mod tests {
 
     #[test]
     fn every_verb_explains_itself_by_examples() {
-        for verb in Cli::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        let mut cli = Cli::command();
+        cli.build();
+        for verb in cli.get_subcommands().filter(|verb| !verb.is_hide_set()) {
             let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("rms "), "'rms {} --help' has no example", verb.get_name());
         }

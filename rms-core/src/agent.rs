@@ -90,6 +90,8 @@ enum Status {
     Starting,
     Running {
         since: Time,
+        generation: u32,
+        is_confined: bool,
     },
     Ended {
         at: Time,
@@ -252,7 +254,9 @@ impl Local {
     fn report(&self, job: JobId, run: Run) -> JobReport {
         let status = match &self.status {
             Status::Starting => JobStatus::Starting,
-            Status::Running { since } => JobStatus::Running { since: *since },
+            Status::Running { since, generation, is_confined } => {
+                JobStatus::Running { since: *since, generation: *generation, is_confined: *is_confined }
+            }
             Status::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },
         };
         JobReport { job, run, status }
@@ -263,7 +267,7 @@ impl Status {
     fn of(status: JobStatus) -> Status {
         match status {
             JobStatus::Starting => Status::Starting,
-            JobStatus::Running { since } => Status::Running { since },
+            JobStatus::Running { since, generation, is_confined } => Status::Running { since, generation, is_confined },
             JobStatus::Ended { at, exit, usage } => Status::Ended { at, exit, usage },
         }
     }

@@ -303,6 +303,18 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<ClusterId>,
     },
+    /// On these hosts it is to have so many cores from now on; that is so once their agents have said so.
+    CoresSet {
+        job: JobId,
+        negotiation: NegotiationId,
+        cores: Vec<(NodeId, u32)>,
+    },
+    /// Its processes on this host keep to the cores that it was given up to this generation of its hosts.
+    CoresInForce {
+        job: JobId,
+        node: NodeId,
+        generation: u32,
+    },
 }
 
 /// What a fact may have freed.
@@ -335,7 +347,9 @@ impl Fact {
             | Fact::LimitsDeclared { .. }
             | Fact::PromiseWarned { .. }
             | Fact::LoanCalled { .. }
-            | Fact::LoanEnded { .. } => Freed::AsPromised,
+            | Fact::LoanEnded { .. }
+            | Fact::CoresSet { .. }
+            | Fact::CoresInForce { .. } => Freed::AsPromised,
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let entry = state.jobs().get(&record.job);
                 let Some(started) = entry.and_then(|entry| entry.started()) else { return Freed::Until(Time::NEVER) };
@@ -406,6 +420,7 @@ impl Fact {
         matches!(
             self,
             Fact::ShareRunning { .. }
+                | Fact::CoresInForce { .. }
                 | Fact::JobsQueued { .. }
                 | Fact::LauncherLinkChanged { link: LauncherLink::Away { .. }, .. }
         )

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::course::Evolved;
+use crate::course::{Cores, Evolved};
 use crate::effect::JobState;
 use crate::negotiate::talks::{Case, Talks};
 
@@ -249,6 +249,34 @@ impl Started {
     /// Shares whose processes may still be there.
     pub fn alive(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.shares.iter().filter(|(_, share)| **share != Share::Ended).map(|(node, _)| *node)
+    }
+
+    /// How many cores of a host it has that has `all`.
+    pub fn cores_on(&self, node: NodeId, all: u32) -> u32 {
+        self.cores(node).map_or(all, |cores| cores.n_cores.min(all))
+    }
+
+    /// How many of them nobody else may have.
+    pub fn cores_kept_on(&self, node: NodeId, all: u32) -> u32 {
+        self.cores(node).map_or(all, |cores| cores.kept().min(all))
+    }
+
+    /// How many its processes may surely use.
+    pub fn cores_usable_on(&self, node: NodeId, all: u32) -> u32 {
+        self.cores(node).map_or(all, |cores| cores.usable().min(all))
+    }
+
+    /// Has an agent yet to say that the processes keep to the cores that were last ordered? Where none is left, none
+    /// will.
+    pub fn awaits_cores(&self) -> bool {
+        self.alive().any(|node| {
+            let is_left = !self.is_leaving(node);
+            is_left && self.cores(node).is_some_and(|cores| !cores.is_in_force)
+        })
+    }
+
+    fn cores(&self, node: NodeId) -> Option<Cores> {
+        self.evolved.as_ref()?.berths.get(&node)?.cores
     }
 
     pub fn is_clear(&self) -> bool {

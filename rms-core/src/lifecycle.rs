@@ -325,7 +325,7 @@ impl Rms {
                 address: entry.address.clone(),
                 first_task: berth.map_or(first_task, |berth| berth.first_task),
                 n_tasks,
-                cpus: entry.inventory.cpus,
+                cpus: started.cores_on(*node, entry.inventory.cpus),
                 joined: berth.map_or(1, |berth| berth.joined),
                 departing: is_departing,
             });

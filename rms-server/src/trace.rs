@@ -69,7 +69,9 @@ pub fn fact(fact: &Fact) {
         | Fact::HostsStay { job }
         | Fact::LimitsDeclared { job, .. }
         | Fact::LoanCalled { job, .. }
-        | Fact::LoanEnded { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
+        | Fact::LoanEnded { job, .. }
+        | Fact::CoresSet { job, .. }
+        | Fact::CoresInForce { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::LauncherLinkChanged { job, .. }
         | Fact::LauncherRequested { job, .. }
         | Fact::LauncherLaunched { job, .. }

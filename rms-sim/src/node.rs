@@ -95,7 +95,7 @@ impl ModelNode {
                 }
                 AgentEffect::Update(wanted) => {
                     if let Some(supervisor) = self.supervisors.get_mut(&(wanted.job, wanted.run)) {
-                        supervisor.update(&wanted);
+                        supervisor.update(now, &wanted);
                     }
                 }
                 AgentEffect::Stop { job, run, grace } => {

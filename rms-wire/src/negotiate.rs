@@ -7,6 +7,7 @@
 
 use bincode::{Decode, Encode};
 
+use crate::answer::ClusterName;
 use crate::message::{Kind, Message as Frame, Size};
 use crate::refused::Refused;
 use crate::vocabulary::Outcome;
@@ -190,13 +191,6 @@ pub struct Attached {
     pub clusters: Vec<ClusterName>,
 }
 
-/// A cluster that there is.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct ClusterName {
-    pub cluster: u16,
-    pub name: String,
-}
-
 /// Where a negotiation stands that who attaches may not know of.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Reminder {
@@ -278,6 +272,7 @@ pub struct Ask {
 pub enum Asked {
     Hosts { cluster: Option<String> },
     Time,
+    Cores { cluster: Option<String> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

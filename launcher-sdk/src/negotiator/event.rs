@@ -85,7 +85,7 @@ pub struct Ready {
     pub direction: Direction,
     /// What was agreed.
     pub template: Template,
-    /// The hosts that came or went; none if it was about time.
+    /// The hosts that came or went; none if it was about cores or time.
     pub hosts: Vec<HeldHost>,
     /// What the application holds now.
     pub holding: Holding,

@@ -139,7 +139,8 @@ impl Owner {
         runtime: tokio::runtime::Handle,
     ) -> Result<(Owner, mpsc::Sender<Command>, Arc<Shared>), ConnectError> {
         let credentials = environment.await_credentials().await?;
-        let endpoint = Endpoint::dial(&credentials).map_err(|error| ConnectError::System(error.to_string()))?;
+        let endpoint = Endpoint::dial_to(&environment.server, &credentials)
+            .map_err(|error| ConnectError::System(error.to_string()))?;
         let (channel, attached) = first_attach(&environment, &endpoint).await?;
         let talk = Talk::new(&attached);
         let standing = Standing {

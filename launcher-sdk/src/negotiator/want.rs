@@ -49,6 +49,8 @@ struct Simple {
 enum Wanted {
     /// `None`: where the first host is.
     Hosts(Option<String>),
+    /// The same.
+    Cores(Option<String>),
     Time,
 }
 
@@ -99,6 +101,18 @@ impl Want {
         Want { direction, what, valid_for: VALID_FOR }
     }
 
+    /// So many cores more on each host that is held, or on those that [`Want::hosts`] names. They are there, on the CPUs
+    /// that all threads of the job's processes may run on, when it is ready.
+    pub fn more_cores(n_cores: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Cores(None), n_cores)
+    }
+
+    /// To give so many cores of each host back, or of each of those that [`Want::hosts`] names. Threads are moved to the
+    /// others as soon as the server agrees.
+    pub fn fewer_cores(n_cores: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
+    }
+
     /// To run so much longer than was asked for at the submission.
     pub fn more_time(span: Span) -> Want {
         Want::simple(Direction::Grow, Wanted::Time, span.as_millis().unsigned_abs())
@@ -123,7 +137,7 @@ impl Want {
         Want { direction, what: What::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
     }
 
-    /// So many would do, hosts or milliseconds: the server may counter with any quantity between.
+    /// So many would do, hosts, cores or milliseconds: the server may counter with any quantity between.
     #[must_use]
     pub fn at_least(self, quantity: u64) -> Want {
         self.with_terms(|terms| terms.least = Quantity(quantity))
@@ -159,18 +173,19 @@ impl Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Hosts of this cluster, whether it has some there or not; otherwise of the one where the first host is.
+    /// Hosts of this cluster, whether it has some there or not, or cores on those it has there; otherwise of the one where
+    /// the first host is.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
         for simple in self.simple_mut() {
-            if let Wanted::Hosts(wanted) = &mut simple.resource {
+            if let Wanted::Hosts(wanted) | Wanted::Cores(wanted) = &mut simple.resource {
                 *wanted = Some(cluster.to_owned());
             }
         }
         self
     }
 
-    /// Exactly these hosts, by name, as many as are given back.
+    /// Exactly these hosts, by name: as many as are given back, or those on which there are to be more or fewer cores.
     #[must_use]
     pub fn hosts<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
         let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
@@ -233,18 +248,28 @@ impl Simple {
         clusters: &BTreeMap<ClusterId, String>,
     ) -> Result<Item, NegotiatorError> {
         let Simple { resource, quantity, terms, hosts } = self;
+        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
+        let place = |name: Option<String>| match name {
+            Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name)),
+            None => home(holding, &hosts),
+        };
         let (resource, held) = match resource {
             Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
             Wanted::Hosts(name) => {
-                let cluster = match name {
-                    Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name))?,
-                    None => home(holding, &hosts)?,
-                };
+                let cluster = place(name)?;
                 let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count();
                 (Resource::Hosts(cluster), n_held as u64)
             }
+            Wanted::Cores(name) => {
+                let cluster = place(name)?;
+                let is_meant = |host: &&HeldHost| match hosts.is_empty() {
+                    true => host.cluster == cluster && !host.is_departing,
+                    false => hosts.contains(&host.node),
+                };
+                let fewest = holding.hosts.iter().filter(is_meant).map(|host| host.cpus).min();
+                (Resource::Cores(cluster), u64::from(fewest.unwrap_or(0)))
+            }
         };
-        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
         let quantity = Quantity(quantity);
         Ok(Item { set: 0, resource, quantity, held: Quantity(held), hosts, terms, status: ItemStatus::Proposed })
     }
@@ -256,10 +281,9 @@ pub(super) fn cluster(clusters: &BTreeMap<ClusterId, String>, name: &str) -> Opt
 }
 
 /// Where nobody names a cluster: that of the hosts that are named, or of the first one.
-fn home(holding: &Holding, names: &[String]) -> Result<ClusterId, NegotiatorError> {
-    let is_named = |host: &&HeldHost| names.first().is_none_or(|name| host.name == *name);
-    let found = holding.hosts.iter().find(is_named).map(|host| host.cluster);
-    found.ok_or_else(|| NegotiatorError::NoSuchHost(names.first().cloned().unwrap_or_default()))
+fn home(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
+    let mut meant = holding.hosts.iter().filter(|host| named.is_empty() || named.contains(&host.node));
+    meant.next().map(|host| host.cluster).ok_or_else(|| NegotiatorError::NoSuchHost(String::new()))
 }
 
 /// The node of a host that is held.
@@ -269,3 +293,35 @@ pub(super) fn node(holding: &Holding, name: &str) -> Result<NodeId, NegotiatorEr
 }
 
 const VALID_FOR: Span = Span::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holding(cpus: &[u32]) -> Holding {
+        let host = |(idx, cpus): (usize, &u32)| HeldHost {
+            node: NodeId(idx as u32 + 1),
+            name: format!("n{}", idx + 1),
+            cluster: ClusterId(0),
+            cluster_name: "a".to_owned(),
+            address: String::new(),
+            cpus: *cpus,
+            is_departing: false,
+        };
+        Holding { generation: 1, hosts: cpus.iter().enumerate().map(host).collect(), until: Time::NEVER }
+    }
+
+    #[test]
+    fn cores_are_counted_where_there_are_the_fewest() {
+        let check = |want: Want, held: u64, named: &[u32]| {
+            let resolved = want.resolve(Time::EPOCH, &holding(&[8, 2, 4])).expect("these hosts are held");
+            let item = &resolved.items[0];
+            assert_eq!((item.resource, item.held), (Resource::Cores(ClusterId(0)), Quantity(held)));
+            assert_eq!(item.hosts, named.iter().copied().map(NodeId).collect());
+        };
+        check(Want::more_cores(2), 2, &[]);
+        check(Want::fewer_cores(3).hosts(["n1", "n3"]), 4, &[1, 3]);
+        check(Want::fewer_cores(1).hosts(["n1"]), 8, &[1]);
+        assert!(Want::more_cores(1).hosts(["n9"]).resolve(Time::EPOCH, &holding(&[8])).is_err());
+    }
+}

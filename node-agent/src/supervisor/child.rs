@@ -88,7 +88,8 @@ impl Program<'_> {
         self.account.become_for_good().map_err(|error| format!("cannot become user {who}: {}", error.desc()))?;
         let cwd = self.cwd;
         chdir(cwd).map_err(|error| format!("cannot enter the working directory {cwd}: {}", error.desc()))?;
-        sys::reset_signals();
+        // Their actions are the supervisor's, which are the default ones.
+        sys::unblock_signals();
         let error = self.try_candidates(image);
         let name = self.argv.first().map(|name| name.to_string_lossy()).unwrap_or_default();
         Err(match error {
@@ -129,7 +130,10 @@ fn set_limits(limits: &Limits) -> Result<(), String> {
     ];
     for (resource, value) in wanted {
         let Some(value) = value else { continue };
-        let set = getrlimit(resource).and_then(|(_, hard)| setrlimit(resource, value.min(hard), hard));
+        let set = getrlimit(resource).and_then(|(soft, hard)| match value.min(hard) {
+            wanted if wanted == soft => Ok(()),
+            wanted => setrlimit(resource, wanted, hard),
+        });
         set.map_err(|error| format!("cannot set the limit {resource:?}: {}", error.desc()))?;
     }
     Ok(())

@@ -6,6 +6,7 @@ use nix::unistd::getpid;
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, OnResize, Run, Span, Time, Usage, Work};
 
+use super::confine::confine;
 use super::environment::{self, Variables};
 use super::exec::{Exec, Feeder};
 use super::folder::Folder;
@@ -23,6 +24,8 @@ use crate::pmi::RankId;
 use crate::pmi::frames::Placement;
 use crate::pmi::hub::Need;
 use crate::sys::{End, Reaped, SingleThreaded};
+use crate::topology::cpulist::CpuSet;
+use crate::topology::own_cpus;
 
 /// A share that was started, or failed to.
 #[derive(Debug)]
@@ -38,9 +41,13 @@ pub struct Job {
     pub input: Feeder,
     pub desk: Option<Desk>,
     pub execs: Vec<Exec>,
-    /// Of the first task, for what is executed beside it; only where something may be.
+    /// Of the first task, for what is executed beside it, or told of it; only where something may be.
     pub streams: Option<Streams>,
     pub untold: Untold,
+    /// Those that its processes keep to.
+    pub cpus: CpuSet,
+    /// They could be made to, when these changed last.
+    is_confined: bool,
     /// From here its wall time counts.
     begun: Instant,
     wall_at: Instant,
@@ -106,6 +113,8 @@ impl Job {
             execs: Vec::new(),
             streams: None,
             untold: Untold::default(),
+            cpus: cpus_of(&order),
+            is_confined: true,
             begun,
             wall_at,
             stays_until: None,
@@ -136,7 +145,7 @@ impl Job {
         self.tasks = started.tasks;
         self.streams = started.streams.filter(|_| match &self.order.on_resize {
             Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
-            Some(OnResize::Negotiates | OnResize::Workers) | None => false,
+            Some(OnResize::Negotiates | OnResize::Workers) | None => self.desk.is_some(),
         });
         self.input = started.input.map(Feeder::new).unwrap_or_default();
         self.since = now();
@@ -171,6 +180,27 @@ impl Job {
         true
     }
 
+    /// Its processes are moved to the CPUs that it has here now. Where that fails they go back to those that they had,
+    /// and the server decides what follows.
+    pub fn confine(&mut self, cgroup: &Cgroup) {
+        let cpus = cpus_of(&self.order);
+        if cpus == self.cpus && self.is_confined {
+            return;
+        }
+        self.is_confined = match confine(cgroup, &self.cpus, &cpus) {
+            Ok(()) => {
+                self.cpus = cpus;
+                true
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                eprintln!("job {}: {error:#}", self.order.job);
+                let _as_far_as_possible = confine(cgroup, &cpus, &self.cpus);
+                false
+            }
+        };
+    }
+
     /// What is to be told of it now, which is then told.
     pub fn tell(&mut self) -> JobReport {
         self.tell_at = None;
@@ -186,7 +216,9 @@ impl Job {
     fn report(&self) -> JobReport {
         match &self.phase {
             Phase::Running | Phase::Ending(_) => {
-                JobReport { job: self.job(), run: self.run(), status: JobStatus::Running { since: self.since } }
+                let (since, generation, is_confined) = (self.since, self.order.generation, self.is_confined);
+                let status = JobStatus::Running { since, generation, is_confined };
+                JobReport { job: self.job(), run: self.run(), status }
             }
             Phase::Ended { report, .. } => report.clone(),
         }
@@ -382,6 +414,11 @@ impl Job {
 pub fn now() -> Time {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The CPUs that an order means; without a mask, all that this process may use itself.
+fn cpus_of(order: &Order) -> CpuSet {
+    order.mask.clone().or_else(own_cpus).unwrap_or_default()
 }
 
 /// A signal tells more than any code, a high code more than a low one.

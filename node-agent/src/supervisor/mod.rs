@@ -4,6 +4,8 @@
 //! job starts, so "no child left" is "the tree is gone", and it hears of that by SIGCHLD.
 
 mod child;
+mod complaint;
+mod confine;
 mod connection;
 mod environment;
 mod exec;
@@ -329,6 +331,7 @@ impl Supervisor {
             return Next::Stay;
         }
         // From here on this process must not end with the agent.
+        let _its_processes_have_masks_anyway = self.seat.cgroup.set_cpus(&new.cpus);
         let cleared = prctl::set_pdeathsig(None);
         let claimed = cleared.map_err(io::Error::from).and_then(|()| self.claim(&new.order, &entry_dir));
         let started = match claimed {
@@ -362,6 +365,7 @@ impl Supervisor {
         if !job.update(order, &files, &mut errands) {
             return;
         }
+        job.confine(&self.seat.cgroup);
         let entry = EntryRef {
             order: &job.order,
             boot: &self.boot,
@@ -373,6 +377,8 @@ impl Supervisor {
             // The processes go on with what they know; the next change is written again.
             eprintln!("cannot write to {}: {error}", self.folder.dir().display());
         }
+        let report = self.job.as_mut().map(Job::tell);
+        report.into_iter().for_each(|report| self.tell(&FromSupervisor::Job(report)));
         // Who is told looks at the files at once.
         if let Some(job) = self.job.as_mut().filter(|_| is_news) {
             resize::tell(job, &self.single);
@@ -525,7 +531,8 @@ impl Supervisor {
             let mut more = Vec::new();
             match errand {
                 Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { host: to, frame }),
-                Errand::Abort { code, reason: _ } => self.end(NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Abort { code } => self.end(NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Tell(reason) => self.job.iter().for_each(|job| complaint::complain(job, &reason)),
                 Errand::Start(placement) => {
                     if let Some(job) = &mut self.job {
                         job.spawn(&placement, &self.folder, &self.single, &mut more);

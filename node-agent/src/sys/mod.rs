@@ -131,6 +131,11 @@ pub fn reset_signals() {
             let _cannot_fail = unsafe { sigaction(signal, &default) };
         }
     }
+    unblock_signals();
+}
+
+/// An empty signal mask, as a program expects to be executed with.
+pub fn unblock_signals() {
     let _cannot_fail = SigSet::empty().thread_set_mask();
 }
 

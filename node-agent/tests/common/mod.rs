@@ -146,6 +146,8 @@ impl World {
             spool: self.spool(),
             cgroups,
             mask: self.mask.clone(),
+            cpus: self.mask.clone().or_else(node_agent::topology::own_cpus).expect("an affinity"),
+            n_cpus: 2,
             rsh: setup::rsh_beside(&program),
             program,
             agent_socket: self.dir.path().join("agent/agent.sock"),

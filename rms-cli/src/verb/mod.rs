@@ -40,6 +40,8 @@ mod wait;
 
 /// What `rms` can be told to do.
 #[derive(Subcommand, Debug)]
+// Their flags are made when a verb is called: those of all verbs would be half of what it takes to start.
+#[command(defer = true)]
 pub enum Verb {
     /// Start a whole cluster on this machine
     Up(up::Args),

@@ -25,7 +25,7 @@ struct Given {
 }
 
 /// What can be given of one item.
-enum Grant {
+pub(super) enum Grant {
     /// So much, perhaps less than was asked for.
     Of(Quantity),
     /// Nothing now, though it may be possible later.
@@ -67,7 +67,8 @@ impl Rms {
                 let n_hosts: u64 = self.state.kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
                 item.held.0.saturating_add(item.terms.least.0) > n_hosts
             }
-            Resource::Cores(_) | Resource::Time => false,
+            Resource::Cores(cluster) => self.is_beyond_nodes(proposal.parties().job, cluster, item),
+            Resource::Time => false,
         })
     }
 
@@ -143,8 +144,7 @@ impl Rms {
                 }
                 self.grant_hosts(now, job, id, (cluster, item), given)
             }
-            // Hosts are given whole.
-            Resource::Cores(_) => Grant::Never(Reason::Policy),
+            Resource::Cores(cluster) => self.grant_cores(job, cluster, item),
             Resource::Time => self.grant_time(now, job, item),
         }
     }

@@ -60,7 +60,7 @@ impl Rms {
                 cluster: entry.cluster,
                 cluster_name: self.state.clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
-                cpus: entry.inventory.cpus,
+                cpus: started.cores_usable_on(*node, entry.inventory.cpus),
                 is_departing: evolved.is_some_and(|evolved| evolved.departing.contains_key(node))
                     || overdue.contains(node),
             }

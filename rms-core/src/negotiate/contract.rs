@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Ask {
     pub direction: Direction,
     pub what: Asked,
-    /// How many hosts, or milliseconds, more or less.
+    /// How many hosts, milliseconds, or cores on each host, more or less.
     pub quantity: u64,
     /// A counter-offer of so much, or more, is accepted.
     pub least: u64,
@@ -26,7 +26,7 @@ pub struct Ask {
     pub price: Price,
     /// For how long; `None`: until the application ends.
     pub duration: Option<Span>,
-    /// When it gives hosts back: which, by name; empty: its last ones.
+    /// When it gives hosts back: which, by name; empty: its last ones. When it is about cores: on which; empty: on all.
     pub hosts: Vec<String>,
     /// For how long it may be waited for hosts.
     pub wait: Span,
@@ -35,16 +35,18 @@ pub struct Ask {
 /// What an ask is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
-    /// Hosts of a cluster, by name; `None`: of the one where it has its hosts.
+    /// Hosts of a cluster, by name; `None`: of the one of the hosts that are named, or else of its first host.
     Hosts { cluster: Option<String> },
     /// Wall time, in milliseconds.
     Time,
+    /// Cores on each of its hosts of a cluster, by name; `None`: of the one where it has its hosts.
+    Cores { cluster: Option<String> },
 }
 
 /// What came of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AskOutcome {
-    /// It is ready: hosts that came can be used, hosts that went are free.
+    /// It is ready: hosts and cores that came can be used, those that went are free.
     Ready {
         negotiation: NegotiationId,
         quantity: u64,
@@ -133,6 +135,7 @@ pub struct HeldHost {
     pub cluster: ClusterId,
     pub cluster_name: String,
     pub address: String,
+    /// Those that it has there: all of the host, unless it has given some back.
     pub cpus: u32,
     /// It was asked to leave this host, and has not confirmed that it has.
     pub is_departing: bool,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Action, NegotiationId, Phase, Reason, Template};
+use negotiation::{Action, NegotiationId, Phase, Reason, Resource, Template};
 use rms_model::{ClusterId, JobId, NodeAdmin, NodeId, NodeLink, Time};
 use thiserror::Error;
 
@@ -89,7 +89,9 @@ fn is_only_away(entry: &Node) -> bool {
 /// The hosts that a template insists on.
 pub(super) fn named_hosts(template: Option<&Template>) -> BTreeSet<NodeId> {
     let live = template.into_iter().flat_map(|template| template.items()).filter(|item| item.is_live());
-    live.flat_map(|item| item.hosts.iter().copied()).collect()
+    // Those of cores are held already.
+    let of_hosts = live.filter(|item| matches!(item.resource, Resource::Hosts(_)));
+    of_hosts.flat_map(|item| item.hosts.iter().copied()).collect()
 }
 
 /// How many hosts of each cluster the server has promised in a negotiation, counted from what was said.

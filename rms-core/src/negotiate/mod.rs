@@ -11,6 +11,7 @@ mod attach;
 mod attached;
 mod candidates;
 pub mod contract;
+mod cores;
 mod delay;
 mod desk;
 mod grow;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use negotiation::{Action, NegotiationId, Reason, Resource, Statement, Template};
 use rms_model::{JobId, NodeId, OnResize, Span, Time};
 
+use super::cores::mixes_cores_with_hosts;
 use super::grow::time_of;
 use super::places::hosts_by_cluster;
 use crate::fact::Fact;
@@ -50,6 +51,9 @@ impl Rms {
     /// Why this cannot be given back.
     fn check_shrink(&self, now: Time, job: JobId, proposal: &Template) -> Result<(), Reason> {
         let started = self.state.jobs()[&job].started().ok_or(Reason::Stopping)?;
+        if mixes_cores_with_hosts(proposal) {
+            return Err(Reason::Policy);
+        }
         for item in proposal.items().iter().filter(|item| item.is_live()) {
             match item.resource {
                 Resource::Hosts(cluster) => {
@@ -64,7 +68,7 @@ impl Rms {
                         return Err(Reason::Policy);
                     }
                 }
-                Resource::Cores(_) => return Err(Reason::Policy),
+                Resource::Cores(cluster) => self.check_cores_back(job, cluster, item)?,
                 Resource::Time => {
                     let less = Span::from_millis(item.quantity.0 as i64);
                     if started.at + started.request.wall <= now + less {
@@ -88,11 +92,8 @@ impl Rms {
         let Some(agreed) = case.dialogue.proposal() else { return };
         let (n_hosts, less) = (agreed.n_hosts(), time_of(agreed.items()));
         if n_hosts == 0 {
-            let less = Span::from_millis(-less.as_millis());
-            let course = self.course_of(now, job, self.n_hosts(job), less);
-            self.set_course(now, step, job, course);
-            let _ = self.act(now, step, job, id, Action::Ready);
-            return;
+            let agreed = agreed.clone();
+            return self.bring_about(now, step, job, id, (Span::from_millis(-less.as_millis()), &agreed));
         }
         if self.is_in_house(job, id) {
             let hosts = self.last_hosts(job, agreed);
@@ -152,6 +153,9 @@ impl Rms {
     pub(super) fn await_departure(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
         let Some(hosts) = case.dialogue.hosts().cloned() else { return };
+        if hosts.is_empty() {
+            return self.await_release(now, step, job, id);
+        }
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started() else { return };
         if case.is_handed_over {

@@ -277,6 +277,8 @@ impl State {
                 self.loan_called(*job, *negotiation, *cluster, *by)?
             }
             Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
+            Fact::CoresSet { job, negotiation, cores } => self.set_cores(*job, *negotiation, cores, bumped)?,
+            Fact::CoresInForce { job, node, generation } => self.cores_in_force(*job, *node, *generation)?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }

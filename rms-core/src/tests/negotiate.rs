@@ -3,6 +3,7 @@
 mod asks;
 mod attached;
 mod clusters;
+mod cores;
 mod launches;
 mod races;
 mod reminders;
@@ -18,11 +19,12 @@ use negotiation::{
     Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement,
 };
 use rms_model::{
-    ClusterId, Identity, JobId, Malleable, NodeId, OnResize, Outcome, Role, Run, Sizes, Span, Time, Usage, Work,
+    ClusterId, Identity, Inventory, JobId, Malleable, NodeId, OnResize, Outcome, Role, Run, Sizes, Span, Time, Usage,
+    Work,
 };
 
 use super::World;
-use crate::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
+use crate::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
 use crate::effect::{Answer, Effect};
 use crate::event::{Nodes, Shape, Ticket};
 use crate::negotiate::contract::{Ask, AskOutcome, Asked, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
@@ -38,6 +40,10 @@ pub(super) struct Scene {
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
     /// Nodes whose agents hear nothing, and what they would have heard.
     deaf: BTreeSet<String>,
+    /// Nodes on which no CPU mask can be set.
+    stubborn: BTreeSet<String>,
+    /// The generation of each job's hosts that each agent was last told.
+    told: BTreeMap<(String, JobId), u32>,
     last_ticket: u64,
 }
 
@@ -112,6 +118,8 @@ impl Scene {
             apps: BTreeMap::new(),
             answers: BTreeMap::new(),
             deaf: BTreeSet::new(),
+            stubborn: BTreeSet::new(),
+            told: BTreeMap::new(),
             last_ticket: 0,
         };
         for number in 1..=n_nodes {
@@ -137,7 +145,7 @@ impl Scene {
         let hello = crate::event::AgentHello {
             cluster: cluster.to_owned(),
             address: "127.0.0.1:1".to_owned(),
-            inventory: Default::default(),
+            inventory: Inventory { cores: 4, cpus: 4, ..Inventory::default() },
         };
         let jobs = self.running_on(name);
         let report = NodeReport { jobs, ..NodeReport::default() };
@@ -151,7 +159,7 @@ impl Scene {
         let runs = state.jobs().iter().filter_map(|(job, entry)| {
             let share = entry.started()?.shares.get(&node)?;
             let is_up = matches!(share, crate::job::Share::Running { .. });
-            is_up.then_some(JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
+            is_up.then(|| JobReport { job: *job, run: entry.run, status: self.runs(name, *job) })
         });
         runs.collect()
     }
@@ -207,12 +215,22 @@ impl Scene {
     }
 
     fn agent(&mut self, name: &str, desired: &Desired) {
-        let report = |aim: Aim| match aim {
-            Aim::Run => JobStatus::Running { since: Time::EPOCH },
+        for job in &desired.jobs {
+            self.told.insert((name.to_owned(), job.job), job.launch.generation);
+        }
+        let report = |job: &DesiredJob| match job.aim {
+            Aim::Run => self.runs(name, job.job),
             Aim::End { .. } => JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Ordered, usage: Usage::default() },
         };
-        let jobs = desired.jobs.iter().map(|job| JobReport { job: job.job, run: job.run, status: report(job.aim) });
-        self.report(name, NodeReport { seen: desired.generation, jobs: jobs.collect() });
+        let jobs = desired.jobs.iter().map(|job| JobReport { job: job.job, run: job.run, status: report(job) });
+        let report = NodeReport { seen: desired.generation, jobs: jobs.collect() };
+        self.report(name, report);
+    }
+
+    /// As the agent of a node says of a job that runs there.
+    fn runs(&self, name: &str, job: JobId) -> JobStatus {
+        let generation = self.told.get(&(name.to_owned(), job)).copied().unwrap_or(1);
+        JobStatus::Running { since: Time::EPOCH, generation, is_confined: !self.stubborn.contains(name) }
     }
 
     fn report(&mut self, name: &str, report: NodeReport) {

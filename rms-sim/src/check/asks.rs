@@ -19,7 +19,7 @@ pub(crate) fn answers_the_ask<'a>(
     }
     let n_named = match ask.what {
         Asked::Hosts { .. } => *quantity,
-        Asked::Time => 0,
+        Asked::Time | Asked::Cores { .. } => 0,
     };
     if hosts.len() as u64 != n_named {
         return wrong(format!("{hosts:?} are not {quantity}"));

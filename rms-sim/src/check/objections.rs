@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
+use negotiation::{Action, Direction, NegotiationId, Phase, Price, Reason, Side, Sizes};
 use rms_core::Call;
 use rms_core::course::Course;
 use rms_core::desired::{Aim, Launch};
+use rms_core::negotiate::contract::{Ask, Asked};
 use rms_core::plan::{Placed, Placement, Shortage};
 use rms_core::subscription::LauncherView;
 use rms_model::{ClusterId, ExpandLimit, Limits, NodeId, Outcome, Owner, Request, Span, Stdio, Work};
@@ -280,6 +281,37 @@ fn hosts_that_are_held_from_one_who_waits_for_them() {
 }
 
 #[test]
+fn cores_that_are_called_free_while_processes_use_them() {
+    let mut world = world_of(2);
+    let job = world.submit(rigid(1, hours(1)));
+    world.after(secs(1));
+    world.negotiate(&admin(), job, gives_cores_back(2));
+    world.after(secs(10));
+    assert_eq!(cores::used_is_kept(world.state(), &world.nodes), Ok(()));
+    let mut state = world.state().clone();
+    let node = state.jobs()[&job].nodes()[0];
+    let set = Fact::CoresSet { job, negotiation: FIRST, cores: vec![(node, 1)] };
+    state.apply(&set).expect("facts are not judged");
+    assert_eq!(cores::used_is_kept(&state, &world.nodes), Ok(()), "not before its agent says so");
+    state.apply(&Fact::CoresInForce { job, node, generation: 3 }).expect("facts are not judged");
+    objects(Rule::Cores, cores::used_is_kept(&state, &world.nodes));
+}
+
+fn gives_cores_back(n_cores: u64) -> Ask {
+    Ask {
+        direction: Direction::Shrink,
+        what: Asked::Cores { cluster: None },
+        quantity: n_cores,
+        least: n_cores,
+        sizes: Sizes::Any,
+        price: Price(0),
+        duration: None,
+        hosts: Vec::new(),
+        wait: Span::ZERO,
+    }
+}
+
+#[test]
 fn a_state_in_which_two_jobs_have_one_host() {
     let mut world = world_of(1);
     world.submit(rigid(1, hours(1)));
@@ -327,6 +359,7 @@ fn every_rule_has_its_story() {
             }
             Rule::Sizes => more_than_it_can_use,
             Rule::Delays => hosts_that_are_held_from_one_who_waits_for_them,
+            Rule::Cores => cores_that_are_called_free_while_processes_use_them,
             Rule::State => a_state_in_which_two_jobs_have_one_host,
             Rule::Spin => more_facts_than_a_small_world_can_have,
         }

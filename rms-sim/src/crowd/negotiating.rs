@@ -173,15 +173,15 @@ pub(super) fn act(dice: &mut Dice, world: &mut World, n_hosts: u32) {
 }
 
 fn ask(dice: &mut Dice, n_hosts: u32) -> Ask {
-    let is_time = dice.chance(15);
-    let quantity = if is_time { u64::from(dice.number(1, 60)) * 1000 } else { u64::from(dice.number(1, n_hosts + 1)) };
+    let cluster = dice.pick(&CLUSTERS).copied().flatten().map(str::to_owned);
+    let (what, quantity) = match dice.number(1, 20) {
+        1..=3 => (Asked::Time, u64::from(dice.number(1, 60)) * 1000),
+        4..=7 => (Asked::Cores { cluster }, u64::from(dice.number(1, 4))),
+        _ => (Asked::Hosts { cluster }, u64::from(dice.number(1, n_hosts + 1))),
+    };
     Ask {
         direction: if dice.chance(65) { Direction::Grow } else { Direction::Shrink },
-        what: if is_time {
-            Asked::Time
-        } else {
-            Asked::Hosts { cluster: dice.pick(&CLUSTERS).copied().flatten().map(str::to_owned) }
-        },
+        what,
         quantity,
         least: quantity.min(u64::from(dice.number(1, 3))),
         sizes: sizes(dice),

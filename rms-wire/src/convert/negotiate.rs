@@ -10,6 +10,7 @@ use rms_core::negotiate::contract as core;
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Run, Sizes, Span, Speedup};
 
 use super::{Malformed, all, opt_millis, opt_time, span, time};
+use crate::answer::ClusterName;
 use crate::message::MAX_LINES;
 use crate::negotiate as wire;
 use crate::refused::Refused;
@@ -361,7 +362,7 @@ impl From<&core::Attached> for wire::Attached {
             clusters: attached
                 .clusters
                 .iter()
-                .map(|(cluster, name)| wire::ClusterName { cluster: cluster.0, name: name.clone() })
+                .map(|(cluster, name)| ClusterName { cluster: cluster.0, name: name.clone() })
                 .collect(),
         }
     }
@@ -485,6 +486,7 @@ impl From<&core::Ask> for wire::Ask {
             what: match &ask.what {
                 core::Asked::Hosts { cluster } => wire::Asked::Hosts { cluster: cluster.clone() },
                 core::Asked::Time => wire::Asked::Time,
+                core::Asked::Cores { cluster } => wire::Asked::Cores { cluster: cluster.clone() },
             },
             quantity: ask.quantity,
             least: ask.least,
@@ -509,6 +511,7 @@ impl TryFrom<wire::Ask> for core::Ask {
             what: match ask.what {
                 wire::Asked::Hosts { cluster } => core::Asked::Hosts { cluster },
                 wire::Asked::Time => core::Asked::Time,
+                wire::Asked::Cores { cluster } => core::Asked::Cores { cluster },
             },
             quantity: ask.quantity,
             least: ask.least,

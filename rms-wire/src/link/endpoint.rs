@@ -96,6 +96,19 @@ impl Endpoint {
         })
     }
 
+    /// As [`Endpoint::dial`], for a server known as `host:port`. Where that is an address of IPv4, no socket of IPv6 is
+    /// made: the first one on a system, and the end of the last one, have the kernel patch itself on all CPUs, which a
+    /// short command would wait for twice.
+    ///
+    /// # Errors
+    /// As [`Endpoint::dial`].
+    pub fn dial_to(server: &str, credentials: &Credentials) -> Result<Endpoint, EndpointError> {
+        match server.parse::<SocketAddr>() {
+            Ok(SocketAddr::V4(_)) => Endpoint::bind((Ipv4Addr::UNSPECIFIED, 0).into(), credentials, Serve::Nobody),
+            Ok(SocketAddr::V6(_)) | Err(_) => Endpoint::dial(credentials),
+        }
+    }
+
     /// As [`Endpoint::bind`], on any socket; a simulated network, for example.
     ///
     /// # Errors

@@ -231,8 +231,14 @@ pub fn asks() -> Vec<Ask> {
         ..hosts.clone()
     };
     let time = Ask { what: Asked::Time, quantity: 3_600_000, least: 60_000, ..hosts.clone() };
+    let cores = Ask {
+        what: Asked::Cores { cluster: Some("a".to_owned()) },
+        hosts: vec!["n1".to_owned()],
+        duration: None,
+        ..hosts.clone()
+    };
     let of_sizes = sizes().map(|sizes| Ask { sizes, ..hosts.clone() });
-    [vec![back, time], of_sizes.to_vec()].concat()
+    [vec![back, time], of_sizes.to_vec(), vec![cores]].concat()
 }
 
 pub fn outcomes() -> Vec<AskOutcome> {

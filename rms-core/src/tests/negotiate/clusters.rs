@@ -93,7 +93,7 @@ impl Scene {
         estimate.map(|at| at.since(self.world.now))
     }
 
-    fn reason(&mut self, job: JobId, id: NegotiationId) -> Option<Reason> {
+    fn reason_of(&mut self, job: JobId, id: NegotiationId) -> Option<Reason> {
         self.app(job).desk.get(id).and_then(|dialogue| dialogue.reason())
     }
 }
@@ -233,7 +233,7 @@ fn a_host_of_one_cluster_that_is_lost_on_its_way_takes_those_of_the_other_along(
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
     scene.ended("m2", job, NodeExit::NotStarted { reason: "no space".to_owned() });
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
-    assert_eq!(scene.reason(job, id), Some(Reason::Lost));
+    assert_eq!(scene.reason_of(job, id), Some(Reason::Lost));
     assert_eq!(scene.held(job), [1]);
     assert_eq!((scene.free_on(C), scene.free_on(D)), (1, 2));
     assert!(scene.is_started(job));
@@ -302,14 +302,14 @@ fn a_shrink_takes_hosts_of_the_cluster_that_it_names() {
     assert_eq!(scene.app_phase(job, id), Phase::Accepted, "on the second cluster all may go");
     // Those of the other cluster are not what was agreed.
     scene.app_acts(job, id, Action::Commit([NodeId(2), NodeId(4)].into()));
-    assert_eq!(scene.reason(job, id), Some(Reason::BadProposal));
+    assert_eq!(scene.reason_of(job, id), Some(Reason::BadProposal));
     assert_eq!(scene.held(job), [1, 2, 3, 4]);
     let id = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Hosts(D), 2, 2));
     scene.app_acts(job, id, Action::Commit([NodeId(3), NodeId(4)].into()));
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     assert_eq!((scene.held(job), scene.busy()), (vec![1, 2], (2, 0)));
     let id = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Hosts(C), 2, 2));
-    assert_eq!(scene.reason(job, id), Some(Reason::Policy), "its first host stays to its end");
+    assert_eq!(scene.reason_of(job, id), Some(Reason::Policy), "its first host stays to its end");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn who_breaks_a_promise_loses_the_last_hosts_of_that_cluster() {
     assert!(scene.starts_in(waiting).is_some_and(|span| span < Span::from_mins(1)));
     assert!(scene.starts_in(hopeless).is_some_and(|span| span > Span::from_mins(50)));
     scene.after(Span::from_secs(25));
-    assert_eq!(scene.reason(job, id), Some(Reason::BrokenPromise));
+    assert_eq!(scene.reason_of(job, id), Some(Reason::BrokenPromise));
     assert_eq!(scene.held(job), [1, 2, 4, 3]);
     assert!(scene.is_started(waiting) && !scene.is_started(hopeless));
 }

@@ -1,7 +1,7 @@
 //! A process that takes over from another one is told where the negotiations stand, and goes on with them.
 
 use negotiation::{Action, Direction, Phase, Side};
-use rms_model::{JobId, NodeId, OnResize, Span};
+use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
 
@@ -48,7 +48,7 @@ fn an_offer_to_a_process_that_is_gone_is_answered_by_the_next_one() {
     let (mut scene, job) = attached(1, 3);
     scene.set("offer_valid", "10m");
     scene.by_itself(|rms, now, step| {
-        rms.open_growth_offer(now, step, job, 2, Default::default()).expect("there are idle hosts");
+        rms.open_growth_offer(now, step, (job, ClusterId(0)), 2, Default::default()).expect("there are idle hosts");
     });
     let id = scene.app_hears(job, Direction::Grow).expect("it was told");
     scene.hangs_up(job);

@@ -212,7 +212,7 @@ fn a_proposal_about_hosts_that_it_does_not_have_is_rejected() {
     let mut item = scene.item(job, 1);
     item.resource = negotiation::Resource::Cores(rms_model::ClusterId(0));
     let id = scene.app_opens(job, Direction::Grow, item);
-    assert_eq!(scene.app(job).desk.get(id).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
+    assert_eq!(scene.app(job).desk.get(id).and_then(|dialogue| dialogue.reason()), Some(Reason::Changed));
     // Out of turn: it is told, and the dialogue goes on.
     let item = scene.item(job, 9);
     let id = scene.app_opens(job, Direction::Grow, item);

@@ -134,6 +134,7 @@ impl Walk<'_> {
                 self.scene.after(Span::from_secs(secs.into()));
             }
             19 => self.scene.after(Span::from_mins(11)),
+            20 if self.dice.chance(30) => self.hardens(),
             20 => self.deafens(),
             21 => self.loses_a_node(),
             22 => self.drains(),
@@ -203,6 +204,12 @@ impl Walk<'_> {
         } else if self.dice.chance(30) {
             ask.what = Asked::Hosts { cluster: Some("d".to_owned()) };
         }
+        if self.dice.chance(20) {
+            ask.what = Asked::Cores { cluster: None };
+            if self.dice.chance(30) {
+                ask.hosts = vec![format!("n{}", self.scene.held(job)[0])];
+            }
+        }
         if self.dice.chance(30) {
             ask.duration = (ask.what != Asked::Time).then(|| Span::from_mins(5));
         }
@@ -220,6 +227,10 @@ impl Walk<'_> {
         let is_here = |node: &&NodeId| state.nodes()[node].cluster == cluster;
         let held = state.jobs()[&job].nodes().iter().filter(is_here).count() as u64;
         let mut item = Item::up_to(Resource::Hosts(cluster), held, quantity);
+        if self.dice.chance(25) {
+            item.resource = Resource::Cores(cluster);
+            item.held = Quantity(self.scene.fewest_cores(job).into());
+        }
         if self.dice.chance(20) {
             item.terms.duration = Some(Span::from_mins(5));
         }
@@ -238,6 +249,8 @@ impl Walk<'_> {
         let mut items = vec![self.item(job, home)];
         if self.dice.chance(30) {
             items.push(self.item(job, ClusterId(1 - home.0)));
+            // There are few hosts: of much on both, one would always lack.
+            items = items.into_iter().map(|item| Item::up_to(item.resource, item.held.0, 1)).collect();
         }
         let rules = [SetRule::All, SetRule::AnyOf, SetRule::OneOf];
         let rule = rules[self.dice.number(0, 2) as usize];
@@ -355,6 +368,14 @@ impl Walk<'_> {
         }
     }
 
+    /// No mask can be set on a node, or can be again.
+    fn hardens(&mut self) {
+        let name = self.any_node();
+        if !self.scene.stubborn.remove(&name) {
+            self.scene.stubborn.insert(name);
+        }
+    }
+
     fn loses_a_node(&mut self) {
         let name = self.any_node();
         self.scene.event(Event::AgentGone { name: name.clone() });
@@ -411,6 +432,7 @@ impl Walk<'_> {
     fn heal(&mut self) {
         let names: Vec<String> = (1..=N_NODES).map(|number| format!("n{number}")).collect();
         self.scene.deaf.clear();
+        self.scene.stubborn.clear();
         self.scene.set("offer_idle", "never");
         self.scene.set("shrink_for", "never");
         self.scene.call(Call::Resume { nodes: names.clone() }).expect("they are there");
@@ -432,6 +454,8 @@ impl Walk<'_> {
             let open: Vec<_> = talks.open().map(|case| (case.id(), case.phase())).collect();
             assert!(open.is_empty(), "job {job} still negotiates: {open:?}");
             assert!(entry.promised_hosts().next().is_none(), "job {job} still holds hosts");
+            let awaits_cores = entry.started().is_some_and(|started| started.awaits_cores());
+            assert!(!awaits_cores, "nobody knows how many cores job {job} has");
         }
         for (job, app) in self.scene.apps.iter().filter(|(_, app)| app.ended.is_none()) {
             let Some(entry) = state.jobs().get(job).filter(|entry| entry.run == app.run) else { continue };

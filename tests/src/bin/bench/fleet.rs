@@ -148,7 +148,7 @@ async fn perform(agent: &mut Agent, sender: &mut Sender, effect: AgentEffect, ma
     match effect {
         AgentEffect::Start(started) => {
             let (job, run, since) = (started.job, started.run, now());
-            changes.push(JobReport { job, run, status: JobStatus::Running { since } });
+            changes.push(JobReport { job, run, status: JobStatus::running(since) });
             if manner == Manner::Answer {
                 let exit = NodeExit::Exited { code: 0 };
                 changes.push(JobReport {
