@@ -1,14 +1,14 @@
 //! A program that grows and shrinks while it computes (002): it tells its hosts at each breakpoint.
 //!
 //! `rms submit --malleable 1-4 --negotiable --wrap 'elastic 1-4'`. `elastic 1-4 grow 2` asks for two hosts more by itself at
-//! first. It ends when the file `stop` is in its working directory.
+//! first, `elastic 1-4 grow a:1,b:2` for hosts of two clusters, all of them or none. It ends when the file `stop` is in its working directory.
 
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use launcher_sdk::negotiator::{Change, HostfileStyle, Limits, Negotiator, Resizing, Settled, Want};
+use launcher_sdk::negotiator::{Change, HostfileStyle, Limits, Negotiator, Resizing, SetRule, Settled, Want};
 use rms_model::Span;
 
 #[tokio::main(flavor = "current_thread")]
@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Box<dyn Error>> {
-    let usage = "usage: elastic LEAST-MOST [grow HOSTS]";
+    let usage = "usage: elastic LEAST-MOST [grow HOSTS | grow CLUSTER:HOSTS,...]";
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (least, most) = args.first().and_then(|range| range.split_once('-')).ok_or(usage)?;
     let limits = Limits::between(least.parse()?, most.parse()?);
@@ -35,7 +35,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         if word != "grow" {
             return Err(usage.into());
         }
-        let want = Want::grow(n_hosts.parse()?).at_least(1).within(Span::from_secs(15));
+        let want = wanted(n_hosts)?.within(Span::from_secs(15));
         let asked = negotiator.request(want).await?;
         match asked.settled().await? {
             Settled::Ready(ready) => println!("got {} more, as {}", ready.hosts.len(), asked.id()),
@@ -60,6 +60,19 @@ async fn run() -> Result<(), Box<dyn Error>> {
     }
     println!("ends on {}", names(&negotiator));
     Ok(())
+}
+
+/// `2`, of which one would do, or `a:1,b:2`.
+fn wanted(text: &str) -> Result<Want, Box<dyn Error>> {
+    if let Ok(n_hosts) = text.parse() {
+        return Ok(Want::grow(n_hosts).at_least(1));
+    }
+    let mut hosts: Vec<(&str, u64)> = Vec::new();
+    for part in text.split(',') {
+        let (cluster, n_hosts) = part.split_once(':').ok_or("write 2, or a:1,b:2")?;
+        hosts.push((cluster, n_hosts.parse()?));
+    }
+    Ok(Want::grow_on(SetRule::All, hosts))
 }
 
 fn names(negotiator: &Negotiator) -> String {

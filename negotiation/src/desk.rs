@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rms_model::{JobId, Run, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::dialogue::Dialogue;
-use crate::error::{ActError, Refusal, TemplateError};
+use crate::dialogue::{Dialogue, Reminder};
+use crate::error::{ActError, Forgery, Refusal, TemplateError};
 use crate::message::{Message, NegotiationId, Reason, Statement};
 use crate::owner::{Action, Output, Rules};
 use crate::table::Ending;
@@ -165,6 +165,25 @@ impl Desk {
         output
     }
 
+    /// The application goes on with a negotiation that it does not remember, and says whether that was so: what it
+    /// knows itself is right, and what it has not heard of that is repeated to it.
+    ///
+    /// # Errors
+    /// There can be no such negotiation; nothing has changed then.
+    pub fn recall(&mut self, now: Time, reminder: &Reminder) -> Result<bool, Forgery> {
+        if self.get(reminder.id).is_some() {
+            return Ok(false);
+        }
+        let parties = self.parties(reminder.id.initiator);
+        let dialogue = Dialogue::recalled(now, parties, self.rules, reminder)?;
+        match reminder.id.initiator {
+            Side::Rms => self.remember(reminder.id),
+            Side::Application => self.n_opened = self.n_opened.max(reminder.id.number),
+        }
+        self.keep(dialogue);
+        Ok(true)
+    }
+
     /// Says again what the other end may not know: after a new link, or after the desk was read back.
     pub fn resume(&mut self, now: Time) -> Output {
         let mut output = Output::default();
@@ -222,6 +241,14 @@ impl Desk {
         let number = message.seen.saturating_add(u32::from(statement.is_some()));
         output.messages.push(Message { id: message.id, number, seen: message.number, statement });
         output
+    }
+
+    /// The other end has opened one under a number that somebody else has used for it at the same moment: it may open it
+    /// again under another.
+    pub fn turn_away(&self, opening: &Message) -> Output {
+        let crossed = Statement::End { ending: Ending::Rejected, reason: Reason::Crossed };
+        let message = Message { id: opening.id, number: 1, seen: opening.number, statement: Some(crossed) };
+        Output { messages: vec![message], ..Output::default() }
     }
 
     /// Whether the other end has not opened it before.

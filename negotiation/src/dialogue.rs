@@ -1,6 +1,7 @@
 //! One negotiation as a state machine that both ends run: own acts, messages and time in; messages and changes out.
 
 mod durable;
+mod reminder;
 
 use std::collections::BTreeSet;
 
@@ -14,6 +15,8 @@ use crate::owner::{Action, Change, Output, Rules};
 use crate::table::{self, Deed, Ending, Input, Next, Phase};
 use crate::template::{Direction, ItemStatus, Parties, Side, Template};
 use crate::voice::{Patience, Voice};
+
+pub use reminder::{Reminded, Reminder};
 
 /// One end of one negotiation. It can be written down and read back at any time, and goes on with [`Dialogue::resume`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

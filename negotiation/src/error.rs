@@ -328,3 +328,13 @@ pub enum Refusal {
     #[error("negotiation {0} is open for the same direction")]
     AlreadyOpen(NegotiationId),
 }
+
+/// What an application is told of a negotiation that it does not remember cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("negotiation {id} cannot stand as the server says: {why}")]
+pub struct Forgery {
+    /// Which negotiation.
+    pub id: NegotiationId,
+    /// What does not hold.
+    pub why: &'static str,
+}

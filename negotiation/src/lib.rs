@@ -24,9 +24,9 @@ pub mod terms;
 mod voice;
 
 pub use desk::Desk;
-pub use dialogue::Dialogue;
+pub use dialogue::{Dialogue, Reminded, Reminder};
 pub use draft::{Draft, DraftItem};
-pub use error::{ActError, Breach, Refusal, TemplateError, Worse};
+pub use error::{ActError, Breach, Forgery, Refusal, TemplateError, Worse};
 pub use message::{Message, NegotiationId, Reason, Statement};
 pub use owner::{Action, Change, Output, Rules};
 pub use table::{Ending, Phase};

@@ -43,7 +43,7 @@ pub struct Parties {
 pub enum Resource {
     /// Whole hosts of a cluster, counted.
     Hosts(ClusterId),
-    /// Cores on each host that the application holds on a cluster.
+    /// Cores on each host that the application holds on a cluster, or on some of them.
     Cores(ClusterId),
     /// Wall time, in milliseconds.
     Time,
@@ -99,9 +99,9 @@ pub struct Item {
     pub resource: Resource,
     /// How much changes.
     pub quantity: Quantity,
-    /// How much the application holds of it as long as the negotiation lasts.
+    /// How much the application holds of it as long as the negotiation lasts; of cores, where it has the fewest.
     pub held: Quantity,
-    /// Which hosts, where that matters; empty: any.
+    /// Which hosts, where that matters; empty: any, and of cores, all that are held on the cluster.
     pub hosts: BTreeSet<NodeId>,
     /// The sender's terms.
     pub terms: Terms,
@@ -275,7 +275,9 @@ impl Item {
         let names = self.hosts.len();
         let names_fit = match self.resource {
             Resource::Hosts(_) => names == 0 || names as u64 == self.quantity.0,
-            Resource::Cores(_) | Resource::Time => names == 0,
+            // Those on which the cores are; empty: all that are held.
+            Resource::Cores(_) => names as u64 <= MAX_HOSTS,
+            Resource::Time => names == 0,
         };
         if !names_fit {
             return Err(TemplateError::HostsNamed { item: idx, names, quantity: self.quantity });
@@ -409,7 +411,8 @@ impl Template {
 
     /// Whether these hosts are what was agreed: as many, and all that were named.
     pub(crate) fn is_met_by(&self, hosts: &BTreeSet<NodeId>) -> bool {
-        hosts.len() as u64 == self.n_hosts() && self.live().all(|item| item.hosts.is_subset(hosts))
+        let mut of_hosts = self.live().filter(|item| matches!(item.resource, Resource::Hosts(_)));
+        hosts.len() as u64 == self.n_hosts() && of_hosts.all(|item| item.hosts.is_subset(hosts))
     }
 
     /// The earliest of the deadlines that were agreed.

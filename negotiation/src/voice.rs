@@ -26,6 +26,12 @@ pub(crate) struct Patience {
 }
 
 impl Voice {
+    /// One that has lost what it said, but knows that so many statements of it were heard, and which was the latest of
+    /// the other end.
+    pub fn recalled(number: u32, seen: u32) -> Voice {
+        Voice { number, confirmed: number, seen, ..Voice::default() }
+    }
+
     pub fn seen(&self) -> u32 {
         self.seen
     }

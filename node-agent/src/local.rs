@@ -5,12 +5,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use nix::unistd::{Pid, Uid, User};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::exec::{self, Command, FromCommand, ToCommand};
 use crate::frame::{self, Decoder, Frame};
@@ -32,37 +34,54 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
+/// Callers that are served at once. They are processes of jobs, for strangers are turned away at once; more of them wait
+/// in the socket's queue until one has left.
+const MAX_CALLERS: usize = 1024;
+/// Before another caller is tried when there are no files for one. Nothing tells when some are free again.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Serves callers for ever.
 pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers) {
+    let places = Arc::new(Semaphore::new(MAX_CALLERS));
     loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(serve_caller(stream, shares.clone(), peers.clone()))),
+            Ok((stream, _)) => match caller_share(&stream, &shares) {
+                Ok(share) => {
+                    let peers = peers.clone();
+                    tokio::spawn(async move {
+                        serve_caller(stream, share, peers).await;
+                        drop(place);
+                    });
+                }
+                Err(reason) => turn_away(&stream, reason),
+            },
             Err(error) => {
-                // Out of files: the next caller may have more luck.
                 tracing::warn!(%error, "cannot take a call on the agent's socket");
-                tokio::task::yield_now().await;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
 }
 
-async fn serve_caller(stream: UnixStream, shares: Shares, peers: Peers) {
-    let share = caller_share(&stream, &shares);
-    let (mut read, write) = stream.into_split();
+/// Anybody on the node may call, so whoever is of no job gets no more than a word: not the time until they ask, which
+/// they may never do, nor a file of ours.
+fn turn_away(stream: &UnixStream, reason: String) {
+    tracing::debug!(reason, "turned a caller away");
+    let _caller_left = stream.try_write(&frame::message(&Answer::Failed { reason }));
+}
+
+async fn serve_caller(stream: UnixStream, share: Share, peers: Peers) {
+    let (mut read, mut write) = stream.into_split();
     let mut decoder = Decoder::default();
     let Ok(Some(request)) = first_frame(&mut read, &mut decoder).await else { return };
-    let command = match share {
-        Ok(share) => start(&share, &peers, request).await,
-        Err(reason) => Err(reason),
-    };
-    match command {
+    match start(&share, &peers, request).await {
         Ok(Command { to, from }) => {
             let input = tokio::spawn(forward_input(read, decoder, to));
             forward_output(from, write).await;
             input.abort();
         }
         Err(reason) => {
-            let mut write = write;
             let _caller_left = write.write_all(&frame::message(&Answer::Failed { reason })).await;
         }
     }

@@ -258,6 +258,7 @@ impl Node {
         for effect in effects {
             match effect {
                 AgentEffect::Start(desired) => {
+                    self.keep_spool();
                     let order = self.setup.order(&desired);
                     let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
                     self.want_key(&order);
@@ -272,7 +273,9 @@ impl Node {
                         share.tell(&ToSupervisor::Update(Box::new(order)));
                     }
                 }
-                AgentEffect::Stop { job, run, grace } => self.stop(job, run, &ToSupervisor::Stop { grace }),
+                AgentEffect::Stop { job, run, patience, grace } => {
+                    self.stop(job, run, &ToSupervisor::Stop { patience, grace });
+                }
                 AgentEffect::Kill { job, run } => self.stop(job, run, &ToSupervisor::Kill),
                 AgentEffect::Forget { job, run } => self.forget(job, run),
                 AgentEffect::Report(report) => {
@@ -280,6 +283,25 @@ impl Node {
                         reporter.report(&report);
                     }
                 }
+            }
+        }
+    }
+
+    /// A node without a spool would take every job that comes, and start none. What runs goes on, without what it had there.
+    fn keep_spool(&mut self) {
+        let spool = &self.setup.spool;
+        if spool.is_whole() {
+            return;
+        }
+        let dir = spool.dir().display();
+        match spool.make() {
+            Ok(()) => tracing::error!(%dir, "somebody has deleted the spool; it was made anew"),
+            Err(error) => return tracing::error!(%dir, %error, "the spool is gone and cannot be made anew"),
+        }
+        // Their folders are gone, too, so they could not take a job. They end with their connections.
+        for name in std::mem::take(&mut self.idle) {
+            if let Some(seat) = self.seats.remove(&name) {
+                self.clear_seat(&name, seat.cgroup);
             }
         }
     }

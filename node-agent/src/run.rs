@@ -58,6 +58,8 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         spool,
         cgroups,
         mask: topology.mask,
+        cpus: topology.cpus,
+        n_cpus: topology.inventory.cpus,
         rsh: setup::rsh_beside(&program),
         program,
         agent_socket,

@@ -21,6 +21,9 @@ pub struct Setup {
     pub spool: Spool,
     pub cgroups: Parent,
     pub mask: Option<CpuSet>,
+    /// The CPUs of this machine that jobs may use, and how many the server counts.
+    pub cpus: CpuSet,
+    pub n_cpus: u32,
     /// This program, which is also its own spawner.
     pub program: PathBuf,
     pub rsh: Option<PathBuf>,
@@ -85,7 +88,7 @@ impl Setup {
             least: launch.least,
             most: launch.most,
             host_idx: desired.host_idx,
-            mask: self.mask.clone(),
+            mask: self.mask_of(desired),
             agent_socket: self.agent_socket.clone(),
             rsh: self.rsh.clone(),
             mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),
@@ -94,6 +97,17 @@ impl Setup {
                 server: self.server.clone(),
             }),
         }
+    }
+}
+
+impl Setup {
+    /// The CPUs of a job on this node: the first ones, if it has not all. Those that are only declared are counted, not
+    /// applied.
+    fn mask_of(&self, desired: &DesiredJob) -> Option<CpuSet> {
+        let n_cpus = desired.launch.hosts.get(desired.host_idx as usize).map_or(self.n_cpus, |host| host.cpus);
+        let has_all = n_cpus >= self.n_cpus;
+        let some = || self.cpus.iter().copied().take(n_cpus as usize).collect();
+        if has_all { self.mask.clone() } else { Some(some()) }
     }
 }
 

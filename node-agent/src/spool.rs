@@ -49,12 +49,28 @@ impl Spool {
     /// # Errors
     /// No permission, no space.
     pub fn create(agent_dir: &Path) -> io::Result<Spool> {
-        let dir = agent_dir.join("spool");
-        for path in [agent_dir.to_owned(), dir.clone(), dir.join("jobs"), dir.join("seats")] {
+        fs::create_dir_all(agent_dir)?;
+        fs::set_permissions(agent_dir, fs::Permissions::from_mode(0o711))?;
+        let spool = Spool { dir: agent_dir.join("spool") };
+        spool.make()?;
+        Ok(spool)
+    }
+
+    /// Makes what is missing of it.
+    ///
+    /// # Errors
+    /// As [`create`](Spool::create).
+    pub fn make(&self) -> io::Result<()> {
+        for path in [self.dir.clone(), self.jobs_dir(), self.seats_dir(), self.keys_dir()] {
             fs::create_dir_all(&path)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
         }
-        Ok(Spool { dir })
+        Ok(())
+    }
+
+    /// Whether nobody has deleted it.
+    pub fn is_whole(&self) -> bool {
+        self.jobs_dir().is_dir() && self.seats_dir().is_dir()
     }
 
     pub fn dir(&self) -> &Path {

@@ -57,6 +57,7 @@ async fn an_abort_on_one_node_ends_the_ranks_on_the_other() {
     cluster.submit(1, &["n1", "n2"], 1, |_| {}, work).await;
     assert_eq!(cluster.agent("n2").ended(1).await.0, NodeExit::Aborted { code: 13 });
     assert_eq!(cluster.agent("n1").ended(1).await.0, NodeExit::Aborted { code: 13 });
+    assert_eq!(cluster.read("rms-1.out"), "rms: job 1: rank 1 called abort with code 13\n");
     cluster.close().await;
 }
 
@@ -119,6 +120,35 @@ async fn a_job_reaches_its_own_nodes_and_no_others() {
         .expect("it runs");
     assert_eq!(outside.status.code(), Some(255));
     assert!(String::from_utf8_lossy(&outside.stderr).contains("works only inside a job"), "{outside:?}");
+    cluster.close().await;
+}
+
+#[tokio::test]
+async fn the_remote_shell_reaches_hosts_that_have_joined_and_none_that_have_left() {
+    let mut cluster = Cluster::new(&["n1", "n2"]).await;
+    let work = script(
+        "for step in alone joined left again; do
+            while [ ! -e $step ]; do sleep 0.01; done
+            $OMPI_MCA_plm_rsh_agent n2 'echo at $RMS_NODE_NAME' < /dev/null
+            echo $step: code $?
+        done 2> /dev/null",
+    );
+    cluster.submit(1, &["n1"], 1, |_| {}, work).await;
+    cluster.agent("n1").running(1).await;
+    let touch = |cluster: &Cluster, step: &str| std::fs::write(cluster.path().join(step), "").expect("a file");
+    touch(&cluster, "alone");
+    cluster.says("rms-1.out", "alone: code 255").await;
+    cluster.join(1, &["n2"]).await;
+    cluster.agent("n2").running(1).await;
+    touch(&cluster, "joined");
+    cluster.says("rms-1.out", "at n2\njoined: code 0").await;
+    assert_eq!(cluster.free(1, "n2").await, NodeExit::Ordered);
+    touch(&cluster, "left");
+    cluster.says("rms-1.out", "left: code 255").await;
+    cluster.join(1, &["n2"]).await;
+    cluster.agent("n2").running(1).await;
+    touch(&cluster, "again");
+    cluster.says("rms-1.out", "at n2\nagain: code 0").await;
     cluster.close().await;
 }
 

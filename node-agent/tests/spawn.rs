@@ -110,6 +110,55 @@ async fn a_spawn_that_is_refused_leaves_the_program_as_it_was() {
 }
 
 #[tokio::test]
+async fn spawns_as_users_write_them_are_served_or_refused() {
+    let mut cluster = Cluster::new(&["n1", "n2"]).await;
+    if let Some(odd) = build("odd", cluster.path()) {
+        cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&odd, "spawns n1 n2")).await;
+        // An MPI whose ports are those of two hosts on one machine finds no way between them.
+        cluster.submit(2, &["n1"], 2, |_| {}, argv(&odd, "names")).await;
+        for (job, expected) in [
+            (1, "odd universe=2\nodd words=22\nodd several=42\nodd half=11\nodd many=122\nodd refused=6\n"),
+            (2, "odd unknown=1\nodd met=3\nodd unpublished=1\n"),
+        ] {
+            let output = format!("rms-{job}.out");
+            assert_eq!(cluster.agent("n1").ended(job).await.0, OK, "{}", cluster.read(&output));
+            assert_eq!(cluster.read(&output), expected);
+        }
+    }
+    cluster.close().await;
+}
+
+/// How a job ends whose spawned ranks end badly, and what its owner is told.
+#[tokio::test]
+async fn ranks_that_end_badly_end_the_job_and_it_is_said_which() {
+    let mut cluster = Cluster::new(&["n1", "n2"]).await;
+    let child = "printf 'cmd=init pmi_version=1 pmi_subversion=1\\n' >&$PMI_FD; read -r answer <&$PMI_FD";
+    for (job, child, code, told) in [
+        (1, format!("{child}; exit 3"), 3, "rank 0 of world 1 exited with code 3 without finalizing"),
+        (2, "exit 0".to_owned(), 1, "rank 0 of world 1 exited without MPI_Init"),
+        (3, format!("{child}; kill -9 $$"), 137, "rank 0 of world 1 was killed by signal 9 without finalizing"),
+    ] {
+        let parent = format!(
+            "{}\ninit
+            ask cmd=barrier_in
+            [ $PMI_RANK = 0 ] && printf '%s\\n' \
+                mcmd=spawn nprocs=1 execname=bash totspawns=1 spawnssofar=1 argcnt=2 arg1=-c \
+                {} info_num=1 info_key_0=host info_val_0=n2 endcmd >&$PMI_FD
+            sleep 60",
+            include_str!("data/pmi/rank.bash"),
+            format_args!("'arg2={}'", child.replace('\'', "'\\''")),
+        );
+        let work = Work::Tasks { argv: vec!["bash".to_owned(), "-c".to_owned(), parent] };
+        cluster.submit(job, &["n1", "n2"], 1, |_| {}, work).await;
+        for node in ["n1", "n2"] {
+            assert_eq!(cluster.agent(node).ended(job).await.0, NodeExit::Aborted { code }, "{told}");
+        }
+        assert_eq!(cluster.read(&format!("rms-{job}.out")), format!("rms: job {job}: {told}\n"));
+    }
+    cluster.close().await;
+}
+
+#[tokio::test]
 async fn rank_0_may_leave_and_its_host_stays_for_the_others() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {

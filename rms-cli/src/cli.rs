@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::habits;
 use crate::output::{self, FormFlags, GONE, Output};
 use crate::place::Places;
 use crate::verb::Verb;
@@ -87,17 +88,24 @@ fn not_parsed(error: &clap::Error, args: &[OsString]) -> Exit {
         _ => {}
     }
     let wants_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
-    if wants_json {
-        let text = error.render().to_string();
-        let message = text.split("\n\nUsage:").next().unwrap_or(&text).split("\n\nFor more").next().unwrap_or(&text);
-        let message: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let message = message.join("; ");
-        let failure = Failure::usage(message.trim_start_matches("error: ")).hint("'rms help' lists what there is");
-        let _ = output::write_out(format!("{}\n", failure.to_json()).as_bytes());
-    } else {
-        output::warn(error.render().to_string().trim_end());
+    match (habits::instead_of(error, args), wants_json) {
+        (Some(failure), false) => output::warn(failure.to_text().trim_end()),
+        (Some(failure), true) => print_json(&failure),
+        (None, false) => output::warn(error.render().to_string().trim_end()),
+        (None, true) => {
+            let text = error.render().to_string();
+            let message =
+                text.split("\n\nUsage:").next().unwrap_or(&text).split("\n\nFor more").next().unwrap_or(&text);
+            let message: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            let message = message.join("; ");
+            print_json(&Failure::usage(message.trim_start_matches("error: ")).hint("'rms help' lists what there is"));
+        }
     }
     Exit::USAGE
+}
+
+fn print_json(failure: &Failure) {
+    let _ = output::write_out(format!("{}\n", failure.to_json()).as_bytes());
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub struct JobOptions {
     #[arg(long, value_name = "NUMBER", help_heading = "Where and when", allow_hyphen_values = true)]
     pub priority: Option<i32>,
     /// Keep it from starting until 'rms release'
-    #[arg(long, help_heading = "Where and when")]
+    #[arg(short = 'H', long, help_heading = "Where and when")]
     pub hold: bool,
     /// Start it again if a node of it is lost
     #[arg(long, help_heading = "Where and when")]

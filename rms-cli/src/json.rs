@@ -1,6 +1,6 @@
 //! The JSON forms of what the server tells; their fields are an interface and only grow.
 
-use rms_core::effect::{ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status};
+use rms_core::effect::{ClusterView, CoresLine, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status};
 use rms_core::fact::SettingChange;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{ClusterId, JobId, JobRecord, Outcome, Profile, Request, Span, Time, Work};
@@ -67,6 +67,10 @@ pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
     })
 }
 
+fn cores_line(line: &CoresLine) -> Value {
+    json!({"node": line.node, "cores": line.n_cores, "of": line.all, "in_force": line.is_in_force})
+}
+
 pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
     let spec = &detail.spec;
     let mut value = job_line(&detail.line, clusters);
@@ -92,6 +96,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "requeue": spec.requeue,
         "begin": time(spec.begin),
         "comment": spec.comment,
+        "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
         "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
     });
     if let (Value::Object(line), Value::Object(more)) = (&mut value, more) {

@@ -11,6 +11,7 @@ use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
 use crate::size::MAX_SIZES;
+use crate::small_file;
 
 /// A model of the job's running time; from it every size gets a wall time of its own.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -215,8 +216,7 @@ fn span(millis: u128) -> Span {
 /// A line for each size; `#` begins a remark.
 fn read_table(path: &Path) -> Result<BTreeMap<u32, Span>, ModelError> {
     let name = || path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| ModelError::Read { path: name(), problem: error.to_string() })?;
+    let text = small_file::read(path).map_err(|error| ModelError::Read { path: name(), problem: error.to_string() })?;
     let mut walls = BTreeMap::new();
     for (idx, whole_line) in text.lines().enumerate() {
         let line = idx + 1;

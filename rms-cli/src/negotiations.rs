@@ -108,12 +108,20 @@ pub fn change(template: &Template) -> String {
     let part = |item: &Item| match (item.resource, direction) {
         (Resource::Hosts(_), Direction::Grow) => format!("{} more {}", item.quantity, nodes(item.quantity.0)),
         (Resource::Hosts(_), Direction::Shrink) => format!("{} {} fewer", item.quantity, nodes(item.quantity.0)),
-        (Resource::Cores(_), Direction::Grow) => format!("{} more cores a node", item.quantity),
-        (Resource::Cores(_), Direction::Shrink) => format!("{} cores a node fewer", item.quantity),
+        (Resource::Cores(_), direction) => cores(item.quantity.0, direction),
         (Resource::Time, Direction::Grow) => format!("{} more", stamp::brief(time(item.quantity.0))),
         (Resource::Time, Direction::Shrink) => format!("{} less", stamp::brief(time(item.quantity.0))),
     };
     template.items().iter().filter(|item| item.is_live()).map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// `2 more cores a node`
+pub fn cores(count: u64, direction: Direction) -> String {
+    let word = if count == 1 { "core" } else { "cores" };
+    match direction {
+        Direction::Grow => format!("{count} more {word} a node"),
+        Direction::Shrink => format!("{count} {word} a node fewer"),
+    }
 }
 
 fn nodes(count: u64) -> &'static str {
@@ -194,7 +202,13 @@ fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -
             let on = clusters.name(cluster);
             format!("{sign}{} {} of {on} (holding {})", item.quantity, nodes(item.quantity.0), item.held)
         }
-        Resource::Cores(cluster) => format!("{sign}{} cores on each node of {}", item.quantity, clusters.name(cluster)),
+        Resource::Cores(cluster) => {
+            let on = match item.hosts.len() {
+                0 => format!("each node of {}", clusters.name(cluster)),
+                n_named => format!("{n_named} {} of {}", nodes(n_named as u64), clusters.name(cluster)),
+            };
+            format!("{sign}{} cores on {on} (holding {})", item.quantity, item.held)
+        }
         Resource::Time => format!("{sign}{} of wall time", stamp::brief(time(item.quantity.0))),
     };
     for term in terms(item, now) {

@@ -9,6 +9,8 @@ use rms_model::{Evolution, ExpandLimit, Span, Stage};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
+use crate::small_file;
+
 /// What `--profile` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileText {
@@ -78,7 +80,7 @@ impl ProfileText {
             }
             ProfileText::File(path) => {
                 let read = |error: std::io::Error| ProfileError::Read { path: path.clone(), reason: error.to_string() };
-                let text = std::fs::read_to_string(cwd.join(path)).map_err(read)?;
+                let text = small_file::read(&cwd.join(path)).map_err(read)?;
                 parse(path, &text)
             }
         }

@@ -54,7 +54,7 @@ const fn flag(short: Option<char>, long: &'static str, meaning: Meaning) -> Slur
 }
 
 const NO_MAIL: &str = "no mail is sent";
-const NO_ACCOUNTS: &str = "there are no accounts or partitions";
+const NO_ACCOUNTS: &str = "there are no accounts";
 const WHOLE_NODES: &str = "jobs have their nodes to themselves";
 const NO_PROFILING: &str = "nothing is sampled";
 const BY_TASK: &str = "say the size by -N, -n and -c";
@@ -85,7 +85,7 @@ const OPTIONS: &[Slurm] = &[
     flag(Some('H'), "hold", Same("--hold")),
     flag(None, "requeue", Same("--requeue")),
     flag(None, "no-requeue", Harmless("a job is not requeued unless it asks for it")),
-    value(Some('p'), "partition", Harmless(NO_ACCOUNTS)),
+    value(Some('p'), "partition", Harmless("there are no partitions; --clusters names clusters")),
     value(Some('A'), "account", Harmless(NO_ACCOUNTS)),
     value(Some('q'), "qos", Harmless(NO_ACCOUNTS)),
     value(None, "wckey", Harmless(NO_ACCOUNTS)),
@@ -97,7 +97,8 @@ const OPTIONS: &[Slurm] = &[
     flag(Some('v'), "verbose", Harmless("it is about the submit command only")),
     flag(Some('Q'), "quiet", Harmless("it is about the submit command only")),
     flag(None, "parsable", Harmless("it is about the submit command only")),
-    value(None, "nice", Harmless("use --priority in an #RMS line")),
+    flag(Some('W'), "wait", Harmless("'rms wait' waits for jobs")),
+    value(None, "nice", Harmless("--priority moves a job behind others")),
     value(None, "profile", Harmless(NO_PROFILING)),
     value(None, "acctg-freq", Harmless(NO_PROFILING)),
     value(None, "hint", Harmless("tasks get the CPUs that -c says")),
@@ -166,6 +167,16 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
         }
     }
     Ok(translated)
+}
+
+/// What to say to who writes this option of sbatch on a command line; `None` where sbatch has no such option.
+pub fn advice(option: &str) -> Option<String> {
+    let (slurm, _, _) = find(option).ok()?;
+    Some(match slurm.meaning {
+        Same(ours) => format!("write {ours}"),
+        Harmless(why) => format!("leave it out, {why}"),
+        Unsupported(advice) => advice.to_owned(),
+    })
 }
 
 /// The option that `word` begins, how to show it, and the value that is glued to it.

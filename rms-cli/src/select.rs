@@ -15,6 +15,8 @@ pub enum SelectError {
     TooMany { text: String },
     #[error("'{0}' stands alone: name ids, or one of last, all, user:NAME")]
     Mixed(String),
+    #[error("'{0}' is not a job's number: name one job, like 7")]
+    NotOne(String),
 }
 
 /// More ids than any one command may name, so that `1-99999999999` is refused, not built.
@@ -86,7 +88,7 @@ fn shorten(text: &str) -> String {
 /// # Errors
 /// A text that is no single id.
 pub fn parse_one(text: &str) -> Result<JobId, SelectError> {
-    number(text).map(JobId).ok_or_else(|| SelectError::Nonsense(shorten(text)))
+    number(text).map(JobId).ok_or_else(|| SelectError::NotOne(shorten(text)))
 }
 
 #[cfg(test)]

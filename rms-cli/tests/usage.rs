@@ -56,7 +56,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["negotiate", "--grow", "2"], "not inside of one"),
         (&["negotiate", "7", "--shrink", "2", "--hosts", "a1"], "names 1 nodes"),
         (&["resize-done", "7"], "--generation 3"),
-        (&["negotiations", "last"], "names no jobs"),
+        (&["negotiations", "last"], "name one job, like 7"),
         (&["admin", "negotiation", "force", "7", "x"], "like r1 or a2"),
         (&["plan", "-N", "1-4"], "--time"),
         (&["plan", "-N", "1-4", "-t", "1h", "--downey", "0.5,1"], "like 12,0.5"),
@@ -78,7 +78,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["logs", "1-3"], "one job at a time"),
         (&["history", "--since", "yesterday"], "--since: 'yesterday' is not a time"),
         (&["history", "--state", "great"], "completed"),
-        (&["view", "--job", "x"], "names no jobs"),
+        (&["view", "--job", "x"], "name one job, like 7"),
         (&["nodes", "a[1-"], "not a list of hosts"),
         (&["up", "--clusters", "a"], "write a:4"),
         (&["up", "--nodes", "0"], "at least one node"),
@@ -105,6 +105,20 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["sim", "offline", "--tests", "0"], "at least one test"),
         (&["sim", "replay"], "<JOURNAL>"),
         (&["admin", "set", "policy", "lifo"], "views, fcfs, easy or conservative"),
+        // What users of other systems are used to.
+        (&["sbatch", "job.sh"], "'rms submit'"),
+        (&["squeue"], "'rms queue'"),
+        (&["submit", "--partition=fast", "job.sh"], "--clusters"),
+        (&["submit", "-p", "fast", "job.sh"], "--clusters"),
+        (&["submit", "--array=1-3", "job.sh"], "submit one job for each index"),
+        (&["submit", "--account", "x", "job.sh"], "leave it out"),
+        (&["run", "--gres=gpu:1", "hostname"], "name a feature"),
+        (&["run", "--pty", "bash"], "--stdin"),
+        (&["cancel", "-u", "ada"], "user:NAME"),
+        (&["queue", "-j", "7"], "rms show 7"),
+        // A flag that is none is not the program.
+        (&["run", "--lable", "hostname"], "'--label'"),
+        (&["run", "-N2", "-Z", "hostname"], "'-Z'"),
     ];
     for (args, part) in table {
         let output = rms(args, "");
@@ -126,6 +140,15 @@ fn with_json_even_usage_errors_are_one_value() {
         assert_eq!(value["error"]["kind"], "usage", "{value}");
         assert!(value["error"]["message"].is_string() && value["error"].get("hint").is_some(), "{value}");
         assert!(output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn flags_may_have_their_values_glued_on_and_a_program_keeps_its_own() {
+    for args in [&["run", "-N2", "-n4", "ls", "-l", "--all"][..], &["run", "-l", "-N2", "--", "ls", "-N2"]] {
+        let output = rms(args, "");
+        let message = text(&output.stderr);
+        assert!(message.contains("belongs to no cluster"), "rms {args:?} was not understood:\n{message}");
     }
 }
 

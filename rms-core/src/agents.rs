@@ -109,13 +109,14 @@ impl Rms {
         for JobReport { job, run, status } in &report.jobs {
             let is_wanted = self.share(*job, *run, node).is_some_and(|share| share != Share::Ended);
             match status {
-                JobStatus::Running { since } if is_wanted => {
+                JobStatus::Running { since, generation, is_confined } if is_wanted => {
                     if self.share(*job, *run, node) == Some(Share::Ordered) {
                         self.record(step, Fact::ShareRunning { job: *job, node, since: *since });
                     }
+                    self.confined(now, step, (*job, node), *generation, *is_confined);
                 }
                 JobStatus::Starting if is_wanted => {}
-                JobStatus::Running { since: _ } | JobStatus::Starting => {
+                JobStatus::Running { .. } | JobStatus::Starting => {
                     stale.insert((*job, *run));
                 }
                 JobStatus::Ended { at: _, exit, usage } => {

@@ -82,7 +82,8 @@ impl Rms {
             let placed = queue_idx.and_then(|idx| plan.placements.get(idx)).and_then(|placed| placed.outcome.fit());
             line.stages = self.stages(entry, placed, now, usize::MAX);
             line.reason = plan::reason(&self.state, &plan, job, queue_idx, self.next_pass().unwrap_or(now).max(now));
-            details.push(JobDetail { line, spec });
+            let cores = self.cores_lines(job);
+            details.push(JobDetail { line, spec, cores });
         }
         Ok(Answer::Detail { now, jobs: details })
     }

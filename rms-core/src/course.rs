@@ -1,7 +1,8 @@
 //! The course of an evolving application that runs: which stage it is in, when the others begin, what it holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use negotiation::NegotiationId;
 use rms_model::{Evolution, Evolving, ExpandLimit, Generation, NodeId, Span, Stage, Time};
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +107,9 @@ pub struct Evolved {
     pub departing: BTreeMap<NodeId, Time>,
     /// Hosts it has freed, but whose processes have not been seen gone; and since when.
     pub leaving: BTreeMap<NodeId, Time>,
+    /// Those of them that it says it has left: its processes there may be ending.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub released: BTreeSet<NodeId>,
     /// How often its processes had to be killed because they did not leave hosts that it had freed.
     pub n_violations: u32,
 }
@@ -121,6 +125,35 @@ pub struct Berth {
     pub joined: u32,
     /// The node's generation that ordered it: what the node says before it has seen that one is about an earlier berth.
     pub ordered: Generation,
+    /// Once they were negotiated; before, it has all of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Cores>,
+}
+
+/// How many cores of a host an application has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cores {
+    pub n_cores: u32,
+    /// Before the last change.
+    pub was: u32,
+    /// Of the hosts, with which they changed.
+    pub generation: u32,
+    /// By which negotiation.
+    pub by: NegotiationId,
+    /// The agent has said that all processes keep to them.
+    pub is_in_force: bool,
+}
+
+impl Cores {
+    /// What its processes may surely use.
+    pub fn usable(&self) -> u32 {
+        if self.is_in_force { self.n_cores } else { self.n_cores.min(self.was) }
+    }
+
+    /// What nobody else may have.
+    pub fn kept(&self) -> u32 {
+        if self.is_in_force { self.n_cores } else { self.n_cores.max(self.was) }
+    }
 }
 
 impl Evolved {
@@ -135,13 +168,15 @@ impl Evolved {
             chosen: Vec::new(),
             departing: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            released: BTreeSet::new(),
             n_violations: 0,
         }
     }
 
     /// Gives a host its tasks.
     pub fn berth(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
-        let berth = Berth { first_task: self.next_task, n_tasks: None, joined: self.generation, ordered };
+        let (first_task, joined) = (self.next_task, self.generation);
+        let berth = Berth { first_task, n_tasks: None, joined, ordered, cores: None };
         self.next_task = self.next_task.saturating_add(n_tasks);
         self.berths.insert(node, berth);
     }

@@ -41,8 +41,9 @@ impl DesiredJob {
 pub enum Aim {
     /// Start it if it was never started here, and let it run.
     Run,
-    /// TERM, wait for `grace`, KILL. A job that was never started here is reported as ended at once.
-    End { grace: Span },
+    /// Wait for `patience`, TERM, wait for `grace`, KILL; no longer than processes are left. A job that was never started
+    /// here is reported as ended at once.
+    End { patience: Span, grace: Span },
 }
 
 /// How to execute a job; complete, so that an agent needs to ask nobody.
@@ -84,6 +85,7 @@ pub struct Host {
     pub address: String,
     pub first_task: u32,
     pub n_tasks: u32,
+    /// Those that the job has there: all of the node, unless it has given some back.
     pub cpus: u32,
     /// The generation with which it came. A host that was freed and comes again is started again.
     pub joined: u32,
@@ -104,16 +106,23 @@ pub struct JobReport {
 pub enum JobStatus {
     Running {
         since: Time,
+        /// Of the job's hosts and cores, as its share here knows them.
+        generation: u32,
+        /// Do all its processes keep to the cores that it has here by that generation? Not if the node refuses.
+        is_confined: bool,
     },
     /// No process of the job is left on this node.
-    Ended {
-        at: Time,
-        exit: NodeExit,
-        usage: Usage,
-    },
+    Ended { at: Time, exit: NodeExit, usage: Usage },
     /// It was ordered, and no process has answered yet. Only a whole report says so: a server that gave the job up
     /// must know that it is there.
     Starting,
+}
+
+impl JobStatus {
+    /// It runs, with what it was started with.
+    pub const fn running(since: Time) -> JobStatus {
+        JobStatus::Running { since, generation: 1, is_confined: true }
+    }
 }
 
 /// How a job's share on one node ended.

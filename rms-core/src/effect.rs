@@ -228,6 +228,19 @@ pub struct StageLine {
 pub struct JobDetail {
     pub line: JobLine,
     pub spec: JobSpec,
+    /// Of hosts whose cores were negotiated.
+    pub cores: Vec<CoresLine>,
+}
+
+/// How many cores of a host a job has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoresLine {
+    pub node: String,
+    pub n_cores: u32,
+    /// As many as the host has.
+    pub all: u32,
+    /// Its agent has said that all processes of the job keep to them.
+    pub is_in_force: bool,
 }
 
 /// Why a job is not running now.

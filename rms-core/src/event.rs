@@ -287,6 +287,40 @@ pub struct Submission {
     pub malleable: Option<Malleable>,
 }
 
+impl Submission {
+    /// The least that can be asked for: one task on each node in `/`, with an empty environment, named after what it runs.
+    #[must_use]
+    pub fn of(work: Work, shapes: Vec<Shape>) -> Submission {
+        let name = match &work {
+            Work::Tasks { argv } => argv.first().cloned().unwrap_or_default(),
+            Work::Script { .. } => "script".to_owned(),
+            Work::Hosts => "hosts".to_owned(),
+        };
+        Submission {
+            name,
+            work,
+            n_tasks: None,
+            cpus_per_task: 0,
+            cwd: "/".to_owned(),
+            environment: Environment::default(),
+            umask: 0o022,
+            stdio: Stdio::default(),
+            limits: Limits::default(),
+            shapes,
+            clusters: Vec::new(),
+            constraint: Constraint::default(),
+            priority: 0,
+            hold: false,
+            requeue: false,
+            begin: None,
+            comment: String::new(),
+            test_only: false,
+            evolving: None,
+            malleable: None,
+        }
+    }
+}
+
 /// One size a job can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {

@@ -1,6 +1,8 @@
 //! Takes evolving applications from stage to stage, and hears what they announce anew or free.
 
-use rms_model::{Evolution, Evolving, ExpandLimit, Identity, JobId, NodeId, Outcome, Span, Stage, Time, Usage};
+use rms_model::{
+    ClusterId, Evolution, Evolving, ExpandLimit, Identity, JobId, NodeId, Outcome, Span, Stage, Time, Usage,
+};
 
 use crate::admit;
 use crate::course::{Course, Evolved, Leg};
@@ -79,7 +81,8 @@ impl Rms {
     }
 
     fn grow(&mut self, now: Time, step: &mut Step, job: JobId, wanted: u32) -> bool {
-        let gained = self.free_for(job, wanted as usize);
+        let Some((started, _)) = self.evolved(job) else { return false };
+        let gained = self.free_for(job, cluster_of(&started.request), wanted as usize);
         if gained.len() == wanted as usize {
             self.enter(now, step, job, now, gained, Vec::new());
             return true;
@@ -154,24 +157,24 @@ impl Rms {
         Ok(Course { legs, ..course.clone() })
     }
 
-    /// Free hosts that an application may use, plain ones first.
-    pub(crate) fn free_for(&self, job: JobId, wanted: usize) -> Vec<NodeId> {
+    /// Free hosts of a cluster that an application may use, plain ones first.
+    pub(crate) fn free_for(&self, job: JobId, cluster: ClusterId, wanted: usize) -> Vec<NodeId> {
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started() else { return Vec::new() };
         let constraint = launcher::constraint_of(&entry.spec, &started.request);
         let is_right = |node: &NodeId| meets(&self.state.nodes()[node].inventory, &constraint);
-        self.state.free(cluster_of(&started.request)).filter(is_right).take(wanted).collect()
+        self.state.free(cluster).filter(is_right).take(wanted).collect()
     }
 
-    /// Is this host free, and may the application use it?
-    pub(crate) fn is_free_for(&self, job: JobId, node: NodeId) -> bool {
+    /// Is this host of the cluster free, and may the application use it?
+    pub(crate) fn is_free_for(&self, job: JobId, cluster: ClusterId, node: NodeId) -> bool {
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started() else { return false };
         let constraint = launcher::constraint_of(&entry.spec, &started.request);
-        self.state.nodes().get(&node).is_some_and(|host| {
-            let is_at_home = host.cluster == cluster_of(&started.request);
-            is_at_home && host.is_free() && meets(&host.inventory, &constraint)
-        })
+        self.state
+            .nodes()
+            .get(&node)
+            .is_some_and(|host| host.cluster == cluster && host.is_free() && meets(&host.inventory, &constraint))
     }
 
     /// How much later than its limit a stage may be: those who leave the hosts may take so long.

@@ -290,6 +290,9 @@ pub enum Fact {
         job: JobId,
         /// By which they were lent.
         negotiation: NegotiationId,
+        /// On which cluster, of those that it was about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<ClusterId>,
         /// By which they are asked back.
         by: NegotiationId,
     },
@@ -297,6 +300,25 @@ pub enum Fact {
     LoanEnded {
         job: JobId,
         negotiation: NegotiationId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<ClusterId>,
+    },
+    /// On these hosts it is to have so many cores from now on; that is so once their agents have said so.
+    CoresSet {
+        job: JobId,
+        negotiation: NegotiationId,
+        cores: Vec<(NodeId, u32)>,
+    },
+    /// Its processes on this host keep to the cores that it was given up to this generation of its hosts.
+    CoresInForce {
+        job: JobId,
+        node: NodeId,
+        generation: u32,
+    },
+    /// It says that it has left hosts that it frees: its processes there may be ending by themselves.
+    HostsReleased {
+        job: JobId,
+        nodes: Vec<NodeId>,
     },
 }
 
@@ -318,7 +340,9 @@ impl Fact {
             | Fact::LimitsDeclared { .. }
             | Fact::PromiseWarned { .. }
             | Fact::LoanCalled { .. }
-            | Fact::LoanEnded { .. } => false,
+            | Fact::LoanEnded { .. }
+            | Fact::CoresSet { .. }
+            | Fact::CoresInForce { .. } => false,
             // Who leaves when he was expected to frees what others were promised already.
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
                 let started = state.jobs().get(&record.job).and_then(|entry| entry.started());
@@ -356,6 +380,7 @@ impl Fact {
             | Fact::CourseSet { .. }
             | Fact::StageEntered { .. }
             | Fact::HostsFreed { .. }
+            | Fact::HostsReleased { .. }
             | Fact::HostsChosen { .. }
             | Fact::ProfileChanged { .. }
             | Fact::HostsHeld { .. } => true,
@@ -381,6 +406,7 @@ impl Fact {
         matches!(
             self,
             Fact::ShareRunning { .. }
+                | Fact::CoresInForce { .. }
                 | Fact::JobsQueued { .. }
                 | Fact::LauncherLinkChanged { link: LauncherLink::Away { .. }, .. }
         )

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::course::Evolved;
+use crate::course::{Cores, Evolved};
 use crate::effect::JobState;
 use crate::negotiate::talks::{Case, Talks};
 
@@ -193,8 +193,8 @@ impl Job {
         evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// How many hosts it has agreed to give back and has not begun to leave, and when it agreed.
-    pub fn agreed_to_leave(&self) -> Option<(Time, u32)> {
+    /// How many hosts of which clusters it has agreed to give back and has not begun to leave, and when it agreed.
+    pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         // One negotiation is open for each direction, so there is no other.
         self.talks.iter().flat_map(|talks| talks.open()).find_map(Case::agreed_to_leave)
     }
@@ -244,9 +244,44 @@ impl Started {
         self.evolved.as_ref().is_some_and(|evolved| evolved.leaving.contains_key(&node))
     }
 
+    /// Has it left this host of its own accord, so that its processes there may be ending by themselves?
+    pub fn has_released(&self, node: NodeId) -> bool {
+        // Whoever is ended has no more time for anything.
+        let is_going_on = self.ending.is_none();
+        is_going_on && self.evolved.as_ref().is_some_and(|evolved| evolved.released.contains(&node))
+    }
+
     /// Shares whose processes may still be there.
     pub fn alive(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.shares.iter().filter(|(_, share)| **share != Share::Ended).map(|(node, _)| *node)
+    }
+
+    /// How many cores of a host it has that has `all`.
+    pub fn cores_on(&self, node: NodeId, all: u32) -> u32 {
+        self.cores(node).map_or(all, |cores| cores.n_cores.min(all))
+    }
+
+    /// How many of them nobody else may have.
+    pub fn cores_kept_on(&self, node: NodeId, all: u32) -> u32 {
+        self.cores(node).map_or(all, |cores| cores.kept().min(all))
+    }
+
+    /// How many its processes may surely use.
+    pub fn cores_usable_on(&self, node: NodeId, all: u32) -> u32 {
+        self.cores(node).map_or(all, |cores| cores.usable().min(all))
+    }
+
+    /// Has an agent yet to say that the processes keep to the cores that were last ordered? Where none is left, none
+    /// will.
+    pub fn awaits_cores(&self) -> bool {
+        self.alive().any(|node| {
+            let is_left = !self.is_leaving(node);
+            is_left && self.cores(node).is_some_and(|cores| !cores.is_in_force)
+        })
+    }
+
+    fn cores(&self, node: NodeId) -> Option<Cores> {
+        self.evolved.as_ref()?.berths.get(&node)?.cores
     }
 
     pub fn is_clear(&self) -> bool {

@@ -247,7 +247,9 @@ impl Rms {
                 continue;
             }
             let is_to_end = started.ending.is_some() || started.is_leaving(node);
-            let aim = if is_to_end { Aim::End { grace: self.state.settings().kill_grace } } else { Aim::Run };
+            let settings = self.state.settings();
+            let patience = if started.has_released(node) { settings.exit_grace } else { Span::ZERO };
+            let aim = if is_to_end { Aim::End { patience, grace: settings.kill_grace } } else { Aim::Run };
             // A host that it has freed is none of the launch's any more, and is only to end.
             let host_idx = started.nodes.iter().position(|host| *host == node).unwrap_or(0) as u32;
             let run = self.state.jobs()[&job].run;
@@ -315,7 +317,7 @@ impl Rms {
                 address: entry.address.clone(),
                 first_task: berth.map_or(first_task, |berth| berth.first_task),
                 n_tasks,
-                cpus: entry.inventory.cpus,
+                cpus: started.cores_on(*node, entry.inventory.cpus),
                 joined: berth.map_or(1, |berth| berth.joined),
                 departing: is_departing,
             });

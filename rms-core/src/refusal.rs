@@ -24,7 +24,7 @@ pub enum Refusal {
     NoNodes,
     #[error("there is no node '{name}'; 'rms nodes' lists them")]
     NoSuchNode { name: String },
-    #[error("no node has the feature '{feature}'; the features are {known}")]
+    #[error("no node has the feature '{feature}'; known features: {known}")]
     NoSuchFeature { feature: String, known: String },
     #[error("{wanted} nodes were asked for{constraint}, but {possible}")]
     TooManyNodes { wanted: u32, constraint: String, possible: String },
@@ -107,8 +107,6 @@ pub enum Refusal {
     NotNegotiable(JobId),
     #[error("job {0} has announced its stages: 'rms evolve' changes them")]
     HasProfile(JobId),
-    #[error("a process of job {0} negotiates for it: ask through that one")]
-    SpokenFor(JobId),
     #[error("{who} speaks for another execution than the one that runs")]
     AnotherRun { who: Identity },
     #[error("job {job} has no negotiation {id}; 'rms negotiations {job}' lists them")]

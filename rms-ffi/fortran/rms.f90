@@ -14,6 +14,7 @@ module rms
   integer(c_int), parameter :: RMS_EVERSION = -14, RMS_ETIMEDOUT = -15
 
   integer(c_int32_t), parameter :: RMS_GROW = 1, RMS_SHRINK = 2, RMS_EXTEND = 3, RMS_SHORTEN = 4
+  integer(c_int32_t), parameter :: RMS_MORE_CORES = 5, RMS_FEWER_CORES = 6
   integer(c_int32_t), parameter :: RMS_SIZES_ANY = 0, RMS_SIZES_MULTIPLE = 1
   integer(c_int32_t), parameter :: RMS_SIZES_POWER_OF_TWO = 2, RMS_SIZES_LISTED = 3
   integer(c_int32_t), parameter :: RMS_EVENT_OFFER = 1, RMS_EVENT_AGREED = 2, RMS_EVENT_READY = 3

@@ -104,6 +104,12 @@ template <typename T> inline T rms_init() {
 // The application will end earlier.
 #define RMS_SHORTEN 4
 
+// The application gets more cores on hosts that it has.
+#define RMS_MORE_CORES 5
+
+// The application gives cores of its hosts back.
+#define RMS_FEWER_CORES 6
+
 // Every number of hosts is of use.
 #define RMS_SIZES_ANY 0
 
@@ -227,11 +233,12 @@ typedef struct rms_limits {
 typedef struct rms_terms {
     // sizeof(rms_terms).
     size_t size;
-    // RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN. A counter is about the same as the offer, and may say 0.
+    // RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, RMS_MORE_CORES or RMS_FEWER_CORES. A counter is about the same
+    // as the offer, and may say 0.
     int32_t kind;
     // Which totals are of use: RMS_SIZES_...
     int32_t shape;
-    // How many hosts, or milliseconds, more or less.
+    // How many hosts, milliseconds, or cores on each host, more or less.
     uint64_t quantity;
     // Fewer are of no use. 0: as many as the quantity.
     uint64_t least;
@@ -249,9 +256,10 @@ typedef struct rms_terms {
     int32_t priority;
     // For how many seconds an answer is awaited, and with it for hosts to become free. 0: 60; an hour at most.
     uint32_t valid_s;
-    // A growth: on this cluster. NULL: where the application has its hosts.
+    // On this cluster, whether the application has hosts there or not. NULL: where its first host is.
     const char *cluster;
-    // A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released.
+    // A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores: on
+    // which hosts. NULL: on all.
     const char *const *hosts;
     // How many names are in hosts.
     size_t n_hosts;
@@ -264,11 +272,12 @@ typedef struct rms_event {
     size_t size;
     // RMS_EVENT_...
     int32_t kind;
-    // RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN; 0 if it is not known, or not about a negotiation.
+    // RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, RMS_MORE_CORES or RMS_FEWER_CORES; 0 if it is not known, or not
+    // about a negotiation.
     int32_t what;
     // Which negotiation; 0: none.
     uint64_t id;
-    // How many hosts, or milliseconds, more or less.
+    // How many hosts, milliseconds, or cores on each host, more or less.
     uint64_t quantity;
     // An offer: fewer are of no use to the RMS.
     uint64_t least;

@@ -211,7 +211,7 @@ mod tests {
     fn agreed(list: &str) -> Event {
         let leaving = hosts(list);
         let template = template(Direction::Shrink, leaving.len());
-        Event::Accepted(Agreed { negotiation: R1, direction: Direction::Shrink, template, leaving })
+        Event::Accepted(Agreed { negotiation: R1, direction: Direction::Shrink, template, leaving, until: None })
     }
 
     fn ready(direction: Direction, list: &str) -> Event {

@@ -56,7 +56,8 @@ impl Negotiators {
     pub fn tell(&mut self, job: JobId, notice: NegotiatorNotice) {
         let is_last = match &notice {
             NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => true,
-            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } | NegotiatorNotice::Holding(_) => false,
+            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => false,
+            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } => false,
         };
         // One that attaches later is told everything.
         let Some(outbox) = self.bound.get(&job) else { return };

@@ -67,9 +67,12 @@ pub fn fact(fact: &Fact) {
         Fact::HostsHeld { job, .. }
         | Fact::HostsDeparting { job, .. }
         | Fact::HostsStay { job }
+        | Fact::HostsReleased { job, .. }
         | Fact::LimitsDeclared { job, .. }
         | Fact::LoanCalled { job, .. }
-        | Fact::LoanEnded { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
+        | Fact::LoanEnded { job, .. }
+        | Fact::CoresSet { job, .. }
+        | Fact::CoresInForce { job, .. } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::LauncherLinkChanged { job, .. }
         | Fact::LauncherRequested { job, .. }
         | Fact::LauncherLaunched { job, .. }

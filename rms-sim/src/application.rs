@@ -8,7 +8,9 @@ mod opening;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Action, Change, Desk, Dialogue, Direction, Message, NegotiationId, Output, Phase, Reason, Side};
+use negotiation::{
+    Action, Change, Desk, Dialogue, Direction, Message, NegotiationId, Output, Phase, Reason, Resource, Side,
+};
 use rms_core::Refusal;
 use rms_core::negotiate::contract::{Attached, Declared, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_model::{JobId, NodeId, Run, Span, Speedup, Time};
@@ -142,6 +144,9 @@ impl ModelApplication {
             Told::Notice(NegotiatorNotice::Holding(holding)) => self.holding = Some(*holding),
             Told::Notice(NegotiatorNotice::Ended { outcome: _ }) => self.link = Link::Over,
             Told::Notice(NegotiatorNotice::Replaced) => self.loses_connection(),
+            Told::Notice(NegotiatorNotice::Counted { n_opened }) => {
+                self.desk.iter_mut().for_each(|desk| desk.skip_to(n_opened));
+            }
         }
         self.settles(now, reaction)
     }
@@ -162,8 +167,17 @@ impl ModelApplication {
             let counted = (attached.n_opened, 0);
             Desk::restore(Side::Application, (self.job, self.run), attached.rules, counted, Vec::new())
         });
+        let reminded: Vec<NegotiationId> = attached
+            .open
+            .iter()
+            .filter(|reminder| desk.recall(clock, reminder).is_ok_and(|is_news| is_news))
+            .map(|reminder| reminder.id)
+            .collect();
         let output = desk.resume(clock);
         self.take(output, reaction);
+        for id in reminded {
+            self.considers(now, id);
+        }
     }
 
     /// A time has come that it asked for, or another one.
@@ -266,16 +280,19 @@ impl ModelApplication {
             return;
         };
         let Some(template) = dialogue.proposal() else { return };
-        let named: BTreeSet<NodeId> =
-            template.items().iter().filter(|item| item.is_live()).flat_map(|item| item.hosts.iter().copied()).collect();
         let n_hosts = template.n_hosts() as usize;
-        // Its first host is where it lives; the last ones to come are the first to go, but before them those that it
-        // was asked to leave.
-        let mut others: Vec<_> = holding.hosts.iter().skip(1).rev().collect();
-        others.sort_by_key(|host| !host.is_departing);
-        let others = others.into_iter().map(|host| host.node).filter(|node| !named.contains(node));
-        let mut hosts = named.clone();
-        hosts.extend(others.take(n_hosts.saturating_sub(named.len())));
+        let mut hosts = BTreeSet::new();
+        for item in template.items().iter().filter(|item| item.is_live()) {
+            let Resource::Hosts(cluster) = item.resource else { continue };
+            // Its first host is where it lives; the last ones to come are the first to go, but before them those that it
+            // was asked to leave.
+            let mut others: Vec<_> =
+                holding.hosts.iter().skip(1).rev().filter(|host| host.cluster == cluster).collect();
+            others.sort_by_key(|host| !host.is_departing);
+            let others = others.into_iter().map(|host| host.node).filter(|node| !item.hosts.contains(node));
+            let n_more = item.quantity.0.saturating_sub(item.hosts.len() as u64);
+            hosts.extend(item.hosts.iter().copied().chain(others.take(n_more as usize)));
+        }
         if hosts.len() == n_hosts {
             reaction.clears.extend(hosts.iter().copied());
             self.acts(now, id, Action::Commit(hosts), reaction);

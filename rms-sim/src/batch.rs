@@ -252,7 +252,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             let progress = Progress::new(elastic, runs, at, n_hosts);
             ended = progress.end();
             self.progress.insert(job, progress);
-            let status = JobStatus::Running { since: at };
+            let status = JobStatus::running(at);
             self.reports.extend(nodes.iter().map(|node| (*node, JobReport { job, run, status: status.clone() })));
         }
         self.ends.push(Reverse((ended, job, run)));
@@ -275,7 +275,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             *finished = Finished { ended, host_time, n_changes, ..*finished };
         }
         self.ends.push(Reverse((ended, *job, run)));
-        let running = JobStatus::Running { since: *at };
+        let running = JobStatus::running(*at);
         let gone = JobStatus::Ended { at: *at, exit: NodeExit::Exited { code: 0 }, usage: Usage::default() };
         let report = |status: &JobStatus| JobReport { job: *job, run, status: status.clone() };
         self.reports.extend(gained.iter().map(|node| (*node, report(&running))));

@@ -95,12 +95,12 @@ impl ModelNode {
                 }
                 AgentEffect::Update(wanted) => {
                     if let Some(supervisor) = self.supervisors.get_mut(&(wanted.job, wanted.run)) {
-                        supervisor.update(&wanted);
+                        supervisor.update(now, &wanted);
                     }
                 }
-                AgentEffect::Stop { job, run, grace } => {
+                AgentEffect::Stop { job, run, patience, grace } => {
                     if let Some(supervisor) = self.supervisors.get_mut(&(job, run)) {
-                        supervisor.stop(now, grace);
+                        supervisor.stop(now, patience, grace);
                     }
                 }
                 AgentEffect::Kill { job, run } => {

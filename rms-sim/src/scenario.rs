@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::AddAssign;
 
 use negotiation::{NegotiationId, Phase};
 use rms_core::{Call, Fact, State};
@@ -64,6 +65,17 @@ impl Talks {
             n_failed: count(&|is_agreed, phase| is_agreed && phase != Phase::Applied),
             n_asks: world.n_asks_answered(),
         }
+    }
+}
+
+impl AddAssign for Talks {
+    fn add_assign(&mut self, more: Talks) {
+        let Talks { n_opened, n_agreed, n_applied, n_failed, n_asks } = more;
+        self.n_opened += n_opened;
+        self.n_agreed += n_agreed;
+        self.n_applied += n_applied;
+        self.n_failed += n_failed;
+        self.n_asks += n_asks;
     }
 }
 

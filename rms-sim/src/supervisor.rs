@@ -13,11 +13,23 @@ pub struct Supervisor {
     host_idx: u32,
     part: Part,
     told: Told,
+    /// The CPUs that its processes keep to, and since which generation.
+    cpus: u32,
+    generation: u32,
+    coming: Option<Coming>,
     joined: u32,
     on_resize: Option<OnResize>,
     grace: Span,
     heeds_term: Option<Span>,
     phase: Phase,
+}
+
+/// Masks that are being set.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    at: Time,
+    cpus: u32,
+    generation: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +61,9 @@ impl Supervisor {
             host_idx: wanted.host_idx,
             part: program.part(&wanted.launch, wanted.host_idx),
             told: Told::by(wanted),
+            cpus: cpus_of(wanted),
+            generation: wanted.launch.generation,
+            coming: None,
             joined: wanted.joined(),
             on_resize: wanted.launch.on_resize.clone(),
             grace: wanted.launch.grace,
@@ -57,9 +72,16 @@ impl Supervisor {
         }
     }
 
-    /// Its hosts or its wall time have changed.
-    pub fn update(&mut self, wanted: &DesiredJob) {
+    /// Its hosts, its cores or its wall time have changed.
+    pub fn update(&mut self, now: Time, wanted: &DesiredJob) {
         self.told = Told::by(wanted);
+        let generation = wanted.launch.generation;
+        self.coming = Some(Coming { at: now + MASKS_TAKE, cpus: cpus_of(wanted), generation });
+    }
+
+    /// How many CPUs its processes use.
+    pub(crate) fn cpus(&self) -> u32 {
+        self.cpus
     }
 
     /// Whoever speaks for a job runs on its first host.
@@ -77,6 +99,9 @@ impl Supervisor {
         if let Phase::Running { since } = self.phase {
             self.part = Part { runs: Some(now.since(since)), exit: NodeExit::Exited { code: 0 } };
         }
+        if let Phase::Ending { since, gone_at, .. } = self.phase {
+            self.phase = Phase::Ending { since, gone_at: gone_at.min(now), exit: NodeExit::Ordered };
+        }
     }
 
     /// What an agent that starts finds.
@@ -86,6 +111,12 @@ impl Supervisor {
 
     /// When something happens by itself.
     pub fn due(&self) -> Option<Time> {
+        let coming = self.coming.map(|coming| coming.at);
+        self.changes_at().map(|at| coming.map_or(at, |coming| coming.min(at)))
+    }
+
+    /// When it comes into another phase.
+    fn changes_at(&self) -> Option<Time> {
         match &self.phase {
             Phase::Starting { up_at } => Some(*up_at),
             Phase::Running { since } => Some(self.exits_at(*since).min(*since + self.told.wall)),
@@ -98,6 +129,10 @@ impl Supervisor {
     pub fn advance(&mut self, now: Time) -> Option<JobReport> {
         if self.due().is_none_or(|due| due > now) {
             return None;
+        }
+        if let Some(coming) = self.coming.take_if(|coming| coming.at <= now) {
+            (self.cpus, self.generation) = (coming.cpus, coming.generation);
+            return Some(self.report());
         }
         match self.phase.clone() {
             Phase::Starting { .. } => match &self.part.exit {
@@ -124,25 +159,30 @@ impl Supervisor {
         Some(self.report())
     }
 
-    /// TERM, and KILL after the grace. A job that is starting is ended as soon as it is up.
-    pub fn stop(&mut self, now: Time, grace: Span) {
+    /// TERM after some patience, and KILL after the grace. A job that is starting is ended as soon as it is up.
+    pub fn stop(&mut self, now: Time, patience: Span, grace: Span) {
+        let term_at = now + patience;
         match &self.phase {
             Phase::Starting { up_at } => {
                 self.phase = Phase::Ending { since: *up_at, gone_at: *up_at, exit: NodeExit::Ordered };
             }
             Phase::Running { since } => {
-                let gone_at = self.gone_after_term(now, grace).min(self.exits_at(*since));
-                let is_killed = !grace.is_zero() && gone_at > now + grace;
+                let gone_at = self.gone_after_term(term_at, grace).min(self.exits_at(*since));
+                let is_killed = !grace.is_zero() && gone_at > term_at + grace;
                 let exit = if is_killed { NodeExit::Overstayed } else { NodeExit::Ordered };
                 self.phase = Phase::Ending { since: *since, gone_at, exit };
             }
-            // A second order does not prolong the first.
-            Phase::Ending { .. } | Phase::Ended { .. } => {}
+            // A second order does not prolong the first; one without patience may shorten it.
+            Phase::Ending { since, gone_at, exit } => {
+                let gone_at = (*gone_at).min(self.gone_after_term(term_at, grace));
+                self.phase = Phase::Ending { since: *since, gone_at, exit: exit.clone() };
+            }
+            Phase::Ended { .. } => {}
         }
     }
 
     pub fn kill(&mut self, now: Time) {
-        self.stop(now, Span::ZERO);
+        self.stop(now, Span::ZERO, Span::ZERO);
         if let Phase::Ending { gone_at, .. } = &mut self.phase {
             *gone_at = (*gone_at).min(now + KILL_TAKES);
         }
@@ -185,7 +225,9 @@ impl Supervisor {
     pub fn report(&self) -> JobReport {
         let status = match &self.phase {
             Phase::Starting { .. } => JobStatus::Starting,
-            Phase::Running { since } | Phase::Ending { since, .. } => JobStatus::Running { since: *since },
+            Phase::Running { since } | Phase::Ending { since, .. } => {
+                JobStatus::Running { since: *since, generation: self.generation, is_confined: true }
+            }
             Phase::Ended { at, exit, usage } => JobStatus::Ended { at: *at, exit: exit.clone(), usage: *usage },
         };
         JobReport { job: self.job, run: self.run, status }
@@ -206,5 +248,11 @@ impl Supervisor {
     }
 }
 
+fn cpus_of(wanted: &DesiredJob) -> u32 {
+    wanted.launch.hosts.get(wanted.host_idx as usize).map_or(0, |host| host.cpus)
+}
+
+/// All threads of the job are found and moved.
+const MASKS_TAKE: Span = Span::from_millis(3);
 /// From KILL until the last process is reaped.
 const KILL_TAKES: Span = Span::from_millis(2);

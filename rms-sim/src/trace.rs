@@ -162,7 +162,7 @@ fn short_report(report: &NodeReport) -> String {
 pub(crate) fn short_job(report: &JobReport) -> String {
     match &report.status {
         JobStatus::Starting => format!("{}.{} starting", report.job, report.run),
-        JobStatus::Running { since: _ } => format!("{}.{} running", report.job, report.run),
+        JobStatus::Running { .. } => format!("{}.{} running", report.job, report.run),
         JobStatus::Ended { exit, .. } => format!("{}.{} {exit:?}", report.job, report.run),
     }
 }

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::desired::NodeExit;
 use rms_core::event::{Nodes, Shape, Submission};
-use rms_model::job::Constraint;
 use rms_model::{
-    Environment, Evolution, Evolving, ExpandLimit, Expansion, Limits, Malleable, Mebibytes, OnResize, Sizes, Span,
-    Speedup, Stage, Stdio, Time, Work,
+    Evolution, Evolving, ExpandLimit, Expansion, Malleable, Mebibytes, OnResize, Sizes, Span, Speedup, Stage, Time,
+    Work,
 };
 
 use crate::application::Manner;
@@ -33,7 +32,7 @@ pub fn rigid(n_hosts: u32, wall: Span) -> ModelJob {
 pub fn moldable(sizes: &[(u32, Span)]) -> ModelJob {
     let shape = |(n_hosts, wall): &(u32, Span)| Shape { nodes: Nodes::Count(*n_hosts), wall: Some(*wall) };
     ModelJob {
-        submission: submission(sizes.iter().map(shape).collect()),
+        submission: Submission::of(Work::Tasks { argv: vec!["model".to_owned()] }, sizes.iter().map(shape).collect()),
         program: Program::default(),
         user: "ann".to_owned(),
         manner: None,
@@ -63,31 +62,6 @@ pub fn script(n_hosts: u32, wall: Span) -> ModelJob {
     let mut job = rigid(n_hosts, wall);
     job.submission.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
     job
-}
-
-fn submission(shapes: Vec<Shape>) -> Submission {
-    Submission {
-        name: "model".to_owned(),
-        work: Work::Tasks { argv: vec!["model".to_owned()] },
-        n_tasks: None,
-        cpus_per_task: 0,
-        cwd: "/".to_owned(),
-        environment: Environment::default(),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        shapes,
-        clusters: Vec::new(),
-        constraint: Constraint::default(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        begin: None,
-        comment: String::new(),
-        test_only: false,
-        evolving: None,
-        malleable: None,
-    }
 }
 
 impl ModelJob {

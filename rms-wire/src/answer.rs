@@ -120,6 +120,15 @@ pub struct JobLine {
 pub struct JobDetail {
     pub line: JobLine,
     pub spec: JobSpec,
+    pub cores: Vec<CoresLine>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct CoresLine {
+    pub node: String,
+    pub n_cores: u32,
+    pub all: u32,
+    pub is_in_force: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

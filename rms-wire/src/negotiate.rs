@@ -7,6 +7,7 @@
 
 use bincode::{Decode, Encode};
 
+use crate::answer::ClusterName;
 use crate::message::{Kind, Message as Frame, Size};
 use crate::refused::Refused;
 use crate::vocabulary::Outcome;
@@ -167,6 +168,9 @@ pub enum NegotiatorTold {
     },
     /// Nothing comes after this.
     Replaced,
+    Counted {
+        n_opened: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -184,6 +188,30 @@ pub struct Attached {
     pub n_opened: u32,
     pub declared: Declared,
     pub holding: Holding,
+    /// In milliseconds.
+    pub release_within: i64,
+    pub open: Vec<Reminder>,
+    pub clusters: Vec<ClusterName>,
+}
+
+/// Where a negotiation stands that who attaches may not know of.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Reminder {
+    pub id: NegotiationId,
+    pub phase: Phase,
+    pub proposals: Vec<Reminded>,
+    pub hosts: Option<Vec<u32>>,
+    /// In milliseconds.
+    pub left: Option<i64>,
+    pub said: u32,
+    pub heard: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Reminded {
+    pub by: Side,
+    pub round: u16,
+    pub template: Template,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -247,6 +275,7 @@ pub struct Ask {
 pub enum Asked {
     Hosts { cluster: Option<String> },
     Time,
+    Cores { cluster: Option<String> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

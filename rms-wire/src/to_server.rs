@@ -56,7 +56,7 @@ pub struct JobReport {
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum JobStatus {
-    Running { since: i64 },
+    Running { since: i64, generation: u32, is_confined: bool },
     Ended { at: i64, exit: NodeExit, usage: Usage },
     Starting,
 }

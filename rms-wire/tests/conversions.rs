@@ -104,7 +104,7 @@ fn lists_of_any_length_arrive_whole_and_in_order() {
         let records: Vec<_> = (0..n_jobs).map(domain::record).collect();
         assert_eq!(received(history_parts(&records)), Reply::History(records));
 
-        let status = |job| JobStatus::Running { since: Time::from_secs(job) };
+        let status = |job| JobStatus::running(Time::from_secs(job));
         let report = |job| JobReport { job: JobId(job), run: Run(1), status: status(job as i64) };
         let report = NodeReport { seen: rms_model::Generation(3), jobs: (0..n_jobs).map(report).collect() };
         assert_eq!(reported(report_parts(&report)), Ok(Some(report)));

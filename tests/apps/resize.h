@@ -5,16 +5,21 @@
  * is one spawn (one group a host), each step down lets the topmost group go. Who has to give back a host whose group is
  * further down steps down that far, and up again on the hosts that stay.
  *
+ * With Open MPI a group is spawned only where no host is named; else it comes by itself and connects (resize_join.h).
+ *
  * All functions are collective over the team. Include once: it is code.
  */
 #ifndef RESIZE_H
 #define RESIZE_H
 
 #include <mpi.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef OPEN_MPI
+#include "resize_join.h"
+#endif
 
 enum { RESIZE_MOST = 64, RESIZE_NAME = 256 };
 
@@ -30,6 +35,10 @@ typedef struct {
         MPI_Comm before, between;
         int ranks;
         char host[RESIZE_NAME];
+#ifdef OPEN_MPI
+        /* On rank 0, of a group that has connected. */
+        join_shell shell;
+#endif
     } group[RESIZE_MOST + 1];
 } resize_team;
 
@@ -70,6 +79,10 @@ static int resize_begin(resize_team *team)
     MPI_Comm parent;
     memset(team, 0, sizeof *team);
     MPI_Comm_get_parent(&parent);
+#ifdef OPEN_MPI
+    if (parent == MPI_COMM_NULL)
+        parent = join_parent();
+#endif
     if (parent == MPI_COMM_NULL) {
         MPI_Comm own;
         MPI_Comm_dup(MPI_COMM_WORLD, &own);
@@ -86,20 +99,33 @@ static int resize_begin(resize_team *team)
     return 1;
 }
 
-/* One group of `ranks` more, all on `host`, or wherever there is room if that is empty. Nonzero if there is none: then
- * everything is as it was. */
-static int resize_up(resize_team *team, const char *program, char **arguments, int ranks, const char *host)
+static int resize_spawn(resize_team *team, const char *program, char **arguments, int ranks, const char *host,
+                        MPI_Comm *between)
 {
-    if (team->height == RESIZE_MOST)
-        return 1;
     MPI_Info info;
     MPI_Info_create(&info);
     if (host[0])
         MPI_Info_set(info, "hosts", host);
-    MPI_Comm between, all;
-    int failed =
-        MPI_Comm_spawn(program, arguments, ranks, info, 0, team->team, &between, MPI_ERRCODES_IGNORE) != MPI_SUCCESS;
+    int failed = MPI_Comm_spawn(program, arguments, ranks, info, 0, team->team, between, MPI_ERRCODES_IGNORE);
     MPI_Info_free(&info);
+    return failed != MPI_SUCCESS;
+}
+
+/* One group of `ranks` more, all on `host`, or wherever there is room if that is empty. Nonzero if there is none: then
+ * everything is as it was. */
+static int resize_up(resize_team *team, const char *program, char **arguments, int ranks, const char *host)
+{
+    MPI_Comm between, all;
+    int failed;
+    if (team->height == RESIZE_MOST)
+        return 1;
+#ifdef OPEN_MPI
+    join_shell *shell = &team->group[team->height + 1].shell;
+    if (host[0] && join_is_possible())
+        failed = join_up(team->team, program, arguments, ranks, host, &between, shell);
+    else
+#endif
+        failed = resize_spawn(team, program, arguments, ranks, host, &between);
     if (failed)
         return 1;
     resize_check(MPI_Intercomm_merge(between, 0, &all), "a merge");
@@ -124,12 +150,11 @@ static int resize_down(resize_team *team)
 {
     MPI_Comm before = team->group[team->height].before, between = team->group[team->height].between;
     int leaves = team->born == team->height;
-    /* The RMS ends what is on a host as soon as that is given back, by TERM first: who is on the way out does not turn round
-     * for that, for a rank that dies before MPI_Finalize would take the others along. */
-    if (leaves)
-        signal(SIGTERM, SIG_IGN);
     MPI_Comm_free(&team->team);
     resize_check(MPI_Comm_disconnect(&between), "a disconnection");
+#ifdef OPEN_MPI
+    join_end(&team->group[team->height].shell);
+#endif
     team->height--;
     if (leaves)
         return RESIZE_LEAVES;

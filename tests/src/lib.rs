@@ -1,4 +1,4 @@
-//! What the tests share: deployments, the MPI test programs, the C library, and the rules that the sources themselves must keep.
+//! What the tests share: deployments, sweeps of seeds, the MPI test programs, the C library, and the rules that the sources themselves must keep.
 
 pub mod apps;
 pub mod conformance;
@@ -6,5 +6,6 @@ pub mod harness;
 pub mod hostile;
 pub mod network;
 pub mod sdk;
+pub mod seeds;
 #[cfg(test)]
 mod tidy;

@@ -3,6 +3,7 @@
 mod architecture;
 mod deployment;
 mod determinism;
+mod guides;
 mod sources;
 
 use std::path::{Path, PathBuf};

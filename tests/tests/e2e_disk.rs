@@ -208,3 +208,20 @@ fn credentials_that_are_missing_or_mixed_up_are_named() {
     assert!(said.contains("do not belong together"), "{said}");
     deployment.start_server();
 }
+
+/// A node that takes every job and starts none would swallow the whole queue.
+#[test]
+fn a_node_whose_spool_was_deleted_makes_a_new_one_and_runs_jobs() {
+    let deployment = Deployment::of_nodes(1);
+    let (begun, spared) = (deployment.path().join("begun"), deployment.path().join("spared"));
+    let script = format!("touch {}; sleep 1; touch {}", begun.display(), spared.display());
+    let running = deployment.submit(&["--wrap", &script]);
+    wait_until("the script to begin", SOON, || begun.exists().then_some(()));
+    fs::remove_dir_all(deployment.agent_dir("a1").join("spool")).expect("it is there");
+    deployment.wait_for_end(running);
+    assert!(spared.exists(), "what runs is not ended by that");
+    let after = deployment.rms(&["run", "echo", "here"]);
+    assert_eq!((after.code, after.stdout.as_str()), (0, "here\n"), "{}", after.stderr);
+    let log = deployment.log_text("a1");
+    assert!(log.contains("somebody has deleted the spool"), "{log}");
+}

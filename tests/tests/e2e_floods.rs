@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rms_model::Role;
+use rms_core::event::Submission;
+use rms_model::{Role, Work};
 use rms_tests::harness::Deployment;
 use rms_tests::hostile::{self, Alone, Forger, ask, block_on, last_words, raw, say_hello};
 use rms_wire::Kind;
@@ -216,35 +217,8 @@ fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
 }
 
 fn submission(change: impl FnOnce(&mut rms_wire::call::Submission)) -> rms_wire::ClientCall {
-    let mut submission = rms_wire::call::Submission {
-        name: "x".to_owned(),
-        work: rms_wire::vocabulary::Work::Tasks { argv: vec!["true".to_owned()] },
-        n_tasks: None,
-        cpus_per_task: 1,
-        cwd: "/tmp".to_owned(),
-        environment: Vec::new(),
-        umask: 0o022,
-        stdio: rms_wire::vocabulary::Stdio { input: None, output: None, error: None, append: false, stream: false },
-        limits: rms_wire::vocabulary::Limits {
-            open_files: None,
-            core_bytes: None,
-            stack_bytes: None,
-            locked_bytes: None,
-            processes: None,
-            address_space_bytes: None,
-        },
-        shapes: Vec::new(),
-        clusters: Vec::new(),
-        constraint: rms_wire::vocabulary::Constraint { features: Vec::new(), memory_mib: 0, cpus: 0 },
-        priority: 0,
-        hold: false,
-        requeue: false,
-        begin: None,
-        comment: String::new(),
-        test_only: false,
-        evolving: None,
-        malleable: None,
-    };
+    let least = Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new());
+    let mut submission = rms_wire::call::Submission::from(&least);
     change(&mut submission);
     rms_wire::ClientCall::Submit(Box::new(submission))
 }

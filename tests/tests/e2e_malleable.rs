@@ -162,6 +162,35 @@ fn who_never_confirms_loses_the_nodes_after_the_grace_and_what_runs_there() {
     assert!(told.iter().any(|line| line["direction"] == "shrink"), "{told:?}");
 }
 
+/// It is not offered hosts of a cluster where it has none; who asks for them gets them, and what runs there is real.
+#[test]
+fn a_farm_that_is_asked_for_nodes_of_another_cluster_works_there() {
+    let settings = "[settings]\nkill_grace = \"2s\"\nrelease_grace = \"3s\"\n";
+    let mut deployment = Deployment::builder().cluster("a", 1).cluster("b", 2).config(settings).start();
+    let work = deployment.script("work.sh", "#!/bin/sh\necho $$ > on-$RMS_NODE_NAME\nexec sleep 1000\n");
+    let pid = |node: &str| {
+        let path = deployment.path().join(format!("on-{node}"));
+        wait_until(&path.display().to_string(), SOON, || fs::read_to_string(&path).ok()?.trim().parse::<i32>().ok())
+    };
+    let job = deployment.submit(&["-M", "a", "-N", "1", "--malleable", "1-2", "-t", "10m", "--workers", &work]);
+    pid("a1");
+    assert_eq!(n_nodes(&deployment, job), 1, "nobody has said that it can use the other cluster");
+    let id = job.to_string();
+    let came = deployment.rms(&["negotiate", &id, "--grow", "1", "-M", "b"]).ok();
+    assert_eq!(came.stdout, "b1\n");
+    let there = pid("b1");
+    deployment.kill_server();
+    deployment.start_server();
+    assert_eq!(deployment.queued(job).expect("it runs")["nodes"], serde_json::json!(["a1", "b1"]));
+    let told = deployment.rms(&["negotiations", &id]).ok().stdout;
+    assert!(told.contains("b"), "{told}");
+    let gone = deployment.rms(&["negotiate", &id, "--shrink", "1", "-M", "b"]).ok();
+    assert_eq!(gone.stdout, "b1\n");
+    assert!(!Path::new(&format!("/proc/{there}")).exists(), "it is free once nothing runs there");
+    let first = deployment.rms(&["negotiate", &id, "--shrink", "1", "-M", "a"]);
+    assert_eq!(first.code, 1, "its first node stays: {first:?}");
+}
+
 #[test]
 fn a_script_negotiates_from_inside_and_others_from_outside() {
     let deployment = of_nodes(4);

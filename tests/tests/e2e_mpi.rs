@@ -1,6 +1,7 @@
 //! MPI programs under `rms run` and `rms submit` that spawn ranks: on nodes that they hold, and on nodes that they are given.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use rms_tests::apps::{Mpi, build_negotiating, build_or_skip};
@@ -55,6 +56,42 @@ fn a_spawn_for_which_nothing_is_free_is_refused_and_the_program_goes_on() {
     let deployment = Deployment::builder().cluster("a", 1).start();
     let output = deployment.rms(&["run", "-N", "1", "-n", "1", &spawn, "1", "99", "-"]).ok().stdout;
     assert_eq!(told(&output, "spawn ", "refused"), "1", "{output}");
+}
+
+/// What a pool of workers does, and what a program that is not there leads to.
+const POOL: &str = "\
+import sys
+from mpi4py import MPI
+
+if sys.argv[1:] == ['worker']:
+    boss = MPI.Comm.Get_parent()
+    boss.reduce(sum(range(boss.bcast(None, root=0))), root=0)
+    boss.Disconnect()
+    sys.exit(0)
+for round in range(2):
+    workers = MPI.COMM_SELF.Spawn(sys.executable, args=[sys.argv[0], 'worker'], maxprocs=2)
+    workers.bcast(10, root=MPI.ROOT)
+    print('total', workers.reduce(None, root=MPI.ROOT), flush=True)
+    workers.Disconnect()
+try:
+    MPI.COMM_SELF.Spawn('/no/such/program', maxprocs=1)
+except MPI.Exception:
+    print('refused')
+";
+
+#[test]
+fn a_program_in_python_spawns_workers_on_nodes_that_come() {
+    let python = rms_tests::apps::target().expect("built by cargo").join("mpich/bin/python");
+    let imports = Command::new(&python).args(["-c", "import mpi4py"]).output();
+    if !imports.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: mpi4py is not installed; `cargo xtask setup` installs it");
+        return;
+    }
+    let deployment = Deployment::builder().cluster("a", 2).start();
+    let pool = deployment.script("pool.py", POOL);
+    let python = python.display().to_string();
+    let output = deployment.rms(&["run", "-N", "1", "-n", "1", &python, &pool]).ok().stdout;
+    assert_eq!(output, "total 90\ntotal 90\nrefused\n");
 }
 
 fn negotiating(name: &str) -> Option<PathBuf> {

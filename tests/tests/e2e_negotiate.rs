@@ -125,6 +125,49 @@ fn a_program_that_is_killed_is_followed_by_another_one() {
     stop(&deployment, job);
 }
 
+#[test]
+fn a_program_on_one_cluster_gets_hosts_of_two_or_none() {
+    let settings =
+        "[settings]\nresched_timer = \"50ms\"\nfair_start = \"0s\"\nkill_grace = \"1s\"\noffer_idle = \"never\"\n";
+    let mut deployment = Deployment::builder().cluster("a", 2).cluster("b", 2).config(settings).start();
+    // Another job has one of the hosts that it wants: it gets none of them.
+    let other = deployment.submit(&["-M", "b", "--nodes", "1", "--time", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(other, "started");
+    let program = example("elastic");
+    let log_path = deployment.path().join("log");
+    let text = format!("#!/bin/sh\n{0} 1-4 grow a:1,b:2 >> {1} 2>&1 &\nwait\n", program.display(), log_path.display());
+    let script = deployment.script("both.sh", &text);
+    let wishes = ["-M", "a", "--nodes", "1", "--malleable", "1-4", "--negotiable", "--time", "10m", script.as_str()];
+    let job = deployment.submit(&wishes);
+    wait_for_line(&deployment, "begins on a1", 1);
+    wait_for_phase(&deployment, job, "offered");
+    assert_eq!(held(&deployment, job), ["a1"]);
+    deployment.rms(&["cancel", &other.to_string()]).ok();
+    wait_for_line(&deployment, "got 3 more, as a1", 1);
+    assert_eq!(held(&deployment, job), ["a1", "a2", "b1", "b2"]);
+    deployment.kill_server();
+    deployment.start_server();
+    // Whoever needs hosts of one cluster gets them back from there.
+    let waiting = deployment.submit(&["-M", "b", "--nodes", "2", "--time", "1m", "--wrap", "true"]);
+    let record = deployment.wait_for_end(waiting);
+    assert_eq!(record["outcome"]["word"], "completed", "{record}");
+    assert!(
+        log(&deployment).lines().any(|line| ["leaves b1 b2", "leaves b2 b1"].contains(&line)),
+        "{}",
+        log(&deployment)
+    );
+    stop(&deployment, job);
+}
+
+/// The nodes of a job that runs, sorted.
+fn held(deployment: &Deployment, job: u64) -> Vec<String> {
+    let line = deployment.queued(job).unwrap_or_else(|| panic!("job {job} is in the queue"));
+    let nodes = line["nodes"].as_array().into_iter().flatten();
+    let mut nodes: Vec<String> = nodes.filter_map(|node| node.as_str().map(str::to_owned)).collect();
+    nodes.sort();
+    nodes
+}
+
 /// Lets an agent hear and do nothing, for less time than it takes to be missed.
 fn freeze(deployment: &Deployment, name: &str, signal: Signal) {
     kill(Pid::from_raw(deployment.agent_pid(name)), signal).expect("it is ours");

@@ -1,6 +1,10 @@
 //! Strangers, liars and vandals against a live server: none gets in, and nobody else notices them.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -243,6 +247,27 @@ fn an_agents_port_serves_only_agents_and_only_within_their_jobs() {
     });
     deployment.rms(&["cancel", &job.to_string()]).ok();
     deployment.wait_for_end(job);
+}
+
+/// An agent's socket is open to everybody on the node, for `rms-rsh`. Who is no process of a job gets a word, not a place.
+#[test]
+fn strangers_on_a_node_cannot_hold_its_agents_files() {
+    let deployment = Deployment::of_nodes(1);
+    let files = || std::fs::read_dir(format!("/proc/{}/fd", deployment.agent_pid("a1"))).expect("it runs").count();
+    let before = files();
+    // The path itself may be longer than the address of a socket can be.
+    let dir = File::open(deployment.agent_dir("a1")).expect("it is there");
+    let socket = format!("/proc/self/fd/{}/agent.sock", dir.as_raw_fd());
+    let mut silent: Vec<UnixStream> =
+        (0..200).map(|_| UnixStream::connect(&socket).expect("anybody may call")).collect();
+    for stream in &mut silent {
+        stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("the agent answers and closes");
+        assert!(String::from_utf8_lossy(&answer).contains("only inside a job"), "{answer:?}");
+    }
+    // Each was closed before its end was read, so nothing has to be waited for.
+    assert!(files() < before + 50, "the agent keeps {} files, of {before} before", files());
 }
 
 /// The server gives no tickets, so there is nothing to send early data with.

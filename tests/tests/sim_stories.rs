@@ -5,6 +5,7 @@ mod sim {
     mod durable;
     mod ending;
     mod fencing;
+    mod found;
     mod launchers;
     mod negotiation;
     mod nodes;

@@ -32,11 +32,14 @@ const PACKAGES: &[Package] = &[
 
 /// The release with which direct launch was tried (Debian's own MPICH 4.0.2 can hang in MPI_Finalize).
 const MPICH: &str = "mpich==5.0.2";
+/// Python programs spawn ranks more often than others.
+const MPI4PY: &str = "mpi4py==4.1.2";
 
 /// Installs what is missing and can be had. Skipping is no failure: the tests that need it say so and skip, too.
 pub fn run() -> Result<()> {
     install_packages();
-    install_mpich()
+    install_mpich()?;
+    install_mpi4py()
 }
 
 fn install_packages() {
@@ -96,6 +99,26 @@ fn install_mpich() -> Result<()> {
         }
     }
     std::fs::write(&stamp, MPICH).with_context(|| format!("cannot write {}", stamp.display()))
+}
+
+/// Into the same environment, if that is there.
+fn install_mpi4py() -> Result<()> {
+    let home = step::target()?.join("mpich");
+    let stamp = home.join("installed-mpi4py");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == MPI4PY) {
+        println!("   {MPI4PY}: present");
+        return Ok(());
+    }
+    if !home.join("installed").exists() {
+        return Ok(());
+    }
+    let pip = home.join("bin/pip").display().to_string();
+    let args = ["install", "--quiet", "--disable-pip-version-check", "--no-input", MPI4PY];
+    if let Err(error) = step::command(&pip, &args, &[]) {
+        println!("   SKIPPED {MPI4PY}: {error}; the test of MPI in Python skips, too");
+        return Ok(());
+    }
+    std::fs::write(&stamp, MPI4PY).with_context(|| format!("cannot write {}", stamp.display()))
 }
 
 fn on_path(program: &str) -> bool {

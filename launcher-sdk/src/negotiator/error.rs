@@ -89,8 +89,8 @@ pub enum NegotiatorError {
     /// No host of the job has this name.
     #[error("the job has no host '{0}'")]
     NoSuchHost(String),
-    /// Nothing is held on such a cluster, so nobody knows its number.
-    #[error("the job has no hosts on a cluster '{0}'")]
+    /// The server has told of no such cluster.
+    #[error("there is no cluster '{0}'")]
     NoSuchCluster(String),
     /// The server refuses it.
     #[error(transparent)]

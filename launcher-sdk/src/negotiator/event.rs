@@ -16,7 +16,8 @@ pub enum Event {
     Countered(Offer),
     /// It is agreed, and not ready yet. Hosts that come are being prepared. For hosts that go: move away from them, at
     /// the next breakpoint, and [release](super::Negotiation::release) them; who takes longer than the server's
-    /// `release_grace` is warned, and then loses its last hosts.
+    /// `release_grace` is warned, and then loses its last hosts. A process that was started again is told at once of what
+    /// the one before it has agreed to and not done.
     Accepted(Agreed),
     /// It is done: processes can be placed on hosts that came, and hosts that went are gone.
     Ready(Ready),
@@ -70,6 +71,9 @@ pub struct Agreed {
     /// The hosts that go if the application does not choose others: those that were named, then its last ones, never its
     /// first. Empty where hosts come.
     pub leaving: Vec<HeldHost>,
+    /// Where hosts go: the server takes them if they are not released by then, by the
+    /// [negotiator's clock](super::Negotiator::now). An admin who changes `release_grace` meanwhile moves that.
+    pub until: Option<Time>,
 }
 
 /// Something that was agreed and has come about.
@@ -81,7 +85,7 @@ pub struct Ready {
     pub direction: Direction,
     /// What was agreed.
     pub template: Template,
-    /// The hosts that came or went; none if it was about time.
+    /// The hosts that came or went; none if it was about cores or time.
     pub hosts: Vec<HeldHost>,
     /// What the application holds now.
     pub holding: Holding,

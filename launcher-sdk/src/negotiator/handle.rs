@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use negotiation::{Ending, Item, NegotiationId, Phase, Reason};
 use rms_core::negotiate::contract::{HeldHost, Holding};
-use rms_model::{JobId, Run, Time};
+use rms_model::{ClusterId, JobId, Run, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use super::environment::JobEnvironment;
@@ -17,7 +17,7 @@ pub use super::owner::Settled;
 use super::owner::{self, Command, Shared};
 use super::policy::Policy;
 use super::talk::Deed;
-use super::want::Want;
+use super::want::{self, Want};
 
 /// Speaks for an application about its size. Clones are the same negotiator; see [the module](super) for what may be done
 /// from where.
@@ -83,6 +83,12 @@ impl Negotiator {
     /// The hosts that the application holds and was not asked to leave; the first is where it began, and stays.
     pub fn hosts(&self) -> Vec<HeldHost> {
         hostfile::staying(&self.shared.standing.borrow().holding).cloned().collect()
+    }
+
+    /// The number of a cluster, as the items of a [`Want::template`] have it; none if the server has told of no such
+    /// cluster. It tells of all that there are with each new connection.
+    pub fn cluster(&self, name: &str) -> Option<ClusterId> {
+        want::cluster(&self.shared.standing.borrow().clusters, name)
     }
 
     /// Writes [`Negotiator::hosts`] to a file, whole or not at all.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use negotiation::{Ending, NegotiationId, Phase, Reason};
 use rms_core::negotiate::contract::{Attached, Declared, Holding, NegotiatorAnswer};
-use rms_model::{JobId, Outcome as JobOutcome, Run};
+use rms_model::{ClusterId, JobId, Outcome as JobOutcome, Run};
 use rms_wire::convert::parse_negotiator_answer;
 use rms_wire::negotiate::NegotiatorAnswer as WireAnswer;
 use rms_wire::{Backoff, Endpoint, LinkError, NegotiatorTold, Refused};
@@ -40,6 +40,7 @@ pub(super) struct Shared {
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub holding: Holding,
+    pub clusters: BTreeMap<ClusterId, String>,
     pub is_connected: bool,
     /// The last negotiations, as many as a desk keeps.
     pub phases: BTreeMap<NegotiationId, Phase>,
@@ -144,6 +145,7 @@ impl Owner {
         let talk = Talk::new(&attached);
         let standing = Standing {
             holding: attached.holding.clone(),
+            clusters: attached.clusters.clone(),
             is_connected: true,
             phases: BTreeMap::new(),
             settled: BTreeMap::new(),
@@ -159,7 +161,7 @@ impl Owner {
             runtime,
         });
         let (sender, commands) = mpsc::channel(MAX_COMMANDS);
-        let owner = Owner {
+        let mut owner = Owner {
             environment,
             endpoint,
             shared: Arc::clone(&shared),
@@ -172,6 +174,9 @@ impl Owner {
             declaring: Vec::new(),
             declared_as: 0,
         };
+        // Before anybody has a handle: whoever looks for the first time finds what a process before it has left.
+        let outcome = owner.talk.recall(shared.clock.now(), &attached.open);
+        owner.deliver(outcome).await;
         Ok((owner, sender, shared))
     }
 
@@ -241,6 +246,7 @@ impl Owner {
             NegotiatorTold::Answer { seq, answer } => self.answered(seq, answer),
             NegotiatorTold::Ended { outcome } => self.over(Event::JobEnding(outcome.into())),
             NegotiatorTold::Replaced => self.over(Event::Replaced),
+            NegotiatorTold::Counted { n_opened } => self.talk.skip_to(n_opened),
         }
     }
 
@@ -385,7 +391,11 @@ impl Owner {
         };
         self.backoff.reset();
         self.connection = Connection::Up(Box::new(channel));
-        self.standing.send_modify(|standing| standing.is_connected = true);
+        self.talk.know(attached.clusters);
+        self.standing.send_modify(|standing| {
+            standing.is_connected = true;
+            standing.clusters.clone_from(self.talk.clusters());
+        });
         self.shared.events.put(Event::Warned(Warning::ServerBack));
         let now = self.shared.clock.now();
         let is_known = self.declared.as_ref().is_none_or(|declared| *declared == attached.declared);
@@ -393,6 +403,7 @@ impl Owner {
             self.declare().await;
         }
         let mut outcome = self.talk.hold(now, attached.holding);
+        outcome.merge(self.talk.recall(now, &attached.open));
         outcome.merge(self.talk.resume(now));
         self.deliver(outcome).await;
     }

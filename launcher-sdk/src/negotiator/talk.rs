@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    ActError, Action, Desk, Dialogue, Direction, Item, Message, NegotiationId, Phase, Reason, Resource, Side, Template,
+    ActError, Action, Desk, Dialogue, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource, Side,
+    Template,
 };
 use rms_core::negotiate::contract::{Attached, HeldHost, Holding};
-use rms_model::{NodeId, Span, Time};
+use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;
 use super::event::{Agreed, Event, Offer, Ready, Warning};
@@ -18,10 +19,14 @@ use super::want::{Resolved, Want, node};
 pub(super) struct Talk {
     desk: Desk,
     holding: Holding,
+    /// All that there are, as the server told when it was last attached.
+    clusters: BTreeMap<ClusterId, String>,
     /// Hosts as they were when they were last held: a host that has gone still has a name.
     known: BTreeMap<NodeId, HeldHost>,
     policy: Option<Policy>,
     longest_valid: Span,
+    /// For how long hosts may be kept that were agreed to be given back.
+    release_within: Span,
     /// Negotiations that are ready, of whose hosts we have not been told yet; and until when that is waited for.
     unshown: Vec<(NegotiationId, Time)>,
 }
@@ -48,23 +53,65 @@ pub(super) enum Deed {
 
 impl Talk {
     pub fn new(attached: &Attached) -> Talk {
-        let Attached { job, run, rules, n_opened, declared: _, holding } = attached;
+        let Attached { job, run, rules, n_opened, declared: _, holding, release_within, open: _, clusters } = attached;
         let mut desk = Desk::new(Side::Application, *job, *run, *rules);
         desk.go_on_from(*n_opened);
         let mut talk = Talk {
             desk,
             holding: holding.clone(),
+            clusters: clusters.clone(),
             known: BTreeMap::new(),
             policy: None,
             longest_valid: rules.longest_valid,
+            release_within: *release_within,
             unshown: Vec::new(),
         };
         talk.keep_names();
         talk
     }
 
+    /// Where the server says that negotiations stand. Those that are known are told already; of others, which an earlier
+    /// process of the application has led, the application learns what it has to know to go on with them.
+    pub fn recall(&mut self, now: Time, open: &[Reminder]) -> Outcome {
+        let mut outcome = Outcome::default();
+        for reminder in open {
+            let id = reminder.id;
+            match self.desk.recall(now, reminder) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(forgery) => {
+                    let warning = Warning::Refused { negotiation: id, reason: forgery.to_string() };
+                    outcome.events.push(Event::Warned(warning));
+                    continue;
+                }
+            }
+            let direction = self.desk.get(id).and_then(Dialogue::direction);
+            match (reminder.phase, direction) {
+                (Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms), _) => self.decide(now, id, &mut outcome),
+                (Phase::Accepted, _) | (Phase::Committing, Some(Direction::Grow)) => {
+                    outcome.events.extend(self.agreed(id, reminder.left.map(|left| now + left)).map(Event::Accepted));
+                }
+                // It has let go of them: nothing is to be done but to hear that they are gone.
+                (Phase::Committing, Some(Direction::Shrink) | None) => {}
+                (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), _) => {}
+                (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing, _) => {}
+                (Phase::Applied | Phase::Ended(_), _) => {}
+            }
+        }
+        outcome
+    }
+
     pub fn holding(&self) -> &Holding {
         &self.holding
+    }
+
+    pub fn clusters(&self) -> &BTreeMap<ClusterId, String> {
+        &self.clusters
+    }
+
+    /// There may be others since it was attached before.
+    pub fn know(&mut self, clusters: BTreeMap<ClusterId, String>) {
+        self.clusters = clusters;
     }
 
     pub fn dialogues(&self) -> &[Dialogue] {
@@ -89,8 +136,13 @@ impl Talk {
         outcome
     }
 
+    /// Others have asked for the application: its own numbers go on after theirs.
+    pub fn skip_to(&mut self, n_opened: u32) {
+        self.desk.skip_to(n_opened);
+    }
+
     pub fn request(&mut self, now: Time, want: Want) -> Result<(NegotiationId, Outcome), NegotiatorError> {
-        let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding)?;
+        let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding, &self.clusters)?;
         let (id, output) = self.desk.open(now, direction, sets, items, valid_for)?;
         Ok((id, self.outcome_of(now, output)))
     }
@@ -157,8 +209,9 @@ impl Talk {
                 Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms) => self.decide(now, change.id, &mut outcome),
                 Phase::Accepted | Phase::Committing => {
                     let was_agreed = matches!(change.from, Phase::Accepted | Phase::Committing);
-                    if !was_agreed && let Some(agreed) = self.agreed(change.id) {
-                        outcome.events.push(Event::Accepted(agreed));
+                    if !was_agreed {
+                        let until = now + self.release_within;
+                        outcome.events.extend(self.agreed(change.id, Some(until)).map(Event::Accepted));
                     }
                 }
                 Phase::Applied => {
@@ -216,14 +269,19 @@ impl Talk {
         })
     }
 
-    fn agreed(&self, id: NegotiationId) -> Option<Agreed> {
+    /// What was agreed, and for a shrink, until when hosts that go may be kept.
+    fn agreed(&self, id: NegotiationId, kept_until: Option<Time>) -> Option<Agreed> {
         let template = self.desk.get(id)?.proposal()?.clone();
         let direction = template.direction();
-        let leaving = match direction {
-            Direction::Grow => Vec::new(),
-            Direction::Shrink => self.named(&default_leaving(&template, &self.holding)),
+        let (leaving, until) = match direction {
+            Direction::Grow => (Vec::new(), None),
+            Direction::Shrink => {
+                let leaving = self.named(&default_leaving(&template, &self.holding));
+                let until = kept_until.filter(|_| !leaving.is_empty());
+                (leaving, until)
+            }
         };
-        Some(Agreed { negotiation: id, direction, template, leaving })
+        Some(Agreed { negotiation: id, direction, template, leaving, until })
     }
 
     fn leaving(&self, id: NegotiationId, names: Option<Vec<String>>) -> Result<BTreeSet<NodeId>, NegotiatorError> {

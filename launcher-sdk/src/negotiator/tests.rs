@@ -1,6 +1,6 @@
 //! The application's end against the other one, in one process and without time: what it says, and what it learns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
     Action, Desk, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Resource, Rules,
@@ -16,6 +16,7 @@ use super::talk::{Deed, Outcome, Talk};
 use super::want::Want;
 
 const A: ClusterId = ClusterId(0);
+const B: ClusterId = ClusterId(1);
 const JOB: JobId = JobId(7);
 const RUN: Run = Run(1);
 
@@ -36,6 +37,10 @@ fn holding(generation: u32, n_hosts: u32) -> Holding {
     Holding { generation, hosts: (1..=n_hosts).map(host).collect(), until: at(3600) }
 }
 
+fn clusters() -> BTreeMap<ClusterId, String> {
+    [(A, "a".to_owned()), (B, "b".to_owned())].into()
+}
+
 /// Both ends; what one says the other hears at once.
 struct Table {
     rms: Desk,
@@ -53,6 +58,9 @@ impl Table {
             n_opened: 0,
             declared,
             holding: holding(1, n_hosts),
+            release_within: Span::from_mins(2),
+            open: Vec::new(),
+            clusters: clusters(),
         };
         Table { rms: Desk::new(Side::Rms, JOB, RUN, Rules::default()), talk: Talk::new(&attached), events: Vec::new() }
     }
@@ -105,6 +113,31 @@ impl Table {
     fn holds(&mut self, generation: u32, n_hosts: u32) {
         let outcome = self.talk.hold(at(0), holding(generation, n_hosts));
         self.hear_application(outcome);
+    }
+
+    /// The process is gone, and another one attaches; or the connection is another one.
+    fn attaches(&mut self, is_anew: bool) {
+        let open = self.rms.dialogues().iter().filter_map(|dialogue| dialogue.reminder(at(0))).collect();
+        let declared = Declared { least: 1, most: 64, sizes: Sizes::Any, speedup: Speedup::default() };
+        let attached = Attached {
+            job: JOB,
+            run: RUN,
+            rules: Rules::default(),
+            n_opened: 0,
+            declared,
+            holding: self.talk.holding().clone(),
+            release_within: Span::from_mins(2),
+            open,
+            clusters: clusters(),
+        };
+        if is_anew {
+            self.talk = Talk::new(&attached);
+        }
+        let mut outcome = self.talk.recall(at(0), &attached.open);
+        outcome.merge(self.talk.resume(at(0)));
+        self.hear_application(outcome);
+        let output = self.rms.resume(at(0));
+        self.hear_rms(output);
     }
 
     /// Where the server's end stands, which is how it is.
@@ -279,6 +312,9 @@ fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
         n_opened: 5,
         declared: Declared { least: 1, most: 4, sizes: Sizes::Any, speedup: Speedup::default() },
         holding: holding(1, 2),
+        release_within: Span::from_mins(2),
+        open: Vec::new(),
+        clusters: clusters(),
     };
     table.talk = Talk::new(&attached);
     let output = table.rms.resume(at(0));
@@ -316,13 +352,47 @@ fn ready_is_told_without_the_holding_once_that_takes_too_long() {
     assert!(matches!(outcome.events.as_slice(), [Event::Ready(_)]), "{outcome:?}");
 }
 
+/// It has no host there yet, so the server told it which cluster that is.
+#[test]
+fn hosts_of_a_cluster_where_it_has_none_are_asked_for_by_its_name() {
+    let mut table = Table::of_hosts(2);
+    let id = table.requests(Want::grow(3).on("b"));
+    let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    let [item] = template.items() else { panic!("{template:?}") };
+    assert_eq!((item.resource, item.held, item.quantity), (Resource::Hosts(B), Quantity(0), Quantity(3)));
+}
+
+#[test]
+fn hosts_of_several_clusters_are_asked_for_as_one_set() {
+    let mut table = Table::of_hosts(2);
+    let id = table.requests(Want::grow_on(SetRule::AnyOf, [("a", 1), ("b", 4)]).at_price(7));
+    let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    let items: Vec<_> =
+        template.items().iter().map(|item| (item.resource, item.held.0, item.quantity.0, item.terms.price.0)).collect();
+    assert_eq!(template.rules(), [SetRule::AnyOf]);
+    assert_eq!(items, [(Resource::Hosts(A), 2, 1, 7), (Resource::Hosts(B), 0, 4, 7)]);
+}
+
+/// Who names hosts need not say where they are.
+#[test]
+fn hosts_that_are_given_back_are_of_the_cluster_that_they_are_of() {
+    let mut table = Table::of_hosts(2);
+    let mut both = holding(2, 2);
+    let on_b = HeldHost { node: NodeId(9), name: "b1".to_owned(), cluster: B, ..both.hosts[1].clone() };
+    both.hosts.push(on_b);
+    table.talk.hold(at(0), both);
+    let id = table.requests(Want::shrink(1).hosts(["b1"]));
+    let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
+    assert_eq!((template.items()[0].resource, template.items()[0].held), (Resource::Hosts(B), Quantity(1)));
+}
+
 #[test]
 fn what_cannot_be_asked_is_refused_before_it_is_said() {
     let mut table = Table::of_hosts(2);
     for (want, expected) in [
         (Want::grow(0), "cannot be negotiated"),
         (Want::shrink(5), "cannot be negotiated"),
-        (Want::grow(1).on("nowhere"), "no hosts on a cluster 'nowhere'"),
+        (Want::grow(1).on("nowhere"), "no cluster 'nowhere'"),
         (Want::shrink(1).hosts(["b1"]), "no host 'b1'"),
         (Want::grow(2).at_least(3), "cannot be negotiated"),
     ] {
@@ -332,4 +402,59 @@ fn what_cannot_be_asked_is_refused_before_it_is_said() {
     table.requests(Want::grow(1));
     let twice = table.talk.request(at(0), Want::grow(1)).expect_err("one is open");
     assert!(twice.to_string().contains("a1"), "{twice}");
+}
+
+#[test]
+fn what_a_process_before_has_agreed_to_is_told_once_to_the_next_one() {
+    let mut table = Table::of_hosts(4);
+    let shrink = table.rms_offers(Direction::Shrink, hosts(4, 2));
+    table.does(shrink, Deed::Accept);
+    let grow = table.requests(Want::grow(3));
+    table.rms_does(grow, Action::Accept);
+    let told = table.take_events();
+    assert_eq!(agreements(&told), [shrink, grow]);
+
+    table.attaches(false);
+    assert_eq!(table.take_events(), [], "the connection is another one, and nothing is new");
+    table.attaches(true);
+    let told = table.take_events();
+    assert_eq!(agreements(&told), [shrink, grow], "{told:?}");
+    let Some(Event::Accepted(agreed)) = told.first() else { panic!("{told:?}") };
+    assert_eq!(agreed.leaving.iter().map(|host| host.name.as_str()).collect::<Vec<_>>(), ["a3", "a4"]);
+    assert!(agreed.until.is_some(), "it is told by when");
+
+    table.attaches(false);
+    assert_eq!(table.take_events(), []);
+    table.does(shrink, Deed::Release(None));
+    assert_eq!(table.phase(shrink), Phase::Committing);
+    table.attaches(true);
+    assert_eq!(agreements(&table.take_events()), [grow], "what it has let go of it need not leave again");
+    table.rms_does(shrink, Action::Ready);
+    table.holds(2, 2);
+    let events = table.take_events();
+    assert!(
+        events.iter().any(|event| matches!(event, Event::Ready(ready) if ready.negotiation == shrink)),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn an_offer_to_an_earlier_process_is_answered_by_the_policy_of_the_next() {
+    let mut table = Table::of_hosts(2);
+    let offer = table.rms_offers(Direction::Grow, hosts(2, 2));
+    table.take_events();
+    table.attaches(true);
+    let events = table.take_events();
+    assert!(matches!(events.as_slice(), [Event::Offered(_)]), "{events:?}");
+    let outcome = table.talk.answer_with(at(0), Some(Policy::within(Limits::between(1, 8))));
+    table.hear_application(outcome);
+    assert_eq!(table.phase(offer), Phase::Accepted);
+}
+
+fn agreements(events: &[Event]) -> Vec<NegotiationId> {
+    let agreed = |event: &Event| match event {
+        Event::Accepted(agreed) => Some(agreed.negotiation),
+        _ => None,
+    };
+    events.iter().filter_map(agreed).collect()
 }

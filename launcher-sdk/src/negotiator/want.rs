@@ -1,6 +1,6 @@
 //! What an application asks for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Direction, Item, ItemStatus, Price, Quantity, Resource, SetRule, Sizes, Terms};
 use rms_core::negotiate::contract::{HeldHost, Holding};
@@ -28,8 +28,12 @@ pub struct Want {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    Simple(Simple),
-    Template { sets: Vec<SetRule>, items: Vec<Item> },
+    /// A set of one, or of one for each of several clusters.
+    Simple(SetRule, Vec<Simple>),
+    Template {
+        sets: Vec<SetRule>,
+        items: Vec<Item>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +49,8 @@ struct Simple {
 enum Wanted {
     /// `None`: where the first host is.
     Hosts(Option<String>),
+    /// The same.
+    Cores(Option<String>),
     Time,
 }
 
@@ -59,6 +65,52 @@ impl Want {
     /// [`Negotiation::release`]: super::Negotiation::release
     pub fn shrink(n_hosts: u64) -> Want {
         Want::simple(Direction::Shrink, Wanted::Hosts(None), n_hosts)
+    }
+
+    /// To hold so many hosts more on each of several clusters: all of them or none, any of them, or just one of these
+    /// alternatives. What else is said of it holds for each cluster.
+    ///
+    /// ```
+    /// use launcher_sdk::negotiator::{SetRule, Want};
+    ///
+    /// // Two of `a` and four of `b`, or nothing.
+    /// let want = Want::grow_on(SetRule::All, [("a", 2), ("b", 4)]);
+    /// # drop(want);
+    /// ```
+    pub fn grow_on<S: Into<String>>(rule: SetRule, hosts: impl IntoIterator<Item = (S, u64)>) -> Want {
+        Want::of_clusters(Direction::Grow, rule, hosts)
+    }
+
+    /// To give so many back on each of several clusters.
+    pub fn shrink_on<S: Into<String>>(rule: SetRule, hosts: impl IntoIterator<Item = (S, u64)>) -> Want {
+        Want::of_clusters(Direction::Shrink, rule, hosts)
+    }
+
+    fn of_clusters<S: Into<String>>(
+        direction: Direction,
+        rule: SetRule,
+        hosts: impl IntoIterator<Item = (S, u64)>,
+    ) -> Want {
+        let on = |(cluster, quantity): (S, u64)| Simple {
+            resource: Wanted::Hosts(Some(cluster.into())),
+            quantity,
+            terms: Terms::exactly(Quantity(quantity)),
+            hosts: Vec::new(),
+        };
+        let what = What::Simple(rule, hosts.into_iter().map(on).collect());
+        Want { direction, what, valid_for: VALID_FOR }
+    }
+
+    /// So many cores more on each host that is held, or on those that [`Want::hosts`] names. They are there, on the CPUs
+    /// that all threads of the job's processes may run on, when it is ready.
+    pub fn more_cores(n_cores: u64) -> Want {
+        Want::simple(Direction::Grow, Wanted::Cores(None), n_cores)
+    }
+
+    /// To give so many cores of each host back, or of each of those that [`Want::hosts`] names. Threads are moved to the
+    /// others as soon as the server agrees.
+    pub fn fewer_cores(n_cores: u64) -> Want {
+        Want::simple(Direction::Shrink, Wanted::Cores(None), n_cores)
     }
 
     /// To run so much longer than was asked for at the submission.
@@ -82,10 +134,10 @@ impl Want {
     fn simple(direction: Direction, resource: Wanted, quantity: u64) -> Want {
         let terms = Terms::exactly(Quantity(quantity));
         let simple = Simple { resource, quantity, terms, hosts: Vec::new() };
-        Want { direction, what: What::Simple(simple), valid_for: VALID_FOR }
+        Want { direction, what: What::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
     }
 
-    /// So many would do, hosts or milliseconds: the server may counter with any quantity between.
+    /// So many would do, hosts, cores or milliseconds: the server may counter with any quantity between.
     #[must_use]
     pub fn at_least(self, quantity: u64) -> Want {
         self.with_terms(|terms| terms.least = Quantity(quantity))
@@ -94,7 +146,7 @@ impl Want {
     /// Only such totals are of use: what is held after the change.
     #[must_use]
     pub fn to_sizes(self, sizes: Sizes) -> Want {
-        self.with_terms(|terms| terms.sizes = sizes)
+        self.with_terms(|terms| terms.sizes.clone_from(&sizes))
     }
 
     /// The price for a host and an hour, in thousandths: the most that is paid, or the least that is taken.
@@ -121,21 +173,23 @@ impl Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Hosts of this cluster; otherwise of the one where the first host is.
+    /// Hosts of this cluster, whether it has some there or not, or cores on those it has there; otherwise of the one where
+    /// the first host is.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
-        if let What::Simple(Simple { resource: Wanted::Hosts(wanted), .. }) = &mut self.what {
-            *wanted = Some(cluster.to_owned());
+        for simple in self.simple_mut() {
+            if let Wanted::Hosts(wanted) | Wanted::Cores(wanted) = &mut simple.resource {
+                *wanted = Some(cluster.to_owned());
+            }
         }
         self
     }
 
-    /// Exactly these hosts, by name, as many as are given back.
+    /// Exactly these hosts, by name: as many as are given back, or those on which there are to be more or fewer cores.
     #[must_use]
     pub fn hosts<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
-        if let What::Simple(simple) = &mut self.what {
-            simple.hosts = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        }
+        let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        self.simple_mut().iter_mut().for_each(|simple| simple.hosts.clone_from(&names));
         self
     }
 
@@ -146,20 +200,32 @@ impl Want {
         Want { valid_for, ..self }
     }
 
-    fn with_terms(mut self, change: impl FnOnce(&mut Terms)) -> Want {
-        match &mut self.what {
-            What::Simple(simple) => change(&mut simple.terms),
-            // There, the items say it.
-            What::Template { .. } => {}
-        }
+    fn with_terms(mut self, change: impl Fn(&mut Terms)) -> Want {
+        self.simple_mut().iter_mut().for_each(|simple| change(&mut simple.terms));
         self
     }
 
+    fn simple_mut(&mut self) -> &mut [Simple] {
+        match &mut self.what {
+            What::Simple(_, simple) => simple,
+            // There, the items say it.
+            What::Template { .. } => &mut [],
+        }
+    }
+
     /// In the numbers of what is held.
-    pub(super) fn resolve(self, now: Time, holding: &Holding) -> Result<Resolved, NegotiatorError> {
+    pub(super) fn resolve(
+        self,
+        now: Time,
+        holding: &Holding,
+        clusters: &BTreeMap<ClusterId, String>,
+    ) -> Result<Resolved, NegotiatorError> {
         let (sets, items) = match self.what {
             What::Template { sets, items } => (sets, items),
-            What::Simple(simple) => (vec![SetRule::All], vec![simple.item(now, holding)?]),
+            What::Simple(rule, simple) => {
+                let items = simple.into_iter().map(|simple| simple.item(now, holding, clusters));
+                (vec![rule], items.collect::<Result<Vec<Item>, _>>()?)
+            }
         };
         Ok(Resolved { direction: self.direction, sets, items, valid_for: self.valid_for })
     }
@@ -175,26 +241,49 @@ pub(super) struct Resolved {
 }
 
 impl Simple {
-    fn item(self, now: Time, holding: &Holding) -> Result<Item, NegotiatorError> {
+    fn item(
+        self,
+        now: Time,
+        holding: &Holding,
+        clusters: &BTreeMap<ClusterId, String>,
+    ) -> Result<Item, NegotiatorError> {
         let Simple { resource, quantity, terms, hosts } = self;
+        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
+        let place = |name: Option<String>| match name {
+            Some(name) => cluster(clusters, &name).ok_or(NegotiatorError::NoSuchCluster(name)),
+            None => home(holding, &hosts),
+        };
         let (resource, held) = match resource {
             Wanted::Time => (Resource::Time, holding.until.since(now).as_millis().unsigned_abs()),
             Wanted::Hosts(name) => {
-                let cluster = cluster(holding, name)?;
+                let cluster = place(name)?;
                 let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count();
                 (Resource::Hosts(cluster), n_held as u64)
             }
+            Wanted::Cores(name) => {
+                let cluster = place(name)?;
+                let is_meant = |host: &&HeldHost| match hosts.is_empty() {
+                    true => host.cluster == cluster && !host.is_departing,
+                    false => hosts.contains(&host.node),
+                };
+                let fewest = holding.hosts.iter().filter(is_meant).map(|host| host.cpus).min();
+                (Resource::Cores(cluster), u64::from(fewest.unwrap_or(0)))
+            }
         };
-        let hosts = hosts.iter().map(|name| node(holding, name)).collect::<Result<BTreeSet<NodeId>, _>>()?;
         let quantity = Quantity(quantity);
         Ok(Item { set: 0, resource, quantity, held: Quantity(held), hosts, terms, status: ItemStatus::Proposed })
     }
 }
 
-fn cluster(holding: &Holding, name: Option<String>) -> Result<ClusterId, NegotiatorError> {
-    let is_wanted = |host: &&HeldHost| name.as_ref().is_none_or(|name| host.cluster_name == *name);
-    let found = holding.hosts.iter().find(is_wanted).map(|host| host.cluster);
-    found.ok_or_else(|| NegotiatorError::NoSuchCluster(name.unwrap_or_default()))
+/// The number of a cluster.
+pub(super) fn cluster(clusters: &BTreeMap<ClusterId, String>, name: &str) -> Option<ClusterId> {
+    clusters.iter().find(|(_, known)| *known == name).map(|(cluster, _)| *cluster)
+}
+
+/// Where nobody names a cluster: that of the hosts that are named, or of the first one.
+fn home(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
+    let mut meant = holding.hosts.iter().filter(|host| named.is_empty() || named.contains(&host.node));
+    meant.next().map(|host| host.cluster).ok_or_else(|| NegotiatorError::NoSuchHost(String::new()))
 }
 
 /// The node of a host that is held.
@@ -204,3 +293,36 @@ pub(super) fn node(holding: &Holding, name: &str) -> Result<NodeId, NegotiatorEr
 }
 
 const VALID_FOR: Span = Span::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holding(cpus: &[u32]) -> Holding {
+        let host = |(idx, cpus): (usize, &u32)| HeldHost {
+            node: NodeId(idx as u32 + 1),
+            name: format!("n{}", idx + 1),
+            cluster: ClusterId(0),
+            cluster_name: "a".to_owned(),
+            address: String::new(),
+            cpus: *cpus,
+            is_departing: false,
+        };
+        Holding { generation: 1, hosts: cpus.iter().enumerate().map(host).collect(), until: Time::NEVER }
+    }
+
+    #[test]
+    fn cores_are_counted_where_there_are_the_fewest() {
+        let check = |want: Want, held: u64, named: &[u32]| {
+            let resolved =
+                want.resolve(Time::EPOCH, &holding(&[8, 2, 4]), &BTreeMap::new()).expect("these hosts are held");
+            let item = &resolved.items[0];
+            assert_eq!((item.resource, item.held), (Resource::Cores(ClusterId(0)), Quantity(held)));
+            assert_eq!(item.hosts, named.iter().copied().map(NodeId).collect());
+        };
+        check(Want::more_cores(2), 2, &[]);
+        check(Want::fewer_cores(3).hosts(["n1", "n3"]), 4, &[1, 3]);
+        check(Want::fewer_cores(1).hosts(["n1"]), 8, &[1]);
+        assert!(Want::more_cores(1).hosts(["n9"]).resolve(Time::EPOCH, &holding(&[8]), &BTreeMap::new()).is_err());
+    }
+}

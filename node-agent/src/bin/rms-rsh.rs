@@ -48,11 +48,13 @@ fn run(request: &Request) -> Result<i32, String> {
         .map_err(|_| format!("{SOCKET_VARIABLE} is not set; rms-rsh works only inside a job"))?;
     let unreachable = |error: io::Error| format!("cannot reach the node agent at {socket}: {error}");
     let mut stream = connect_socket(Path::new(&socket)).map_err(unreachable)?;
-    stream.write_all(&frame::message(request)).map_err(unreachable)?;
+    // An agent that turns us away says why at once, and may have left before it was asked.
+    let asked = stream.write_all(&frame::message(request));
     let to_agent = stream.try_clone().map_err(unreachable)?;
     // It ends with the process, also in the middle of a read.
     std::thread::spawn(move || send_input(to_agent));
-    receive(stream).map_err(|error| format!("lost the node agent: {error}"))
+    let received = receive(stream);
+    received.map_err(|error| format!("lost the node agent: {}", asked.err().unwrap_or(error)))
 }
 
 fn send_input(mut to_agent: UnixStream) {

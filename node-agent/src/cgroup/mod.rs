@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::topology::cpulist::{self, CpuSet};
 pub use claim::Claim;
 pub use meter::{Baseline, Meter};
 pub use probe::{Parent, ProbeError, Wanted, WantedError, probe};
@@ -32,12 +33,15 @@ pub struct Cgroup {
     cpuacct: Option<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    /// Where it keeps everything inside to some CPUs.
+    #[serde(default)]
+    cpuset: Option<PathBuf>,
 }
 
 impl Cgroup {
     /// No cgroup: every question is answered by the sub-reaper.
     pub fn none() -> Cgroup {
-        Cgroup { kind: Kind::None, dirs: Vec::new(), cpuacct: None, memory: None, pids: None }
+        Cgroup { kind: Kind::None, dirs: Vec::new(), cpuacct: None, memory: None, pids: None, cpuset: None }
     }
 
     pub fn kind(&self) -> Kind {
@@ -71,6 +75,15 @@ impl Cgroup {
         for pid in self.processes() {
             let _gone_already = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         }
+    }
+
+    /// Keeps everything inside to these CPUs, if it can.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_cpus(&self, cpus: &CpuSet) -> io::Result<()> {
+        let Some(dir) = &self.cpuset else { return Ok(()) };
+        fs::write(dir.join("cpuset.cpus"), cpulist::print(cpus))
     }
 
     /// Lets nobody inside fork while the tree is being killed, or does so again.

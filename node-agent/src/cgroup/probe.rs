@@ -220,7 +220,13 @@ impl Parent {
             Kind::V2 => (dir(""), dir(""), dir("")),
             Kind::None => (None, None, None),
         };
-        Cgroup { kind: self.kind, dirs: self.dirs.values().map(|dir| dir.join(name)).collect(), cpuacct, memory, pids }
+        let cpuset = match self.kind {
+            Kind::V1 => dir("cpuset"),
+            Kind::V2 => dir("").filter(|_| self.has_cpuset),
+            Kind::None => None,
+        };
+        let dirs = self.dirs.values().map(|dir| dir.join(name)).collect();
+        Cgroup { kind: self.kind, dirs, cpuacct, memory, pids, cpuset }
     }
 
     /// Marks it as a living agent's. `None`: another agent has just taken it for a dead one's; probe again.

@@ -27,6 +27,8 @@ pub enum HubOut {
     Pause,
     /// More hosts from the server; [`Hub::grown`] is to be called with the answer.
     Ask(Growth),
+    /// Why all ranks are to end, for who looks at the job's output.
+    Tell(String),
 }
 
 /// A wish for more hosts. The answer may get lost with an agent, so it is repeated until it comes.
@@ -258,8 +260,12 @@ impl Hub {
                     outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
                 }
             }
-            Up::Abort { code, message: _ } => {
-                self.aborted.get_or_insert(code);
+            Up::Abort { code, message } => {
+                // What goes wrong after that goes wrong because of it.
+                if self.aborted.is_none() {
+                    self.aborted = Some(code);
+                    outs.push(HubOut::Tell(message));
+                }
                 let others = self.members.iter().filter(|other| other.host != *host);
                 outs.extend(others.map(|other| HubOut::Down(other.host.clone(), Down::Aborted { code })));
             }

@@ -21,12 +21,27 @@ pub enum LineError {
 
 impl<'a> Line<'a> {
     /// # Errors
-    /// Not UTF-8, or a word without `=`.
+    /// Not UTF-8, or it begins with a word without `=`.
     pub fn parse(bytes: &'a [u8]) -> Result<Line<'a>, LineError> {
         let text = std::str::from_utf8(bytes).map_err(|_| LineError::NotText)?;
-        let pair =
-            |word: &'a str| word.split_once('=').ok_or_else(|| LineError::NoPair(word.chars().take(40).collect()));
-        Ok(Line(text.split_ascii_whitespace().map(pair).collect::<Result<_, _>>()?))
+        let mut pairs: Vec<(&str, &str)> = Vec::new();
+        // Where the last value begins and the next word does.
+        let (mut value_start, mut start) = (0, 0);
+        for word in text.split(|letter: char| letter.is_ascii_whitespace()) {
+            let end = start + word.len();
+            match (word.split_once('='), pairs.last_mut()) {
+                (Some((key, value)), _) => {
+                    value_start = end - value.len();
+                    pairs.push((key, value));
+                }
+                (None, _) if word.is_empty() => {}
+                // Names that programs publish may be of several words, and nobody puts them in quotes.
+                (None, Some((_, value))) => *value = &text[value_start..end],
+                (None, None) => return Err(LineError::NoPair(word.chars().take(40).collect())),
+            }
+            start = end + 1;
+        }
+        Ok(Line(pairs))
     }
 
     pub fn get(&self, key: &str) -> Option<&'a str> {
@@ -57,6 +72,12 @@ mod tests {
         let line = Line::parse(b"cmd=put kvsname=k key=a value=tag#0$connentry#6E=[8]$\n").expect("valid");
         assert_eq!(line.get("value"), Some("tag#0$connentry#6E=[8]$"));
         assert_eq!(line.need("key", 64), Ok("a"));
+    }
+
+    #[test]
+    fn a_value_may_be_of_several_words() {
+        let line = Line::parse(b"cmd=publish_name  service=two  words \xc3\xa9 port=tag#0$ \n").expect("valid");
+        assert_eq!((line.get("service"), line.get("port")), (Some("two  words \u{e9}"), Some("tag#0$")));
     }
 
     #[test]

@@ -272,8 +272,9 @@ impl Ranks {
         }
         self.is_aborted = true;
         let reason = format!("{} {what}", self.name(&self.ranks[local]));
-        outs.push(Out::Abort { code, reason: reason.clone() });
-        outs.push(Out::Hub(Up::Abort { code, message: reason }));
+        // The hub first: once the job ends, nobody may be left to be told why.
+        outs.push(Out::Hub(Up::Abort { code, message: reason.clone() }));
+        outs.push(Out::Abort { code, reason });
     }
 
     fn line(&mut self, local: usize, bytes: &[u8], outs: &mut Vec<Out>) -> Result<(), RankError> {

@@ -29,6 +29,8 @@ struct Job {
     asked: Vec<Growth>,
     n_pauses: usize,
     aborted: Option<(i32, String)>,
+    /// Why, for the user.
+    told: Vec<String>,
     /// Frames on their way, for who wants to carry them himself.
     ups: VecDeque<(HostId, Up)>,
     downs: VecDeque<(HostId, Down)>,
@@ -62,6 +64,7 @@ impl Job {
             asked: Vec::new(),
             n_pauses: 0,
             aborted: None,
+            told: Vec::new(),
             ups: VecDeque::new(),
             downs: VecDeque::new(),
             problem: None,
@@ -142,6 +145,7 @@ impl Job {
                 HubOut::Down(to, down) => self.downs.push_back((to, down)),
                 HubOut::Pause => self.n_pauses += 1,
                 HubOut::Ask(growth) => self.asked.push(growth),
+                HubOut::Tell(reason) => self.told.push(reason),
             }
         }
     }

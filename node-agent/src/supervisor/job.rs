@@ -6,6 +6,7 @@ use nix::unistd::getpid;
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, OnResize, Run, Span, Time, Usage, Work};
 
+use super::confine::confine;
 use super::environment::{self, Variables};
 use super::exec::{Exec, Feeder};
 use super::folder::Folder;
@@ -23,6 +24,8 @@ use crate::pmi::RankId;
 use crate::pmi::frames::Placement;
 use crate::pmi::hub::Need;
 use crate::sys::{End, Reaped, SingleThreaded};
+use crate::topology::cpulist::CpuSet;
+use crate::topology::own_cpus;
 
 /// A share that was started, or failed to.
 #[derive(Debug)]
@@ -38,9 +41,13 @@ pub struct Job {
     pub input: Feeder,
     pub desk: Option<Desk>,
     pub execs: Vec<Exec>,
-    /// Of the first task, for what is executed beside it; only where something may be.
+    /// Of the first task, for what is executed beside it, or told of it; only where something may be.
     pub streams: Option<Streams>,
     pub untold: Untold,
+    /// Those that its processes keep to.
+    pub cpus: CpuSet,
+    /// They could be made to, when these changed last.
+    is_confined: bool,
     /// From here its wall time counts.
     begun: Instant,
     wall_at: Instant,
@@ -71,6 +78,8 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Ending {
     exit: NodeExit,
+    /// When TERM is sent; none once it was, or if it is not to be.
+    term_at: Option<Instant>,
     /// The next KILL.
     kill_at: Instant,
     n_kills: u32,
@@ -106,6 +115,8 @@ impl Job {
             execs: Vec::new(),
             streams: None,
             untold: Untold::default(),
+            cpus: cpus_of(&order),
+            is_confined: true,
             begun,
             wall_at,
             stays_until: None,
@@ -136,7 +147,7 @@ impl Job {
         self.tasks = started.tasks;
         self.streams = started.streams.filter(|_| match &self.order.on_resize {
             Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
-            Some(OnResize::Negotiates | OnResize::Workers) | None => false,
+            Some(OnResize::Negotiates | OnResize::Workers) | None => self.desk.is_some(),
         });
         self.input = started.input.map(Feeder::new).unwrap_or_default();
         self.since = now();
@@ -171,6 +182,27 @@ impl Job {
         true
     }
 
+    /// Its processes are moved to the CPUs that it has here now. Where that fails they go back to those that they had,
+    /// and the server decides what follows.
+    pub fn confine(&mut self, cgroup: &Cgroup) {
+        let cpus = cpus_of(&self.order);
+        if cpus == self.cpus && self.is_confined {
+            return;
+        }
+        self.is_confined = match confine(cgroup, &self.cpus, &cpus) {
+            Ok(()) => {
+                self.cpus = cpus;
+                true
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                eprintln!("job {}: {error:#}", self.order.job);
+                let _as_far_as_possible = confine(cgroup, &cpus, &self.cpus);
+                false
+            }
+        };
+    }
+
     /// What is to be told of it now, which is then told.
     pub fn tell(&mut self) -> JobReport {
         self.tell_at = None;
@@ -186,7 +218,9 @@ impl Job {
     fn report(&self) -> JobReport {
         match &self.phase {
             Phase::Running | Phase::Ending(_) => {
-                JobReport { job: self.job(), run: self.run(), status: JobStatus::Running { since: self.since } }
+                let (since, generation, is_confined) = (self.since, self.order.generation, self.is_confined);
+                let status = JobStatus::Running { since, generation, is_confined };
+                JobReport { job: self.job(), run: self.run(), status }
             }
             Phase::Ended { report, .. } => report.clone(),
         }
@@ -194,16 +228,23 @@ impl Job {
 
     /// TERM to the whole tree; KILL after `grace`. The first reason counts, the shortest grace too.
     pub fn end(&mut self, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
-        let kill_at = Instant::now().checked_add(grace.to_std()).unwrap_or_else(far_away);
+        self.end_after(Span::ZERO, exit, grace, cgroup);
+    }
+
+    /// The same, but the processes have a while to end by themselves before TERM. Once none is left it is over.
+    pub fn end_after(&mut self, patience: Span, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
+        let term_at = Instant::now().checked_add(patience.to_std()).unwrap_or_else(far_away);
+        let kill_at = term_at.checked_add(grace.to_std()).unwrap_or_else(far_away);
         match &mut self.phase {
             Phase::Running => {
-                self.phase = Phase::Ending(Ending { exit, kill_at, n_kills: 0, had_grace: !grace.is_zero() });
-                if !grace.is_zero() {
-                    tree::signal_descendants(getpid(), nix::libc::SIGTERM);
-                    tree::signal_descendants(getpid(), nix::libc::SIGCONT);
-                }
+                let had_grace = !grace.is_zero();
+                let term_at = had_grace.then_some(term_at);
+                self.phase = Phase::Ending(Ending { exit, term_at, kill_at, n_kills: 0, had_grace });
             }
-            Phase::Ending(ending) => ending.kill_at = ending.kill_at.min(kill_at),
+            Phase::Ending(ending) => {
+                ending.term_at = ending.term_at.map(|before| before.min(term_at));
+                ending.kill_at = ending.kill_at.min(kill_at);
+            }
             Phase::Ended { .. } => {}
         }
         self.on_time(Instant::now(), cgroup);
@@ -213,7 +254,7 @@ impl Job {
     pub fn deadline(&self) -> Instant {
         match &self.phase {
             Phase::Running => self.stays_until.map_or(self.wall_at, |until| until.min(self.wall_at)),
-            Phase::Ending(ending) => ending.kill_at,
+            Phase::Ending(ending) => ending.term_at.map_or(ending.kill_at, |at| at.min(ending.kill_at)),
             Phase::Ended { sync_at, .. } => *sync_at,
         }
     }
@@ -234,7 +275,14 @@ impl Job {
     pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
         match &mut self.phase {
             Phase::Running if now >= self.wall_at => self.end(NodeExit::WallTime, self.order.grace, cgroup),
-            Phase::Ending(ending) if now >= ending.kill_at => {
+            Phase::Ending(ending) if now < ending.kill_at => {
+                if ending.term_at.take_if(|at| *at <= now).is_some() {
+                    tree::signal_descendants(getpid(), nix::libc::SIGTERM);
+                    tree::signal_descendants(getpid(), nix::libc::SIGCONT);
+                }
+            }
+            Phase::Ending(ending) => {
+                ending.term_at = None;
                 cgroup.forbid_forks(true);
                 tree::signal_descendants(getpid(), nix::libc::SIGKILL);
                 // Whatever was forked during the walk is found by the next one; it mostly need not come,
@@ -242,7 +290,7 @@ impl Job {
                 ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));
                 ending.n_kills += 1;
             }
-            Phase::Running | Phase::Ending(_) | Phase::Ended { .. } => {}
+            Phase::Running | Phase::Ended { .. } => {}
         }
     }
 
@@ -290,7 +338,8 @@ impl Job {
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
             if tree_is_gone {
-                self.phase = Phase::Ending(Ending { exit, kill_at: Instant::now(), n_kills: 0, had_grace: false });
+                let kill_at = Instant::now();
+                self.phase = Phase::Ending(Ending { exit, term_at: None, kill_at, n_kills: 0, had_grace: false });
             } else {
                 self.end(exit, Span::ZERO, cgroup);
             }
@@ -382,6 +431,11 @@ impl Job {
 pub fn now() -> Time {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The CPUs that an order means; without a mask, all that this process may use itself.
+fn cpus_of(order: &Order) -> CpuSet {
+    order.mask.clone().or_else(own_cpus).unwrap_or_default()
 }
 
 /// A signal tells more than any code, a high code more than a low one.

@@ -4,6 +4,8 @@
 //! job starts, so "no child left" is "the tree is gone", and it hears of that by SIGCHLD.
 
 mod child;
+mod complaint;
+mod confine;
 mod connection;
 mod environment;
 mod exec;
@@ -272,8 +274,8 @@ impl Supervisor {
             ToSupervisor::Start(order) => return self.start(*order),
             ToSupervisor::Forget { keep } => return self.forget(keep),
             ToSupervisor::Update(order) => self.update(*order),
-            ToSupervisor::Stop { grace } => self.end(NodeExit::Ordered, grace),
-            ToSupervisor::Kill => self.end(NodeExit::Ordered, Span::ZERO),
+            ToSupervisor::Stop { patience, grace } => self.end(patience, NodeExit::Ordered, grace),
+            ToSupervisor::Kill => self.end(Span::ZERO, NodeExit::Ordered, Span::ZERO),
             ToSupervisor::Signal { signal } => {
                 if let Some(job) = &self.job {
                     job.signal(signal);
@@ -329,6 +331,7 @@ impl Supervisor {
             return Next::Stay;
         }
         // From here on this process must not end with the agent.
+        let _its_processes_have_masks_anyway = self.seat.cgroup.set_cpus(&new.cpus);
         let cleared = prctl::set_pdeathsig(None);
         let claimed = cleared.map_err(io::Error::from).and_then(|()| self.claim(&new.order, &entry_dir));
         let started = match claimed {
@@ -362,6 +365,7 @@ impl Supervisor {
         if !job.update(order, &files, &mut errands) {
             return;
         }
+        job.confine(&self.seat.cgroup);
         let entry = EntryRef {
             order: &job.order,
             boot: &self.boot,
@@ -373,6 +377,8 @@ impl Supervisor {
             // The processes go on with what they know; the next change is written again.
             eprintln!("cannot write to {}: {error}", self.folder.dir().display());
         }
+        let report = self.job.as_mut().map(Job::tell);
+        report.into_iter().for_each(|report| self.tell(&FromSupervisor::Job(report)));
         // Who is told looks at the files at once.
         if let Some(job) = self.job.as_mut().filter(|_| is_news) {
             resize::tell(job, &self.single);
@@ -401,9 +407,9 @@ impl Supervisor {
         self.folder.claim(entry_dir, &entry)
     }
 
-    fn end(&mut self, exit: NodeExit, grace: Span) {
+    fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
         if let Some(job) = &mut self.job {
-            job.end(exit, grace, &self.seat.cgroup);
+            job.end_after(patience, exit, grace, &self.seat.cgroup);
         }
     }
 
@@ -525,7 +531,8 @@ impl Supervisor {
             let mut more = Vec::new();
             match errand {
                 Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { host: to, frame }),
-                Errand::Abort { code, reason: _ } => self.end(NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Abort { code } => self.end(Span::ZERO, NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Tell(reason) => self.job.iter().for_each(|job| complaint::complain(job, &reason)),
                 Errand::Start(placement) => {
                     if let Some(job) = &mut self.job {
                         job.spawn(&placement, &self.folder, &self.single, &mut more);

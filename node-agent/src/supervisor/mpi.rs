@@ -47,7 +47,6 @@ pub enum Errand {
     },
     Abort {
         code: i32,
-        reason: String,
     },
     /// Starts ranks; [`Desk::started`] is to be called then.
     Start(Placement),
@@ -62,6 +61,8 @@ pub enum Errand {
     },
     /// Asks for more hosts.
     Ask(Growth),
+    /// Writes why the job ends into its output.
+    Tell(String),
 }
 
 /// A rank that does not read its answers has lost its mind.
@@ -228,7 +229,7 @@ impl Desk {
         for out in outs {
             match out {
                 Out::Line { task, line } => self.say(task, &line, errands),
-                Out::Abort { code, reason } => errands.push(Errand::Abort { code, reason }),
+                Out::Abort { code, reason: _ } => errands.push(Errand::Abort { code }),
                 Out::Hub(up) if self.hub.is_some() => {
                     let own = self.own.clone();
                     self.hub_hears(&own, up, errands);
@@ -260,6 +261,7 @@ impl Desk {
                 HubOut::Down(to, down) => errands.push(Errand::Send { to, frame: HubFrame::Down(down) }),
                 HubOut::Pause => self.paused_until = Some(Instant::now() + PAUSE),
                 HubOut::Ask(growth) => errands.push(Errand::Ask(growth)),
+                HubOut::Tell(reason) => errands.push(Errand::Tell(reason)),
             }
         }
     }
@@ -269,7 +271,8 @@ impl Desk {
         line.outgoing.extend(text.as_bytes());
         if line.outgoing.len() > MAX_OUTGOING {
             self.close(task);
-            errands.push(Errand::Abort { code: 1, reason: "a rank does not read from its process manager".to_owned() });
+            errands.push(Errand::Tell("a rank does not read from its process manager".to_owned()));
+            errands.push(Errand::Abort { code: 1 });
             return;
         }
         self.flush(task);

@@ -42,7 +42,7 @@ pub struct Order {
     pub most: u32,
     /// Which of the hosts this is.
     pub host_idx: u32,
-    /// The CPUs of every process of the job; absent: all.
+    /// The CPUs of every process of the job; absent: all that there are.
     pub mask: Option<BTreeSet<u32>>,
     /// Where `rms-rsh` reaches the agent.
     pub agent_socket: PathBuf,
@@ -72,6 +72,7 @@ pub struct Place {
     pub address: String,
     pub first_task: u32,
     pub n_tasks: u32,
+    /// Those that the job has there.
     pub cpus: u32,
     /// The generation with which it came.
     #[serde(default = "first")]
@@ -113,8 +114,9 @@ pub enum ToSupervisor {
     Start(Box<Order>),
     /// The hosts or the wall time of the job that runs have changed.
     Update(Box<Order>),
-    /// TERM, wait, KILL.
+    /// Wait for `patience`, TERM, wait for `grace`, KILL.
     Stop {
+        patience: Span,
         grace: Span,
     },
     Kill,

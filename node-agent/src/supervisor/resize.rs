@@ -2,7 +2,6 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use nix::unistd::Pid;
 use rms_model::OnResize;
 
 use super::child::{ChildError, Program};
+use super::complaint::complain;
 use super::environment;
 use super::job::{Job, Phase};
 use super::order::{Order, Place};
@@ -46,10 +46,10 @@ const SURELY_BLOCKED: u32 = 3;
 /// One that is still not ready after as long as this never will be.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Have the hosts changed that the job may use? One that leaves, after it had been asked to, is no news.
+/// Have the hosts changed that the job may use, or its cores on them? One that leaves, after it had been asked to, is no news.
 pub fn is_news(before: &Order, now: &Order) -> bool {
     let usable = |place: &&Place| !place.departing;
-    let berth = |place: &Place| (place.name.clone(), place.joined);
+    let berth = |place: &Place| (place.name.clone(), place.joined, place.cpus);
     !before.hosts.iter().filter(usable).map(berth).eq(now.hosts.iter().filter(usable).map(berth))
 }
 
@@ -181,21 +181,6 @@ fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<Pid>, StartError
         inherited: None,
     };
     program.start(single).map(Some).map_err(|error: ChildError| error.into())
-}
-
-/// For who looks at the job's output, and for the agent's log. The job goes on.
-fn complain(job: &Job, what: &str) {
-    let text = format!("rms: job {}: {what}", job.job());
-    eprintln!("{text}");
-    if let Some(streams) = &job.streams {
-        let _nobody_else_to_tell = write(&streams.stderr, &text);
-    }
-}
-
-/// What is no file may be full, and this process must not wait.
-fn write(to: &OwnedFd, text: &str) -> std::io::Result<()> {
-    let mut file = File::from(to.try_clone()?);
-    if file.metadata()?.is_file() { file.write_all(format!("{text}\n").as_bytes()) } else { Ok(()) }
 }
 
 #[cfg(test)]

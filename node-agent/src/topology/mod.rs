@@ -21,8 +21,10 @@ use sysfs::SysfsError;
 pub struct Topology {
     /// What the server plans with.
     pub inventory: Inventory,
-    /// The mask of every job here; `None` where no CPU was taken away.
+    /// The mask of every job that has all of the node; `None` where no CPU was taken away.
     pub mask: Option<CpuSet>,
+    /// Those that the machine really has of what is declared.
+    pub cpus: CpuSet,
 }
 
 /// What the configuration says of the node.
@@ -55,13 +57,22 @@ pub fn describe(sys: &Path, wishes: &Wishes) -> Result<Topology, SysfsError> {
     let speed_milli = wishes.speed_milli.unwrap_or(1000);
     let features = wishes.features.clone();
     let inventory = Inventory { sockets, numa_nodes, cores, cpus, memory, speed_milli, features };
-    Ok(Topology { inventory, mask })
+    Ok(Topology { inventory, mask, cpus: machine.cpus })
 }
 
 /// The CPUs that this process may run on; jobs inherit no more.
-fn own_cpus() -> Option<CpuSet> {
-    let kernel = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    Some((0..KernelCpuSet::count()).filter(|cpu| kernel.is_set(*cpu).unwrap_or(false)).map(|cpu| cpu as u32).collect())
+pub fn own_cpus() -> Option<CpuSet> {
+    cpus_of(Pid::from_raw(0)).ok()
+}
+
+/// The CPUs that a thread may run on.
+///
+/// # Errors
+/// It is gone.
+pub fn cpus_of(thread: Pid) -> nix::Result<CpuSet> {
+    let kernel = sched_getaffinity(thread)?;
+    let is_set = |cpu: &usize| kernel.is_set(*cpu).unwrap_or(false);
+    Ok((0..KernelCpuSet::count()).filter(is_set).map(|cpu| cpu as u32).collect())
 }
 
 fn machine_memory() -> Mebibytes {

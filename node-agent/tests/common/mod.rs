@@ -146,6 +146,8 @@ impl World {
             spool: self.spool(),
             cgroups,
             mask: self.mask.clone(),
+            cpus: self.mask.clone().or_else(node_agent::topology::own_cpus).expect("an affinity"),
+            n_cpus: 2,
             rsh: setup::rsh_beside(&program),
             program,
             agent_socket: self.dir.path().join("agent/agent.sock"),
@@ -192,8 +194,13 @@ impl World {
     }
 
     pub async fn end(&mut self, job: u64, grace: Span) {
+        self.end_after(Span::ZERO, job, grace).await;
+    }
+
+    /// The job has left this host: its processes have so long before they are told.
+    pub async fn end_after(&mut self, patience: Span, job: u64, grace: Span) {
         let wanted = self.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)).expect("it was submitted");
-        wanted.aim = Aim::End { grace };
+        wanted.aim = Aim::End { patience, grace };
         self.desire().await;
     }
 

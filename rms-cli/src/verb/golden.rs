@@ -9,8 +9,8 @@ use std::sync::Arc;
 use launcher_sdk::{LauncherReport, LauncherTraffic, NodeList, Queue, Refused};
 use negotiation::{Direction, Ending, Item, NegotiationId, Parties, Phase, Price, Resource, Side, Template};
 use rms_core::effect::{
-    Blocker, ClusterView, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Stages, Status,
-    ViewAnswer,
+    Blocker, ClusterView, CoresLine, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Stages,
+    Status, ViewAnswer,
 };
 use rms_core::fact::SettingChange;
 use rms_core::negotiate::contract::{Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
@@ -136,13 +136,16 @@ fn what_was_negotiated() {
         job: JobId(7),
         negotiation: "a1".to_owned(),
         quantity: 2,
-        is_time: false,
+        unit: negotiate::Unit::Nodes,
         hosts: vec!["a5".to_owned(), "a6".to_owned()],
         generation: 3,
         n_rounds: 2,
     };
     check("negotiate", &granted);
-    let time = negotiate::Granted { quantity: 1_800_000, is_time: true, hosts: Vec::new(), ..granted };
+    let cores = negotiate::Granted { unit: negotiate::Unit::FewerCores, hosts: Vec::new(), ..granted };
+    check_form("negotiate_cores", &cores, Form::Text);
+    check_form("negotiate_cores", &cores, Form::Json);
+    let time = negotiate::Granted { quantity: 1_800_000, unit: negotiate::Unit::Time, ..cores };
     check_form("negotiate_time", &time, Form::Text);
     check_form("negotiate_time", &time, Form::Json);
 }
@@ -440,7 +443,8 @@ fn detail(line: JobLine) -> JobDetail {
         evolving: None,
         malleable: None,
     };
-    JobDetail { line, spec }
+    let cores = |node: &str, is_in_force| CoresLine { node: node.to_owned(), n_cores: 3, all: 48, is_in_force };
+    JobDetail { line, spec, cores: vec![cores("a2", true), cores("a3", false)] }
 }
 
 fn record() -> JobRecord {

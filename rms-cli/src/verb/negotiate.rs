@@ -1,4 +1,4 @@
-//! `rms negotiate`: asks for more or fewer nodes, or more time, for a running job, and waits for what comes of it.
+//! `rms negotiate`: asks for more or fewer nodes or cores, or more time, for a running job, and waits for what comes of it.
 
 use negotiation::{Direction, Price};
 use rms_core::event::Call;
@@ -30,49 +30,61 @@ Examples:
   rms negotiate --grow 12 --accept-at-least 1 --sizes pow2
                                                     as many as make the whole a power of two
   rms negotiate --grow 2 --for 10m                  two nodes for ten minutes
+  rms negotiate 7 --grow 4 -M b                     four nodes of another cluster
   rms negotiate --shrink 2 --hosts a3,a4            give these back
+  rms negotiate --shrink-cores 6 --on a2            six cores of a2 fewer; its threads are moved to the others
+  rms negotiate --grow-cores 6 --accept-at-least 1  six more on each of its nodes, as far as they have so many
   rms negotiate --extend 30m                        thirty minutes of wall time more")]
 pub struct Args {
     /// Which job; $RMS_JOB_ID if absent
     #[arg(value_name = "JOB")]
     job: Option<String>,
     /// So many nodes more
-    #[arg(long, value_name = "COUNT", value_parser = count, required_unless_present_any = ["shrink", "extend"])]
-    #[arg(conflicts_with_all = ["shrink", "extend"])]
+    #[arg(long, value_name = "COUNT", value_parser = count, required_unless_present_any = CHANGES)]
+    #[arg(conflicts_with_all = CHANGES)]
     grow: Option<u32>,
     /// So many nodes fewer
-    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with = "extend")]
+    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with_all = ["extend", "grow_cores", "shrink_cores"])]
     shrink: Option<u32>,
+    /// So many cores more on each node that it has
+    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with_all = ["extend", "shrink_cores"])]
+    grow_cores: Option<u32>,
+    /// So many cores fewer on each node
+    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with = "extend")]
+    shrink_cores: Option<u32>,
+    /// On which of its nodes there are to be more or fewer cores: a3,a4 or a[3-4]; on all if absent
+    #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "shrink", "extend"])]
+    on: Option<String>,
     /// So much more wall time: 30m, 1h30m
     #[arg(long, value_name = "SPAN")]
     extend: Option<Span>,
-    /// Take a counter-offer of so many nodes, or with --extend so much time, or more; all of it if absent
+    /// Take a counter-offer of so many nodes or cores, or with --extend so much time, or more; all of it if absent
     #[arg(long, value_name = "COUNT|SPAN")]
     accept_at_least: Option<String>,
-    /// How many nodes are of use in all: pow2, mult=4 or 2,4,8
+    /// How many nodes of that cluster, or cores on a node, are of use in all: pow2, mult=4 or 2,4,8
     #[arg(long, value_name = "SIZES", value_parser = size_range::parse_sizes, conflicts_with = "extend")]
     sizes: Option<Sizes>,
     /// The most to be paid for a node and hour
     #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_negative_numbers = true)]
     price: Option<Price>,
     /// For how long; until the job ends if absent
-    #[arg(long = "for", value_name = "SPAN", conflicts_with_all = ["shrink", "extend"])]
+    #[arg(long = "for", value_name = "SPAN", conflicts_with_all = ["shrink", "extend", "grow_cores", "shrink_cores"])]
     duration: Option<Span>,
     /// How long to wait for nodes that others hold
     #[arg(long, value_name = "SPAN", default_value = "0s")]
     wait: Span,
-    /// Of which cluster; of the one where the job has its nodes if absent
+    /// Of which cluster; of that of its first node, or of --hosts, if absent
     #[arg(short = 'M', long, value_name = "NAME", conflicts_with = "extend")]
     cluster: Option<String>,
     /// Which nodes to give back: a3,a4 or a[3-4]; the last ones if absent
-    #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "extend"])]
+    #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "extend", "grow_cores", "shrink_cores"])]
     hosts: Option<String>,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let job = inside::job(args.job.as_deref())?;
     let ask = ask(args)?;
-    let is_time = ask.what == Asked::Time;
+    let unit = Unit::of(&ask);
     let client = inside::client(context).await?;
     let Reply::Negotiated(outcome) = client.call(&Call::Negotiate { job, ask }).await.map_err(|error| {
         // What was asked may go on without us.
@@ -84,7 +96,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     match outcome {
         AskOutcome::Ready { negotiation, quantity, hosts, generation, n_rounds } => {
             let granted =
-                Granted { job, negotiation: negotiation.to_string(), quantity, is_time, hosts, generation, n_rounds };
+                Granted { job, negotiation: negotiation.to_string(), quantity, unit, hosts, generation, n_rounds };
             context.output.show(&granted)?;
             Ok(Exit::OK)
         }
@@ -97,14 +109,19 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn ask(args: Args) -> Result<Ask, Failure> {
-    let (direction, what, quantity) = match (args.grow, args.shrink, args.extend) {
-        (Some(count), _, _) => (Direction::Grow, Asked::Hosts { cluster: args.cluster }, u64::from(count)),
-        (None, Some(count), _) => (Direction::Shrink, Asked::Hosts { cluster: args.cluster }, u64::from(count)),
-        (None, None, span) => (Direction::Grow, Asked::Time, millis("--extend", span.unwrap_or(Span::ZERO))?),
+    let cluster = args.cluster;
+    let (direction, what, quantity) = match (args.grow, args.shrink, args.grow_cores, args.shrink_cores) {
+        (Some(count), ..) => (Direction::Grow, Asked::Hosts { cluster }, u64::from(count)),
+        (None, Some(count), ..) => (Direction::Shrink, Asked::Hosts { cluster }, u64::from(count)),
+        (None, None, Some(count), _) => (Direction::Grow, Asked::Cores { cluster }, u64::from(count)),
+        (None, None, None, Some(count)) => (Direction::Shrink, Asked::Cores { cluster }, u64::from(count)),
+        (None, None, None, None) => {
+            (Direction::Grow, Asked::Time, millis("--extend", args.extend.unwrap_or(Span::ZERO))?)
+        }
     };
     let least = match (&args.accept_at_least, &what) {
         (None, _) => quantity,
-        (Some(text), Asked::Hosts { .. }) => {
+        (Some(text), Asked::Hosts { .. } | Asked::Cores { .. }) => {
             count(text).map(u64::from).map_err(|what| Failure::usage(format!("--accept-at-least: {what}")))?
         }
         (Some(text), Asked::Time) => {
@@ -115,11 +132,13 @@ fn ask(args: Args) -> Result<Ask, Failure> {
     if least > quantity {
         return Err(Failure::usage("--accept-at-least is more than what is asked for: write less"));
     }
-    let hosts = args.hosts.as_deref().map(hostlist::expand).transpose()?.unwrap_or_default();
-    if !hosts.is_empty() && hosts.len() as u64 != quantity {
-        let message = format!("--hosts names {} nodes, and --shrink says {quantity}", hosts.len());
+    let given_back = args.hosts.as_deref().map(hostlist::expand).transpose()?.unwrap_or_default();
+    if !given_back.is_empty() && given_back.len() as u64 != quantity {
+        let message = format!("--hosts names {} nodes, and --shrink says {quantity}", given_back.len());
         return Err(Failure::usage(message).hint("name as many nodes as are given back"));
     }
+    // Each is refused where the other has a meaning.
+    let hosts = args.on.as_deref().map(hostlist::expand).transpose()?.unwrap_or(given_back);
     Ok(Ask {
         direction,
         what,
@@ -153,12 +172,35 @@ fn parse_price(text: &str) -> Result<Price, &'static str> {
     milli.map(|milli| Price(milli as u64)).ok_or("write a price like 0.5 or 12")
 }
 
+/// What the flags that name a change are.
+const CHANGES: [&str; 4] = ["shrink", "extend", "grow_cores", "shrink_cores"];
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Nodes,
+    MoreCores,
+    FewerCores,
+    Time,
+}
+
+impl Unit {
+    fn of(ask: &Ask) -> Unit {
+        match (&ask.what, ask.direction) {
+            (Asked::Hosts { .. }, _) => Unit::Nodes,
+            (Asked::Cores { .. }, Direction::Grow) => Unit::MoreCores,
+            (Asked::Cores { .. }, Direction::Shrink) => Unit::FewerCores,
+            (Asked::Time, _) => Unit::Time,
+        }
+    }
+}
+
 /// What was agreed, and is in place.
 pub(super) struct Granted {
     pub(super) job: JobId,
     pub(super) negotiation: String,
     pub(super) quantity: u64,
-    pub(super) is_time: bool,
+    pub(super) unit: Unit,
     pub(super) hosts: Vec<String>,
     pub(super) generation: u32,
     pub(super) n_rounds: u16,
@@ -166,14 +208,20 @@ pub(super) struct Granted {
 
 impl Show for Granted {
     fn text(&self) -> String {
-        match self.is_time {
-            true => format!("{}\n", stamp::brief(negotiations::time(self.quantity))),
-            false => self.hosts.iter().map(|host| format!("{host}\n")).collect(),
+        match self.unit {
+            Unit::Time => format!("{}\n", stamp::brief(negotiations::time(self.quantity))),
+            Unit::MoreCores => format!("{}\n", negotiations::cores(self.quantity, Direction::Grow)),
+            Unit::FewerCores => format!("{}\n", negotiations::cores(self.quantity, Direction::Shrink)),
+            Unit::Nodes => self.hosts.iter().map(|host| format!("{host}\n")).collect(),
         }
     }
 
     fn json(&self) -> Value {
-        let unit = if self.is_time { "time_ms" } else { "nodes" };
+        let unit = match self.unit {
+            Unit::Nodes => "nodes",
+            Unit::MoreCores | Unit::FewerCores => "cores",
+            Unit::Time => "time_ms",
+        };
         json!({
             "job": self.job.0,
             "negotiation": self.negotiation,
@@ -239,6 +287,10 @@ mod tests {
         let hosts = vec!["a3".to_owned(), "a4".to_owned()];
         let back = Ask { direction: Direction::Shrink, quantity: 2, least: 2, hosts, ..plain.clone() };
         assert_eq!(asked("--shrink 2 --hosts a[3-4]"), Ok(back));
+        let cores = Ask { what: Asked::Cores { cluster: None }, quantity: 6, least: 1, ..plain.clone() };
+        assert_eq!(asked("7 --grow-cores 6 --accept-at-least 1"), Ok(cores.clone()));
+        let fewer = Ask { direction: Direction::Shrink, least: 6, hosts: vec!["a2".to_owned()], ..cores };
+        assert_eq!(asked("--shrink-cores 6 --on a2"), Ok(fewer));
         let longer = Ask { what: Asked::Time, quantity: 1_800_000, least: 600_000, ..plain };
         assert_eq!(asked("--extend 30m --accept-at-least 10m"), Ok(longer));
     }
@@ -254,6 +306,10 @@ mod tests {
         check("--grow 0", "at least 1");
         check("--grow 2 --accept-at-least 3", "write less");
         check("--grow 2 --accept-at-least 10m", "whole number");
+        check("--grow 1 --grow-cores 1", "cannot be used with");
+        check("--shrink-cores 1 --extend 1h", "cannot be used with");
+        check("--shrink-cores 1 --hosts a1", "cannot be used with");
+        check("--grow 1 --on a1", "cannot be used with");
         check("--extend 0s", "above zero");
         check("--shrink 3 --hosts a1,a2", "names 2 nodes, and --shrink says 3");
         check("--grow 2 --hosts a1,a2", "cannot be used with");

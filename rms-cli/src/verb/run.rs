@@ -59,13 +59,9 @@ pub struct Args {
     #[arg(long, help_heading = "Where and when")]
     test_only: bool,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND",
-        help_heading = "What runs"
-    )]
+    // Without `allow_hyphen_values`: everything from the program on is its own anyway, and what comes before it and
+    // looks like a flag is one, `-N2` as well as a mistyped `--lable`.
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", help_heading = "What runs")]
     command: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! `rms show`: all that is known of jobs, in the system or in the history.
 
-use rms_core::effect::JobDetail;
+use rms_core::effect::{CoresLine, JobDetail};
 use rms_core::event::Select;
 use rms_model::{JobRecord, Time, Work, hostlist};
 use serde_json::{Value, json};
@@ -94,6 +94,9 @@ impl ShowAnswer {
             fields.add("waits because", crate::explain::reason(reason, now));
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
+        if !detail.cores.is_empty() {
+            fields.add("cores", detail.cores.iter().map(cores).collect::<Vec<_>>().join(", "));
+        }
         let changes = match (&spec.malleable, &line.stages) {
             (Some(malleable), _) => sizes::lines(malleable, line),
             (None, Some(stages)) => stages::lines(stages, now),
@@ -182,6 +185,12 @@ fn tasks(n_tasks: u32, cpus_per_task: u32) -> String {
 }
 
 /// Names and values, aligned.
+/// `a2: 3 of 8`
+fn cores(line: &CoresLine) -> String {
+    let until_told = if line.is_in_force { "" } else { " (being set)" };
+    format!("{}: {} of {}{until_told}", line.node, line.n_cores, line.all)
+}
+
 struct Fields {
     title: String,
     fields: Vec<(&'static str, String)>,

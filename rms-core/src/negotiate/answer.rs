@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use negotiation::{Action, Item, ItemStatus, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
-use rms_model::{JobId, NodeId, Span, Time};
+use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::talks::Case;
-use crate::plan::evolve::cluster_of;
 use crate::rms::Rms;
 use crate::step::Step;
 
@@ -17,8 +16,16 @@ struct Offer {
     hosts: Vec<NodeId>,
 }
 
+/// What of a proposal is given already while the rest of it is looked at.
+#[derive(Default)]
+struct Given {
+    hosts: Vec<NodeId>,
+    /// These hosts cluster by cluster, at the price that is asked for them.
+    items: Vec<Item>,
+}
+
 /// What can be given of one item.
-enum Grant {
+pub(super) enum Grant {
     /// So much, perhaps less than was asked for.
     Of(Quantity),
     /// Nothing now, though it may be possible later.
@@ -60,7 +67,8 @@ impl Rms {
                 let n_hosts: u64 = self.state.kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
                 item.held.0.saturating_add(item.terms.least.0) > n_hosts
             }
-            Resource::Cores(_) | Resource::Time => false,
+            Resource::Cores(cluster) => self.is_beyond_nodes(proposal.parties().job, cluster, item),
+            Resource::Time => false,
         })
     }
 
@@ -86,7 +94,7 @@ impl Rms {
     /// Why nothing can be given.
     fn offer(&mut self, now: Time, job: JobId, id: NegotiationId, proposal: &Template) -> Result<Offer, Reason> {
         let mut items = proposal.items().to_vec();
-        let mut hosts = Vec::new();
+        let mut given = Given::default();
         for (set, rule) in proposal.rules().iter().enumerate() {
             let members: Vec<usize> = (0..items.len()).filter(|idx| usize::from(items[*idx].set) == set).collect();
             let mut refusal = Reason::NoResources;
@@ -96,15 +104,16 @@ impl Rms {
                 // Of alternatives the first that can be had is given, and the others are not.
                 let is_chosen = n_given > 0 && *rule == SetRule::OneOf;
                 let grant = match is_live && !is_chosen {
-                    true => self.grant_item(now, job, id, &items[idx], &mut hosts),
+                    true => self.grant_item(now, job, id, &items[idx], &mut given),
                     false => Grant::NotNow,
                 };
                 match grant {
                     Grant::Of(quantity) => {
                         items[idx] = offered(&items[idx], quantity);
-                        if let Resource::Hosts(_) = items[idx].resource {
-                            let asked = self.asked_price(job, id, items[idx].terms.price);
+                        if let Resource::Hosts(cluster) = items[idx].resource {
+                            let asked = self.asked_price(job, id, (cluster, items[idx].terms.price));
                             items[idx].terms.price = asked.ok_or(Reason::Price)?;
+                            given.items.push(items[idx].clone());
                         }
                         n_given += 1;
                     }
@@ -121,59 +130,65 @@ impl Rms {
                 return Err(refusal);
             }
         }
-        Ok(Offer { items, hosts })
+        Ok(Offer { items, hosts: given.hosts })
     }
 
-    fn grant_item(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, hosts: &mut Vec<NodeId>) -> Grant {
+    fn grant_item(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, given: &mut Given) -> Grant {
         match item.resource {
             Resource::Hosts(cluster) => {
-                let Some(started) = self.state.jobs()[&job].started() else { return Grant::Never(Reason::Stopping) };
-                let is_at_home = started.request.hosts.len() == 1 && cluster_of(&started.request) == cluster;
-                if !is_at_home {
-                    // The hosts of one application that changes its size are of one cluster.
+                if !self.state.clusters().contains_key(&cluster) {
                     return Grant::Never(Reason::Policy);
                 }
-                if item.held.0 != started.nodes.len() as u64 {
+                if item.held.0 != u64::from(self.n_hosts_on(job, cluster)) {
                     return Grant::Never(Reason::Changed);
                 }
-                self.grant_hosts(now, job, id, item, hosts)
+                self.grant_hosts(now, job, id, (cluster, item), given)
             }
-            // Hosts are given whole.
-            Resource::Cores(_) => Grant::Never(Reason::Policy),
+            Resource::Cores(cluster) => self.grant_cores(job, cluster, item),
             Resource::Time => self.grant_time(now, job, item),
         }
     }
 
-    fn grant_hosts(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, hosts: &mut Vec<NodeId>) -> Grant {
-        let (most, bound) = self.most_more_hosts(now, job, id, item.terms.price);
+    fn grant_hosts(
+        &mut self,
+        now: Time,
+        job: JobId,
+        id: NegotiationId,
+        (cluster, item): (ClusterId, &Item),
+        given: &mut Given,
+    ) -> Grant {
+        let (most, bound) = self.most_more_hosts(now, job, id, (cluster, item.terms.price), &given.items);
         let most = item.quantity.0.min(most);
         if item.greatest(negotiation::Direction::Grow, Quantity(most)).is_none() {
             return Grant::Never(bound);
         }
         let candidates = match item.hosts.is_empty() {
-            true => self.givable(job, id, most as usize),
-            false => match self.named(job, id, &item.hosts) {
+            true => self.givable(job, id, cluster, most as usize),
+            false => match self.named(job, id, cluster, &item.hosts) {
                 Some(named) => named,
                 None => return Grant::NotNow,
             },
         };
-        let n_undelaying = self.n_undelaying(now, job, id, &candidates) as u64;
+        let n_undelaying = self.n_undelaying(now, (job, id), cluster, &given.hosts, &candidates) as u64;
         match item.greatest(negotiation::Direction::Grow, Quantity(n_undelaying.min(most))) {
             Some(quantity) if item.hosts.is_empty() || quantity == item.quantity => {
-                hosts.extend(candidates.into_iter().take(quantity.0 as usize));
+                given.hosts.extend(candidates.into_iter().take(quantity.0 as usize));
                 Grant::Of(quantity)
             }
             Some(_) | None => Grant::NotNow,
         }
     }
 
-    /// Exactly these hosts, if each is free or kept for this.
-    fn named(&self, job: JobId, id: NegotiationId, names: &BTreeSet<NodeId>) -> Option<Vec<NodeId>> {
-        let held = self.case(job, id).map(|case| &case.held);
-        let mut can_be_had = names.iter().filter(|node| {
-            let is_held = held.is_some_and(|held| held.contains(node));
-            is_held || self.is_free_for(job, **node)
-        });
+    /// Exactly these hosts of a cluster, if each is free or kept for this.
+    fn named(
+        &self,
+        job: JobId,
+        id: NegotiationId,
+        cluster: ClusterId,
+        names: &BTreeSet<NodeId>,
+    ) -> Option<Vec<NodeId>> {
+        let held = self.held_on(job, id, cluster);
+        let mut can_be_had = names.iter().filter(|node| held.contains(node) || self.is_free_for(job, cluster, **node));
         (can_be_had.by_ref().count() == names.len()).then(|| names.iter().copied().collect())
     }
 
@@ -187,6 +202,7 @@ impl Rms {
         };
         let fits = |rms: &mut Rms, quantity: Quantity| rms.may_stay(now, job, Span::from_millis(quantity.0 as i64));
         if fits(self, most) {
+            self.note_stay(now, job, Span::from_millis(most.0 as i64));
             return Grant::Of(most);
         }
         // Halving finds all but a little of what delays nobody.
@@ -198,8 +214,9 @@ impl Rms {
                 false => too_much = middle,
             }
         }
-        let quantity = item.greatest(negotiation::Direction::Grow, Quantity(some));
-        quantity.map_or(Grant::NotNow, Grant::Of)
+        let Some(quantity) = item.greatest(negotiation::Direction::Grow, Quantity(some)) else { return Grant::NotNow };
+        self.note_stay(now, job, Span::from_millis(quantity.0 as i64));
+        Grant::Of(quantity)
     }
 
     /// When a growth that waits is told that nothing came.

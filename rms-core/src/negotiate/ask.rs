@@ -6,14 +6,13 @@ use negotiation::{
     Desk, Direction, Item, ItemStatus, NegotiationId, Parties, Quantity, Resource, Side, Statement, Template,
 };
 use negotiation::{TemplateError, Terms};
-use rms_model::{JobId, Run, Span, Time};
+use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
 
-use super::contract::{Ask, Asked};
+use super::contract::{Ask, Asked, NegotiatorNotice};
 use super::talks::Asking;
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::job::Started;
-use crate::plan::evolve::cluster_of;
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -47,6 +46,11 @@ impl Rms {
                 let asking = Asking { by, ask: ask.clone() };
                 let statement = Statement::Propose { round: 1, template, valid_for };
                 self.say_first(now, step, job, id, statement, Some(asking));
+                // Its process must not open another one under this number.
+                if self.negotiators.attached.contains(&job) {
+                    let notice = NegotiatorNotice::Counted { n_opened: id.number };
+                    step.order(Effect::TellNegotiator { job, notice });
+                }
                 self.progress(now, step, job, id);
                 self.schedule(job);
             }
@@ -81,9 +85,6 @@ impl Rms {
     /// An ask as the first proposal of the application.
     fn opening(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
         let started = self.askable(job)?;
-        if self.negotiators.attached.contains(&job) {
-            return Err(Refusal::SpokenFor(job));
-        }
         if let Some(id) = self.open_for(job, ask.direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }
@@ -95,16 +96,19 @@ impl Rms {
         let hosts = self.hosts_of_ask(job, ask)?;
         let (resource, held) = match &ask.what {
             Asked::Hosts { cluster } => {
-                let home = cluster_of(&started.request);
-                let asked = match cluster {
-                    Some(name) => crate::admit::cluster(&self.state, name)?,
-                    None => home,
-                };
-                (Resource::Hosts(asked), if asked == home { started.nodes.len() as u64 } else { 0 })
+                let asked = self.cluster_of_ask(job, cluster.as_deref(), &hosts)?;
+                (Resource::Hosts(asked), u64::from(self.n_hosts_on(job, asked)))
             }
             Asked::Time => (Resource::Time, started.request.wall.as_millis().unsigned_abs()),
+            Asked::Cores { cluster } => {
+                let asked = self.cluster_of_ask(job, cluster.as_deref(), &hosts)?;
+                let named: Vec<NodeId> = hosts.iter().copied().collect();
+                let on = if named.is_empty() { self.hosts_with_cores(job, asked) } else { named };
+                (Resource::Cores(asked), self.fewest_cores(job, &on).0)
+            }
         };
-        let quantity = if hosts.is_empty() { ask.quantity } else { hosts.len() as u64 };
+        let counts_hosts = matches!(resource, Resource::Hosts(_)) && !hosts.is_empty();
+        let quantity = if counts_hosts { hosts.len() as u64 } else { ask.quantity };
         let terms = Terms {
             least: Quantity(ask.least.min(quantity)),
             most: Quantity(quantity),
@@ -118,25 +122,41 @@ impl Rms {
         let (quantity, held) = (Quantity(quantity), Quantity(held));
         let mut item = Item { set: 0, resource, quantity, held, hosts, terms, status: ItemStatus::Proposed };
         // Who asks for six and can use powers of two asks for what comes next below, unless that is too little.
-        if item.hosts.is_empty()
-            && let Some(greatest) = item.greatest(ask.direction, quantity)
-        {
+        if !counts_hosts && let Some(greatest) = item.greatest(ask.direction, quantity) {
             item.quantity = greatest;
         }
         let parties = Parties { job, run: self.state.jobs()[&job].run, initiator: Side::Application };
         Ok((id, Template::of_one(parties, ask.direction, item)?))
     }
 
-    /// The hosts that are to be given back, by name.
-    fn hosts_of_ask(&self, job: JobId, ask: &Ask) -> Result<BTreeSet<rms_model::NodeId>, Refusal> {
+    /// The cluster that an ask names, or that of the hosts that it names, or the job's first one.
+    fn cluster_of_ask(&self, job: JobId, name: Option<&str>, hosts: &BTreeSet<NodeId>) -> Result<ClusterId, Refusal> {
+        let asked = match (name, hosts.first()) {
+            (Some(name), _) => crate::admit::cluster(&self.state, name)?,
+            (None, Some(node)) => self.state.nodes()[node].cluster,
+            (None, None) => self.home(job).ok_or(Refusal::NotRunning(job))?,
+        };
+        if hosts.iter().any(|node| self.cluster_of(*node) != Some(asked)) {
+            return Err(Refusal::Malformed("the nodes of one ask are of one cluster"));
+        }
+        Ok(asked)
+    }
+
+    /// The hosts that are to be given back, or whose cores it is about, by name.
+    fn hosts_of_ask(&self, job: JobId, ask: &Ask) -> Result<BTreeSet<NodeId>, Refusal> {
         if ask.hosts.is_empty() {
             return Ok(BTreeSet::new());
         }
         let wrong = |hint| Refusal::WrongState { job, state: "started", hint };
         let nodes = self.nodes_named(&ask.hosts)?;
+        if let Asked::Cores { .. } = &ask.what {
+            let are_held = nodes.iter().all(|node| self.state.jobs()[&job].nodes().contains(node));
+            let held = are_held.then(|| nodes.into_iter().collect());
+            return held.ok_or(wrong("one of these nodes is not its own"));
+        }
         let names_its_own = ask.direction == Direction::Grow || nodes.iter().all(|node| self.can_leave(job, *node));
         let names_hosts = match &ask.what {
-            Asked::Hosts { .. } => true,
+            Asked::Hosts { .. } | Asked::Cores { .. } => true,
             Asked::Time => nodes.is_empty(),
         };
         if !names_hosts {

@@ -1,6 +1,6 @@
 //! Who speaks for an application: a process of it, over a channel of its own.
 
-use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules};
+use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules, Statement};
 use rms_model::{Identity, JobId, Role, Sizes, Time};
 
 use super::candidates::started_with;
@@ -38,7 +38,7 @@ impl Rms {
                 self.negotiators.attached.insert(job);
                 self.negotiators.gone.remove(&job);
                 self.welcome(job);
-                let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(job)));
+                let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(now, job)));
                 step.order(answer(Ok(attached)));
                 let output = self.desk(job).resume(now);
                 self.told_by_desk(now, step, job, output);
@@ -94,11 +94,13 @@ impl Rms {
         Ok(job)
     }
 
-    fn attachment(&self, job: JobId) -> Attached {
+    pub(crate) fn attachment(&self, now: Time, job: JobId) -> Attached {
         let n_opened = self.talks(job).map_or(0, |talks| talks.heard_up_to);
         let run = self.state.jobs()[&job].run;
         let (declared, holding) = (self.limits(job), self.holding_of(job));
-        Attached { job, run, rules: Rules::default(), n_opened, declared, holding }
+        let clusters = self.state.clusters().clone();
+        let (release_within, open) = (self.promise_span() + self.promise_span(), self.reminders(now, job));
+        Attached { job, run, rules: Rules::default(), n_opened, declared, holding, release_within, open, clusters }
     }
 
     /// Between which sizes the application may be changed: as it has declared itself, or as it was submitted.
@@ -138,8 +140,12 @@ impl Rms {
         }
         let id = message.id;
         if self.is_in_house(job, id) && self.case(job, id).is_some() {
-            // Somebody has asked under this number while nobody spoke for the application: it is none of its own.
-            for message in self.desk(job).disown(message).messages {
+            // Somebody has asked under this number, and the application did not know that yet: it is none of its own.
+            let is_opening =
+                matches!(&message.statement, Some(Statement::Propose { round: 1, .. })) && message.seen == 0;
+            let desk = self.desk(job);
+            let output = if is_opening { desk.turn_away(message) } else { desk.disown(message) };
+            for message in output.messages {
                 let notice = NegotiatorNotice::Said(Box::new(message));
                 step.order(Effect::TellNegotiator { job, notice });
             }

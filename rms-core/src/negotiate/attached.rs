@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use negotiation::Phase;
+use negotiation::{Direction, Phase, Reminder};
 use rms_model::{JobId, NodeId, Time};
 
 use super::contract::{HeldHost, Holding, NegotiatorNotice};
-use super::talks::Talks;
+use super::talks::{Case, Talks};
 use crate::effect::Effect;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -22,11 +22,28 @@ impl Rms {
         }
     }
 
+    /// Where the negotiations stand that a process of it takes part in. What it knows of them itself it need not hear
+    /// again, but one that was started anew would not find that out in time: it has agreed to leave hosts and lost them.
+    pub(super) fn reminders(&self, now: Time, job: JobId) -> Vec<Reminder> {
+        let open = self.talks(job).into_iter().flat_map(Talks::open);
+        let reminder = |case: &Case| {
+            let mut reminder = case.dialogue.reminder(now)?;
+            if case.phase() == Phase::Accepted && case.direction() == Direction::Shrink {
+                // Hosts that it keeps for longer are taken.
+                let taken_at = case.since() + self.promise_span() + self.promise_span();
+                let left = taken_at.max(now).since(now);
+                reminder.left = Some(reminder.left.map_or(left, |due| due.min(left)));
+            }
+            Some(reminder)
+        };
+        open.filter(|case| !self.is_in_house(job, case.id())).filter_map(reminder).collect()
+    }
+
     /// The hosts that it was warned to lose: it has promised so many, and has not let go.
     fn overdue_hosts(&self, job: JobId) -> BTreeSet<NodeId> {
         let warned = self.talks(job).into_iter().flat_map(Talks::open).filter(|case| case.is_warned);
         let agreed = warned.filter(|case| case.phase() == Phase::Accepted).filter_map(|case| case.dialogue.proposal());
-        agreed.flat_map(|agreed| self.last_hosts(job, agreed, agreed.n_hosts() as usize)).collect()
+        agreed.flat_map(|agreed| self.last_hosts(job, agreed)).collect()
     }
 
     pub(super) fn holding_of(&self, job: JobId) -> Holding {
@@ -43,7 +60,7 @@ impl Rms {
                 cluster: entry.cluster,
                 cluster_name: self.state.clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
-                cpus: entry.inventory.cpus,
+                cpus: started.cores_usable_on(*node, entry.inventory.cpus),
                 is_departing: evolved.is_some_and(|evolved| evolved.departing.contains_key(node))
                     || overdue.contains(node),
             }

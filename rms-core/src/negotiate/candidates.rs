@@ -8,7 +8,6 @@ use rms_model::{ClusterId, JobId, Time};
 use super::contract::Declared;
 use super::policy::{Candidate, UserWeight, may_gain};
 use crate::job::{Share, Started};
-use crate::plan::evolve::cluster_of;
 use crate::rms::Rms;
 
 /// An application that the server may offer hosts, or ask for some.
@@ -49,7 +48,8 @@ impl Rms {
         self.state.malleable().next().is_some()
     }
 
-    /// Those of one cluster that hear what the server says, in the order of their ids.
+    /// Those with hosts of one cluster that hear what the server says, in the order of their ids. A first host elsewhere is
+    /// for the application to ask for: the server does not know whether it can use it.
     pub(super) fn changeable(&self, now: Time, cluster: ClusterId, direction: Direction) -> Vec<Changeable> {
         let jobs = self.state.malleable();
         jobs.filter_map(|job| self.as_changeable(now, job, cluster, direction)).collect()
@@ -58,7 +58,7 @@ impl Rms {
     fn as_changeable(&self, now: Time, job: JobId, cluster: ClusterId, direction: Direction) -> Option<Changeable> {
         let entry = self.state.jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
-        let is_here = started.request.hosts.len() == 1 && cluster_of(&started.request) == cluster;
+        let is_here = self.n_hosts_on(job, cluster) > 0;
         let declared = self.limits(job);
         let can_change = declared.least < declared.most && is_here && self.is_heard(job);
         let until = started.at + started.request.wall;
@@ -73,6 +73,10 @@ impl Rms {
             Direction::Grow => is_open(Direction::Grow) || is_open(Direction::Shrink) || is_leaving,
             Direction::Shrink => is_open(Direction::Shrink) || is_leaving,
         };
+        let room = match direction {
+            Direction::Grow => u32::MAX,
+            Direction::Shrink => self.n_spare_on(job, cluster),
+        };
         Some(Changeable {
             job,
             user: entry.spec.owner.0.clone(),
@@ -82,7 +86,7 @@ impl Rms {
             priority: entry.spec.priority,
             is_talking,
             declined: self.declined(job, direction),
-            room: u32::MAX,
+            room,
             until,
         })
     }

@@ -5,7 +5,9 @@
 //! user at a shell, a script, or an agent whose ranks called `MPI_Comm_spawn`; the server then runs the application's
 //! end by what the ask allows.
 
-use negotiation::{Direction, Message, NegotiationId, Price, Reason, Rules};
+use std::collections::BTreeMap;
+
+use negotiation::{Direction, Message, NegotiationId, Price, Reason, Reminder, Rules};
 use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Ask {
     pub direction: Direction,
     pub what: Asked,
-    /// How many hosts, or milliseconds, more or less.
+    /// How many hosts, milliseconds, or cores on each host, more or less.
     pub quantity: u64,
     /// A counter-offer of so much, or more, is accepted.
     pub least: u64,
@@ -24,7 +26,7 @@ pub struct Ask {
     pub price: Price,
     /// For how long; `None`: until the application ends.
     pub duration: Option<Span>,
-    /// When it gives hosts back: which, by name; empty: its last ones.
+    /// When it gives hosts back: which, by name; empty: its last ones. When it is about cores: on which; empty: on all.
     pub hosts: Vec<String>,
     /// For how long it may be waited for hosts.
     pub wait: Span,
@@ -33,16 +35,18 @@ pub struct Ask {
 /// What an ask is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
-    /// Hosts of a cluster, by name; `None`: of the one where it has its hosts.
+    /// Hosts of a cluster, by name; `None`: of the one of the hosts that are named, or else of its first host.
     Hosts { cluster: Option<String> },
     /// Wall time, in milliseconds.
     Time,
+    /// Cores on each of its hosts of a cluster, by name; `None`: of the one where it has its hosts.
+    Cores { cluster: Option<String> },
 }
 
 /// What came of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AskOutcome {
-    /// It is ready: hosts that came can be used, hosts that went are free.
+    /// It is ready: hosts and cores that came can be used, those that went are free.
     Ready {
         negotiation: NegotiationId,
         quantity: u64,
@@ -61,7 +65,8 @@ pub enum AskOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NegotiatorCall {
     /// From now on this channel speaks for the application; an older one is told [`NegotiatorNotice::Replaced`].
-    /// Answered with [`NegotiatorAnswer::Attached`], and followed by what the other end may not know.
+    /// Answered with [`NegotiatorAnswer::Attached`], which says where all open negotiations stand, and followed by what the
+    /// other end has not confirmed.
     Attach,
     /// What the server may offer and ask from now on.
     Declare(Declared),
@@ -104,6 +109,12 @@ pub struct Attached {
     pub n_opened: u32,
     pub declared: Declared,
     pub holding: Holding,
+    /// For how long it may keep hosts that it has agreed to give back.
+    pub release_within: Span,
+    /// The negotiations that go on: a process that was started again knows of none of them.
+    pub open: Vec<Reminder>,
+    /// All that there are, by name: it may ask for hosts of any.
+    pub clusters: BTreeMap<ClusterId, String>,
 }
 
 /// What an application holds.
@@ -124,6 +135,7 @@ pub struct HeldHost {
     pub cluster: ClusterId,
     pub cluster_name: String,
     pub address: String,
+    /// Those that it has there: all of the host, unless it has given some back.
     pub cpus: u32,
     /// It was asked to leave this host, and has not confirmed that it has.
     pub is_departing: bool,
@@ -147,6 +159,10 @@ pub enum NegotiatorNotice {
     },
     /// Another channel speaks for it now. Nothing comes after it.
     Replaced,
+    /// Somebody else has asked for something for the application: numbers up to this one are used.
+    Counted {
+        n_opened: u32,
+    },
 }
 
 /// One negotiation as `rms negotiations` shows it; also what the history keeps of it.

@@ -1,31 +1,49 @@
 //! Whether a growth would delay waiting jobs: compares the plan with the one that would follow.
 
+use std::collections::BTreeSet;
+
 use negotiation::NegotiationId;
-use rms_model::{JobId, NodeId, Span, Time};
+use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use crate::fact::Fact;
 use crate::plan::{self, Plan, Scope};
 use crate::rms::Rms;
 
 impl Rms {
-    /// How many of these hosts can be kept for a negotiation, beside those that are, without delaying anybody who waits
-    /// beyond the tolerance. The hosts are taken in their order.
-    pub(super) fn n_undelaying(&mut self, now: Time, job: JobId, id: NegotiationId, hosts: &[NodeId]) -> usize {
-        let n_held = self.case(job, id).map_or(0, |case| case.held.len());
+    /// How many of these hosts of a cluster can be kept for a negotiation, beside those that are and those that it is
+    /// `given` of other clusters, without delaying anybody who waits beyond the tolerance. They are taken in their order.
+    pub(super) fn n_undelaying(
+        &mut self,
+        now: Time,
+        (job, id): (JobId, NegotiationId),
+        cluster: ClusterId,
+        given: &[NodeId],
+        hosts: &[NodeId],
+    ) -> usize {
+        let n_held = self.held_on(job, id, cluster).len();
         if self.state.n_queued() == 0 || hosts.len() <= n_held {
             return hosts.len();
         }
         let before = self.estimates(now);
         let most = self.longest_delay();
+        // What is kept on other clusters goes on being kept.
+        let mut beside: BTreeSet<NodeId> = given.iter().copied().collect();
+        let held = self.case(job, id).into_iter().flat_map(|case| case.held.iter().copied());
+        beside.extend(held.filter(|node| self.cluster_of(*node) != Some(cluster)));
         // More hosts delay no less: the greatest number that delays nobody is found by halving.
         let (mut fits, mut delays) = (n_held, hosts.len() + 1);
+        let mut with_them = None;
         while delays - fits > 1 {
             let middle = if delays == hosts.len() + 1 { hosts.len() } else { fits.midpoint(delays) };
-            let after = self.plan_if_held(now, job, id, &hosts[..middle]);
-            match plan::delays(&before, &after, most) {
-                false => fits = middle,
+            let kept: Vec<NodeId> = beside.iter().chain(&hosts[..middle]).copied().collect();
+            let after = self.plan_if_held(now, job, id, &kept);
+            match self.negotiators.undelayed.would_exceed(&before, &after, most) {
+                false => (fits, with_them) = (middle, Some(after)),
                 true => delays = middle,
             }
+        }
+        if let Some(after) = with_them {
+            self.negotiators.undelayed.note(&self.state, &before, &after);
         }
         fits
     }
@@ -49,6 +67,15 @@ impl Rms {
         }
         let before = self.estimates(now);
         let after = plan::plan_if_longer(&self.state, now, job, more);
-        !plan::delays(&before, &after, self.longest_delay())
+        !self.negotiators.undelayed.would_exceed(&before, &after, self.longest_delay())
+    }
+
+    /// It will: whom that delays has waited for it from now on.
+    pub(super) fn note_stay(&mut self, now: Time, job: JobId, more: Span) {
+        if self.state.n_queued() > 0 {
+            let before = self.estimates(now);
+            let after = plan::plan_if_longer(&self.state, now, job, more);
+            self.negotiators.undelayed.note(&self.state, &before, &after);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! An agreed growth: the hosts come, and are ready once the agents say that they are; or none of them come.
 
-use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource};
+use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource, Template};
 use rms_model::{ExpandLimit, JobId, NodeId, Span, Time};
 
 use crate::course::{Course, Leg};
@@ -13,21 +13,26 @@ impl Rms {
     /// Agreed: what was kept becomes the application's. Accepted is not ready.
     pub(super) fn hand_over(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
-        let Some(agreed) = case.dialogue.proposal() else { return };
+        let Some(agreed) = case.dialogue.proposal().cloned() else { return };
         let hosts: Vec<NodeId> = case.held.iter().copied().collect();
         let n_agreed = agreed.n_hosts();
         let more = time_of(agreed.items());
+        if n_agreed == 0 {
+            return self.bring_about(now, step, job, id, (more, &agreed));
+        }
         if hosts.len() as u64 != n_agreed {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
             return;
         }
-        let course = self.course_of(now, job, self.n_hosts(job) + hosts.len() as u32, more);
-        if hosts.is_empty() {
-            self.set_course(now, step, job, course);
-            let _ = self.act(now, step, job, id, Action::Ready);
+        let Ok(cores) = self.cores_after(job, &agreed) else {
+            let _ = self.act(now, step, job, id, Action::Fail(Reason::Changed));
             return;
-        }
+        };
+        let course = self.course_of(now, job, self.n_hosts(job) + hosts.len() as u32, more);
         self.change_hosts(now, step, job, hosts.clone(), Vec::new(), course);
+        if !cores.is_empty() {
+            self.order_cores(now, step, job, id, cores);
+        }
         let _ = self.act(now, step, job, id, Action::Commit(hosts.into_iter().collect()));
     }
 
@@ -36,7 +41,11 @@ impl Rms {
         let Some(hosts) = self.case(job, id).and_then(|case| case.dialogue.hosts()) else { return };
         let Some(started) = self.state.jobs()[&job].started() else { return };
         let has_come = |node: &NodeId| started.shares.get(node).is_some_and(|share| *share != Share::Ordered);
-        if hosts.iter().all(has_come) {
+        let has_cores =
+            |agreed: &Template| agreed.items().iter().any(|item| matches!(item.resource, Resource::Cores(_)));
+        let is_about_cores = self.case(job, id).and_then(|case| case.dialogue.proposal()).is_some_and(has_cores);
+        let keeps_to_cores = !is_about_cores || !started.awaits_cores();
+        if hosts.iter().all(has_come) && keeps_to_cores {
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }

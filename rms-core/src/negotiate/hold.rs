@@ -1,15 +1,15 @@
 //! Keeps free what the server has offered or agreed to give, so that an accept never fails for want of hosts (002).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Action, NegotiationId, Phase, Reason, Resource, Template};
-use rms_model::{JobId, NodeAdmin, NodeId, NodeLink, Time};
+use rms_model::{ClusterId, JobId, NodeAdmin, NodeId, NodeLink, Time};
 use thiserror::Error;
 
+use super::places::hosts_by_cluster;
 use super::talks::Case;
 use crate::fact::Fact;
 use crate::node::Node;
-use crate::plan::evolve::cluster_of;
 use crate::rms::Rms;
 use crate::state::State;
 use crate::step::Step;
@@ -27,12 +27,18 @@ impl Rms {
         self.passes.wanted |= gives_back;
     }
 
-    /// What may be given for a growth: what is kept for it already, then free hosts, plain ones first.
-    pub(super) fn givable(&self, job: JobId, id: NegotiationId, most: usize) -> Vec<NodeId> {
-        let held = self.case(job, id).into_iter().flat_map(|case| case.held.iter().copied());
-        let mut hosts: Vec<NodeId> = held.take(most).collect();
-        hosts.extend(self.free_for(job, most - hosts.len()));
+    /// What may be given for a growth on a cluster: what is kept for it already, then free hosts, plain ones first.
+    pub(super) fn givable(&self, job: JobId, id: NegotiationId, cluster: ClusterId, most: usize) -> Vec<NodeId> {
+        let mut hosts = self.held_on(job, id, cluster);
+        hosts.truncate(most);
+        hosts.extend(self.free_for(job, cluster, most - hosts.len()));
         hosts
+    }
+
+    /// What is kept for it on a cluster.
+    pub(super) fn held_on(&self, job: JobId, id: NegotiationId, cluster: ClusterId) -> Vec<NodeId> {
+        let held = self.case(job, id).into_iter().flat_map(|case| case.held.iter().copied());
+        held.filter(|node| self.cluster_of(*node) == Some(cluster)).collect()
     }
 
     /// Hosts that are kept and cannot be had any more are replaced, or what was offered is taken back.
@@ -40,18 +46,27 @@ impl Rms {
         for id in self.open_cases(job) {
             let Some(case) = self.case(job, id) else { continue };
             let is_well = |node: &NodeId| self.state.nodes().get(node).is_some_and(Node::is_usable);
-            let n_wanted = case.held.len();
             let (well, ill): (Vec<NodeId>, Vec<NodeId>) = case.held.iter().partition(|node| is_well(node));
             if ill.is_empty() {
                 continue;
             }
             let named = named_hosts(case.dialogue.promised());
+            let left = self.count_by_cluster(&well);
             let mut hosts = well;
-            hosts.extend(self.free_for(job, n_wanted - hosts.len()));
-            // An agent that is only away may come back in time.
-            let is_away = |node: &&NodeId| self.state.nodes().get(node).is_some_and(is_only_away);
-            hosts.extend(ill.iter().filter(is_away).take(n_wanted - hosts.len()));
-            let is_whole = hosts.len() == n_wanted && named.iter().all(|node| hosts.contains(node));
+            let mut is_whole = true;
+            for (cluster, n_wanted) in n_promised(case) {
+                let n_left = left.get(&cluster).copied().unwrap_or(0);
+                let n_missing = n_wanted.saturating_sub(n_left) as usize;
+                let mut others = self.free_for(job, cluster, n_missing);
+                // An agent that is only away may come back in time.
+                let is_away = |node: &&NodeId| {
+                    self.state.nodes().get(node).is_some_and(|entry| entry.cluster == cluster && is_only_away(entry))
+                };
+                others.extend(ill.iter().filter(is_away).take(n_missing - others.len()));
+                is_whole &= others.len() == n_missing;
+                hosts.extend(others);
+            }
+            is_whole &= named.iter().all(|node| hosts.contains(node));
             if is_whole {
                 self.keep(step, job, id, hosts);
             } else {
@@ -74,21 +89,22 @@ fn is_only_away(entry: &Node) -> bool {
 /// The hosts that a template insists on.
 pub(super) fn named_hosts(template: Option<&Template>) -> BTreeSet<NodeId> {
     let live = template.into_iter().flat_map(|template| template.items()).filter(|item| item.is_live());
-    live.flat_map(|item| item.hosts.iter().copied()).collect()
+    // Those of cores are held already.
+    let of_hosts = live.filter(|item| matches!(item.resource, Resource::Hosts(_)));
+    of_hosts.flat_map(|item| item.hosts.iter().copied()).collect()
 }
 
-/// How many hosts the server has promised in a negotiation, counted from what was said.
-fn n_promised(case: &Case) -> u64 {
+/// How many hosts of each cluster the server has promised in a negotiation, counted from what was said.
+fn n_promised(case: &Case) -> BTreeMap<ClusterId, u64> {
     let promised = case.dialogue.promised().filter(|_| !case.is_handed_over);
-    let live = promised.into_iter().flat_map(|template| template.items()).filter(|item| item.is_live());
-    live.filter(|item| matches!(item.resource, Resource::Hosts(_))).map(|item| item.quantity.0).sum()
+    promised.map(hosts_by_cluster).unwrap_or_default()
 }
 
 /// What is kept for negotiations is not what was promised: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Leak {
-    #[error("{job}/{id} is {phase} and holds {held} hosts, but {promised} are promised")]
-    Count { job: JobId, id: NegotiationId, phase: Phase, held: u64, promised: u64 },
+    #[error("{job}/{id} is {phase} and holds {held} hosts of cluster {cluster}, but {promised} are promised")]
+    Count { job: JobId, id: NegotiationId, phase: Phase, cluster: ClusterId, held: u64, promised: u64 },
     #[error("{job}/{id} holds node {node}, which it cannot")]
     Host { job: JobId, id: NegotiationId, node: NodeId },
     #[error("the dialogue {job}/{id} is not right: {sentence}")]
@@ -110,17 +126,19 @@ pub fn check(state: &State) -> Result<(), Leak> {
         for case in &talks.cases {
             let (job, id) = (*job, case.id());
             case.dialogue.check().map_err(|sentence| Leak::Dialogue { job, id, sentence })?;
-            let (held, promised) = (case.held.len() as u64, n_promised(case));
-            if held != promised {
-                return Err(Leak::Count { job, id, phase: case.phase(), held, promised });
-            }
+            let promised = n_promised(case);
+            let mut held: BTreeMap<ClusterId, u64> = promised.keys().map(|cluster| (*cluster, 0)).collect();
             for node in &case.held {
-                let is_right = state
-                    .nodes()
-                    .get(node)
-                    .is_some_and(|entry| entry.cluster == cluster_of(&started.request) && entry.holders.contains(&job));
-                if !is_right || started.nodes.contains(node) || !seen.insert(*node) {
+                let entry = state.nodes().get(node).filter(|entry| entry.holders.contains(&job));
+                let Some(entry) = entry.filter(|_| !started.nodes.contains(node) && seen.insert(*node)) else {
                     return Err(Leak::Host { job, id, node: *node });
+                };
+                *held.entry(entry.cluster).or_default() += 1;
+            }
+            for (cluster, held) in held {
+                let promised = promised.get(&cluster).copied().unwrap_or(0);
+                if held != promised {
+                    return Err(Leak::Count { job, id, phase: case.phase(), cluster, held, promised });
                 }
             }
         }

@@ -26,7 +26,7 @@ impl Rms {
             let price = self.list_price(cluster);
             for Change { job, hosts } in self.shares_of_idle(now, cluster, rule) {
                 // Who cannot be asked after all is asked after another pass.
-                if self.open_growth_offer(now, step, job, hosts, price).is_err() {
+                if self.open_growth_offer(now, step, (job, cluster), hosts, price).is_err() {
                     let until = self.ask_again(now);
                     self.negotiators.refusals.note(job, Direction::Grow, hosts, until);
                 }
@@ -74,18 +74,24 @@ impl Rms {
         offers(idle, &candidates, &self.weights(takers), rule)
     }
 
-    fn is_harmless(&self, now: Time, before: &Plan, cluster: ClusterId, shares: &[Change]) -> bool {
+    fn is_harmless(&mut self, now: Time, before: &Plan, cluster: ClusterId, shares: &[Change]) -> bool {
         let gains: Vec<Gain> =
             shares.iter().map(|share| Gain { job: share.job, cluster, hosts: share.hosts }).collect();
-        let after = plan::plan_around(&self.state, now, &gains);
-        after.is_some_and(|after| !plan::delays(before, &after, self.state.settings().delay_tolerance))
+        let Some(after) = plan::plan_around(&self.state, now, &gains) else { return false };
+        let undelayed = &mut self.negotiators.undelayed;
+        if undelayed.would_exceed(before, &after, self.state.settings().delay_tolerance) {
+            return false;
+        }
+        undelayed.note(&self.state, before, &after);
+        true
     }
 
     /// Of the free hosts, those that meet what it wants of a host, as far as it can pay for them.
     fn usable_by(&self, now: Time, taker: &Changeable, cluster: ClusterId, idle: u32) -> u32 {
         // Where any host will do they need not be looked at one by one.
         let takes_any = launcher::takes_any_hosts(&self.state.jobs()[&taker.job].spec);
-        let n_right = if takes_any { u64::from(idle) } else { self.free_for(taker.job, idle as usize).len() as u64 };
+        let n_right =
+            if takes_any { u64::from(idle) } else { self.free_for(taker.job, cluster, idle as usize).len() as u64 };
         let n_paid = self.most_offered(now, taker.job, cluster);
         u32::try_from(n_right.min(n_paid)).unwrap_or(u32::MAX)
     }

@@ -35,10 +35,9 @@ impl Rms {
         let fits = |total: u64| {
             u64::from(declared.least) <= total && total <= u64::from(declared.most) && declared.sizes.fits(total)
         };
-        let total_after = |quantity: u64| match direction {
-            Direction::Grow => item.held.0.checked_add(quantity),
-            Direction::Shrink => item.held.0.checked_sub(quantity),
-        };
+        // Its limits are those of all of its hosts, the item is about those of one cluster.
+        let elsewhere = u64::from(self.n_hosts(job)).saturating_sub(item.held.0);
+        let total_after = |quantity: u64| item.total(direction, Quantity(quantity))?.checked_add(elsewhere);
         // Nobody has said that it may pay.
         let is_fair = direction == Direction::Shrink || item.terms.price == Price(0);
         let is_right = |quantity: &u64| total_after(*quantity).is_some_and(fits);

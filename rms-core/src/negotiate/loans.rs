@@ -26,10 +26,13 @@ impl Rms {
         let n_hosts = self.n_lent(job, loan);
         let opened = match n_hosts {
             0 => Err(Refusal::NotNegotiable(job)),
-            _ => self.open_shrink(now, step, job, &Wanted::Count(n_hosts, n_hosts), None),
+            _ => self.open_shrink(now, step, (job, loan.cluster), &Wanted::Count(n_hosts, n_hosts), None),
         };
         match opened {
-            Ok(by) => self.record(step, Fact::LoanCalled { job, negotiation: loan.id, by }),
+            Ok(by) => {
+                let cluster = Some(loan.cluster);
+                self.record(step, Fact::LoanCalled { job, negotiation: loan.id, cluster, by });
+            }
             // It is giving something back already: what then is left of the loan is called after that.
             Err(Refusal::AlreadyNegotiating { .. }) => return,
             Err(_) => self.take_loan(now, step, job, loan),
@@ -43,7 +46,8 @@ impl Rms {
     /// The shrink that called it is over: what was not given back is taken.
     fn collect(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan, by: NegotiationId) {
         let is_open = self.case(job, by).is_some_and(|case| !case.phase().is_over());
-        let is_owed = self.talks(job).is_some_and(|talks| talks.loans.iter().any(|owed| owed.id == loan.id));
+        let is_owed =
+            self.talks(job).is_some_and(|talks| talks.loans.iter().any(|owed| owed.is_of(loan.id, Some(loan.cluster))));
         if !is_open && is_owed {
             self.take_loan(now, step, job, loan);
         }
@@ -51,19 +55,17 @@ impl Rms {
 
     fn take_loan(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan) {
         let n_hosts = self.n_lent(job, loan) as usize;
-        self.record(step, Fact::LoanEnded { job, negotiation: loan.id });
-        let Some(started) = self.state.jobs()[&job].started() else { return };
-        let last = started.nodes.iter().rev().filter(|node| self.can_leave(job, **node)).take(n_hosts);
-        let nodes: Vec<NodeId> = last.copied().collect();
+        self.record(step, Fact::LoanEnded { job, negotiation: loan.id, cluster: Some(loan.cluster) });
+        let others = self.others_on(job, loan.cluster).into_iter().rev();
+        let nodes: Vec<NodeId> = others.filter(|node| self.can_leave(job, *node)).take(n_hosts).collect();
         self.free(now, step, job, nodes);
     }
 
     /// How many of the lent hosts it can still have.
     fn n_lent(&self, job: JobId, loan: &Loan) -> u32 {
-        let talks = self.talks(job);
-        let owed =
-            talks.and_then(|talks| talks.loans.iter().find(|owed| owed.id == loan.id)).map_or(0, |owed| owed.hosts);
-        u32::try_from(owed).unwrap_or(u32::MAX).min(self.n_hosts(job).saturating_sub(1))
+        let mut loans = self.talks(job).into_iter().flat_map(|talks| &talks.loans);
+        let owed = loans.find(|owed| owed.is_of(loan.id, Some(loan.cluster))).map_or(0, |owed| owed.hosts);
+        u32::try_from(owed).unwrap_or(u32::MAX).min(self.n_spare_on(job, loan.cluster))
     }
 
     /// When a loan is next due that nobody has called and nothing else keeps from being called.

@@ -6,10 +6,9 @@ use negotiation::desk::OpenError;
 use negotiation::{
     Action, Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Reason, Resource, SetRule, Terms,
 };
-use rms_model::{JobId, NodeId, Sizes, Time};
+use rms_model::{ClusterId, JobId, NodeId, Sizes, Time};
 
 use super::desk::negotiates_itself;
-use crate::plan::evolve::cluster_of;
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -24,7 +23,7 @@ pub(crate) enum Wanted {
 }
 
 impl Rms {
-    /// Asks a running application to give hosts back, to be done by `deadline`.
+    /// Asks a running application to give hosts of a cluster back, to be done by `deadline`.
     ///
     /// # Errors
     /// It cannot be asked: it does not run, does not negotiate, nobody listens, or it is being asked already.
@@ -32,20 +31,22 @@ impl Rms {
         &mut self,
         now: Time,
         step: &mut Step,
-        job: JobId,
+        (job, cluster): (JobId, ClusterId),
         wanted: &Wanted,
         deadline: Option<Time>,
     ) -> Result<NegotiationId, Refusal> {
-        let (cluster, held) = self.callable(job, Direction::Shrink)?;
+        self.callable(job, Direction::Shrink)?;
+        let (held, spare) = (u64::from(self.n_hosts_on(job, cluster)), u64::from(self.n_spare_on(job, cluster)));
         let (quantity, least, hosts) = match wanted {
             Wanted::Count(quantity, least) => (u64::from(*quantity), u64::from(*least), BTreeSet::new()),
             Wanted::These(hosts) => (hosts.len() as u64, 1, hosts.clone()),
         };
-        if !hosts.iter().all(|node| self.can_leave(job, *node)) || quantity >= held {
+        let can_leave = |node: &NodeId| self.cluster_of(*node) == Some(cluster) && self.can_leave(job, *node);
+        if !hosts.iter().all(can_leave) || quantity > spare {
             return Err(Refusal::Template(negotiation::TemplateError::MoreThanHeld {
                 item: 0,
                 asked: Quantity(quantity),
-                held: Quantity(held.saturating_sub(1)),
+                held: Quantity(spare),
             }));
         }
         let terms = Terms {
@@ -63,7 +64,8 @@ impl Rms {
         Ok(id)
     }
 
-    /// Offers a running application so many hosts more, at a price; they are kept for it until it has answered.
+    /// Offers a running application so many hosts of a cluster more, at a price; they are kept for it until it has
+    /// answered.
     ///
     /// # Errors
     /// As [`Rms::open_shrink`], or there are not so many free hosts that it may use.
@@ -71,12 +73,13 @@ impl Rms {
         &mut self,
         now: Time,
         step: &mut Step,
-        job: JobId,
+        (job, cluster): (JobId, ClusterId),
         n_hosts: u32,
         price: Price,
     ) -> Result<NegotiationId, Refusal> {
-        let (cluster, held) = self.callable(job, Direction::Grow)?;
-        let hosts = self.free_for(job, n_hosts as usize);
+        self.callable(job, Direction::Grow)?;
+        let held = u64::from(self.n_hosts_on(job, cluster));
+        let hosts = self.free_for(job, cluster, n_hosts as usize);
         if hosts.len() < n_hosts as usize {
             let possible = format!("{} are free for it", hosts.len());
             return Err(Refusal::TooManyNodes { wanted: n_hosts, constraint: String::new(), possible });
@@ -92,16 +95,16 @@ impl Rms {
         Ok(id)
     }
 
-    /// The cluster of an application that hears what the server opens, and how many hosts it has.
-    fn callable(&self, job: JobId, direction: Direction) -> Result<(rms_model::ClusterId, u64), Refusal> {
-        let started = self.negotiable(job)?;
-        if !self.is_heard(job) || started.request.hosts.len() != 1 {
+    /// Does the application hear what the server opens?
+    fn callable(&self, job: JobId, direction: Direction) -> Result<(), Refusal> {
+        self.negotiable(job)?;
+        if !self.is_heard(job) {
             return Err(Refusal::NotNegotiable(job));
         }
         if let Some(id) = self.open_for(job, direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }
-        Ok((cluster_of(&started.request), started.nodes.len() as u64))
+        Ok(())
     }
 
     /// Does anybody hear for an application what the server says? The server itself does, if that is told of its size.

@@ -58,6 +58,8 @@ impl Rms {
             Some(hosts) if !case.is_handed_over => self.free(now, step, job, hosts.into_iter().collect()),
             // They are leaving as fast as they can.
             Some(_) => {}
+            // So are cores.
+            None if case.is_handed_over => {}
             None => self.take_back(now, step, job, id, Reason::Administrator),
         }
     }
@@ -78,7 +80,8 @@ impl Rms {
             return Ok(Answer::Done);
         }
         let departing: Vec<NodeId> = evolved.departing.keys().copied().collect();
-        self.free(now, step, job, departing);
+        self.free(now, step, job, departing.clone());
+        self.let_exit(step, job, departing);
         Ok(Answer::Done)
     }
 }

@@ -69,6 +69,10 @@ impl Rms {
             (Phase::Ended(Ending::Failed), Direction::Shrink) if !is_handed_over => self.stay(step, job),
             (_, Direction::Grow | Direction::Shrink) => {}
         }
+        if phase == Phase::Ended(Ending::Failed) && is_handed_over {
+            self.roll_back_cores(now, step, job, id);
+            self.roll_back_time(now, step, job, id);
+        }
         self.answer_ask(step, job, id);
         // What waited for its end, as a loan that was called by it, is looked at.
         self.note_job(job);
@@ -119,6 +123,8 @@ impl Rms {
         | Fact::HostsFreed { job, .. }
         | Fact::HostsDeparting { job, .. }
         | Fact::PromiseWarned { job, .. }
+        | Fact::CoresSet { job, .. }
+        | Fact::CoresInForce { job, .. }
         | Fact::HostsStay { job } = fact
         {
             self.note_job(*job);

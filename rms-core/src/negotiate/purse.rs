@@ -1,13 +1,12 @@
 //! What hosts cost an application, and what its user can pay.
 
-use negotiation::{Direction, NegotiationId, Price, Reason, Rules, Side};
+use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules, Side};
 use rms_model::{ClusterId, JobId, Span, Time};
 
 use super::contract::Said;
 use super::policy::{Account, Bargain, Reply, affordable, cost};
 use super::talks::Case;
 use crate::job::Job;
-use crate::plan::evolve::cluster_of;
 use crate::rms::Rms;
 
 impl Rms {
@@ -19,8 +18,13 @@ impl Rms {
 
     /// What the server asks for a host and hour in answer to a bid: no more than the bid if that will do. `None` if it is
     /// too little, and there is no round left.
-    pub(super) fn asked_price(&self, job: JobId, id: NegotiationId, bid: Price) -> Option<Price> {
-        let list = self.list_price(self.home(job)?);
+    pub(super) fn asked_price(
+        &self,
+        job: JobId,
+        id: NegotiationId,
+        (cluster, bid): (ClusterId, Price),
+    ) -> Option<Price> {
+        let list = self.list_price(cluster);
         let case = self.case(job, id)?;
         let floor = self.state.settings().price_floor;
         let bargain = Bargain::new(list.0, floor, id.initiator, &Rules::default());
@@ -31,15 +35,22 @@ impl Rms {
         }
     }
 
-    /// How many hosts more the limit and the budget of its user allow an application that bids so much; and what to say of
-    /// more.
-    pub(super) fn most_more_hosts(&self, now: Time, job: JobId, id: NegotiationId, bid: Price) -> (u64, Reason) {
-        let Some(cluster) = self.home(job) else { return (0, Reason::Stopping) };
+    /// How many hosts of a cluster more the limit and the budget of its user allow an application that bids so much, beside
+    /// what it is given of other clusters; and what to say of more.
+    pub(super) fn most_more_hosts(
+        &self,
+        now: Time,
+        job: JobId,
+        id: NegotiationId,
+        (cluster, bid): (ClusterId, Price),
+        given: &[Item],
+    ) -> (u64, Reason) {
         let held = self.case(job, id).map_or(0, |case| case.held.len() as u64);
+        let n_given: u64 = given.iter().map(|item| item.quantity.0).sum();
         let by_limit = self.may_still_gain(&self.state.jobs()[&job].spec.owner.0);
         // What is kept for this one already counts as its user's.
-        let by_limit = by_limit.map_or(u64::MAX, |hosts| u64::from(hosts).saturating_add(held));
-        let by_budget = self.affordable_hosts(now, job, self.list_price(cluster).max(bid), Some(id));
+        let by_limit = by_limit.map_or(u64::MAX, |hosts| u64::from(hosts).saturating_add(held).saturating_sub(n_given));
+        let by_budget = self.affordable_hosts(now, job, self.list_price(cluster).max(bid), Some((id, given)));
         if by_budget < by_limit { (by_budget, Reason::Price) } else { (by_limit, Reason::Policy) }
     }
 
@@ -51,15 +62,18 @@ impl Rms {
         if may_pay { self.affordable_hosts(now, job, price, None) } else { 0 }
     }
 
-    /// For how many hosts more the user can pay until the application ends. Of its negotiations, `but` does not count: it
-    /// is about the same hosts.
-    fn affordable_hosts(&self, now: Time, job: JobId, price: Price, but: Option<NegotiationId>) -> u64 {
+    /// For how many hosts more the user can pay until the application ends. The negotiation that is about them counts with
+    /// what of it is given already, not with what it promised before.
+    fn affordable_hosts(&self, now: Time, job: JobId, price: Price, own: Option<(NegotiationId, &[Item])>) -> u64 {
         let entry = &self.state.jobs()[&job];
         let user = entry.spec.owner.0.as_str();
         let Some(budget) = self.state.settings().budget_of(user).filter(|_| price > Price(0)) else { return u64::MAX };
         let Some(started) = entry.started() else { return 0 };
         let until = started.at + started.request.wall;
-        let left = self.account(now, user, but.map(|id| (job, id))).left(Some(budget));
+        let mut account = self.account(now, user, own.map(|(id, _)| (job, id)));
+        let given = own.into_iter().flat_map(|(_, given)| given).map(|item| cost_of(item, until.since(now)));
+        account.reserved = given.fold(account.reserved, u64::saturating_add);
+        let left = account.left(Some(budget));
         affordable(left, price, until.since(now)).map_or(u64::MAX, u64::from)
     }
 
@@ -79,10 +93,6 @@ impl Rms {
             account.reserved = promised.fold(account.reserved, u64::saturating_add);
         }
         account
-    }
-
-    fn home(&self, job: JobId) -> Option<ClusterId> {
-        Some(cluster_of(&self.state.jobs().get(&job)?.started()?.request))
     }
 }
 
@@ -106,14 +116,15 @@ fn promised_cost(case: &Case, left: Span) -> u64 {
         return 0;
     }
     let items = case.dialogue.promised().into_iter().flat_map(|template| template.items());
-    let costs = items.filter(|item| item.is_live()).map(|item| {
-        let held = item.terms.duration.map_or(left, |duration| duration.min(left));
-        match item.resource {
-            negotiation::Resource::Hosts(_) => {
-                cost(item.terms.price, u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held)
-            }
-            negotiation::Resource::Cores(_) | negotiation::Resource::Time => 0,
-        }
-    });
+    let costs = items.filter(|item| item.is_live()).map(|item| cost_of(item, left));
     costs.fold(0, u64::saturating_add)
+}
+
+/// What an item costs if the application goes on for so long.
+fn cost_of(item: &Item, left: Span) -> u64 {
+    let held = item.terms.duration.map_or(left, |duration| duration.min(left));
+    match item.resource {
+        Resource::Hosts(_) => cost(item.terms.price, u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held),
+        Resource::Cores(_) | Resource::Time => 0,
+    }
 }

@@ -61,10 +61,16 @@ impl NegotiationRecord {
     }
 }
 
-/// How much was agreed: hosts, or milliseconds where it is about time alone.
+/// How much was agreed: hosts; or cores on each host, or milliseconds, where it is about those alone.
 pub(super) fn quantity(case: &Case) -> u64 {
     let Some(agreed) = case.dialogue.proposal() else { return 0 };
     let hosts = agreed.n_hosts();
-    let time = || agreed.items().iter().filter(|item| item.is_live() && item.resource == Resource::Time);
-    if hosts > 0 { hosts } else { time().map(|item| item.quantity.0).sum() }
+    let live = || agreed.items().iter().filter(|item| item.is_live());
+    let cores = live().find(|item| matches!(item.resource, Resource::Cores(_)));
+    let time = || live().filter(|item| item.resource == Resource::Time).map(|item| item.quantity.0);
+    match (hosts, cores) {
+        (0, Some(item)) => item.quantity.0,
+        (0, None) => time().sum(),
+        (hosts, _) => hosts,
+    }
 }

@@ -7,11 +7,11 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRul
 
 use super::candidates::Changeable;
 use super::open::Wanted;
+use super::places::hosts_by_cluster;
 use super::policy::{Candidate, Change, Occasion, hosts_to_leave, shrinks};
 use super::seam::promise_end;
 use super::talks::Case;
 use crate::launcher;
-use crate::plan::evolve::cluster_of;
 use crate::plan::{self, Loss, Placed, Plan, meets};
 use crate::rms::Rms;
 use crate::step::Step;
@@ -77,15 +77,13 @@ impl Rms {
 
     /// Hosts that applications are leaving.
     fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
-        let here = self.state.negotiating().filter_map(|(_, entry)| Some((entry, entry.started()?)));
-        let here = here.filter(move |(_, started)| cluster_of(&started.request) == cluster);
-        here.flat_map(|(entry, _)| entry.leaving())
+        let leaving = self.state.negotiating().flat_map(|(_, entry)| entry.leaving());
+        leaving.filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
-    /// What it would mean if an application gave so many hosts back: its last ones go.
-    fn loss(&self, job: JobId, hosts: u32) -> Option<Loss> {
-        let started = self.state.jobs()[&job].started()?;
-        let nodes = started.nodes.iter().rev().take(hosts as usize).copied().collect();
+    /// What it would mean if an application gave so many hosts of a cluster back: its last ones go.
+    fn loss(&self, job: JobId, cluster: ClusterId, hosts: u32) -> Option<Loss> {
+        let nodes = self.others_on(job, cluster).into_iter().rev().take(hosts as usize).collect();
         Some(Loss { nodes, until: self.end_of(job)? })
     }
 
@@ -96,9 +94,9 @@ impl Rms {
     /// The same for what the server has asked for and nobody has begun to leave.
     fn asked_losses(&self, cluster: ClusterId) -> Vec<Loss> {
         let asked = self.asked(cluster).filter_map(|(job, hosts)| {
-            let loss = self.loss(job, hosts)?;
+            let loss = self.loss(job, cluster, hosts)?;
             // What was agreed is planned with from the latest time on by which it is given.
-            let agreed = self.state.jobs()[&job].agreed_to_leave();
+            let agreed = self.state.jobs()[&job].agreed_to_leave().filter(|(_, hosts)| hosts.contains_key(&cluster));
             let until = agreed.map_or(loss.until, |(at, _)| loss.until.min(promise_end(self.state.settings(), at)));
             Some(Loss { until, ..loss })
         });
@@ -111,14 +109,11 @@ impl Rms {
     }
 
     fn asked(&self, cluster: ClusterId) -> impl Iterator<Item = (JobId, u32)> + '_ {
-        let here = self.state.malleable().filter(move |job| {
-            let started = self.state.jobs()[job].started();
-            started.is_some_and(|started| cluster_of(&started.request) == cluster)
-        });
-        here.flat_map(|job| {
+        self.state.malleable().flat_map(move |job| {
             let cases = self.open_cases_of(job);
             let cases = cases.filter(|case| case.direction() == Direction::Shrink && !case.is_handed_over);
-            cases.map(move |case| (job, case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts()) as u32))
+            let asked = cases.filter_map(move |case| hosts_by_cluster(case.dialogue.proposal()?).remove(&cluster));
+            asked.map(move |hosts| (job, u32::try_from(hosts).unwrap_or(u32::MAX)))
         })
     }
 
@@ -145,7 +140,7 @@ impl Rms {
             let nodes = self.case(*job, *id)?.held.iter().copied().collect();
             Some(Loss { nodes, until: self.end_of(*job)? })
         }));
-        losses.extend(asked.iter().filter_map(|change| self.loss(change.job, change.hosts)));
+        losses.extend(asked.iter().filter_map(|change| self.loss(change.job, lack.cluster, change.hosts)));
         // The hosts may not be all that it waits for.
         if !plan::starts_after(&self.state, now, head, &losses) {
             return false;
@@ -157,7 +152,7 @@ impl Rms {
         }
         for Change { job, hosts } in asked {
             // All or nothing: fewer would be given in vain.
-            let opened = self.open_shrink(now, step, job, &Wanted::Count(hosts, hosts), None);
+            let opened = self.open_shrink(now, step, (job, lack.cluster), &Wanted::Count(hosts, hosts), None);
             if opened.is_err() {
                 let until = self.ask_again(now);
                 self.negotiators.refusals.note(job, Direction::Shrink, hosts, until);
@@ -168,16 +163,16 @@ impl Rms {
 
     /// The server's own offers on a cluster to which nobody has said anything, the latest first, and their hosts.
     fn unanswered_offers(&self, cluster: ClusterId) -> Vec<(JobId, NegotiationId, usize)> {
-        let is_here = |job: &JobId| {
-            let started = self.state.jobs()[job].started();
-            started.is_some_and(|started| cluster_of(&started.request) == cluster)
+        // What the server offers is of one cluster.
+        let is_here = |case: &Case| {
+            case.dialogue.proposal().is_some_and(|proposal| hosts_by_cluster(proposal).contains_key(&cluster))
         };
         let mut offers: Vec<_> = self
             .state
             .malleable()
-            .filter(is_here)
             .flat_map(|job| self.open_cases_of(job).map(move |case| (job, case)))
             .filter(|(_, case)| case.phase() == Phase::Offered(Side::Rms) && case.direction() == Direction::Grow)
+            .filter(|(_, case)| is_here(case))
             .collect();
         offers.sort_by_key(|(job, case)| std::cmp::Reverse((case.opened, *job)));
         offers.into_iter().map(|(job, case)| (job, case.id(), case.held.len())).collect()
@@ -196,15 +191,15 @@ impl Rms {
         for cluster in self.state.clusters().keys().copied().collect::<Vec<_>>() {
             for holder in self.changeable(now, cluster, Direction::Shrink) {
                 let candidate = holder.as_candidate();
-                let Some(started) = self.state.jobs()[&holder.job].started() else { continue };
-                let leaving = hosts_to_leave(&started.nodes, &drained, candidate.declared);
+                let (held, others) = (self.n_hosts(holder.job), self.others_on(holder.job, cluster));
+                let leaving = hosts_to_leave(held, &others, &drained, candidate.declared);
                 let was_declined = candidate.declined > 0 && leaving.len() >= candidate.declined as usize;
                 if candidate.is_talking || leaving.is_empty() || was_declined {
                     continue;
                 }
                 let n_leaving = leaving.len() as u32;
                 let wanted = Wanted::These(leaving.into_iter().collect());
-                if self.open_shrink(now, step, holder.job, &wanted, None).is_err() {
+                if self.open_shrink(now, step, (holder.job, cluster), &wanted, None).is_err() {
                     let until = self.ask_again(now);
                     self.negotiators.refusals.note(holder.job, Direction::Shrink, n_leaving, until);
                 }

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use negotiation::{Action, NegotiationId, Reason, Resource, Statement, Template};
 use rms_model::{JobId, NodeId, OnResize, Span, Time};
 
+use super::cores::mixes_cores_with_hosts;
 use super::grow::time_of;
+use super::places::hosts_by_cluster;
 use crate::fact::Fact;
 use crate::job::Job;
-use crate::plan::evolve::cluster_of;
 use crate::rms::Rms;
 use crate::step::Step;
 
@@ -50,24 +51,24 @@ impl Rms {
     /// Why this cannot be given back.
     fn check_shrink(&self, now: Time, job: JobId, proposal: &Template) -> Result<(), Reason> {
         let started = self.state.jobs()[&job].started().ok_or(Reason::Stopping)?;
+        if mixes_cores_with_hosts(proposal) {
+            return Err(Reason::Policy);
+        }
         for item in proposal.items().iter().filter(|item| item.is_live()) {
             match item.resource {
                 Resource::Hosts(cluster) => {
-                    let is_at_home = started.request.hosts.len() == 1 && cluster_of(&started.request) == cluster;
-                    if !is_at_home {
-                        return Err(Reason::Policy);
-                    }
-                    if item.held.0 != started.nodes.len() as u64 {
+                    if item.held.0 != u64::from(self.n_hosts_on(job, cluster)) {
                         return Err(Reason::Changed);
                     }
                     // Its first host stays to its end: what leads it runs there.
-                    let keeps_first = item.quantity.0 < item.held.0;
-                    let are_its_own = item.hosts.iter().all(|node| self.can_leave(job, *node));
+                    let keeps_first = item.quantity.0 <= u64::from(self.n_spare_on(job, cluster));
+                    let is_here = |node: &NodeId| self.cluster_of(*node) == Some(cluster);
+                    let are_its_own = item.hosts.iter().all(|node| is_here(node) && self.can_leave(job, *node));
                     if !keeps_first || !are_its_own {
                         return Err(Reason::Policy);
                     }
                 }
-                Resource::Cores(_) => return Err(Reason::Policy),
+                Resource::Cores(cluster) => self.check_cores_back(job, cluster, item)?,
                 Resource::Time => {
                     let less = Span::from_millis(item.quantity.0 as i64);
                     if started.at + started.request.wall <= now + less {
@@ -89,16 +90,13 @@ impl Rms {
     pub(super) fn await_release(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
         let Some(agreed) = case.dialogue.proposal() else { return };
-        let (n_hosts, less) = (agreed.n_hosts() as usize, time_of(agreed.items()));
+        let (n_hosts, less) = (agreed.n_hosts(), time_of(agreed.items()));
         if n_hosts == 0 {
-            let less = Span::from_millis(-less.as_millis());
-            let course = self.course_of(now, job, self.n_hosts(job), less);
-            self.set_course(now, step, job, course);
-            let _ = self.act(now, step, job, id, Action::Ready);
-            return;
+            let agreed = agreed.clone();
+            return self.bring_about(now, step, job, id, (Span::from_millis(-less.as_millis()), &agreed));
         }
         if self.is_in_house(job, id) {
-            let hosts = self.last_hosts(job, agreed, n_hosts);
+            let hosts = self.last_hosts(job, agreed);
             let round = case.dialogue.round();
             self.say_for(now, step, job, id, Statement::Commit { round, hosts });
             if self.case(job, id).is_some_and(|case| case.dialogue.hosts().is_none()) {
@@ -129,7 +127,7 @@ impl Rms {
     /// The hosts of a shrink are taken, whatever the application says; the negotiation has failed with that.
     pub(super) fn take_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
         let Some(agreed) = self.case(job, id).and_then(|case| case.dialogue.proposal()).cloned() else { return };
-        let hosts = self.last_hosts(job, &agreed, agreed.n_hosts() as usize);
+        let hosts = self.last_hosts(job, &agreed);
         let failed = self.act(now, step, job, id, Action::Fail(reason));
         if failed.is_err() {
             let _ = self.act(now, step, job, id, Action::Withdraw(reason));
@@ -137,16 +135,16 @@ impl Rms {
         self.free(now, step, job, hosts.into_iter().collect());
     }
 
-    /// The hosts that leave where nobody chooses: those that were named, then the last ones.
-    pub(super) fn last_hosts(&self, job: JobId, agreed: &Template, n_hosts: usize) -> BTreeSet<NodeId> {
+    /// The hosts that leave where nobody chooses: of each cluster those that were named, then the last ones.
+    pub(super) fn last_hosts(&self, job: JobId, agreed: &Template) -> BTreeSet<NodeId> {
         let mut hosts = super::hold::named_hosts(Some(agreed));
-        let Some(started) = self.state.jobs()[&job].started() else { return hosts };
-        let others = started.nodes.iter().rev().filter(|node| self.can_leave(job, **node));
-        for node in others {
-            if hosts.len() >= n_hosts {
-                break;
-            }
-            hosts.insert(*node);
+        let named = self.count_by_cluster(&hosts);
+        for (cluster, n_hosts) in hosts_by_cluster(agreed) {
+            let n_named = named.get(&cluster).copied().unwrap_or(0);
+            let others = self.others_on(job, cluster).into_iter().rev();
+            let others = others.filter(|node| self.can_leave(job, *node) && !hosts.contains(node));
+            let others: Vec<NodeId> = others.take(n_hosts.saturating_sub(n_named) as usize).collect();
+            hosts.extend(others);
         }
         hosts
     }
@@ -155,6 +153,9 @@ impl Rms {
     pub(super) fn await_departure(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
         let Some(hosts) = case.dialogue.hosts().cloned() else { return };
+        if hosts.is_empty() {
+            return self.await_release(now, step, job, id);
+        }
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started() else { return };
         if case.is_handed_over {
@@ -163,7 +164,9 @@ impl Rms {
             }
             return;
         }
-        if !hosts.iter().all(|node| self.can_leave(job, *node)) {
+        let agreed = case.dialogue.proposal().map(hosts_by_cluster);
+        let are_of_their_clusters = agreed == Some(self.count_by_cluster(&hosts));
+        if !are_of_their_clusters || !hosts.iter().all(|node| self.can_leave(job, *node)) {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::BadProposal));
             return;
         }
@@ -175,7 +178,12 @@ impl Rms {
             }
             return;
         }
-        self.free(now, step, job, hosts);
+        // Workers run on until they are told; whoever else lets go has told its processes itself.
+        let tells_itself = !are_workers(entry);
+        self.free(now, step, job, hosts.clone());
+        if tells_itself {
+            self.let_exit(step, job, hosts);
+        }
     }
 
     /// The application is asked to leave, and its processes run on until it has.
@@ -214,6 +222,15 @@ impl Rms {
         }
     }
 
+    /// The application says that it has left these hosts: its processes there may be ending.
+    pub(super) fn let_exit(&mut self, step: &mut Step, job: JobId, hosts: Vec<NodeId>) {
+        let Some(started) = self.state.jobs()[&job].started() else { return };
+        let nodes: Vec<NodeId> = hosts.into_iter().filter(|node| started.is_leaving(*node)).collect();
+        if !nodes.is_empty() {
+            self.record(step, Fact::HostsReleased { job, nodes });
+        }
+    }
+
     /// The hosts leave the application; they are free once no process is left there.
     pub(super) fn free(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let Some(started) = self.state.jobs()[&job].started().filter(|started| started.ending.is_none()) else {
@@ -226,6 +243,11 @@ impl Rms {
         let course = self.course_of(now, job, self.n_hosts(job) - freed.len() as u32, Span::ZERO);
         self.change_hosts(now, step, job, Vec::new(), freed, course);
     }
+}
+
+/// Does the server start and end its processes one by one?
+fn are_workers(entry: &Job) -> bool {
+    entry.spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers)
 }
 
 /// Is it told of hosts that it loses, so that it can leave them before they are cleared?

@@ -1,12 +1,13 @@
 //! What the server knows of the negotiations of a running job, and must know after a restart.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Reason, Side, Sizes};
-use rms_model::{NodeId, Time};
+use rms_model::{ClusterId, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 use super::contract::{Ask, Declared, NegotiationRecord, RoundRecord, Said};
+use super::places::hosts_by_cluster;
 use super::policy::cost;
 
 /// All negotiations of one execution of a job. It comes with the first word, and goes with the execution.
@@ -69,6 +70,7 @@ pub struct Asking {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loan {
     pub id: NegotiationId,
+    pub cluster: ClusterId,
     pub hosts: u64,
     pub until: Time,
     /// The shrink by which they are asked back.
@@ -80,6 +82,7 @@ pub struct Loan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
     pub id: NegotiationId,
+    pub cluster: ClusterId,
     pub direction: Direction,
     pub hosts: u64,
     /// For each host and hour.
@@ -155,22 +158,26 @@ impl Talks {
         running.fold(self.settled, u64::saturating_add)
     }
 
-    /// Hosts leave the application: of those that it pays for, the last ones that came go first. What came for a growth
-    /// that failed was never paid for.
-    pub(crate) fn give_back(&mut self, at: Time, hosts: &[NodeId]) {
-        let was_paid = |host: &&NodeId| {
+    /// Hosts leave the application: of those of their cluster that it pays for, the last ones that came go first. What
+    /// came for a growth that failed was never paid for.
+    pub(crate) fn give_back(&mut self, at: Time, hosts: &[(NodeId, ClusterId)]) {
+        let was_paid = |host: &NodeId| {
             let mut came = self.cases.iter().rev().filter(|case| {
                 let is_growth = case.direction() == Direction::Grow && case.is_handed_over;
                 is_growth && case.dialogue.hosts().is_some_and(|hosts| hosts.contains(host))
             });
             came.next().is_none_or(|case| case.phase() == Phase::Applied)
         };
-        let mut left = hosts.iter().filter(was_paid).count() as u64;
+        let mut left: BTreeMap<ClusterId, u64> = BTreeMap::new();
+        for (_, cluster) in hosts.iter().filter(|(host, _)| was_paid(host)) {
+            *left.entry(*cluster).or_default() += 1;
+        }
         for charge in self.charges.iter_mut().rev().filter(|charge| charge.direction == Direction::Grow) {
-            let n_back = charge.hosts.min(left);
+            let Some(left) = left.get_mut(&charge.cluster) else { continue };
+            let n_back = charge.hosts.min(*left);
             self.settled = self.settled.saturating_add(charge.cost(n_back, at));
             charge.hosts -= n_back;
-            left -= n_back;
+            *left -= n_back;
         }
         self.charges.retain(|charge| charge.hosts > 0);
     }
@@ -181,26 +188,30 @@ impl Talks {
         for item in template.items().iter().filter(|item| item.is_live()) {
             let after = item.terms.duration.map(|duration| at + duration);
             let until = after.into_iter().chain(item.terms.give_back_by).min();
-            let negotiation::Resource::Hosts(_) = item.resource else { continue };
+            let negotiation::Resource::Hosts(cluster) = item.resource else { continue };
             let (id, hosts, direction) = (case.dialogue.id(), item.quantity.0, template.direction());
             if let (Direction::Grow, Some(until)) = (direction, until) {
-                self.loans.push(Loan { id, hosts, until, called: None });
+                self.loans.push(Loan { id, cluster, hosts, until, called: None });
             }
             if direction == Direction::Shrink {
-                self.repay(hosts);
+                self.repay(cluster, hosts);
             }
             if item.terms.price != Price(0) {
-                let charge = Charge { id, direction, hosts, price: item.terms.price, since: at, until };
+                let charge = Charge { id, cluster, direction, hosts, price: item.terms.price, since: at, until };
                 self.charges.push(charge);
             }
         }
         // What is remembered of one job is bounded, whatever it does.
         while self.loans.len() > MOST_PAST {
-            // Nothing that was lent is forgotten: the two oldest are one now, due with the earlier of them.
-            let oldest = self.loans.remove(0);
-            let next = &mut self.loans[0];
-            next.hosts += oldest.hosts;
-            next.until = next.until.min(oldest.until);
+            // Nothing that was lent is forgotten: the two oldest of a cluster are one now, due with the earlier of them.
+            let has_later =
+                |idx: &usize| self.loans[idx + 1..].iter().any(|loan| loan.cluster == self.loans[*idx].cluster);
+            let Some(oldest) = (0..self.loans.len()).find(has_later) else { break };
+            let oldest = self.loans.remove(oldest);
+            for next in self.loans.iter_mut().filter(|loan| loan.cluster == oldest.cluster).take(1) {
+                next.hosts += oldest.hosts;
+                next.until = next.until.min(oldest.until);
+            }
         }
         while self.charges.len() > MOST_CHARGES {
             let oldest = self.charges.remove(0);
@@ -208,15 +219,22 @@ impl Talks {
         }
     }
 
-    /// Hosts that are given back are first those that were lent last.
-    fn repay(&mut self, hosts: u64) {
+    /// Hosts of a cluster that are given back are first those that were lent last.
+    fn repay(&mut self, cluster: ClusterId, hosts: u64) {
         let mut left = hosts;
-        for loan in self.loans.iter_mut().rev() {
+        for loan in self.loans.iter_mut().rev().filter(|loan| loan.cluster == cluster) {
             let repaid = loan.hosts.min(left);
             loan.hosts -= repaid;
             left -= repaid;
         }
         self.loans.retain(|loan| loan.hosts > 0);
+    }
+}
+
+impl Loan {
+    /// Was it lent by this negotiation, and on this cluster? Journals that are older than hosts of several name none.
+    pub(crate) fn is_of(&self, id: NegotiationId, cluster: Option<ClusterId>) -> bool {
+        self.id == id && cluster.is_none_or(|cluster| self.cluster == cluster)
     }
 }
 
@@ -264,15 +282,16 @@ impl Case {
         self.dialogue.direction().unwrap_or(Direction::Grow)
     }
 
-    /// How many hosts the application has agreed to give back and has not begun to leave, and when it agreed.
-    pub fn agreed_to_leave(&self) -> Option<(Time, u32)> {
+    /// How many hosts of which clusters the application has agreed to give back and has not begun to leave, and when it
+    /// agreed.
+    pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         let is_agreed = match self.phase() {
             Phase::Accepted | Phase::Committing => self.direction() == Direction::Shrink && !self.is_handed_over,
             Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => false,
             Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
         };
-        let n_hosts = self.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts());
-        (is_agreed && n_hosts > 0).then(|| (self.since(), u32::try_from(n_hosts).unwrap_or(u32::MAX)))
+        let hosts = self.dialogue.proposal().filter(|_| is_agreed).map(hosts_by_cluster)?;
+        (!hosts.is_empty()).then(|| (self.since(), hosts))
     }
 
     pub fn record(&self) -> NegotiationRecord {

@@ -94,6 +94,8 @@ impl Rms {
             (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
                 Rms::last_moment(case)
             }
+            // The agents have to speak next.
+            (Phase::Accepted, Direction::Shrink) if case.is_handed_over => None,
             (Phase::Accepted, Direction::Shrink) if !case.is_warned => Some(case.since() + self.promise_span()),
             (Phase::Accepted, Direction::Shrink) => Some(case.since() + self.promise_span() + self.promise_span()),
             (Phase::Offered(_) | Phase::Countered(_), _) => None,

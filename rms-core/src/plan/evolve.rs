@@ -25,6 +25,8 @@ pub(super) struct Part {
 pub(super) enum Hosts {
     /// Those of its current stage.
     Held,
+    /// Of those the ones that it has not agreed to give back.
+    Staying,
     /// Those of one cluster, of which a ghost may leave one before the others.
     In(ClusterId),
     /// Those it has freed, until their processes are gone.
@@ -40,19 +42,18 @@ pub(super) enum Hosts {
 pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     let overdue = now + settings.kill_grace.max(Span::from_secs(1));
     let mut parts = parts_as_held(entry, now, overdue);
-    if let Some((agreed, n_leaving)) = entry.agreed_to_leave() {
+    if let Some((agreed, _)) = entry.agreed_to_leave() {
         // Others are planned for what it has promised, or hosts that come together for one of them would be lent out
         // meanwhile.
-        let hosts = Hosts::Count((entry.nodes().len() as u32).saturating_sub(n_leaving));
-        split(&mut parts, promise_end(settings, agreed).max(overdue), hosts);
+        split(&mut parts, promise_end(settings, agreed).max(overdue));
     }
     parts
 }
 
-/// What is held beyond that time is only so much.
-fn split(parts: &mut Vec<Part>, at: Time, hosts: Hosts) {
+/// What is held beyond that time is only what stays.
+fn split(parts: &mut Vec<Part>, at: Time) {
     let Some(held) = parts.iter_mut().find(|part| part.hosts == Hosts::Held && part.until > at) else { return };
-    let later = Part { from: at, until: held.until, hosts };
+    let later = Part { from: at, until: held.until, hosts: Hosts::Staying };
     held.until = at;
     parts.push(later);
 }

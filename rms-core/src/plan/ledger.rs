@@ -110,6 +110,17 @@ impl Ledger {
             Hosts::In(cluster) => {
                 self.count(state, entry.nodes()).into_iter().filter(|(here, _)| *here == cluster).collect()
             }
+            Hosts::Staying => {
+                let request = entry.started().map(|started| &started.request.hosts);
+                let leaving = entry.agreed_to_leave().map(|(_, hosts)| hosts).unwrap_or_default();
+                // Nobody knows yet which of them go: those that stay may all be of this ledger.
+                let most = |cluster: ClusterId| {
+                    let held = request.and_then(|hosts| hosts.get(&cluster)).copied().unwrap_or(0);
+                    i64::from(held).saturating_sub_unsigned(leaving.get(&cluster).copied().unwrap_or(0)).max(0)
+                };
+                let held = self.count(state, entry.nodes()).into_iter();
+                held.map(|(cluster, hosts)| (cluster, hosts.min(most(cluster)))).collect()
+            }
             Hosts::Leaving => self.count(state, &entry.leaving()),
             Hosts::Promised => self.count(state, &entry.promised_hosts().collect::<Vec<_>>()),
             Hosts::Count(wanted) => {

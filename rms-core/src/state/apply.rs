@@ -261,6 +261,7 @@ impl State {
                 self.enter_stage(*job, *at, gained, freed, course, bumped)?;
             }
             Fact::HostsFreed { job, nodes } => self.free_hosts(*job, nodes, bumped)?,
+            Fact::HostsReleased { job, nodes } => self.released(*job, nodes)?,
             Fact::HostsChosen { job, nodes, by: _ } => {
                 self.edit_evolved(*job, |_, evolved| evolved.chosen = nodes.clone())?;
             }
@@ -275,8 +276,12 @@ impl State {
             Fact::HostsStay { job } => self.stay(*job, bumped)?,
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
             Fact::PromiseWarned { job, negotiation, at } => self.warned(*job, *negotiation, *at)?,
-            Fact::LoanCalled { job, negotiation, by } => self.loan_called(*job, *negotiation, *by)?,
-            Fact::LoanEnded { job, negotiation } => self.loan_ended(*job, *negotiation)?,
+            Fact::LoanCalled { job, negotiation, cluster, by } => {
+                self.loan_called(*job, *negotiation, *cluster, *by)?
+            }
+            Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
+            Fact::CoresSet { job, negotiation, cores } => self.set_cores(*job, *negotiation, cores, bumped)?,
+            Fact::CoresInForce { job, node, generation } => self.cores_in_force(*job, *node, *generation)?,
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{JobId, JobSpec, NodeId, OnResize, Time, Work};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, OnResize, Time, Work};
 
 use super::apply::Misfit;
 use super::{Bumped, State};
 use crate::course::{Course, Evolved};
 use crate::job::{Phase, Share};
-use crate::plan::evolve::cluster_of;
 
 impl State {
     pub(super) fn set_course(
@@ -66,6 +65,7 @@ impl State {
         for node in gained {
             self.change_holders(*node, bumped, true, |holders| holders.insert(job))?;
         }
+        let hosts = self.hosts_after(job, gained, freed);
         let ordered: Vec<_> = gained.iter().map(|node| (*node, self.nodes[node].generation)).collect();
         let mut empty = Vec::new();
         self.edit_job(job, |entry| {
@@ -101,7 +101,7 @@ impl State {
                 }
             }
             evolved.chosen.clear();
-            started.request.hosts.insert(cluster_of(&started.request), started.nodes.len() as u32);
+            started.request.hosts = hosts;
             started.request.wall = course.end().since(started.at);
         })?;
         self.hand_over(job, at, gained, freed);
@@ -116,10 +116,21 @@ impl State {
         self.free_hosts(job, &empty, bumped)
     }
 
+    /// How many hosts of each cluster a job holds once these have come and those have gone.
+    fn hosts_after(&self, job: JobId, gained: &[NodeId], freed: &[NodeId]) -> BTreeMap<ClusterId, u32> {
+        let mut hosts = BTreeMap::new();
+        let before = self.jobs.get(&job).map_or(&[][..], |entry| entry.nodes());
+        for node in before.iter().chain(gained).filter(|node| !freed.contains(node)) {
+            *hosts.entry(self.nodes[node].cluster).or_default() += 1;
+        }
+        hosts
+    }
+
     pub(super) fn free_hosts(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         self.edit_evolved(job, |shares, evolved| {
             for node in nodes {
                 evolved.leaving.remove(node);
+                evolved.released.remove(node);
                 shares.remove(node);
             }
         })?;

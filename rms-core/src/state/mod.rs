@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod cores;
 mod evolving;
 mod ghost;
 mod holders;
@@ -184,7 +185,8 @@ impl State {
         kinds.into_iter().flatten().map(|(inventory, n_alike)| (inventory, *n_alike))
     }
 
-    pub(crate) fn node_named(&self, name: &str) -> Option<NodeId> {
+    /// The node that joined by this name.
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
         self.index.node_ids.get(name).copied()
     }
 

@@ -1,7 +1,7 @@
 //! How the state changes as running applications negotiate.
 
 use negotiation::{Dialogue, NegotiationId};
-use rms_model::{JobId, NodeId, Time};
+use rms_model::{ClusterId, JobId, NodeId, Time};
 
 use super::{Bumped, Misfit, State};
 use crate::job::Job;
@@ -73,6 +73,14 @@ impl State {
         Ok(())
     }
 
+    /// It has left these hosts of its own accord, and its processes there end by themselves, or soon will.
+    pub(super) fn released(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
+        self.edit_evolved(job, |_, evolved| {
+            let leaving = nodes.iter().filter(|node| evolved.leaving.contains_key(node));
+            evolved.released.extend(leaving.copied());
+        })
+    }
+
     /// It stays on the hosts that it was asked to leave.
     pub(super) fn stay(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         self.edit_evolved(job, |_, evolved| {
@@ -91,23 +99,35 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn loan_called(&mut self, job: JobId, id: NegotiationId, by: NegotiationId) -> Result<(), Misfit> {
-        for loan in self.talks_mut(job)?.loans.iter_mut().filter(|loan| loan.id == id) {
+    pub(super) fn loan_called(
+        &mut self,
+        job: JobId,
+        id: NegotiationId,
+        cluster: Option<ClusterId>,
+        by: NegotiationId,
+    ) -> Result<(), Misfit> {
+        for loan in self.talks_mut(job)?.loans.iter_mut().filter(|loan| loan.is_of(id, cluster)) {
             loan.called = Some(by);
         }
         Ok(())
     }
 
     /// A loan is over.
-    pub(super) fn loan_ended(&mut self, job: JobId, id: NegotiationId) -> Result<(), Misfit> {
-        self.talks_mut(job)?.loans.retain(|loan| loan.id != id);
+    pub(super) fn loan_ended(
+        &mut self,
+        job: JobId,
+        id: NegotiationId,
+        cluster: Option<ClusterId>,
+    ) -> Result<(), Misfit> {
+        self.talks_mut(job)?.loans.retain(|loan| !loan.is_of(id, cluster));
         Ok(())
     }
 
     /// Hosts that have come, or begin to leave, for a negotiation.
     pub(super) fn hand_over(&mut self, job: JobId, at: Time, gained: &[NodeId], freed: &[NodeId]) {
+        let homes: Vec<_> = freed.iter().map(|node| (*node, self.nodes[node].cluster)).collect();
         let Some(talks) = self.jobs.get_mut(&job).and_then(|entry| entry.talks.as_mut()) else { return };
-        talks.give_back(at, freed);
+        talks.give_back(at, &homes);
         for case in talks.cases.iter_mut().filter(|case| !case.phase().is_over()) {
             let before = case.held.len();
             case.held.retain(|node| !gained.contains(node));

@@ -41,7 +41,7 @@ impl World {
     /// What an agent says to a wish; what it is to end, it ends in this way.
     fn agent(&mut self, name: &str, desired: &Desired, exit: NodeExit) {
         let report = |aim: Aim| match aim {
-            Aim::Run => JobStatus::Running { since: Time::EPOCH },
+            Aim::Run => JobStatus::running(Time::EPOCH),
             Aim::End { .. } => JobStatus::Ended { at: Time::EPOCH, exit: exit.clone(), usage: Usage::default() },
         };
         let jobs = desired.jobs.iter().map(|job| JobReport { job: job.job, run: job.run, status: report(job.aim) });
@@ -322,7 +322,7 @@ fn a_server_that_dies_in_the_middle_of_a_step_goes_on_with_it() {
     world.restart(3);
     for name in ["n1", "n2", "n3"] {
         let run = world.rms.state().jobs()[&job].run;
-        let status = JobStatus::Running { since: Time::EPOCH };
+        let status = JobStatus::running(Time::EPOCH);
         let jobs = if name == "n1" { vec![JobReport { job, run, status }] } else { Vec::new() };
         world.joins(name, Default::default(), jobs);
     }

@@ -9,8 +9,7 @@ mod negotiate_policy;
 mod placing;
 mod policies;
 
-use rms_model::job::Constraint;
-use rms_model::{Environment, Identity, Inventory, JobId, Limits, NodeId, Role, Span, Stdio, Time, Work};
+use rms_model::{Identity, Inventory, JobId, NodeId, Role, Span, Time, Work};
 
 use crate::desired::{JobReport, NodeReport};
 use crate::effect::{Answer, Effect, JobLine};
@@ -117,28 +116,7 @@ impl World {
 
     /// The least that can be submitted.
     fn submission(&self) -> Submission {
-        Submission {
-            name: "j".to_owned(),
-            work: Work::Tasks { argv: vec!["true".to_owned()] },
-            n_tasks: None,
-            cpus_per_task: 0,
-            cwd: "/".to_owned(),
-            environment: Environment::default(),
-            umask: 0o022,
-            stdio: Stdio::default(),
-            limits: Limits::default(),
-            shapes: Vec::new(),
-            clusters: Vec::new(),
-            constraint: Constraint::default(),
-            priority: 0,
-            hold: false,
-            requeue: false,
-            begin: None,
-            comment: String::new(),
-            test_only: false,
-            evolving: None,
-            malleable: None,
-        }
+        Submission { name: "j".to_owned(), ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new()) }
     }
 
     fn line(&mut self, job: JobId) -> JobLine {

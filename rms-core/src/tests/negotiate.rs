@@ -2,8 +2,12 @@
 
 mod asks;
 mod attached;
+mod clusters;
+mod cores;
+mod exits;
 mod launches;
 mod races;
+mod reminders;
 mod restarts;
 mod rights;
 mod scenarios;
@@ -16,11 +20,12 @@ use negotiation::{
     Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement,
 };
 use rms_model::{
-    ClusterId, Identity, JobId, Malleable, NodeId, OnResize, Outcome, Role, Run, Sizes, Span, Time, Usage, Work,
+    ClusterId, Identity, Inventory, JobId, Malleable, NodeId, OnResize, Outcome, Role, Run, Sizes, Span, Time, Usage,
+    Work,
 };
 
 use super::World;
-use crate::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
+use crate::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
 use crate::effect::{Answer, Effect};
 use crate::event::{Nodes, Shape, Ticket};
 use crate::negotiate::contract::{Ask, AskOutcome, Asked, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
@@ -36,6 +41,10 @@ pub(super) struct Scene {
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
     /// Nodes whose agents hear nothing, and what they would have heard.
     deaf: BTreeSet<String>,
+    /// Nodes on which no CPU mask can be set.
+    stubborn: BTreeSet<String>,
+    /// The generation of each job's hosts that each agent was last told.
+    told: BTreeMap<(String, JobId), u32>,
     last_ticket: u64,
 }
 
@@ -110,6 +119,8 @@ impl Scene {
             apps: BTreeMap::new(),
             answers: BTreeMap::new(),
             deaf: BTreeSet::new(),
+            stubborn: BTreeSet::new(),
+            told: BTreeMap::new(),
             last_ticket: 0,
         };
         for number in 1..=n_nodes {
@@ -126,10 +137,16 @@ impl Scene {
     }
 
     pub(super) fn node_joins(&mut self, name: &str) {
+        let state = self.world.rms.state();
+        let known = state.node_named(name).map(|node| state.clusters()[&state.nodes()[&node].cluster].clone());
+        self.node_joins_in(&known.unwrap_or("c".to_owned()), name);
+    }
+
+    pub(super) fn node_joins_in(&mut self, cluster: &str, name: &str) {
         let hello = crate::event::AgentHello {
-            cluster: "c".to_owned(),
+            cluster: cluster.to_owned(),
             address: "127.0.0.1:1".to_owned(),
-            inventory: Default::default(),
+            inventory: Inventory { cores: 4, cpus: 4, ..Inventory::default() },
         };
         let jobs = self.running_on(name);
         let report = NodeReport { jobs, ..NodeReport::default() };
@@ -143,7 +160,7 @@ impl Scene {
         let runs = state.jobs().iter().filter_map(|(job, entry)| {
             let share = entry.started()?.shares.get(&node)?;
             let is_up = matches!(share, crate::job::Share::Running { .. });
-            is_up.then_some(JobReport { job: *job, run: entry.run, status: JobStatus::Running { since: Time::EPOCH } })
+            is_up.then(|| JobReport { job: *job, run: entry.run, status: self.runs(name, *job) })
         });
         runs.collect()
     }
@@ -199,12 +216,22 @@ impl Scene {
     }
 
     fn agent(&mut self, name: &str, desired: &Desired) {
-        let report = |aim: Aim| match aim {
-            Aim::Run => JobStatus::Running { since: Time::EPOCH },
+        for job in &desired.jobs {
+            self.told.insert((name.to_owned(), job.job), job.launch.generation);
+        }
+        let report = |job: &DesiredJob| match job.aim {
+            Aim::Run => self.runs(name, job.job),
             Aim::End { .. } => JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Ordered, usage: Usage::default() },
         };
-        let jobs = desired.jobs.iter().map(|job| JobReport { job: job.job, run: job.run, status: report(job.aim) });
-        self.report(name, NodeReport { seen: desired.generation, jobs: jobs.collect() });
+        let jobs = desired.jobs.iter().map(|job| JobReport { job: job.job, run: job.run, status: report(job) });
+        let report = NodeReport { seen: desired.generation, jobs: jobs.collect() };
+        self.report(name, report);
+    }
+
+    /// As the agent of a node says of a job that runs there.
+    fn runs(&self, name: &str, job: JobId) -> JobStatus {
+        let generation = self.told.get(&(name.to_owned(), job)).copied().unwrap_or(1);
+        JobStatus::Running { since: Time::EPOCH, generation, is_confined: !self.stubborn.contains(name) }
     }
 
     fn report(&mut self, name: &str, report: NodeReport) {
@@ -402,6 +429,12 @@ impl Scene {
         answered
     }
 
+    /// Its process is gone, and another one speaks for it that knows of nothing.
+    pub(super) fn attach_anew(&mut self, job: JobId) -> Result<(), Refusal> {
+        self.apps.remove(&job);
+        self.attach(job)
+    }
+
     pub(super) fn negotiator_call(&mut self, job: JobId, call: NegotiatorCall) -> Result<(), Refusal> {
         let run = self.apps[&job].run;
         self.negotiator_call_as(Identity::of_job(job, run), call)
@@ -419,6 +452,9 @@ impl Scene {
         {
             app.holding = Some(attached.holding.clone());
             app.desk.skip_to(attached.n_opened);
+            for reminder in &attached.open {
+                app.desk.recall(self.world.now, reminder).expect("there can be such a negotiation");
+            }
         }
         self.answers.insert(ticket, answer.map(|_| Answer::Done));
     }
@@ -437,6 +473,7 @@ impl Scene {
             NegotiatorNotice::Holding(holding) => app.holding = Some(*holding),
             NegotiatorNotice::Ended { outcome } => app.ended = Some(outcome),
             NegotiatorNotice::Replaced => app.is_replaced = true,
+            NegotiatorNotice::Counted { n_opened } => app.desk.skip_to(n_opened),
         }
     }
 
@@ -457,9 +494,20 @@ impl Scene {
 
     /// The application opens a negotiation about hosts.
     pub(super) fn app_opens(&mut self, job: JobId, direction: Direction, item: Item) -> NegotiationId {
+        self.app_opens_set(job, direction, SetRule::All, vec![item])
+    }
+
+    /// The same about several things at once.
+    pub(super) fn app_opens_set(
+        &mut self,
+        job: JobId,
+        direction: Direction,
+        rule: SetRule,
+        items: Vec<Item>,
+    ) -> NegotiationId {
         let now = self.world.now;
         let desk = &mut self.app(job).desk;
-        let opened = desk.open(now, direction, vec![SetRule::All], vec![item], Span::from_mins(5));
+        let opened = desk.open(now, direction, vec![rule], items, Span::from_mins(5));
         let (id, output) = opened.expect("it may open one");
         self.speak(job, output);
         id

@@ -94,7 +94,7 @@ fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_hosts() {
     world.restart(-86_400);
     assert_eq!(world.hosts(), BTreeMap::from([(running, vec![n2])]), "the ghost would have stayed for a day");
     let run = world.rms.state().jobs()[&running].run;
-    let status = JobStatus::Running { since: world.now };
+    let status = JobStatus::running(world.now);
     world.joins("n2", Inventory::default(), vec![JobReport { job: running, run, status }]);
     let next = world.submit(1, 60, &[]);
     let line = world.line(next);

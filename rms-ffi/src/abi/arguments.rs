@@ -5,7 +5,7 @@ use std::time::Duration;
 use launcher_sdk::negotiator::{Limits, NegotiationId, Price, Quantity, Side, Sizes, Want};
 use rms_model::{Span, Speedup, Time};
 
-use super::layout::{self as c, RMS_EXTEND, RMS_GROW, RMS_SHORTEN, RMS_SHRINK};
+use super::layout::{self as c, RMS_EXTEND, RMS_FEWER_CORES, RMS_GROW, RMS_MORE_CORES, RMS_SHORTEN, RMS_SHRINK};
 use super::pointer;
 use crate::counter::Counter;
 use crate::failure::Failure;
@@ -53,7 +53,9 @@ pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
         RMS_SHRINK => Want::shrink(terms.quantity),
         RMS_EXTEND => Want::more_time(millis(terms.quantity)?),
         RMS_SHORTEN => Want::less_time(millis(terms.quantity)?),
-        _ => return Err(invalid("terms: kind must be RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN")),
+        RMS_MORE_CORES => Want::more_cores(terms.quantity),
+        RMS_FEWER_CORES => Want::fewer_cores(terms.quantity),
+        _ => return Err(invalid("terms: kind must be RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN or ..._CORES")),
     };
     want = want.to_sizes(sizes(terms.shape, terms.sizes, terms.n_sizes)?);
     want = want.at_price(terms.price).with_priority(terms.priority);

@@ -50,6 +50,10 @@ pub const RMS_SHRINK: i32 = 2;
 pub const RMS_EXTEND: i32 = 3;
 /// The application will end earlier.
 pub const RMS_SHORTEN: i32 = 4;
+/// The application gets more cores on hosts that it has.
+pub const RMS_MORE_CORES: i32 = 5;
+/// The application gives cores of its hosts back.
+pub const RMS_FEWER_CORES: i32 = 6;
 
 /// Every number of hosts is of use.
 pub const RMS_SIZES_ANY: i32 = 0;
@@ -151,11 +155,12 @@ pub struct SpeedupPoint {
 pub struct Terms {
     /// sizeof(rms_terms).
     pub size: usize,
-    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN. A counter is about the same as the offer, and may say 0.
+    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, RMS_MORE_CORES or RMS_FEWER_CORES. A counter is about the same
+    /// as the offer, and may say 0.
     pub kind: i32,
     /// Which totals are of use: RMS_SIZES_...
     pub shape: i32,
-    /// How many hosts, or milliseconds, more or less.
+    /// How many hosts, milliseconds, or cores on each host, more or less.
     pub quantity: u64,
     /// Fewer are of no use. 0: as many as the quantity.
     pub least: u64,
@@ -173,9 +178,10 @@ pub struct Terms {
     pub priority: i32,
     /// For how many seconds an answer is awaited, and with it for hosts to become free. 0: 60; an hour at most.
     pub valid_s: u32,
-    /// A growth: on this cluster. NULL: where the application has its hosts.
+    /// On this cluster, whether the application has hosts there or not. NULL: where its first host is.
     pub cluster: *const c_char,
-    /// A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released.
+    /// A shrink: which hosts, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores: on
+    /// which hosts. NULL: on all.
     pub hosts: *const *const c_char,
     /// How many names are in hosts.
     pub n_hosts: usize,
@@ -190,11 +196,12 @@ pub struct Event {
     pub size: usize,
     /// RMS_EVENT_...
     pub kind: i32,
-    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND or RMS_SHORTEN; 0 if it is not known, or not about a negotiation.
+    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, RMS_MORE_CORES or RMS_FEWER_CORES; 0 if it is not known, or not
+    /// about a negotiation.
     pub what: i32,
     /// Which negotiation; 0: none.
     pub id: u64,
-    /// How many hosts, or milliseconds, more or less.
+    /// How many hosts, milliseconds, or cores on each host, more or less.
     pub quantity: u64,
     /// An offer: fewer are of no use to the RMS.
     pub least: u64,

@@ -76,7 +76,8 @@ fn describe(told: &mut c::Event, direction: Direction, item: &Item) {
         (Resource::Hosts(_), Direction::Shrink) => c::RMS_SHRINK,
         (Resource::Time, Direction::Grow) => c::RMS_EXTEND,
         (Resource::Time, Direction::Shrink) => c::RMS_SHORTEN,
-        (Resource::Cores(_), Direction::Grow | Direction::Shrink) => 0,
+        (Resource::Cores(_), Direction::Grow) => c::RMS_MORE_CORES,
+        (Resource::Cores(_), Direction::Shrink) => c::RMS_FEWER_CORES,
     };
     told.quantity = item.quantity.0;
     told.least = item.terms.least.0;
@@ -91,6 +92,7 @@ fn proposal(direction: Direction, told: &c::Event) -> String {
     let unit = match told.what {
         c::RMS_GROW | c::RMS_SHRINK => "hosts",
         c::RMS_EXTEND | c::RMS_SHORTEN => "ms",
+        c::RMS_MORE_CORES | c::RMS_FEWER_CORES => "cores on each host",
         _ => "units",
     };
     match direction {

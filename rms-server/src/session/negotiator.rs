@@ -1,8 +1,9 @@
 //! The channel of a process that speaks for its job (002): its calls go to the driver, what it is told goes to it.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
-use rms_core::negotiate::contract::NegotiatorCall;
+use rms_core::negotiate::contract::{NegotiatorCall, NegotiatorNotice};
 use rms_model::Identity;
 use rms_wire::convert::negotiator_answer;
 use rms_wire::link::{Receiver, Sender};
@@ -30,7 +31,7 @@ pub async fn serve(
     let (outbox, orders) = NegotiatorOutbox::new(channel);
     let places = Arc::new(Semaphore::new(MAX_CALLS as usize));
     let mut reading = Reading { receiver, who, outbox, places, shared };
-    let mut writing = Writing { sender, orders };
+    let mut writing = Writing { sender, orders, has_warned: false };
     // Neither is taken up again after the other has ended, so no frame is cut while the channel is in use.
     let served = tokio::select! {
         served = reading.run() => served,
@@ -103,6 +104,8 @@ impl Reading<'_> {
 struct Writing {
     sender: Sender,
     orders: NegotiatorOrders,
+    /// Somebody who refuses nothing but nonsense all day must not fill the log: the first of a channel is a warning.
+    has_warned: bool,
 }
 
 impl Writing {
@@ -111,12 +114,29 @@ impl Writing {
             match told {
                 // The place is free once the answer was written.
                 Told::Answer { seq, answer, place: _place } => {
+                    if let Err(refused) = &answer {
+                        self.log(&refused.kind, &refused.message);
+                    }
                     self.sender.send(&negotiator_answer(seq, &answer)).await?;
                 }
-                Told::Notice(notice) => self.sender.send(&NegotiatorTold::from(&notice)).await?,
+                Told::Notice(notice) => {
+                    if let NegotiatorNotice::Refused { negotiation, reason, .. } = &notice {
+                        self.log(negotiation, reason);
+                    }
+                    self.sender.send(&NegotiatorTold::from(&notice)).await?;
+                }
             }
         }
         self.sender.finish();
         Ok(())
+    }
+
+    fn log(&mut self, what: impl Display, reason: &str) {
+        if self.has_warned {
+            tracing::debug!(%what, reason, "refused what a negotiator said");
+        } else {
+            self.has_warned = true;
+            tracing::warn!(%what, reason, "refused what a negotiator said; more of this channel is logged at debug");
+        }
     }
 }

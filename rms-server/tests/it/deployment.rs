@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use rms_core::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_core::event::{AgentHello, Call, Query, Shape, Submission, TokenOrder};
-use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
-use rms_model::{
-    Environment, Generation, Identity, Inventory, JobId, Limits, Role, Run, Span, Stdio as JobStdio, Work,
-};
+use rms_model::{Environment, Generation, Identity, Inventory, JobId, Role, Run, Span, Work};
 use rms_wire::convert::{DesiredParts, client_call, report_parts};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::tls::Credentials;
@@ -284,25 +281,12 @@ fn server() -> Expect {
 pub fn job(name: &str) -> Submission {
     Submission {
         name: name.to_owned(),
-        work: Work::Script { script: "#!/bin/sh\ntrue\n".to_owned(), args: Vec::new() },
-        n_tasks: None,
         cpus_per_task: 1,
-        cwd: "/".to_owned(),
         environment: Environment(vec![("SECRET".to_owned(), "of the owner".to_owned())]),
-        umask: 0o022,
-        stdio: JobStdio::default(),
-        limits: Limits::default(),
-        shapes: vec![Shape { nodes: rms_core::event::Nodes::Count(1), wall: Some(Span::from_mins(1)) }],
-        clusters: Vec::new(),
-        constraint: Constraint::default(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        begin: None,
-        comment: String::new(),
-        test_only: false,
-        evolving: None,
-        malleable: None,
+        ..Submission::of(
+            Work::Script { script: "#!/bin/sh\ntrue\n".to_owned(), args: Vec::new() },
+            vec![Shape { nodes: rms_core::event::Nodes::Count(1), wall: Some(Span::from_mins(1)) }],
+        )
     }
 }
 

@@ -26,8 +26,11 @@ pub fn examples() -> Vec<Fact> {
         Fact::HostsStay { job },
         Fact::LimitsDeclared { job, declared: declared() },
         Fact::PromiseWarned { job, negotiation: back, at },
-        Fact::LoanCalled { job, negotiation: lent, by: back },
-        Fact::LoanEnded { job, negotiation: lent },
+        Fact::LoanCalled { job, negotiation: lent, cluster: None, by: back },
+        Fact::LoanEnded { job, negotiation: lent, cluster: None },
+        Fact::CoresSet { job, negotiation: lent, cores: vec![(NodeId(4), 3), (NodeId(5), 1)] },
+        Fact::CoresInForce { job, node: NodeId(5), generation: 4 },
+        Fact::HostsReleased { job, nodes: vec![NodeId(4)] },
     ]
 }
 
@@ -80,7 +83,14 @@ fn a_state_with_negotiations_is_read_back_from_its_bytes() {
     facts.push(Fact::RequestSent { job, at });
     facts.push(Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(4)] });
     facts.extend(examples().into_iter().filter(|fact| {
-        let needs_course = matches!(fact, Fact::HostsDeparting { .. } | Fact::HostsStay { .. });
+        let needs_course = matches!(
+            fact,
+            Fact::HostsDeparting { .. }
+                | Fact::HostsStay { .. }
+                | Fact::CoresSet { .. }
+                | Fact::CoresInForce { .. }
+                | Fact::HostsReleased { .. }
+        );
         !needs_course
     }));
     let mut state = State::new(Settings::default());

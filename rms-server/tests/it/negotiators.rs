@@ -134,9 +134,13 @@ impl App {
             NegotiatorAnswer::Attached(attached) => *attached,
             NegotiatorAnswer::Done => panic!("no attachment"),
         };
-        let Attached { job, run, rules, n_opened, declared: _, holding } = attached;
+        let Attached { job, run, rules, n_opened, declared: _, holding, release_within: _, open, clusters: _ } =
+            attached;
         let mut desk = Desk::new(Side::Application, job, run, rules);
         desk.go_on_from(n_opened);
+        for reminder in &open {
+            desk.recall(now(), reminder).expect("there can be such a negotiation");
+        }
         let (notices, answers) = (Vec::new(), Vec::new());
         Ok(App { job, client, sender, receiver, seq: 1, desk, holding, notices, answers })
     }
@@ -207,6 +211,7 @@ impl App {
                 self.notices.push(NegotiatorNotice::Ended { outcome: outcome.into() });
             }
             NegotiatorTold::Replaced => self.notices.push(NegotiatorNotice::Replaced),
+            NegotiatorTold::Counted { n_opened } => self.desk.skip_to(n_opened),
         }
     }
 

@@ -41,7 +41,7 @@ impl Node {
         let running = |(job, run): &(JobId, Run)| JobReport {
             job: *job,
             run: *run,
-            status: JobStatus::Running { since: Time::from_secs(1) },
+            status: JobStatus::running(Time::from_secs(1)),
         };
         let jobs = has.keys().map(running).collect();
         for part in report_parts(&NodeReport { seen: Generation(0), jobs }) {
@@ -139,7 +139,7 @@ impl Work {
             let status = match desired.aim {
                 Aim::Run if is_new => {
                     self.has.insert(id, desired.joined());
-                    JobStatus::Running { since: Time::from_secs(1) }
+                    JobStatus::running(Time::from_secs(1))
                 }
                 Aim::End { .. } if self.has.remove(&id).is_some() => {
                     JobStatus::Ended { at: Time::from_secs(2), exit: NodeExit::Ordered, usage: Usage::default() }

@@ -132,7 +132,7 @@ fn one_agent_has_one_link_and_the_newest_counts() {
         let ann = server.user("ann").await;
         let job = ann.submit("after").await;
         let desired = newer.desired(|desired| !desired.jobs.is_empty()).await;
-        let running = JobStatus::Running { since: Time::from_secs(1) };
+        let running = JobStatus::running(Time::from_secs(1));
         newer.report(vec![report(job, desired.jobs[0].run, running)]).await;
         match ann.call(&Call::Query(Query::Nodes)).await.expect("nodes") {
             Reply::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "busy"),

@@ -22,7 +22,7 @@ fn a_job_runs_through_a_crash_of_the_server_and_its_history_tells_how_it_ended()
         let desired = agent.desired(|desired| !desired.jobs.is_empty()).await;
         assert_eq!(desired.jobs[0].job, first);
         let run = desired.jobs[0].run;
-        let running = report(first, run, JobStatus::Running { since: Time::from_secs(1) });
+        let running = report(first, run, JobStatus::running(Time::from_secs(1)));
         agent.report(vec![running.clone()]).await;
 
         server.kill();

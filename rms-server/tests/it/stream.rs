@@ -7,7 +7,7 @@ use rms_wire::{Chunk, ClientCall, FollowOrder, Followed, Input, Spooled, Stream}
 
 use crate::deployment::{Client, FakeAgent, Server, report, tell};
 
-const RUNNING: JobStatus = JobStatus::Running { since: Time::EPOCH };
+const RUNNING: JobStatus = JobStatus::running(Time::EPOCH);
 
 fn ended(code: i32) -> JobStatus {
     JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Exited { code }, usage: Usage::default() }

@@ -79,6 +79,12 @@ pub struct Want {
 pub enum Wanted {
     /// Hosts of the cluster on which its first host is.
     Hosts,
+    /// Hosts of the other one of two clusters.
+    Elsewhere,
+    /// As many of both, all or nothing.
+    OnBoth,
+    /// As many of both, of which any would do.
+    OnEither,
     /// So many seconds of wall time.
     Time,
     /// So many hosts, or half as many: alternatives.

@@ -2,15 +2,24 @@
 
 use negotiation::{Direction, Item, Quantity, Resource, SetRule, Terms};
 use rms_core::negotiate::contract::Holding;
-use rms_model::Time;
+use rms_model::{ClusterId, Time};
 
 use super::manner::{Manner, Want, Wanted};
 
 /// The sets and items of its first proposal; none if it could use nothing of what it wants.
 pub(super) fn opening(manner: &Manner, want: &Want, holding: &Holding, now: Time) -> Option<(Vec<SetRule>, Vec<Item>)> {
-    let cluster = holding.hosts.first()?.cluster;
-    let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count() as u64;
-    let hosts = |quantity: u64| of_hosts(manner, want, Resource::Hosts(cluster), n_held, quantity, now);
+    let home = holding.hosts.first()?.cluster;
+    let on = |cluster: ClusterId| {
+        let n_held = holding.hosts.iter().filter(|host| host.cluster == cluster).count() as u64;
+        // Its first host stays.
+        let n_spare = n_held.saturating_sub(u64::from(cluster == home));
+        of_hosts(manner, want, Resource::Hosts(cluster), (n_held, n_spare), want.quantity, now)
+    };
+    let n_held = holding.hosts.iter().filter(|host| host.cluster == home).count() as u64;
+    let hosts = |quantity: u64| {
+        let held = (n_held, n_held.saturating_sub(1));
+        of_hosts(manner, want, Resource::Hosts(home), held, quantity, now)
+    };
     let time = || {
         let held = holding.until.since(now).as_millis().unsigned_abs();
         let quantity = Quantity(want.quantity * 1000);
@@ -20,7 +29,10 @@ pub(super) fn opening(manner: &Manner, want: &Want, holding: &Holding, now: Time
         }
     };
     Some(match want.what {
-        Wanted::Hosts => (vec![SetRule::All], vec![hosts(want.quantity)?]),
+        Wanted::Hosts => (vec![SetRule::All], vec![on(home)?]),
+        Wanted::Elsewhere => (vec![SetRule::All], vec![on(other(home))?]),
+        Wanted::OnBoth => (vec![SetRule::All], vec![on(home)?, on(other(home))?]),
+        Wanted::OnEither => (vec![SetRule::AnyOf], vec![on(home)?, on(other(home))?]),
         Wanted::Time => (vec![SetRule::All], vec![time()]),
         Wanted::HostsOrHalf => {
             let (whole, half) = (hosts(want.quantity)?, hosts((want.quantity / 2).max(1))?);
@@ -34,8 +46,20 @@ pub(super) fn opening(manner: &Manner, want: &Want, holding: &Holding, now: Time
     })
 }
 
+/// Where applications negotiate, there are two clusters, and they are counted from 0.
+fn other(home: ClusterId) -> ClusterId {
+    ClusterId(1 - home.0.min(1))
+}
+
 /// Such a change of its hosts as it can use, up to what it wants; its terms say what of it would do.
-fn of_hosts(manner: &Manner, want: &Want, resource: Resource, held: u64, quantity: u64, now: Time) -> Option<Item> {
+fn of_hosts(
+    manner: &Manner,
+    want: &Want,
+    resource: Resource,
+    (held, spare): (u64, u64),
+    quantity: u64,
+    now: Time,
+) -> Option<Item> {
     let whole = Quantity(quantity);
     let mut item = Item::up_to(resource, held, quantity);
     item.terms = Terms {
@@ -50,8 +74,7 @@ fn of_hosts(manner: &Manner, want: &Want, resource: Resource, held: u64, quantit
     };
     let bound = match want.direction {
         Direction::Grow => whole,
-        // Its first host stays.
-        Direction::Shrink => whole.min(Quantity(held.saturating_sub(1))),
+        Direction::Shrink => whole.min(Quantity(spare)),
     };
     item.quantity = item.greatest(want.direction, bound).filter(|quantity| quantity.0 > 0)?;
     if want.direction == Direction::Shrink {

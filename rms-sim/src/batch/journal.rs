@@ -85,7 +85,7 @@ impl Workload for JournalJobs {
             cpus_per_task: job.cpus_per_task,
             constraint: job.constraint.clone(),
             priority: job.priority,
-            ..submission("job", vec![shape])
+            ..submission(vec![shape])
         };
         (who, submission)
     }

@@ -1,8 +1,7 @@
 //! The jobs of a trace as a workload.
 
 use rms_core::event::{Nodes, Shape, Submission};
-use rms_model::job::Constraint;
-use rms_model::{Environment, Identity, Limits, Role, Span, Stdio, Time, Work};
+use rms_model::{Identity, Role, Span, Time, Work};
 
 use super::Workload;
 use crate::workload::swf::TraceJob;
@@ -38,7 +37,7 @@ impl Workload for TraceJobs {
         let job = &self.jobs[job_idx];
         let who = Identity { role: Role::User, name: format!("u{}", job.user) };
         let shape = Shape { nodes: Nodes::Count(job.n_nodes), wall: Some(job.wall) };
-        (who, submission("job", vec![shape]))
+        (who, submission(vec![shape]))
     }
 
     fn run(&self, job_idx: usize) -> Span {
@@ -47,27 +46,6 @@ impl Workload for TraceJobs {
 }
 
 /// A job of these sizes, whose program does not matter.
-pub(crate) fn submission(name: &str, shapes: Vec<Shape>) -> Submission {
-    Submission {
-        name: name.to_owned(),
-        work: Work::Tasks { argv: vec!["job".to_owned()] },
-        n_tasks: None,
-        cpus_per_task: 0,
-        cwd: "/".to_owned(),
-        environment: Environment::default(),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        shapes,
-        clusters: Vec::new(),
-        constraint: Constraint::default(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        begin: None,
-        comment: String::new(),
-        test_only: false,
-        evolving: None,
-        malleable: None,
-    }
+pub(crate) fn submission(shapes: Vec<Shape>) -> Submission {
+    Submission::of(Work::Tasks { argv: vec!["job".to_owned()] }, shapes)
 }

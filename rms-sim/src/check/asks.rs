@@ -5,7 +5,13 @@ use rms_model::JobId;
 
 use super::{Rule, Violation};
 
-pub(crate) fn answers_the_ask(job: JobId, ask: &Ask, outcome: &AskOutcome) -> Result<(), Violation> {
+/// `cluster_of` knows of which cluster a host is.
+pub(crate) fn answers_the_ask<'a>(
+    job: JobId,
+    ask: &Ask,
+    outcome: &AskOutcome,
+    cluster_of: impl Fn(&str) -> Option<&'a str>,
+) -> Result<(), Violation> {
     let AskOutcome::Ready { negotiation, quantity, hosts, .. } = outcome else { return Ok(()) };
     let wrong = |what: String| Err(Rule::Sizes.broken(format!("job {job}, {negotiation}: {what}: {ask:?}")));
     if *quantity < ask.least || *quantity > ask.quantity {
@@ -13,10 +19,15 @@ pub(crate) fn answers_the_ask(job: JobId, ask: &Ask, outcome: &AskOutcome) -> Re
     }
     let n_named = match ask.what {
         Asked::Hosts { .. } => *quantity,
-        Asked::Time => 0,
+        Asked::Time | Asked::Cores { .. } => 0,
     };
     if hosts.len() as u64 != n_named {
         return wrong(format!("{hosts:?} are not {quantity}"));
+    }
+    if let Asked::Hosts { cluster: Some(asked) } = &ask.what
+        && let Some(host) = hosts.iter().find(|host| cluster_of(host).is_some_and(|cluster| cluster != asked))
+    {
+        return wrong(format!("{host} is of another cluster"));
     }
     Ok(())
 }
@@ -28,9 +39,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn less_than_would_do_and_more_than_was_asked_is_seen() {
-        let ask = Ask {
+    fn four() -> Ask {
+        Ask {
             direction: Direction::Grow,
             what: Asked::Hosts { cluster: None },
             quantity: 4,
@@ -40,14 +50,31 @@ mod tests {
             duration: None,
             hosts: Vec::new(),
             wait: Span::ZERO,
-        };
+        }
+    }
+
+    #[test]
+    fn less_than_would_do_and_more_than_was_asked_is_seen() {
+        let ask = four();
         let check = |quantity: u64, n_hosts: usize| {
             let negotiation = NegotiationId { initiator: Side::Application, number: 1 };
             let hosts = vec!["a1".to_owned(); n_hosts];
             let outcome = AskOutcome::Ready { negotiation, quantity, hosts, generation: 2, n_rounds: 1 };
-            answers_the_ask(JobId(1), &ask, &outcome).is_ok()
+            answers_the_ask(JobId(1), &ask, &outcome, |_| Some("a")).is_ok()
         };
         assert!(check(2, 2) && check(4, 4));
         assert!(!check(1, 1) && !check(5, 5) && !check(3, 2));
+    }
+
+    #[test]
+    fn hosts_of_another_cluster_than_was_asked_are_seen() {
+        let of = |cluster: &str| {
+            let ask = Ask { what: Asked::Hosts { cluster: Some(cluster.to_owned()) }, ..four() };
+            let negotiation = NegotiationId { initiator: Side::Application, number: 1 };
+            let hosts = vec!["b1".to_owned(), "b2".to_owned()];
+            let outcome = AskOutcome::Ready { negotiation, quantity: 2, hosts, generation: 2, n_rounds: 1 };
+            answers_the_ask(JobId(1), &ask, &outcome, |_| Some("b")).is_ok()
+        };
+        assert!(of("b") && !of("a"));
     }
 }

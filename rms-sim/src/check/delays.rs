@@ -24,6 +24,10 @@ impl Delays {
         Delays { state: State::new(settings), now: Time::EPOCH, is_late: false }
     }
 
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+
     /// The time at which facts become durable that follow.
     pub(super) fn at(&mut self, now: Time, is_late: bool) {
         self.now = now;

@@ -23,9 +23,13 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
         .apply(&Fact::JobDone { record: Box::new(record), ghost_until: now, negotiations: Vec::new() })
         .expect("the job is there");
     let without = plan(&fewer, now, Scope::Views);
-    // What moves up behind the others, into the queue depth, is not looked at.
-    let n_before = with.placements.len() - 1;
-    let (before, after) = (&with.placements[..n_before], without.placements.get(..n_before).unwrap_or_default());
+    others_are_as_without(&with.placements, &without.placements)
+}
+
+/// What moves up behind the others, into the queue depth, is not looked at.
+pub(super) fn others_are_as_without(with: &[Placement], without: &[Placement]) -> Result<(), Violation> {
+    let Some((last, before)) = with.split_last() else { return Ok(()) };
+    let after = without.get(..before.len()).unwrap_or_default();
     if before != after {
         return Err(Rule::Fcfs.broken(format!("with job {}: {before:?}, without: {after:?}", last.job)));
     }
@@ -34,12 +38,15 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
 
 /// The short pass that starts jobs and the long one that estimates agree on who starts.
 fn starts_agree(state: &State, now: Time, estimated: &[Placement]) -> Result<(), Violation> {
+    same_starts(&plan(state, now, Scope::Starts).placements, estimated)
+}
+
+pub(super) fn same_starts(short: &[Placement], long: &[Placement]) -> Result<(), Violation> {
     let starts = |placements: &[Placement]| -> Vec<Placement> {
         let is_start = |placement: &&Placement| matches!(placement.outcome, Placed::Now { .. });
         placements.iter().filter(is_start).map(|placement| Placement { view: None, ..placement.clone() }).collect()
     };
-    let short = starts(&plan(state, now, Scope::Starts).placements);
-    let long = starts(estimated);
+    let (short, long) = (starts(short), starts(long));
     if short == long {
         return Ok(());
     }

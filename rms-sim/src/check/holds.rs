@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use negotiation::{Direction, Resource, SetRule, Template};
+use negotiation::{Direction, Item, Resource, SetRule, Template};
 use rms_core::State;
 use rms_core::negotiate::talks::Case;
-use rms_model::{JobId, NodeId};
+use rms_model::{ClusterId, JobId, NodeId};
 
 use super::{Rule, Violation};
 
@@ -22,33 +22,41 @@ pub(crate) fn held_is_promised(state: &State) -> Result<(), Violation> {
             }
         }
         for case in cases {
-            let (least, most) = promised(case);
-            let n_held = case.held.len() as u64;
-            if n_held < least || n_held > most {
-                let (id, phase) = (case.id(), case.phase());
-                return Err(Rule::Holds.broken(format!(
-                    "job {job}, {id} is {phase}: {n_held} hosts are held, where {least} to {most} are promised"
-                )));
+            for cluster in state.clusters().keys().copied() {
+                let (least, most) = promised(case, cluster);
+                let is_here = |node: &&NodeId| state.nodes().get(node).is_some_and(|entry| entry.cluster == cluster);
+                let n_held = case.held.iter().filter(is_here).count() as u64;
+                if n_held < least || n_held > most {
+                    let (id, phase) = (case.id(), case.phase());
+                    return Err(Rule::Holds.broken(format!(
+                        "job {job}, {id} is {phase}: {n_held} hosts of cluster {cluster} are held, where {least} to \
+                         {most} are promised"
+                    )));
+                }
             }
         }
     }
     Ok(())
 }
 
-/// The fewest and the most hosts that must be kept, so that an accept of whatever stands can be kept.
-fn promised(case: &Case) -> (u64, u64) {
+/// The fewest and the most hosts of a cluster that must be kept, so that an accept of whatever stands can be kept.
+fn promised(case: &Case, cluster: ClusterId) -> (u64, u64) {
     let promised = case.dialogue.promised().filter(|template| template.direction() == Direction::Grow);
     match promised.filter(|_| !case.is_handed_over) {
-        Some(template) => (fewest(template), template.n_hosts()),
+        Some(template) => (fewest(template, cluster), of_cluster(template.items().iter(), cluster).sum()),
         None => (0, 0),
     }
 }
 
+fn of_cluster<'a>(items: impl Iterator<Item = &'a Item>, cluster: ClusterId) -> impl Iterator<Item = u64> {
+    items.filter(move |item| item.is_live() && item.resource == Resource::Hosts(cluster)).map(|item| item.quantity.0)
+}
+
 /// Of alternatives only one will be taken.
-fn fewest(template: &Template) -> u64 {
+fn fewest(template: &Template, cluster: ClusterId) -> u64 {
     let of_set = |(set, rule): (usize, &SetRule)| {
-        let live = template.items().iter().filter(|item| usize::from(item.set) == set && item.is_live());
-        let hosts = live.filter(|item| matches!(item.resource, Resource::Hosts(_))).map(|item| item.quantity.0);
+        let members = template.items().iter().filter(|item| usize::from(item.set) == set);
+        let hosts = of_cluster(members, cluster);
         match rule {
             SetRule::All | SetRule::AnyOf => hosts.sum::<u64>(),
             SetRule::OneOf => hosts.max().unwrap_or(0),

@@ -3,12 +3,15 @@
 mod accepts;
 mod agreement;
 mod asks;
+mod cores;
 mod delays;
 mod durable;
 mod ends;
 mod fcfs;
 mod ghost;
 mod holds;
+#[cfg(test)]
+mod objections;
 mod oversubscription;
 mod releases;
 mod runs;
@@ -29,6 +32,7 @@ use thiserror::Error;
 
 pub(crate) use accepts::{Accepted, is_agreed};
 pub(crate) use asks::answers_the_ask;
+pub(crate) use cores::used_is_kept;
 pub(crate) use durable::{acknowledged_jobs_are_kept, restored_is_equal, results_are_kept};
 pub(crate) use ends::everything_ended;
 pub(crate) use fcfs::later_requests_change_nothing;
@@ -68,6 +72,7 @@ pub enum Rule {
     Promises,
     Sizes,
     Delays,
+    Cores,
     /// [`State::check`].
     State,
     /// The core wants the same instant again and again.
@@ -94,6 +99,7 @@ impl fmt::Display for Rule {
             Rule::Promises => "a broken promise is enforced",
             Rule::Sizes => "an application gets what was agreed, and nothing that it cannot use",
             Rule::Delays => "growth delays nobody who waits beyond the tolerance",
+            Rule::Cores => "cores that are given back are used until the agents say that they are not",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
         })
@@ -225,7 +231,7 @@ impl Checks {
         self.accepts.durable(fact)?;
         self.delays.durable(fact)?;
         self.agreement.durable(fact);
-        self.sizes.durable(fact, state)?;
+        self.sizes.durable(fact, self.delays.state(), state)?;
         self.truth.durable(fact)
     }
 

@@ -12,6 +12,8 @@ use super::{Rule, Violation};
 #[derive(Debug, Default)]
 pub(super) struct Stages {
     courses: BTreeMap<JobId, Course>,
+    /// The supervisors of these end them then at the earliest, by the shortest course that they may have been told of.
+    limits: BTreeMap<JobId, Time>,
     /// When the server last could not do what was due: it was down, or its disk was.
     hindered: Option<Time>,
     /// The longest that those may have taken who left the hosts.
@@ -30,9 +32,11 @@ impl Stages {
         match fact {
             Fact::CourseSet { job, course, .. } => {
                 self.courses.insert(*job, (**course).clone());
+                self.limit(*job, course, state);
                 Ok(())
             }
             Fact::StageEntered { job, at, gained, freed, course } => {
+                self.limit(*job, course, state);
                 let before = self.courses.insert(*job, (**course).clone());
                 // What others come to by negotiation is looked at elsewhere.
                 if !is_evolving(*job, state) {
@@ -42,19 +46,51 @@ impl Stages {
                 self.entered(*job, *at, (gained.len(), freed.len()), &before, course)
             }
             Fact::JobEnding { job, at, outcome, .. } => match self.courses.get(job) {
-                Some(course) if is_evolving(*job, state) => ends(*job, *at, outcome, course),
+                Some(course) if is_evolving(*job, state) => self.ends(*job, *at, outcome, course),
                 Some(_) | None => Ok(()),
             },
             Fact::JobDone { record, .. } => {
-                self.courses.remove(&record.job);
+                self.forget(record.job);
                 Ok(())
             }
             Fact::JobRequeued { job, .. } => {
-                self.courses.remove(job);
+                self.forget(*job);
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    fn forget(&mut self, job: JobId) {
+        self.courses.remove(&job);
+        self.limits.remove(&job);
+    }
+
+    /// Supervisors that do not hear of a later course keep to an earlier one: they wait for stages that are as late as
+    /// they may be, and for the longest wall time at the most.
+    fn limit(&mut self, job: JobId, course: &Course, state: &State) {
+        let Some(started) = state.jobs().get(&job).and_then(|entry| entry.started()) else { return };
+        let longest = started.at + state.settings().max_wall;
+        let limit = course.latest_end().min(longest).max(course.end());
+        let earliest = self.limits.entry(job).or_insert(limit);
+        *earliest = limit.min(*earliest);
+    }
+
+    /// A course ends when it is over, when its next stage was too late, or when its supervisors have waited for as long as
+    /// they were told: they do so without a server, too, and what it enters when it is back comes too late for them.
+    fn ends(&self, job: JobId, at: Time, outcome: &Outcome, course: &Course) -> Result<(), Violation> {
+        let is_early = match outcome {
+            Outcome::WallTime => at < course.end() && self.limits.get(&job).is_none_or(|limit| at < *limit),
+            Outcome::StageLate { stage } => {
+                let is_endless = course.limit == ExpandLimit::Infinite;
+                (at < course.latest_change() && !is_endless) || *stage != course.number + 1
+            }
+            _ => false,
+        };
+        if is_early {
+            return Err(Rule::Stages.broken(format!("job {job} ends at {at:?} as '{outcome}': {course:?}")));
+        }
+        Ok(())
     }
 
     fn entered(
@@ -91,23 +127,6 @@ impl Stages {
 /// Was it submitted with stages?
 fn is_evolving(job: JobId, state: &State) -> bool {
     state.jobs().get(&job).is_some_and(|entry| entry.spec.evolving.is_some())
-}
-
-/// A course ends when it is over, or when its next stage was too late.
-fn ends(job: JobId, at: Time, outcome: &Outcome, course: &Course) -> Result<(), Violation> {
-    let is_early = match outcome {
-        // A supervisor that was told of a longer course says so, too.
-        Outcome::WallTime => at < course.end() && course.next().is_none(),
-        Outcome::StageLate { stage } => {
-            let is_endless = course.limit == ExpandLimit::Infinite;
-            (at < course.latest_change() && !is_endless) || *stage != course.number + 1
-        }
-        _ => false,
-    };
-    if is_early {
-        return Err(Rule::Stages.broken(format!("job {job} ends at {at:?} as '{outcome}': {course:?}")));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -67,11 +67,14 @@ fn manner(dice: &mut Dice, (least, most): (u32, u32), n_hosts: u32) -> Manner {
 fn want(dice: &mut Dice, n_hosts: u32) -> Want {
     let direction = if dice.chance(65) { Direction::Grow } else { Direction::Shrink };
     let what = match (direction, dice.number(0, 9)) {
-        (_, 0..=6) => Wanted::Hosts,
+        (_, 0..=3) => Wanted::Hosts,
+        (_, 4) => Wanted::Elsewhere,
+        (_, 5) => Wanted::OnBoth,
+        (_, 6) => Wanted::OnEither,
         (Direction::Grow, 7) => Wanted::Time,
         (Direction::Grow, 8) => Wanted::HostsOrHalf,
         (Direction::Grow, _) => Wanted::HostsAndTime,
-        (Direction::Shrink, _) => Wanted::Hosts,
+        (Direction::Shrink, _) => Wanted::Elsewhere,
     };
     let quantity = u64::from(dice.number(1, n_hosts + 2));
     Want {
@@ -170,11 +173,15 @@ pub(super) fn act(dice: &mut Dice, world: &mut World, n_hosts: u32) {
 }
 
 fn ask(dice: &mut Dice, n_hosts: u32) -> Ask {
-    let is_time = dice.chance(15);
-    let quantity = if is_time { u64::from(dice.number(1, 60)) * 1000 } else { u64::from(dice.number(1, n_hosts + 1)) };
+    let cluster = dice.pick(&CLUSTERS).copied().flatten().map(str::to_owned);
+    let (what, quantity) = match dice.number(1, 20) {
+        1..=3 => (Asked::Time, u64::from(dice.number(1, 60)) * 1000),
+        4..=7 => (Asked::Cores { cluster }, u64::from(dice.number(1, 4))),
+        _ => (Asked::Hosts { cluster }, u64::from(dice.number(1, n_hosts + 1))),
+    };
     Ask {
         direction: if dice.chance(65) { Direction::Grow } else { Direction::Shrink },
-        what: if is_time { Asked::Time } else { Asked::Hosts { cluster: dice.chance(20).then(|| "a".to_owned()) } },
+        what,
         quantity,
         least: quantity.min(u64::from(dice.number(1, 3))),
         sizes: sizes(dice),
@@ -184,6 +191,9 @@ fn ask(dice: &mut Dice, n_hosts: u32) -> Ask {
         wait: if dice.chance(50) { Span::ZERO } else { secs(dice, 0, 40) },
     }
 }
+
+/// Whose hosts are asked for by name.
+const CLUSTERS: [Option<&str>; 5] = [None, None, None, Some("a"), Some("b")];
 
 fn secs(dice: &mut Dice, least: u32, most: u32) -> Span {
     dice.span(Span::from_secs(i64::from(least)), Span::from_secs(i64::from(most)))

@@ -119,7 +119,7 @@ impl Workload for GainJobs {
         let who = Identity { role: Role::User, name: format!("u{}", trace.user) };
         let shape = |nodes, wall| vec![Shape { nodes, wall: Some(wall) }];
         let submission = match limits {
-            None => submission("job", shape(Nodes::Count(trace.n_nodes), trace.wall)),
+            None => submission(shape(Nodes::Count(trace.n_nodes), trace.wall)),
             Some(limits) => {
                 let malleable = Malleable {
                     least: limits.least,
@@ -128,7 +128,7 @@ impl Workload for GainJobs {
                     on_resize: OnResize::Workers,
                     speedup: limits.speedup.clone(),
                 };
-                Submission { malleable: Some(malleable), ..submission("job", shape(Nodes::FromTasks, limits.wall)) }
+                Submission { malleable: Some(malleable), ..submission(shape(Nodes::FromTasks, limits.wall)) }
             }
         };
         (who, submission)

@@ -247,7 +247,8 @@ impl World {
             NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => {
                 self.applications.known.remove(&job);
             }
-            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } | NegotiatorNotice::Holding(_) => {}
+            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => {}
+            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } => {}
         }
         self.tell_application((job, run), epoch, Told::Notice(notice));
     }

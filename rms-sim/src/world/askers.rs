@@ -78,7 +78,12 @@ impl World {
             self.trace.note(self.now, format_args!("  job {job} was asked for: {outcome:?}"));
             self.askers.outcomes.insert(job, outcome.clone());
             self.askers.n_answered += 1;
-            check::answers_the_ask(job, &ask, outcome)?;
+            let state = self.journal.shadow();
+            let cluster_of = |name: &str| {
+                let entry = state.nodes().values().find(|entry| entry.name == name)?;
+                state.clusters().get(&entry.cluster).map(String::as_str)
+            };
+            check::answers_the_ask(job, &ask, outcome, cluster_of)?;
         }
         Ok(())
     }

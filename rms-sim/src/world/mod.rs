@@ -320,6 +320,7 @@ impl World {
         let Some(server) = &self.server else { return Ok(()) };
         check::restored_is_equal(self.journal.shadow(), server.state(), "by its facts")?;
         check::held_is_promised(server.state())?;
+        check::used_is_kept(server.state(), &self.nodes)?;
         check::nothing_is_overdue(server.state(), self.now, server.next_timer())?;
         accepted.iter().try_for_each(|accepted| check::is_agreed(accepted, server.state()))?;
         if self.n_turns.is_multiple_of(FCFS_EVERY) {

@@ -142,7 +142,12 @@ impl From<&effect::JobLine> for wire::JobLine {
 
 impl From<&effect::JobDetail> for wire::JobDetail {
     fn from(detail: &effect::JobDetail) -> wire::JobDetail {
-        wire::JobDetail { line: (&detail.line).into(), spec: (&detail.spec).into() }
+        let cores = |cores: &effect::CoresLine| {
+            let effect::CoresLine { node, n_cores, all, is_in_force } = cores.clone();
+            wire::CoresLine { node, n_cores, all, is_in_force }
+        };
+        let cores = detail.cores.iter().map(cores).collect();
+        wire::JobDetail { line: (&detail.line).into(), spec: (&detail.spec).into(), cores }
     }
 }
 

@@ -40,7 +40,12 @@ impl TryFrom<wire::JobDetail> for effect::JobDetail {
     type Error = Malformed;
 
     fn try_from(detail: wire::JobDetail) -> Result<effect::JobDetail, Malformed> {
-        Ok(effect::JobDetail { line: detail.line.try_into()?, spec: detail.spec.try_into()? })
+        let cores = |cores: wire::CoresLine| {
+            let wire::CoresLine { node, n_cores, all, is_in_force } = cores;
+            effect::CoresLine { node, n_cores, all, is_in_force }
+        };
+        let cores = detail.cores.into_iter().map(cores).collect();
+        Ok(effect::JobDetail { line: detail.line.try_into()?, spec: detail.spec.try_into()?, cores })
     }
 }
 

@@ -1,5 +1,7 @@
 //! The sizes of running applications, both ways: dialogues, asks, and what both become.
 
+mod reminder;
+
 use std::collections::BTreeSet;
 
 use negotiation as domain;
@@ -8,6 +10,7 @@ use rms_core::negotiate::contract as core;
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Run, Sizes, Span, Speedup};
 
 use super::{Malformed, all, opt_millis, opt_time, span, time};
+use crate::answer::ClusterName;
 use crate::message::MAX_LINES;
 use crate::negotiate as wire;
 use crate::refused::Refused;
@@ -334,6 +337,7 @@ impl From<&core::NegotiatorNotice> for wire::NegotiatorTold {
             }
             core::NegotiatorNotice::Ended { outcome } => wire::NegotiatorTold::Ended { outcome: outcome.into() },
             core::NegotiatorNotice::Replaced => wire::NegotiatorTold::Replaced,
+            core::NegotiatorNotice::Counted { n_opened } => wire::NegotiatorTold::Counted { n_opened: *n_opened },
         }
     }
 }
@@ -354,6 +358,13 @@ impl From<&core::Attached> for wire::Attached {
             n_opened: attached.n_opened,
             declared: (&attached.declared).into(),
             holding: (&attached.holding).into(),
+            release_within: attached.release_within.as_millis(),
+            open: attached.open.iter().map(Into::into).collect(),
+            clusters: attached
+                .clusters
+                .iter()
+                .map(|(cluster, name)| ClusterName { cluster: cluster.0, name: name.clone() })
+                .collect(),
         }
     }
 }
@@ -376,6 +387,9 @@ impl TryFrom<wire::Attached> for core::Attached {
             n_opened: attached.n_opened,
             declared: attached.declared.try_into()?,
             holding: attached.holding.into(),
+            release_within: span("the time to release", attached.release_within)?,
+            open: reminder::open(attached.open)?,
+            clusters: attached.clusters.into_iter().map(|known| (ClusterId(known.cluster), known.name)).collect(),
         })
     }
 }
@@ -473,6 +487,7 @@ impl From<&core::Ask> for wire::Ask {
             what: match &ask.what {
                 core::Asked::Hosts { cluster } => wire::Asked::Hosts { cluster: cluster.clone() },
                 core::Asked::Time => wire::Asked::Time,
+                core::Asked::Cores { cluster } => wire::Asked::Cores { cluster: cluster.clone() },
             },
             quantity: ask.quantity,
             least: ask.least,
@@ -497,6 +512,7 @@ impl TryFrom<wire::Ask> for core::Ask {
             what: match ask.what {
                 wire::Asked::Hosts { cluster } => core::Asked::Hosts { cluster },
                 wire::Asked::Time => core::Asked::Time,
+                wire::Asked::Cores { cluster } => core::Asked::Cores { cluster },
             },
             quantity: ask.quantity,
             least: ask.least,

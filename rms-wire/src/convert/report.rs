@@ -107,7 +107,11 @@ impl From<&JobStatus> for wire::JobStatus {
     fn from(status: &JobStatus) -> wire::JobStatus {
         match status {
             JobStatus::Starting => wire::JobStatus::Starting,
-            JobStatus::Running { since } => wire::JobStatus::Running { since: since.as_millis() },
+            JobStatus::Running { since, generation, is_confined } => wire::JobStatus::Running {
+                since: since.as_millis(),
+                generation: *generation,
+                is_confined: *is_confined,
+            },
             JobStatus::Ended { at, exit, usage } => {
                 wire::JobStatus::Ended { at: at.as_millis(), exit: exit.into(), usage: (*usage).into() }
             }
@@ -121,7 +125,9 @@ impl TryFrom<wire::JobStatus> for JobStatus {
     fn try_from(status: wire::JobStatus) -> Result<JobStatus, Malformed> {
         match status {
             wire::JobStatus::Starting => Ok(JobStatus::Starting),
-            wire::JobStatus::Running { since } => Ok(JobStatus::Running { since: time(since) }),
+            wire::JobStatus::Running { since, generation, is_confined } => {
+                Ok(JobStatus::Running { since: time(since), generation, is_confined })
+            }
             wire::JobStatus::Ended { at, exit, usage } => {
                 Ok(JobStatus::Ended { at: time(at), exit: exit.into(), usage: usage.try_into()? })
             }

@@ -3,6 +3,7 @@
 use data_encoding::HEXLOWER;
 use rand::Rng as _;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ED25519};
+use rustls_pki_types::PrivatePkcs8KeyDer;
 use thiserror::Error;
 
 use super::credentials::{Credentials, CredentialsError};
@@ -25,9 +26,12 @@ pub enum KeyError {
 
 impl NewKey {
     /// # Errors
-    /// The system has no randomness to give.
+    /// What was drawn is no key.
     pub fn generate() -> Result<NewKey, KeyError> {
-        let pair = KeyPair::generate_for(&PKCS_ED25519).map_err(KeyError::Generate)?;
+        let mut seed = [0_u8; 32];
+        rand::rng().fill_bytes(&mut seed);
+        let der = PrivatePkcs8KeyDer::from([&PKCS8_ED25519[..], &seed].concat());
+        let pair = KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ED25519).map_err(KeyError::Generate)?;
         let mut params = CertificateParams::default();
         // The request only proves that we hold the key; who we are, the authority decides.
         params.distinguished_name = DistinguishedName::new();
@@ -49,10 +53,29 @@ impl NewKey {
     }
 }
 
+/// What precedes the seed of an Ed25519 key in PKCS #8, version 1. The key pairs that `generate` would make are of
+/// version 2, with the public key behind the seed, and neither OpenSSL 3.0 nor what is built on it reads those: a
+/// client in another language could not use the credentials that it was given.
+const PKCS8_ED25519: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+
 /// A random serial for a certificate: 128 bits in lower-case hexadecimal, positive and without leading zeros.
 pub fn draw_serial() -> String {
     let mut bytes = [0_u8; 16];
     rand::rng().fill_bytes(&mut bytes);
     bytes[0] = bytes[0] & 0x7f | 0x40;
     HEXLOWER.encode(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_written_as_every_library_reads_them() {
+        let key = NewKey::generate().expect("a key");
+        let der = key.pair.serialize_der();
+        assert_eq!((der.len(), &der[..16]), (48, &PKCS8_ED25519[..]), "PKCS #8 of version 1, and nothing but the seed");
+        assert_ne!(der, NewKey::generate().expect("another key").pair.serialize_der());
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
 use rms_core::effect::{
-    Blocker, ClusterView, JobChange, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason,
-    StageLine, Stages, Status, ViewAnswer,
+    Blocker, ClusterView, CoresLine, JobChange, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState,
+    Reason, StageLine, Stages, Status, ViewAnswer,
 };
 use rms_core::event::{AgentHello, CertificateSelect, Nodes, Query, Select, Shape, Submission, TokenOrder};
 use rms_core::fact::SettingChange;
@@ -199,7 +199,8 @@ pub fn desired() -> Desired {
     });
     let job =
         |job, aim, host_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), host_idx };
-    let mut jobs = vec![job(5, Aim::Run, 0), job(6, Aim::End { grace: Span::from_secs(3) }, 1)];
+    let mut jobs =
+        vec![job(5, Aim::Run, 0), job(6, Aim::End { patience: Span::from_secs(2), grace: Span::from_secs(3) }, 1)];
     for (idx, on_resize) in (7..).zip(negotiating::on_resizes()) {
         let launch = Arc::new(Launch { on_resize: Some(on_resize), ..launch.as_ref().clone() });
         jobs.push(DesiredJob { job: JobId(idx), run: Run(1), aim: Aim::Run, launch, host_idx: 0 });
@@ -239,7 +240,8 @@ pub fn report() -> NodeReport {
         NodeExit::Overstayed,
     ];
     let status = |exit| JobStatus::Ended { at: secs(100), exit, usage: usage() };
-    let statuses = exits.map(status).into_iter().chain([JobStatus::Running { since: secs(50) }]);
+    let confined = JobStatus::Running { since: secs(50), generation: 3, is_confined: false };
+    let statuses = exits.map(status).into_iter().chain([JobStatus::running(secs(50)), confined]);
     let report = |(idx, status)| JobReport { job: JobId(idx as u64), run: Run(1), status };
     NodeReport { seen: Generation(76), jobs: statuses.enumerate().map(report).collect() }
 }
@@ -445,7 +447,8 @@ pub fn answers() -> Vec<Answer> {
         expires: secs(2),
         revoked: Some(secs(3)),
     };
-    let detail = |job, tasks| JobDetail { line: job_line(job), spec: spec(tasks) };
+    let cores = || CoresLine { node: "n2".to_owned(), n_cores: 3, all: 8, is_in_force: false };
+    let detail = |job, tasks| JobDetail { line: job_line(job), spec: spec(tasks), cores: vec![cores()] };
     vec![
         Answer::Done,
         Answer::Submitted { job: JobId(12) },

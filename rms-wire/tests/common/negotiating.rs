@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use negotiation::{
-    Direction, Ending, Item, Message, NegotiationId, Parties, Phase, Price, Quantity, Reason, Resource, Rules, SetRule,
-    Side, Sizes, Statement, Template, Terms,
+    Direction, Ending, Item, Message, NegotiationId, Parties, Phase, Price, Quantity, Reason, Reminded, Reminder,
+    Resource, Rules, SetRule, Side, Sizes, Statement, Template, Terms,
 };
 use rms_core::Call;
 use rms_core::negotiate::contract::{
@@ -153,9 +153,41 @@ pub fn holding() -> Holding {
     Holding { generation: 3, hosts: vec![host(1, false), host(2, true)], until: Time::from_secs(1_800_000_000) }
 }
 
+pub fn reminders() -> Vec<Reminder> {
+    let proposed = |by, round, direction| Reminded { by, round, template: template(direction) };
+    let waiting = Reminder {
+        id: id(Side::Rms, 7),
+        phase: Phase::Countered(Side::Rms),
+        proposals: vec![proposed(Side::Application, 2, Direction::Grow), proposed(Side::Rms, 3, Direction::Grow)],
+        hosts: None,
+        left: Some(Span::from_secs(30)),
+        said: 2,
+        heard: 300,
+    };
+    let leaving = Reminder {
+        id: id(Side::Application, 4),
+        phase: Phase::Committing,
+        proposals: vec![proposed(Side::Application, 1, Direction::Shrink)],
+        hosts: Some(BTreeSet::from([NodeId(0), NodeId(70_000)])),
+        left: None,
+        said: 1,
+        heard: 2,
+    };
+    vec![waiting, leaving]
+}
+
 pub fn answers() -> Vec<Result<NegotiatorAnswer, Refused>> {
-    let attached =
-        Attached { job: JOB, run: RUN, rules: Rules::default(), n_opened: 4, declared: declared(), holding: holding() };
+    let attached = Attached {
+        job: JOB,
+        run: RUN,
+        rules: Rules::default(),
+        n_opened: 4,
+        declared: declared(),
+        holding: holding(),
+        release_within: Span::from_mins(2),
+        open: reminders(),
+        clusters: [(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())].into(),
+    };
     vec![
         Err(Refused::new("another_run", "no")),
         Ok(NegotiatorAnswer::Attached(Box::new(attached))),
@@ -176,6 +208,7 @@ pub fn notices() -> Vec<NegotiatorNotice> {
         NegotiatorNotice::Replaced,
     ];
     notices.extend(messages().into_iter().map(|message| NegotiatorNotice::Said(Box::new(message))));
+    notices.push(NegotiatorNotice::Counted { n_opened: 300 });
     notices
 }
 
@@ -199,8 +232,14 @@ pub fn asks() -> Vec<Ask> {
         ..hosts.clone()
     };
     let time = Ask { what: Asked::Time, quantity: 3_600_000, least: 60_000, ..hosts.clone() };
+    let cores = Ask {
+        what: Asked::Cores { cluster: Some("a".to_owned()) },
+        hosts: vec!["n1".to_owned()],
+        duration: None,
+        ..hosts.clone()
+    };
     let of_sizes = sizes().map(|sizes| Ask { sizes, ..hosts.clone() });
-    [vec![back, time], of_sizes.to_vec()].concat()
+    [vec![back, time], of_sizes.to_vec(), vec![cores]].concat()
 }
 
 pub fn outcomes() -> Vec<AskOutcome> {

@@ -9,7 +9,7 @@ use rms_sim::application::{Absence, Answers, Manner, Promises, Want, Weather};
 use rms_sim::story::{admin, completed, hours, mins, secs, started, user, waiting};
 use rms_sim::{CrashPoint, World, WorldBuilder, rigid};
 
-fn cluster_of(n_nodes: u32) -> World {
+pub(super) fn cluster_of(n_nodes: u32) -> World {
     let mut world = WorldBuilder::default().cluster("a", n_nodes).build();
     // The server opens nothing by itself, unless a story wants it to.
     world.set("offer_idle", "never");
@@ -27,7 +27,7 @@ fn r(number: u32) -> NegotiationId {
 }
 
 /// How many hosts it has.
-fn n_hosts(world: &mut World, job: JobId) -> usize {
+pub(super) fn n_hosts(world: &mut World, job: JobId) -> usize {
     world.line(job).expect("it runs").nodes.len()
 }
 
@@ -50,7 +50,7 @@ fn rounds(world: &World, of: JobId, id: NegotiationId) -> Vec<String> {
     told
 }
 
-fn phase_of(world: &World, of: JobId, id: NegotiationId) -> Option<(Phase, Option<Reason>)> {
+pub(super) fn phase_of(world: &World, of: JobId, id: NegotiationId) -> Option<(Phase, Option<Reason>)> {
     world.facts().iter().rev().find_map(|fact| match fact {
         Fact::Talked { job, dialogue, .. } if *job == of && dialogue.id() == id => {
             Some((dialogue.phase(), dialogue.reason()))
@@ -59,7 +59,7 @@ fn phase_of(world: &World, of: JobId, id: NegotiationId) -> Option<(Phase, Optio
     })
 }
 
-fn grow(quantity: u64, least: u64) -> Ask {
+pub(super) fn grow(quantity: u64, least: u64) -> Ask {
     Ask {
         direction: Direction::Grow,
         what: Asked::Hosts { cluster: None },
@@ -73,7 +73,7 @@ fn grow(quantity: u64, least: u64) -> Ask {
     }
 }
 
-fn shrink(quantity: u64) -> Ask {
+pub(super) fn shrink(quantity: u64) -> Ask {
     Ask { direction: Direction::Shrink, ..grow(quantity, quantity) }
 }
 

@@ -159,6 +159,27 @@ fn abort_carries_its_code() {
 }
 
 #[test]
+fn why_the_job_ends_is_told_once() {
+    let mut job = Job::new("k", &[1, 1]);
+    (0..2).for_each(|rank| job.init(rank));
+    job.say(1, "cmd=abort exitcode=42");
+    job.left(0, End::Signaled(9));
+    assert_eq!(job.told, ["rank 1 called abort with code 42"], "what comes after it comes of it");
+}
+
+#[test]
+fn a_name_that_is_published_may_be_of_several_words() {
+    let mut job = Job::new("k", &[1]);
+    job.init(0);
+    job.say(0, "cmd=publish_name service=the ocean model port=tag#0$connentry#6E[8]$");
+    assert_eq!(job.hears(0), "cmd=publish_result info=ok rc=0 msg=ok");
+    job.say(0, "cmd=lookup_name service=the ocean model");
+    assert_eq!(job.hears(0), "cmd=lookup_result info=ok rc=0 port=tag#0$connentry#6E[8]$");
+    job.say(0, "cmd=lookup_name service=the ocean");
+    assert!(job.hears(0).contains("rc=-1"));
+}
+
+#[test]
 fn nonsense_ends_the_job_and_never_us() {
     let long_key = format!("cmd=put kvsname=k key={} value=1", "x".repeat(KEYLEN_MAX + 1));
     let long_value = format!("cmd=put kvsname=k key=a value={}", "x".repeat(VALLEN_MAX + 1));

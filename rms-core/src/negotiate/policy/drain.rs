@@ -6,18 +6,17 @@ use rms_model::NodeId;
 
 use crate::negotiate::contract::Declared;
 
-/// The hosts that an application is asked to leave so that it is off as many of the `named` ones as possible; none if
-/// its limits do not allow it. Where its sizes do not allow just these, its last others go with them. Host 0 always
-/// stays: it runs the script.
-pub fn hosts_to_leave(hosts: &[NodeId], named: &BTreeSet<NodeId>, declared: &Declared) -> Vec<NodeId> {
-    let held = hosts.len();
-    let others = hosts.get(1..).unwrap_or_default();
+/// The hosts of a cluster that an application with `held` hosts is asked to leave so that it is off as many of the `named`
+/// ones as possible; none if its limits do not allow it. `others` are all that it has there, but host 0, which always
+/// stays: it runs the script. Where its sizes do not allow just these, its last others go with them.
+pub fn hosts_to_leave(held: u32, others: &[NodeId], named: &BTreeSet<NodeId>, declared: &Declared) -> Vec<NodeId> {
+    let held = held as usize;
     let mut leaving: Vec<NodeId> = others.iter().copied().filter(|host| named.contains(host)).collect();
     if leaving.is_empty() {
         return leaving;
     }
     let floor = u64::from(declared.least.max(1));
-    let wanted_total = (held - leaving.len()) as u64;
+    let wanted_total = held.saturating_sub(leaving.len()) as u64;
     // All of them, and no more others than its sizes ask for; else as many of them as it can spare.
     let greatest = declared.sizes.greatest(wanted_total).filter(|total| *total >= floor);
     let total = greatest.or_else(|| declared.sizes.least(floor.max(wanted_total)));
@@ -28,7 +27,8 @@ pub fn hosts_to_leave(hosts: &[NodeId], named: &BTreeSet<NodeId>, declared: &Dec
     let n_more = n_leaving.saturating_sub(leaving.len());
     leaving.truncate(n_leaving);
     leaving.extend(last_others.take(n_more));
-    leaving
+    // There may be too few others here for a size that is of use.
+    if leaving.len() == n_leaving { leaving } else { Vec::new() }
 }
 
 #[cfg(test)]
@@ -42,7 +42,8 @@ mod tests {
         let named = named.iter().copied().map(NodeId).collect();
         let declared = Declared { least, most: n_hosts, sizes, speedup: Speedup::default() };
         let expected: Vec<NodeId> = expected.iter().copied().map(NodeId).collect();
-        assert_eq!(hosts_to_leave(&hosts, &named, &declared), expected);
+        let others = hosts.get(1..).unwrap_or_default();
+        assert_eq!(hosts_to_leave(n_hosts, others, &named, &declared), expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Things that happen at the same time: crossing offers, hosts that are lost on the way, ends in the middle.
 
 use negotiation::{Action, Direction, Ending, NegotiationId, Phase, Reason, Side};
-use rms_model::{JobId, OnResize, Outcome, Span};
+use rms_model::{ClusterId, JobId, OnResize, Outcome, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::Call;
@@ -25,7 +25,7 @@ fn attached(n_hosts: u32, n_nodes: u32) -> (Scene, JobId) {
 fn offers(scene: &mut Scene, job: JobId, n_hosts: u32) -> NegotiationId {
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.open_growth_offer(now, step, job, n_hosts, Default::default()).ok();
+        id = rms.open_growth_offer(now, step, (job, ClusterId(0)), n_hosts, Default::default()).ok();
     });
     id.expect("there are hosts for it")
 }
@@ -331,7 +331,7 @@ fn nobody_is_asked_twice_for_the_same() {
     let mut answers = Vec::new();
     for _ in 0..2 {
         scene.by_itself(|rms, now, step| {
-            answers.push(rms.open_shrink(now, step, job, &Wanted::Count(1, 1), None).is_ok());
+            answers.push(rms.open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(1, 1), None).is_ok());
         });
     }
     assert_eq!(answers, [true, false]);

@@ -1,7 +1,7 @@
 //! A server that is started again continues each negotiation, and ends cleanly what a loss of power took back.
 
 use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
-use rms_model::{JobId, OnResize, Span};
+use rms_model::{ClusterId, JobId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::negotiate::contract::AskOutcome;
@@ -105,7 +105,7 @@ fn a_counter_that_was_lost_after_the_opening_is_given_up() {
     let (mut scene, job) = attached(1, 4);
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.open_growth_offer(now, step, job, 1, negotiation::Price(7)).ok();
+        id = rms.open_growth_offer(now, step, (job, ClusterId(0)), 1, negotiation::Price(7)).ok();
     });
     let id = id.expect("there are hosts for it");
     assert!(scene.facts.noted.is_empty(), "the server's opening is durable before it leaves");

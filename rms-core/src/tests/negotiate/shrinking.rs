@@ -1,7 +1,7 @@
 //! Hosts that are given back: promises that are kept and broken, hosts that are left in order, and loans.
 
 use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
-use rms_model::{JobId, NodeId, OnResize, Span};
+use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::Call;
@@ -17,7 +17,7 @@ impl Scene {
     fn wants_back(&mut self, job: JobId, n_hosts: u32) -> NegotiationId {
         let mut id = None;
         self.by_itself(|rms, now, step| {
-            id = rms.open_shrink(now, step, job, &Wanted::Count(n_hosts, n_hosts), None).ok();
+            id = rms.open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(n_hosts, n_hosts), None).ok();
         });
         id.expect("it can be asked")
     }

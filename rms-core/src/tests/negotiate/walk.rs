@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use negotiation::{Action, Direction, Item, Message, NegotiationId, Phase, Price, Quantity, Reason, Resource, Side};
+use negotiation::{
+    Action, Direction, Item, Message, NegotiationId, Phase, Price, Quantity, Reason, Resource, SetRule, Side,
+};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Sizes, Span, Work};
 
 use super::{Scene, hosts, malleable};
@@ -16,6 +18,8 @@ use crate::negotiate::open::Wanted;
 use crate::tests::dice::{Dice, for_seeds};
 
 const N_NODES: u32 = 6;
+/// The last of them are a cluster of their own.
+const N_ELSEWHERE: u32 = 2;
 
 struct Walk<'a> {
     scene: Scene,
@@ -28,10 +32,11 @@ struct Walk<'a> {
 fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
     // Of each kind of negotiation, by who opened it and where it goes.
     let mut n_applied: BTreeMap<(Side, Option<Direction>), u32> = BTreeMap::new();
+    let (mut n_elsewhere, mut n_both) = (0, 0);
     let n_seeds = 40;
     let mut n_walked = 0;
     for_seeds("whatever_happens_nothing_is_leaked_and_nothing_is_forgotten", n_seeds, |dice| {
-        let scene = Scene::new(N_NODES);
+        let scene = two_clusters();
         let mut walk = Walk { scene, dice, said: Vec::new() };
         walk.choose_policies();
         walk.begin();
@@ -43,10 +48,27 @@ fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
                 && dialogue.phase() == Phase::Applied
             {
                 *n_applied.entry((dialogue.id().initiator, dialogue.direction())).or_default() += 1;
+                let items = dialogue.proposal().into_iter().flat_map(|proposal| proposal.items());
+                let live: Vec<Resource> = items.filter(|item| item.is_live()).map(|item| item.resource).collect();
+                n_elsewhere += u32::from(live.contains(&Resource::Hosts(ClusterId(1))));
+                n_both += u32::from(live.len() == 2);
             }
         }
     });
-    assert!(n_walked < n_seeds || n_applied.len() == 4, "a walk that comes nowhere shows nothing: {n_applied:?}");
+    let comes_far = n_applied.len() == 4 && n_elsewhere > 0 && n_both > 0;
+    assert!(
+        n_walked < n_seeds || comes_far,
+        "a walk that comes nowhere shows nothing: {n_applied:?}, on the second cluster {n_elsewhere}, on both {n_both}"
+    );
+}
+
+fn two_clusters() -> Scene {
+    let n_at_home = N_NODES - N_ELSEWHERE;
+    let mut scene = Scene::new(n_at_home);
+    for number in n_at_home + 1..=N_NODES {
+        scene.node_joins_in("d", &format!("n{number}"));
+    }
+    scene
 }
 
 impl Walk<'_> {
@@ -112,6 +134,7 @@ impl Walk<'_> {
                 self.scene.after(Span::from_secs(secs.into()));
             }
             19 => self.scene.after(Span::from_mins(11)),
+            20 if self.dice.chance(30) => self.hardens(),
             20 => self.deafens(),
             21 => self.loses_a_node(),
             22 => self.drains(),
@@ -178,6 +201,14 @@ impl Walk<'_> {
             ask.what = Asked::Time;
             ask.quantity = u64::from(self.dice.number(1, 3_000_000));
             ask.least = 1;
+        } else if self.dice.chance(30) {
+            ask.what = Asked::Hosts { cluster: Some("d".to_owned()) };
+        }
+        if self.dice.chance(20) {
+            ask.what = Asked::Cores { cluster: None };
+            if self.dice.chance(30) {
+                ask.hosts = vec![format!("n{}", self.scene.held(job)[0])];
+            }
         }
         if self.dice.chance(30) {
             ask.duration = (ask.what != Asked::Time).then(|| Span::from_mins(5));
@@ -190,10 +221,16 @@ impl Walk<'_> {
         self.scene.attach(job)
     }
 
-    fn item(&mut self, job: JobId) -> Item {
+    fn item(&mut self, job: JobId, cluster: ClusterId) -> Item {
         let quantity = self.dice.number(1, 4).into();
-        let held = self.scene.held(job).len() as u64;
-        let mut item = Item::up_to(Resource::Hosts(ClusterId(0)), held, quantity);
+        let state = self.scene.world.rms.state();
+        let is_here = |node: &&NodeId| state.nodes()[node].cluster == cluster;
+        let held = state.jobs()[&job].nodes().iter().filter(is_here).count() as u64;
+        let mut item = Item::up_to(Resource::Hosts(cluster), held, quantity);
+        if self.dice.chance(25) {
+            item.resource = Resource::Cores(cluster);
+            item.held = Quantity(self.scene.fewest_cores(job).into());
+        }
         if self.dice.chance(20) {
             item.terms.duration = Some(Span::from_mins(5));
         }
@@ -208,15 +245,27 @@ impl Walk<'_> {
             return;
         }
         let direction = if self.dice.chance(60) { Direction::Grow } else { Direction::Shrink };
-        let item = self.item(job);
+        let home = self.cluster();
+        let mut items = vec![self.item(job, home)];
+        if self.dice.chance(30) {
+            items.push(self.item(job, ClusterId(1 - home.0)));
+            // There are few hosts: of much on both, one would always lack.
+            items = items.into_iter().map(|item| Item::up_to(item.resource, item.held.0, 1)).collect();
+        }
+        let rules = [SetRule::All, SetRule::AnyOf, SetRule::OneOf];
+        let rule = rules[self.dice.number(0, 2) as usize];
         let now = self.scene.world.now;
         let valid_for = Span::from_secs(self.dice.number(1, 200).into());
         let desk = &mut self.scene.app(job).desk;
-        let Ok((_, output)) = desk.open(now, direction, vec![negotiation::SetRule::All], vec![item], valid_for) else {
+        let Ok((_, output)) = desk.open(now, direction, vec![rule], items, valid_for) else {
             return;
         };
         self.said.extend(output.messages.iter().cloned().map(|message| (job, message)));
         self.scene.speak(job, output);
+    }
+
+    fn cluster(&mut self) -> ClusterId {
+        ClusterId(u16::from(self.dice.chance(40)))
     }
 
     /// The application does something that is possible in one of its negotiations.
@@ -270,12 +319,18 @@ impl Walk<'_> {
         }
     }
 
-    /// As many hosts as were agreed, mostly ones that it may leave.
+    /// As many hosts of each cluster as were agreed, mostly ones that it may leave.
     fn some_hosts(&mut self, job: JobId, id: NegotiationId) -> std::collections::BTreeSet<NodeId> {
         let proposal = self.scene.apps[&job].desk.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
-        let n_hosts = proposal.map_or(0, |proposal| proposal.n_hosts()) as usize;
         let skipped = usize::from(!self.dice.chance(10));
-        self.scene.held(job).into_iter().skip(skipped).take(n_hosts).map(NodeId).collect()
+        let state = self.scene.world.rms.state();
+        let held = || self.scene.held(job).into_iter().skip(skipped).map(NodeId);
+        let items = proposal.iter().flat_map(|proposal| proposal.items()).filter(|item| item.is_live());
+        let of_item = |item: &Item| {
+            let is_here = |node: &NodeId| item.resource == Resource::Hosts(state.nodes()[node].cluster);
+            held().filter(is_here).take(item.quantity.0 as usize).collect::<Vec<_>>()
+        };
+        items.flat_map(of_item).collect()
     }
 
     fn server_shrinks(&mut self, job: JobId) {
@@ -287,15 +342,17 @@ impl Walk<'_> {
             }
         };
         let deadline = self.dice.chance(30).then(|| self.scene.world.now + Span::from_secs(45));
+        let cluster = self.cluster();
         self.scene.by_itself(|rms, now, step| {
-            let _ = rms.open_shrink(now, step, job, &wanted, deadline);
+            let _ = rms.open_shrink(now, step, (job, cluster), &wanted, deadline);
         });
     }
 
     fn server_offers(&mut self, job: JobId) {
         let (n_hosts, price) = (self.dice.number(1, 3), Price(self.dice.number(0, 1).into()));
+        let cluster = self.cluster();
         self.scene.by_itself(|rms, now, step| {
-            let _ = rms.open_growth_offer(now, step, job, n_hosts, price);
+            let _ = rms.open_growth_offer(now, step, (job, cluster), n_hosts, price);
         });
     }
 
@@ -308,6 +365,14 @@ impl Walk<'_> {
         match self.scene.deaf.contains(&name) {
             true => self.scene.hear_again(&[&name]),
             false => self.scene.deafen(&[&name]),
+        }
+    }
+
+    /// No mask can be set on a node, or can be again.
+    fn hardens(&mut self) {
+        let name = self.any_node();
+        if !self.scene.stubborn.remove(&name) {
+            self.scene.stubborn.insert(name);
         }
     }
 
@@ -367,6 +432,7 @@ impl Walk<'_> {
     fn heal(&mut self) {
         let names: Vec<String> = (1..=N_NODES).map(|number| format!("n{number}")).collect();
         self.scene.deaf.clear();
+        self.scene.stubborn.clear();
         self.scene.set("offer_idle", "never");
         self.scene.set("shrink_for", "never");
         self.scene.call(Call::Resume { nodes: names.clone() }).expect("they are there");
@@ -388,6 +454,8 @@ impl Walk<'_> {
             let open: Vec<_> = talks.open().map(|case| (case.id(), case.phase())).collect();
             assert!(open.is_empty(), "job {job} still negotiates: {open:?}");
             assert!(entry.promised_hosts().next().is_none(), "job {job} still holds hosts");
+            let awaits_cores = entry.started().is_some_and(|started| started.awaits_cores());
+            assert!(!awaits_cores, "nobody knows how many cores job {job} has");
         }
         for (job, app) in self.scene.apps.iter().filter(|(_, app)| app.ended.is_none()) {
             let Some(entry) = state.jobs().get(job).filter(|entry| entry.run == app.run) else { continue };

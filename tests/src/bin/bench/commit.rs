@@ -60,7 +60,7 @@ fn facts_of_jobs() -> Result<Vec<Vec<Fact>>> {
             let (id, job) = rms.state().jobs().iter().next().context("the job is in the system")?;
             let (job, run) = (*id, job.run);
             let statuses = [
-                JobStatus::Running { since: now },
+                JobStatus::running(now),
                 JobStatus::Ended { at: now, exit: NodeExit::Exited { code: 0 }, usage: Usage::default() },
             ];
             for status in statuses {

@@ -148,7 +148,7 @@ async fn perform(agent: &mut Agent, sender: &mut Sender, effect: AgentEffect, ma
     match effect {
         AgentEffect::Start(started) => {
             let (job, run, since) = (started.job, started.run, now());
-            changes.push(JobReport { job, run, status: JobStatus::Running { since } });
+            changes.push(JobReport { job, run, status: JobStatus::running(since) });
             if manner == Manner::Answer {
                 let exit = NodeExit::Exited { code: 0 };
                 changes.push(JobReport {
@@ -158,7 +158,7 @@ async fn perform(agent: &mut Agent, sender: &mut Sender, effect: AgentEffect, ma
                 });
             }
         }
-        AgentEffect::Stop { job, run, grace: _ } | AgentEffect::Kill { job, run } => {
+        AgentEffect::Stop { job, run, patience: _, grace: _ } | AgentEffect::Kill { job, run } => {
             let exit = NodeExit::Ordered;
             changes.push(JobReport { job, run, status: JobStatus::Ended { at: now(), exit, usage: Usage::default() } });
         }

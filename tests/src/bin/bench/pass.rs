@@ -9,8 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::event::{AgentHello, Nodes, Shape, Submission};
 use rms_core::{Call, Config, Event, Fact, Journal, Rms, Step, Ticket};
-use rms_model::job::Constraint;
-use rms_model::{Environment, Generation, Identity, Inventory, Limits, Role, Settings, Span, Stdio, Time, Usage, Work};
+use rms_model::{Generation, Identity, Inventory, Role, Settings, Span, Time, Usage, Work};
 
 use crate::table::{Table, Target, quantile};
 
@@ -130,25 +129,8 @@ pub fn submitted(n_nodes: u32, wall: Span) -> Result<Event> {
 fn submission(shapes: Vec<Shape>) -> Submission {
     Submission {
         name: "bench".to_owned(),
-        work: Work::Tasks { argv: vec!["true".to_owned()] },
-        n_tasks: None,
         cpus_per_task: 1,
-        cwd: "/".to_owned(),
-        environment: Environment::default(),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        shapes,
-        clusters: Vec::new(),
-        constraint: Constraint::default(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        begin: None,
-        comment: String::new(),
-        test_only: false,
-        evolving: None,
-        malleable: None,
+        ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, shapes)
     }
 }
 

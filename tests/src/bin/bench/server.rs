@@ -9,8 +9,7 @@ use anyhow::{Context, Result, bail};
 use rms_core::effect::Status;
 use rms_core::event::{Nodes, Shape, Submission};
 use rms_core::{Call, Query};
-use rms_model::job::Constraint;
-use rms_model::{Environment, Limits, Span, Stdio as JobStdio, Work};
+use rms_model::{Environment, Span, Stdio as JobStdio, Work};
 use rms_wire::convert::client_call;
 use rms_wire::{Credentials, Endpoint, Expect, Link, Reply};
 use tempfile::TempDir;
@@ -188,25 +187,15 @@ const IN_FLIGHT: usize = 128;
 pub fn submission(argv: &[&str], wall: Span) -> Submission {
     Submission {
         name: "bench".to_owned(),
-        work: Work::Tasks { argv: argv.iter().map(|word| (*word).to_owned()).collect() },
         n_tasks: Some(1),
         cpus_per_task: 1,
         cwd: "/tmp".to_owned(),
         environment: Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
-        umask: 0o022,
         stdio: JobStdio { output: Some("/dev/null".to_owned()), ..JobStdio::default() },
-        limits: Limits::default(),
-        shapes: vec![Shape { nodes: Nodes::Count(1), wall: Some(wall) }],
-        clusters: Vec::new(),
-        constraint: Constraint::default(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        begin: None,
-        comment: String::new(),
-        test_only: false,
-        evolving: None,
-        malleable: None,
+        ..Submission::of(
+            Work::Tasks { argv: argv.iter().map(|word| (*word).to_owned()).collect() },
+            vec![Shape { nodes: Nodes::Count(1), wall: Some(wall) }],
+        )
     }
 }
 

@@ -1,0 +1,114 @@
+//! What the RMS tells an application's end that has lost its memory of one negotiation, and how that end goes on from it.
+
+use std::collections::BTreeSet;
+
+use rms_model::{NodeId, Span, Time};
+
+use super::{Dialogue, Proposal};
+use crate::error::Forgery;
+use crate::message::NegotiationId;
+use crate::owner::Rules;
+use crate::table::Phase;
+use crate::template::{Parties, Side, Template};
+use crate::voice::Voice;
+
+/// A negotiation that goes on, as the RMS knows it. An application that remembers it needs none of this: what it has not
+/// heard is repeated to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reminder {
+    /// Which negotiation.
+    pub id: NegotiationId,
+    /// Where it stands.
+    pub phase: Phase,
+    /// The last proposal of each end, by round; the last one stands or was agreed.
+    pub proposals: Vec<Reminded>,
+    /// Which hosts come or go, once who gives has said so.
+    pub hosts: Option<BTreeSet<NodeId>>,
+    /// For how long it stays as it is, at most: until the proposal lapses, or what was agreed is overdue.
+    pub left: Option<Span>,
+    /// The number of the RMS's latest statement.
+    pub said: u32,
+    /// The number of the application's latest statement that the RMS has taken in.
+    pub heard: u32,
+}
+
+/// A proposal in a reminder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reminded {
+    /// Who made it.
+    pub by: Side,
+    /// Its round.
+    pub round: u16,
+    /// What was proposed.
+    pub template: Template,
+}
+
+impl Dialogue {
+    /// What the RMS has to tell an application of it that may have forgotten it. Nothing if it is over: what the
+    /// application holds then says what has come of it.
+    pub fn reminder(&self, now: Time) -> Option<Reminder> {
+        let until = match self.phase {
+            Phase::Offered(_) | Phase::Countered(_) => self.lapses(),
+            Phase::Accepted | Phase::Committing => self.due(),
+            Phase::Idle | Phase::Applied | Phase::Ended(_) => return None,
+            Phase::Pledged | Phase::Leaving | Phase::Failing => return None,
+        };
+        if until.is_some_and(|until| until <= now) {
+            return None;
+        }
+        let reminded =
+            |(by, round, template): (Side, u16, &Template)| Reminded { by, round, template: template.clone() };
+        Some(Reminder {
+            id: self.id,
+            phase: self.phase,
+            proposals: self.proposals().map(reminded).collect(),
+            hosts: self.hosts.clone(),
+            left: until.map(|until| until.since(now)),
+            said: self.said(),
+            heard: self.heard(),
+        })
+    }
+
+    /// The application's end as it would be if it had heard everything.
+    ///
+    /// # Errors
+    /// No dialogue can stand so.
+    pub(crate) fn recalled(
+        now: Time,
+        parties: Parties,
+        rules: Rules,
+        reminder: &Reminder,
+    ) -> Result<Dialogue, Forgery> {
+        let Reminder { id, phase, proposals, hosts, left, said, heard } = reminder;
+        let forgery = |why| Forgery { id: *id, why };
+        let lapses = now + left.unwrap_or(rules.longest_valid).min(rules.longest_valid);
+        let last_of = |side: Side| {
+            let found = proposals.iter().rev().find(|proposal| proposal.by == side);
+            found.map(|found| Proposal { round: found.round, template: found.template.clone(), lapses })
+        };
+        let dialogue = Dialogue {
+            end: Side::Application,
+            phase: *phase,
+            mine: last_of(Side::Application),
+            theirs: last_of(Side::Rms),
+            hosts: hosts.clone(),
+            voice: Voice::recalled(*heard, *said),
+            ..Dialogue::new(Side::Application, *id, parties, rules)
+        };
+        match phase {
+            Phase::Offered(_) | Phase::Countered(_) | Phase::Accepted | Phase::Committing => {}
+            Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing | Phase::Applied | Phase::Ended(_) => {
+                return Err(forgery("it is in no phase of which there is something to tell"));
+            }
+        }
+        let standing = dialogue.standing().ok_or(forgery("nothing was proposed"))?;
+        if proposals.iter().any(|proposal| proposal.template.parties() != parties) {
+            return Err(forgery("it is between other parties"));
+        }
+        if proposals.iter().any(|proposal| !proposal.template.has_subject_of(&standing.template)) {
+            return Err(forgery("its proposals are about different things"));
+        }
+        dialogue.check().map_err(forgery)?;
+        Ok(dialogue)
+    }
+}

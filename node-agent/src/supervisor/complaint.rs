@@ -1,0 +1,23 @@
+//! Writes what went wrong with a job into its own output, where its owner looks first.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+
+use super::job::Job;
+
+/// One line for who looks at the job's output. The job goes on, or ends for other reasons.
+pub fn complain(job: &Job, what: &str) {
+    let Some(streams) = &job.streams else { return };
+    // What is cut off is some program's own words.
+    let text: String = what.chars().take(MOST_CHARS).collect();
+    let _nobody_else_to_tell = write(&streams.stderr, &format!("rms: job {}: {text}\n", job.job()));
+}
+
+const MOST_CHARS: usize = 400;
+
+/// What is no file may be full, and this process must not wait.
+fn write(to: &OwnedFd, text: &str) -> io::Result<()> {
+    let mut file = File::from(to.try_clone()?);
+    if file.metadata()?.is_file() { file.write_all(text.as_bytes()) } else { Ok(()) }
+}

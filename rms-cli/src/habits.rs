@@ -1,0 +1,74 @@
+//! Says to those who know another batch system what to type here instead of what they are used to.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::failure::Failure;
+use crate::sbatch;
+
+/// Verbs of other systems, and ours.
+const VERBS: &[(&[&str], &str)] = &[
+    (&["sbatch", "qsub", "bsub"], "rms submit"),
+    (&["srun", "salloc", "exec", "start"], "rms run"),
+    (&["squeue", "qstat", "bjobs", "stat", "ps", "list"], "rms queue"),
+    (&["scancel", "qdel", "bkill", "kill", "stop"], "rms cancel"),
+    (&["sinfo", "pbsnodes", "bhosts"], "rms nodes"),
+    (&["sacct", "sreport"], "rms history"),
+    (&["scontrol"], "rms show', 'rms hold', 'rms release' and 'rms admin"),
+    (&["sprio"], "rms explain"),
+    (&["status", "info"], "rms admin status"),
+    (&["top", "smap", "sview"], "rms view' and 'rms queue -w"),
+];
+
+/// Options that other systems have for these verbs of ours, and what gives the same.
+const OPTIONS: &[(&str, &[&str], &str)] = &[
+    ("run", &["--pty"], "tasks have no terminal; --stdin passes on what you type"),
+    ("run", &["--mpi"], "programs of the MPICH family find each other without it"),
+    ("run", &["-u", "--unbuffered"], "output comes as it is written"),
+    ("run", &["--cpu-bind", "--mem-bind"], "tasks stay on the CPUs that -c gives them"),
+    ("queue", &["--me"], "write --user NAME"),
+    ("queue", &["-j", "--jobs", "--job"], "'rms show 7' tells all about job 7"),
+    ("queue", &["-t", "--states"], "write --state"),
+    ("queue", &["--start"], "the list has every job's estimate; 'rms explain 7' says where it comes from"),
+    ("queue", &["-o", "-O", "--format", "-l", "--long"], "--json and --parsable print everything there is"),
+    ("cancel", &["-u", "--user"], "write 'rms cancel user:NAME'"),
+    ("cancel", &["-a", "--all"], "write 'rms cancel all'"),
+    ("cancel", &["-n", "--name", "-t", "--state"], "name the jobs by their numbers; 'rms queue' lists them"),
+    ("history", &["-S", "--starttime"], "write --since"),
+    ("history", &["-E", "--endtime"], "write --until"),
+    ("history", &["-j", "--jobs"], "write 'rms history 7'"),
+    ("history", &["-o", "--format", "-l", "--long"], "--json and --parsable print everything there is"),
+];
+
+/// The verbs whose options describe a job, as those of sbatch and srun do.
+const OF_JOBS: &[&str] = &["submit", "run", "plan"];
+
+/// What to say to words that only another system knows; nothing to those that nobody does.
+pub fn instead_of(error: &clap::Error, args: &[OsString]) -> Option<Failure> {
+    match (error.kind(), error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(verb)), _) => instead_of_verb(verb),
+        (ErrorKind::UnknownArgument, _, Some(ContextValue::String(option))) => instead_of_option(option, args),
+        _ => None,
+    }
+}
+
+fn instead_of_verb(verb: &str) -> Option<Failure> {
+    let (_, ours) = VERBS.iter().find(|(theirs, _)| theirs.contains(&verb))?;
+    Some(Failure::usage(format!("there is no 'rms {verb}'")).hint(format!("it is '{ours}' here; 'rms help' lists all")))
+}
+
+fn instead_of_option(option: &str, args: &[OsString]) -> Option<Failure> {
+    let verb = args.iter().skip(1).filter_map(|arg| arg.to_str()).find(|word| !word.starts_with('-'))?;
+    let verb = if verb == "jobs" { "queue" } else { verb };
+    let fails = |why: &str| {
+        Failure::usage(format!("'rms {verb}' has no option {option}: {why}"))
+            .hint(format!("'rms {verb} --help' lists the options"))
+    };
+    let known = OPTIONS.iter().find(|(of, theirs, _)| *of == verb && theirs.contains(&option));
+    if let Some((_, _, advice)) = known {
+        return Some(fails(advice));
+    }
+    let advice = OF_JOBS.contains(&verb).then(|| sbatch::advice(option)).flatten()?;
+    Some(fails(&advice))
+}

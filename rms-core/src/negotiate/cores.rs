@@ -1,0 +1,282 @@
+//! Cores on hosts that an application holds: fewer of them, or more as far as the nodes have them and nobody else does.
+//!
+//! What is agreed is ordered by one fact, and ready once the agent of each of these hosts has said that the job's
+//! processes keep to it. Until then the larger of the two numbers counts as held; what fails is ordered back.
+
+use negotiation::{Action, Direction, Item, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
+use rms_model::{ClusterId, JobId, NodeId, Span, Time};
+
+use super::answer::Grant;
+use super::grow::time_of;
+use crate::effect::CoresLine;
+use crate::fact::Fact;
+use crate::job::{Phase, Started};
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// More cores on each of the hosts that the item is about, as many as the one with the fewest left has.
+    pub(super) fn grant_cores(&self, job: JobId, cluster: ClusterId, item: &Item) -> Grant {
+        let hosts = match self.hosts_of_cores(job, cluster, item) {
+            Ok(hosts) => hosts,
+            Err(reason) => return Grant::Never(reason),
+        };
+        if self.awaits_cores(job) {
+            return Grant::NotNow;
+        }
+        let room = hosts.iter().map(|node| self.spare_cores(job, *node)).min().unwrap_or(0);
+        let most = Quantity(item.quantity.0.min(u64::from(room)));
+        // Nodes get no more cores by waiting, and nobody has to give any back.
+        item.greatest(Direction::Grow, most).map_or(Grant::Never(Reason::NoResources), Grant::Of)
+    }
+
+    /// # Errors
+    /// Why the application cannot give these cores back.
+    pub(super) fn check_cores_back(&self, job: JobId, cluster: ClusterId, item: &Item) -> Result<(), Reason> {
+        let hosts = self.hosts_of_cores(job, cluster, item)?;
+        // One change of its cores at a time, or nobody could say what a failed one is to be taken back to.
+        if self.awaits_cores(job) {
+            return Err(Reason::Changed);
+        }
+        let keeps_one = hosts.iter().all(|node| item.quantity.0 < u64::from(self.cores_of(job, *node)));
+        if keeps_one { Ok(()) } else { Err(Reason::Policy) }
+    }
+
+    /// The hosts that an item about cores is about: those it names, or all that the application holds on the cluster.
+    ///
+    /// # Errors
+    /// They are not its own, or it has not as many cores there as the item says.
+    fn hosts_of_cores(&self, job: JobId, cluster: ClusterId, item: &Item) -> Result<Vec<NodeId>, Reason> {
+        // Cores for a time would have to be taken back by force: a job's threads ask nobody.
+        if item.terms.duration.is_some() || item.terms.give_back_by.is_some() {
+            return Err(Reason::Policy);
+        }
+        let hosts = self.hosts_with_cores(job, cluster);
+        let (are_its_own, hosts) = match item.hosts.is_empty() {
+            true => (!hosts.is_empty(), hosts),
+            false => (item.hosts.iter().all(|node| hosts.contains(node)), item.hosts.iter().copied().collect()),
+        };
+        if !are_its_own {
+            return Err(Reason::Policy);
+        }
+        if self.fewest_cores(job, &hosts) != item.held {
+            return Err(Reason::Changed);
+        }
+        Ok(hosts)
+    }
+
+    /// Its hosts of a cluster but those that it is to leave.
+    pub(super) fn hosts_with_cores(&self, job: JobId, cluster: ClusterId) -> Vec<NodeId> {
+        let Some(started) = self.state.jobs()[&job].started() else { return Vec::new() };
+        let is_meant = |node: &&NodeId| {
+            let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
+            self.state.nodes()[*node].cluster == cluster && !is_departing
+        };
+        started.nodes.iter().filter(is_meant).copied().collect()
+    }
+
+    /// What an item about cores on these hosts says is held: what it has where it has the fewest.
+    pub(super) fn fewest_cores(&self, job: JobId, hosts: &[NodeId]) -> Quantity {
+        let fewest = hosts.iter().map(|node| self.cores_of(job, *node)).min();
+        Quantity(fewest.unwrap_or(0).into())
+    }
+
+    fn cores_of(&self, job: JobId, node: NodeId) -> u32 {
+        let started = self.state.jobs()[&job].started();
+        started.map_or(0, |started| started.cores_on(node, self.n_cpus(node)))
+    }
+
+    /// For who asks about the job.
+    pub(crate) fn cores_lines(&self, job: JobId) -> Vec<CoresLine> {
+        let Some(started) = self.state.jobs()[&job].started() else { return Vec::new() };
+        let line = |node: &NodeId| {
+            let is_in_force = started.evolved.as_ref()?.berths.get(node)?.cores?.is_in_force;
+            let (entry, all) = (&self.state.nodes()[node], self.n_cpus(*node));
+            Some(CoresLine { node: entry.name.clone(), n_cores: started.cores_on(*node, all), all, is_in_force })
+        };
+        started.nodes.iter().filter_map(line).collect()
+    }
+
+    /// Cores of a node that neither this job nor anybody else has.
+    fn spare_cores(&self, job: JobId, node: NodeId) -> u32 {
+        let all = self.n_cpus(node);
+        let others = self.state.nodes()[&node].holders.iter().filter(|holder| **holder != job);
+        let of_others = others.map(|holder| match self.state.jobs().get(holder).map(|entry| &entry.phase) {
+            Some(Phase::Started(started)) => started.cores_kept_on(node, all),
+            // A host is kept whole for who may get it, and by a ghost.
+            Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) | None => all,
+        });
+        let of_others = of_others.fold(0, u32::saturating_add);
+        all.saturating_sub(of_others).saturating_sub(self.cores_of(job, node))
+    }
+
+    fn n_cpus(&self, node: NodeId) -> u32 {
+        self.state.nodes().get(&node).map_or(0, |entry| entry.inventory.cpus)
+    }
+
+    /// Has an agent yet to say that the job keeps to the cores that it was last given?
+    pub(super) fn awaits_cores(&self, job: JobId) -> bool {
+        self.state.jobs()[&job].started().is_some_and(Started::awaits_cores)
+    }
+
+    /// Are more cores needed than the nodes have? Waiting helps nobody then.
+    pub(super) fn is_beyond_nodes(&self, job: JobId, cluster: ClusterId, item: &Item) -> bool {
+        let hosts = if item.hosts.is_empty() {
+            self.hosts_with_cores(job, cluster)
+        } else {
+            item.hosts.iter().copied().collect()
+        };
+        hosts.iter().any(|node| u64::from(self.n_cpus(*node)) < item.held.0.saturating_add(item.terms.least.0))
+    }
+
+    /// What these cores come to, host by host; empty if it is about none.
+    ///
+    /// # Errors
+    /// The hosts or the cores are not those any more that it was agreed about.
+    pub(super) fn cores_after(&self, job: JobId, agreed: &Template) -> Result<Vec<(NodeId, u32)>, Reason> {
+        let mut after = Vec::new();
+        for item in agreed.items().iter().filter(|item| item.is_live()) {
+            let Resource::Cores(cluster) = item.resource else { continue };
+            let is_possible = match agreed.direction() {
+                Direction::Grow => {
+                    matches!(self.grant_cores(job, cluster, item), Grant::Of(most) if most == item.quantity)
+                }
+                Direction::Shrink => self.check_cores_back(job, cluster, item).is_ok(),
+            };
+            if !is_possible {
+                return Err(Reason::Changed);
+            }
+            let change = u32::try_from(item.quantity.0).map_err(|_| Reason::Changed)?;
+            for node in self.hosts_of_cores(job, cluster, item)? {
+                let n_cores = self.cores_of(job, node);
+                let n_after = match agreed.direction() {
+                    Direction::Grow => n_cores.saturating_add(change),
+                    Direction::Shrink => n_cores.saturating_sub(change),
+                };
+                after.push((node, n_after));
+            }
+        }
+        Ok(after)
+    }
+
+    /// The agents are told of other numbers of cores; from then on it waits for their word.
+    pub(super) fn order_cores(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        id: NegotiationId,
+        cores: Vec<(NodeId, u32)>,
+    ) {
+        let is_first = self.state.jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
+        if is_first {
+            let course = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
+            self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+        }
+        self.record(step, Fact::CoresSet { job, negotiation: id, cores });
+        self.launches.remove(&job);
+        self.passes.wanted = true;
+    }
+
+    /// Agreed, and about no hosts: cores are ordered and waited for, time is given or taken at once.
+    pub(super) fn bring_about(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        id: NegotiationId,
+        (more, agreed): (Span, &Template),
+    ) {
+        let Some(case) = self.case(job, id) else { return };
+        if case.is_handed_over {
+            return self.await_cores(now, step, job, id);
+        }
+        let cores = match self.cores_after(job, agreed) {
+            Ok(cores) => cores,
+            Err(reason) => {
+                let _ = self.act(now, step, job, id, Action::Fail(reason));
+                return;
+            }
+        };
+        if !more.is_zero() {
+            let course = self.course_of(now, job, self.n_hosts(job), more);
+            self.set_course(now, step, job, course);
+        }
+        match cores.is_empty() {
+            true => drop(self.act(now, step, job, id, Action::Ready)),
+            false => self.order_cores(now, step, job, id, cores),
+        }
+    }
+
+    fn await_cores(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        if !self.awaits_cores(job) {
+            // Who speaks for it knows what it has before it hears that this is ready.
+            self.tell_moves(step);
+            let _ = self.act(now, step, job, id, Action::Ready);
+        }
+    }
+
+    /// An agent says up to which generation the job's processes keep to their cores on its node, or that they do not.
+    pub(crate) fn confined(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        (job, node): (JobId, NodeId),
+        generation: u32,
+        is_confined: bool,
+    ) {
+        let started = self.state.jobs().get(&job).and_then(|entry| entry.started());
+        let evolved = started.and_then(|started| started.evolved.as_ref());
+        // Nobody can have heard of more generations than there are.
+        let evolved = evolved.filter(|evolved| generation <= evolved.generation);
+        let cores = evolved.and_then(|evolved| evolved.berths.get(&node)?.cores);
+        let Some(cores) = cores.filter(|cores| !cores.is_in_force && cores.generation <= generation) else { return };
+        if is_confined {
+            self.record(step, Fact::CoresInForce { job, node, generation });
+            self.passes.wanted = true;
+        } else if self.case(job, cores.by).is_some_and(|case| !case.phase().is_over()) {
+            let _ = self.act(now, step, job, cores.by, Action::Fail(Reason::Lost));
+        }
+    }
+
+    /// It has failed: everywhere the job is to have as many cores as before.
+    pub(super) fn roll_back_cores(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(started) = self.state.jobs()[&job].started().filter(|started| started.ending.is_none()) else {
+            return;
+        };
+        let Some(evolved) = &started.evolved else { return };
+        let by_this =
+            |node: &&NodeId| evolved.berths.get(node).and_then(|berth| berth.cores).filter(|cores| cores.by == id);
+        let changed = started.nodes.iter().filter_map(|node| Some((*node, by_this(&node)?.was)));
+        let cores: Vec<(NodeId, u32)> = changed.collect();
+        if !cores.is_empty() {
+            self.order_cores(now, step, job, id, cores);
+        }
+    }
+
+    /// It has failed and was about no hosts: time that was given or taken goes the same way back.
+    pub(super) fn roll_back_time(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let is_running = self.state.jobs()[&job].started().is_some_and(|started| started.ending.is_none());
+        let Some(case) = self.case(job, id).filter(|_| is_running) else { return };
+        let alone = case.dialogue.proposal().filter(|agreed| agreed.n_hosts() == 0);
+        let span = alone.map_or(Span::ZERO, |agreed| time_of(agreed.items()));
+        let back = match case.direction() {
+            Direction::Grow => Span::from_millis(-span.as_millis()),
+            Direction::Shrink => span,
+        };
+        if !back.is_zero() {
+            let course = self.course_of(now, job, self.n_hosts(job), back);
+            self.set_course(now, step, job, course);
+        }
+    }
+}
+
+/// Is it about cores and about hosts at once, and not as alternatives?
+pub(super) fn mixes_cores_with_hosts(template: &Template) -> bool {
+    let live = || template.items().iter().filter(|item| item.is_live());
+    let cores = || live().filter(|item| matches!(item.resource, Resource::Cores(_)));
+    let are_alternatives =
+        |one: &Item, other: &Item| one.set == other.set && template.rules()[usize::from(one.set)] == SetRule::OneOf;
+    let mut hosts = live().filter(|item| matches!(item.resource, Resource::Hosts(_)));
+    hosts.any(|hosts| cores().any(|cores| !are_alternatives(hosts, cores)))
+}

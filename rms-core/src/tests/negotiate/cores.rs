@@ -1,0 +1,272 @@
+//! Cores on held hosts: given back and got again, ready when the agents say that the job's processes keep to them.
+
+use negotiation::{Action, Direction, Ending, Item, Phase, Reason, Resource};
+use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
+
+use super::{Scene, hosts, malleable};
+use crate::Call;
+use crate::event::Select;
+use crate::negotiate::contract::{Ask, AskOutcome, Asked, Order};
+
+fn scene_with_job(n_hosts: u32) -> (Scene, JobId) {
+    let mut scene = Scene::new(3);
+    let job = scene.submit(n_hosts, Span::from_hours(1), Some(malleable(1, 3, OnResize::Negotiates)));
+    (scene, job)
+}
+
+/// So many cores more, or fewer, on each of these hosts; on all if none is named.
+fn cores(direction: Direction, quantity: u64, least: u64, on: &[&str]) -> Ask {
+    let on = on.iter().map(|name| (*name).to_owned()).collect();
+    Ask { what: Asked::Cores { cluster: None }, hosts: on, ..hosts(direction, quantity, least) }
+}
+
+/// An item about cores on all hosts of the job, which has so many now.
+fn item(held: u64, quantity: u64) -> Item {
+    Item::up_to(Resource::Cores(ClusterId(0)), held, quantity)
+}
+
+impl Scene {
+    /// What the agents are to give the job, host by host.
+    fn ordered(&mut self, job: JobId) -> Vec<u32> {
+        let node = NodeId(self.held(job)[0]);
+        let desired = self.world.rms.desired(node);
+        let launch = &desired.jobs.iter().find(|wanted| wanted.job == job).expect("it runs there").launch;
+        launch.hosts.iter().map(|host| host.cpus).collect()
+    }
+
+    /// What an item about cores on all of its hosts says is held.
+    pub(super) fn fewest_cores(&self, job: JobId) -> u32 {
+        let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
+        started.nodes.iter().map(|node| started.cores_on(*node, 4)).min().unwrap_or(0)
+    }
+
+    /// What nobody else may have.
+    fn kept(&self, job: JobId) -> Vec<u32> {
+        let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
+        started.nodes.iter().map(|node| started.cores_kept_on(*node, 4)).collect()
+    }
+
+    /// What its processes may surely use.
+    fn usable(&self, job: JobId) -> Vec<u32> {
+        let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
+        started.nodes.iter().map(|node| started.cores_usable_on(*node, 4)).collect()
+    }
+
+    fn reason(&self, ticket: crate::Ticket) -> Option<Reason> {
+        match self.outcome(ticket) {
+            Some(AskOutcome::Failed { reason, .. }) => Some(reason),
+            Some(AskOutcome::Ready { .. }) | None => None,
+        }
+    }
+}
+
+#[test]
+fn cores_are_given_back_and_got_again() {
+    let (mut scene, job) = scene_with_job(2);
+    let ticket = scene.ask(job, cores(Direction::Shrink, 3, 3, &[]));
+    let Some(AskOutcome::Ready { quantity, hosts, generation, n_rounds, .. }) = scene.outcome(ticket) else {
+        panic!("{:?}", scene.outcome(ticket));
+    };
+    assert_eq!((quantity, hosts, generation, n_rounds), (3, Vec::new(), 2, 1));
+    assert_eq!((scene.ordered(job), scene.kept(job)), (vec![1, 1], vec![1, 1]));
+    // There are three left on each.
+    let ticket = scene.ask(job, cores(Direction::Grow, 9, 2, &[]));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 3, generation: 3, n_rounds: 2, .. })));
+    assert_eq!((scene.ordered(job), scene.usable(job)), (vec![4, 4], vec![4, 4]));
+    scene.is_durable();
+}
+
+#[test]
+fn cores_of_one_host_are_named_by_it() {
+    let (mut scene, job) = scene_with_job(2);
+    let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &["n2"]));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
+    assert_eq!(scene.ordered(job), [4, 2]);
+    // Of all, the one with the fewest counts.
+    let ticket = scene.ask(job, cores(Direction::Shrink, 1, 1, &[]));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
+    assert_eq!(scene.ordered(job), [3, 1]);
+    let ticket = scene.ask(job, cores(Direction::Grow, 3, 3, &["n2"]));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 3, .. })));
+    assert_eq!(scene.ordered(job), [3, 4]);
+}
+
+/// Accepted is not ready, and what was given back is not free before its processes keep off it.
+#[test]
+fn nothing_is_ready_before_every_agent_has_said_so() {
+    let (mut scene, job) = scene_with_job(2);
+    scene.deafen(&["n2"]);
+    let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
+    assert_eq!(scene.outcome(ticket), None);
+    assert_eq!((scene.kept(job), scene.usable(job)), (vec![2, 4], vec![2, 2]));
+    // One change at a time: another one is neither granted nor taken.
+    let again = scene.ask(job, cores(Direction::Grow, 1, 1, &[]));
+    assert_eq!(scene.reason(again), Some(Reason::NoResources));
+    scene.after(Span::from_mins(5));
+    scene.hear_again(&["n2"]);
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
+    assert_eq!(scene.kept(job), [2, 2]);
+    let again = scene.ask(job, cores(Direction::Grow, 1, 1, &[]));
+    assert!(matches!(scene.outcome(again), Some(AskOutcome::Ready { .. })));
+}
+
+#[test]
+fn growth_that_waits_for_another_change_to_be_in_force_is_served_then() {
+    let (mut scene, job) = scene_with_job(1);
+    scene.deafen(&["n1"]);
+    let back = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
+    let more = scene.ask(job, Ask { wait: Span::from_mins(1), ..cores(Direction::Grow, 1, 1, &[]) });
+    assert_eq!((scene.outcome(back), scene.outcome(more)), (None, None));
+    scene.hear_again(&["n1"]);
+    scene.after(Span::from_secs(5));
+    assert!(matches!(scene.outcome(back), Some(AskOutcome::Ready { .. })));
+    assert!(matches!(scene.outcome(more), Some(AskOutcome::Ready { .. })), "{:?}", scene.outcome(more));
+    assert_eq!(scene.ordered(job), [3]);
+}
+
+#[test]
+fn a_node_that_cannot_set_masks_fails_it_everywhere() {
+    let (mut scene, job) = scene_with_job(2);
+    scene.stubborn.insert("n2".to_owned());
+    let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
+    assert_eq!(scene.reason(ticket), Some(Reason::Lost));
+    assert_eq!((scene.ordered(job), scene.kept(job)), (vec![4, 4], vec![4, 4]), "as before");
+    scene.stubborn.clear();
+    scene.node_joins("n2");
+    let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+    scene.is_durable();
+}
+
+#[test]
+fn an_agent_that_says_nothing_fails_it_in_the_end() {
+    let (mut scene, job) = scene_with_job(2);
+    scene.ask(job, cores(Direction::Shrink, 3, 3, &[]));
+    scene.deafen(&["n2"]);
+    let ticket = scene.ask(job, cores(Direction::Grow, 2, 2, &[]));
+    scene.after(Span::from_mins(11));
+    assert_eq!(scene.reason(ticket), Some(Reason::Overdue));
+    assert_eq!((scene.ordered(job), scene.usable(job)), (vec![1, 1], vec![1, 1]));
+    assert_eq!(scene.kept(job), [1, 3], "nobody knows how many the second may have been given");
+    scene.hear_again(&["n2"]);
+    assert_eq!(scene.kept(job), [1, 1]);
+}
+
+/// The larger number counts until the agents were heard, over a restart, too.
+#[test]
+fn a_server_that_is_started_again_goes_on_waiting_for_the_agents() {
+    for has_power in [true, false] {
+        let (mut scene, job) = scene_with_job(2);
+        scene.attach(job).expect("it may");
+        scene.deafen(&["n2"]);
+        let id = scene.app_opens(job, Direction::Shrink, item(4, 3));
+        assert_eq!(scene.app_phase(job, id), Phase::Accepted);
+        if has_power {
+            scene.restart();
+        } else {
+            scene.power_cut();
+        }
+        assert_eq!((scene.phase(job, id), scene.kept(job)), (Phase::Accepted, vec![1, 4]));
+        scene.attach(job).expect("it may");
+        scene.hear_again(&["n2"]);
+        assert_eq!((scene.app_phase(job, id), scene.kept(job)), (Phase::Applied, vec![1, 1]));
+        scene.is_durable();
+    }
+}
+
+#[test]
+fn who_speaks_for_the_job_knows_its_cores_when_they_are_ready() {
+    let (mut scene, job) = scene_with_job(2);
+    scene.attach(job).expect("it may");
+    let seen = |scene: &mut Scene| {
+        let holding = scene.app(job).holding_at_ready.clone().expect("it was told");
+        holding.hosts.iter().map(|host| host.cpus).collect::<Vec<_>>()
+    };
+    let id = scene.app_opens(job, Direction::Shrink, item(4, 3));
+    assert_eq!((scene.app_phase(job, id), seen(&mut scene)), (Phase::Applied, vec![1, 1]));
+    let id = scene.app_opens(job, Direction::Grow, item(1, 5));
+    assert_eq!(scene.app_phase(job, id), Phase::Countered(negotiation::Side::Rms), "three are left");
+    scene.app_acts(job, id, Action::Accept);
+    assert_eq!((scene.app_phase(job, id), seen(&mut scene)), (Phase::Applied, vec![4, 4]));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_reason() {
+    let (mut scene, job) = scene_with_job(2);
+    let check = |scene: &mut Scene, ask: Ask, reason: Reason| {
+        let what = format!("{ask:?}");
+        let ticket = scene.ask(job, ask);
+        assert_eq!(scene.reason(ticket), Some(reason), "{what}");
+    };
+    check(&mut scene, cores(Direction::Shrink, 4, 4, &[]), Reason::Policy);
+    let patient = Ask { wait: Span::from_hours(1), ..cores(Direction::Grow, 1, 1, &[]) };
+    check(&mut scene, patient, Reason::NoResources);
+    scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
+    let lent = Ask { duration: Some(Span::from_mins(5)), ..cores(Direction::Grow, 1, 1, &[]) };
+    check(&mut scene, lent, Reason::Policy);
+    check(&mut scene, cores(Direction::Grow, 3, 3, &[]), Reason::NoResources);
+    assert_eq!(scene.ordered(job), [2, 2]);
+    let ticket = scene.ask(job, cores(Direction::Grow, 1, 1, &["n3"]));
+    assert!(scene.refusal(ticket).is_some(), "n3 is not its own");
+
+    scene.attach(job).expect("it may");
+    let stale = scene.app_opens(job, Direction::Grow, item(4, 1));
+    assert_eq!(scene.app(job).desk.get(stale).and_then(|dialogue| dialogue.reason()), Some(Reason::Changed));
+    let mut foreign = item(2, 1);
+    foreign.hosts.insert(NodeId(3));
+    let foreign = scene.app_opens(job, Direction::Grow, foreign);
+    assert_eq!(scene.app(job).desk.get(foreign).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
+    let mut elsewhere = item(2, 1);
+    elsewhere.resource = Resource::Cores(ClusterId(7));
+    let elsewhere = scene.app_opens(job, Direction::Grow, elsewhere);
+    assert_eq!(scene.app(job).desk.get(elsewhere).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
+}
+
+/// The mask is one thing, the hosts another: both are one negotiation, and ready together.
+#[test]
+fn hosts_and_cores_come_together_or_not_at_all() {
+    let (mut scene, job) = scene_with_job(1);
+    scene.ask(job, cores(Direction::Shrink, 3, 3, &[]));
+    scene.attach(job).expect("it may");
+    scene.deafen(&["n2"]);
+    let both = |scene: &Scene| {
+        let hosts = scene.item(job, 1);
+        vec![hosts, item(1, 2)]
+    };
+    let open = |scene: &mut Scene| {
+        let (now, items) = (scene.world.now, both(scene));
+        let rules = vec![negotiation::SetRule::All];
+        let opened = scene.app(job).desk.open(now, Direction::Grow, rules, items, Span::from_mins(5));
+        let (id, output) = opened.expect("it may open one");
+        scene.speak(job, output);
+        id
+    };
+    let id = open(&mut scene);
+    assert_eq!(scene.app_phase(job, id), Phase::Committing);
+    assert_eq!((scene.held(job), scene.ordered(job)), (vec![1, 2], vec![3, 4]));
+    scene.ended("n2", job, crate::desired::NodeExit::NotStarted { reason: "no space".to_owned() });
+    assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
+    assert_eq!((scene.held(job), scene.ordered(job), scene.kept(job)), (vec![1], vec![1], vec![1]));
+    scene.hear_again(&["n2"]);
+    let id = open(&mut scene);
+    assert_eq!((scene.app_phase(job, id), scene.ordered(job)), (Phase::Applied, vec![3, 4]));
+    scene.is_durable();
+}
+
+#[test]
+fn an_end_of_the_job_ends_the_wait_for_cores() {
+    let (mut scene, job) = scene_with_job(2);
+    scene.deafen(&["n2"]);
+    let ticket = scene.ask(job, cores(Direction::Shrink, 2, 2, &[]));
+    let id = scene.lines(job)[0].record.id;
+    // Nothing can be hurried here: the agents do what they can.
+    scene.call(Call::OrderNegotiation { job, negotiation: id, order: Order::Force }).expect("an admin may");
+    assert_eq!(scene.phase(job, id), Phase::Accepted);
+    scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
+    assert_eq!(scene.reason(ticket), Some(Reason::Stopping));
+    scene.hear_again(&["n2"]);
+    assert!(scene.has_left(job));
+    // Who comes next has whole nodes.
+    let next = scene.submit(2, Span::from_hours(1), Some(malleable(1, 3, OnResize::Workers)));
+    assert_eq!(scene.ordered(next), [4, 4]);
+}

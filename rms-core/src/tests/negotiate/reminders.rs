@@ -1,0 +1,83 @@
+//! A process that takes over from another one is told where the negotiations stand, and goes on with them.
+
+use negotiation::{Action, Direction, Phase, Side};
+use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
+
+use super::{Scene, hosts, malleable};
+
+fn attached(n_hosts: u32, n_nodes: u32) -> (Scene, JobId) {
+    let mut scene = Scene::new(n_nodes);
+    let job = scene.submit(n_hosts, Span::from_hours(1), Some(malleable(1, n_nodes, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    (scene, job)
+}
+
+#[test]
+fn who_comes_back_after_its_shrink_was_accepted_gives_the_hosts_it_chooses() {
+    let (mut scene, job) = attached(4, 4);
+    let item = scene.item(job, 2);
+    let id = scene.app_opens(job, Direction::Shrink, item);
+    assert_eq!(scene.app_phase(job, id), Phase::Accepted);
+    scene.hangs_up(job);
+    scene.after(Span::from_secs(20));
+    scene.attach_anew(job).expect("it may");
+    assert_eq!(scene.app_phase(job, id), Phase::Accepted, "it is told of what it has agreed to");
+    scene.app_acts(job, id, Action::Commit([NodeId(2), NodeId(3)].into()));
+    assert_eq!(scene.app_phase(job, id), Phase::Applied);
+    assert_eq!(scene.held(job), [1, 4], "it has lost none that it did not choose");
+    scene.is_durable();
+}
+
+#[test]
+fn who_comes_back_is_told_how_long_it_may_still_keep_what_it_gives() {
+    let (mut scene, job) = attached(4, 4);
+    scene.set("release_grace", "60s");
+    let item = scene.item(job, 2);
+    scene.app_opens(job, Direction::Shrink, item);
+    let told = |scene: &Scene| {
+        let attached = scene.world.rms.attachment(scene.world.now, job);
+        (attached.release_within, attached.open[0].left)
+    };
+    assert_eq!(told(&scene), (Span::from_secs(120), Some(Span::from_secs(120))));
+    scene.after(Span::from_secs(100));
+    assert_eq!(told(&scene).1, Some(Span::from_secs(20)), "not the ten minutes of the dialogue");
+}
+
+#[test]
+fn an_offer_to_a_process_that_is_gone_is_answered_by_the_next_one() {
+    let (mut scene, job) = attached(1, 3);
+    scene.set("offer_valid", "10m");
+    scene.by_itself(|rms, now, step| {
+        rms.open_growth_offer(now, step, (job, ClusterId(0)), 2, Default::default()).expect("there are idle hosts");
+    });
+    let id = scene.app_hears(job, Direction::Grow).expect("it was told");
+    scene.hangs_up(job);
+    scene.attach_anew(job).expect("it may");
+    assert_eq!(scene.app_phase(job, id), Phase::Offered(Side::Rms));
+    scene.app_acts(job, id, Action::Accept);
+    assert_eq!((scene.app_phase(job, id), scene.held(job)), (Phase::Applied, vec![1, 2, 3]));
+}
+
+#[test]
+fn growth_that_was_agreed_with_another_process_is_told_when_it_is_ready() {
+    let (mut scene, job) = attached(1, 3);
+    scene.deafen(&["n3"]);
+    let item = scene.item(job, 2);
+    let id = scene.app_opens(job, Direction::Grow, item);
+    scene.hangs_up(job);
+    scene.restart();
+    scene.attach_anew(job).expect("it may");
+    assert_eq!(scene.app_phase(job, id), Phase::Committing);
+    scene.hear_again(&["n3"]);
+    assert_eq!(scene.app_phase(job, id), Phase::Applied);
+}
+
+#[test]
+fn what_others_asked_for_is_not_told_as_its_own() {
+    let (mut scene, job) = attached(1, 2);
+    scene.hangs_up(job);
+    scene.deafen(&["n2"]);
+    scene.ask(job, hosts(Direction::Grow, 1, 1));
+    scene.attach_anew(job).expect("it may");
+    assert_eq!(scene.app_hears(job, Direction::Grow), None);
+}

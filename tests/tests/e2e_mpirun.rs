@@ -1,0 +1,112 @@
+//! Programs under `mpirun` that grow and shrink: with Open MPI by an `mpirun` for each host, with MPICH by spawning.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rms_tests::apps::{BuildError, Mpi, build, build_negotiating};
+use rms_tests::harness::{Deployment, wait_until};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A batch script that computes twice: first on ranks that stay, then with these arguments more.
+fn script(mpi: Mpi, program: &Path, args: &str, more: &str) -> Option<String> {
+    let mpirun = mpi.mpirun()?;
+    let (mpirun, program) = (mpirun.display(), program.display());
+    Some(match mpi {
+        // Ranks that wait leave the CPUs to those that compute: here are more ranks than CPUs.
+        Mpi::OpenMpi => format!(
+            "export RESIZE_MPIRUN={mpirun} OMPI_MCA_mpi_yield_when_idle=1
+            {mpirun} --host localhost:2 -n 2 {program} {args} || exit 1
+            ompi-server --no-daemonize -r \"$PWD/meet\" & server=$!
+            while [ ! -s meet ]; do sleep 0.05; done
+            export OMPI_MCA_pmix_server_uri=\"file:$PWD/meet\"
+            {mpirun} --host localhost:1 -n 1 {program} {args} {more}
+            code=$?
+            kill $server
+            exit $code"
+        ),
+        Mpi::Mpich => format!("{mpirun} -n 2 {program} {args} && {mpirun} -n 1 {program} {args} {more}"),
+    })
+}
+
+/// A program of `tests/apps`, if its MPI is installed.
+fn installed(mpi: Mpi, program: Result<Option<PathBuf>, BuildError>) -> Option<PathBuf> {
+    let program = program.expect("it compiles");
+    if program.is_none() {
+        eprintln!("SKIPPED: {} is not installed; `cargo xtask setup` installs it", mpi.name());
+    }
+    program
+}
+
+/// The values of `key=` in all lines.
+fn told<'a>(output: &'a str, key: &str) -> Vec<&'a str> {
+    output.split_whitespace().filter_map(|word| word.strip_prefix(key)?.strip_prefix('=')).collect()
+}
+
+fn check_same_results(output: &str) {
+    let checksums = told(output, "checksum");
+    assert!(checksums.len() == 2 && checksums[0] == checksums[1], "{output}");
+}
+
+fn read(deployment: &Deployment, name: &str) -> String {
+    std::fs::read_to_string(deployment.path().join(name)).unwrap_or_default()
+}
+
+#[test]
+fn heat_spreads_as_ever_while_groups_connect_and_leave_and_come_again() {
+    let Some(jacobi) = installed(Mpi::OpenMpi, build(Mpi::OpenMpi, "jacobi")) else { return };
+    let deployment = Deployment::of_nodes(3);
+    let Some(script) = script(Mpi::OpenMpi, &jacobi, "40 40", "--plan 1,3,2,3,1 --hosts a2,a3") else { return };
+    let job = deployment.submit(&["-N", "3", "-o", "out", "--wrap", &script]);
+    let record = deployment.wait_for_end(job);
+    let output = read(&deployment, "out");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    check_same_results(&output);
+    assert_eq!(told(&output, "changes"), ["0", "6"], "{output}");
+    assert_eq!(told(&output, "largest"), ["2", "3"], "{output}");
+}
+
+#[test]
+fn a_group_that_cannot_come_is_refused_and_the_program_goes_on() {
+    let Some(jacobi) = installed(Mpi::OpenMpi, build(Mpi::OpenMpi, "jacobi")) else { return };
+    let deployment = Deployment::of_nodes(2);
+    // The job has one node, and this is the other.
+    let Some(script) = script(Mpi::OpenMpi, &jacobi, "20 20", "--plan 1,2 --hosts a2,a2") else { return };
+    let job = deployment.submit(&["-N", "1", "-o", "out", "--wrap", &script]);
+    let record = deployment.wait_for_end(job);
+    let output = read(&deployment, "out");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    assert!(output.contains("a2 is not a node of job"), "{output}");
+    check_same_results(&output);
+    assert_eq!(told(&output, "refused"), ["0", "1"], "{output}");
+}
+
+/// A malleable application takes idle nodes, and gives them back when a rigid job needs them.
+fn check_makes_room(mpi: Mpi) {
+    let Some(malleable) = installed(mpi, build_negotiating(mpi, "nbody_malleable")) else { return };
+    let deployment = Deployment::of_nodes(3);
+    let more = "150 --negotiate --least 1 --most 3";
+    let Some(script) = script(mpi, &malleable, "60 60", more) else { return };
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
+    let job = deployment.submit(&[&size[..], &["--wrap", &script]].concat());
+    wait_until("it to grow", SOON, || read(&deployment, "out").contains("breakpoint growth").then_some(()));
+    // Nobody else could run on two nodes now.
+    deployment.rms(&["run", "-N", "2", "-n", "2", "true"]).ok();
+    let record = deployment.wait_for_end(job);
+    let output = read(&deployment, "out");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    assert!(output.contains("breakpoint shrink"), "{output}");
+    check_same_results(&output);
+    assert_eq!(told(&output, "largest"), ["2", "3"], "{output}");
+    assert_eq!(told(&output, "refused"), ["0", "0"], "{output}");
+}
+
+#[test]
+fn an_application_of_open_mpi_makes_room_for_a_rigid_job() {
+    check_makes_room(Mpi::OpenMpi);
+}
+
+#[test]
+fn an_application_of_mpich_under_its_mpirun_makes_room_for_a_rigid_job() {
+    check_makes_room(Mpi::Mpich);
+}
