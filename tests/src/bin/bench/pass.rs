@@ -88,8 +88,8 @@ impl World {
     fn end_a_job(&mut self) -> Result<f64> {
         self.now += Span::from_secs(1);
         let state = self.rms.state();
-        let mut started = state.jobs().iter().filter_map(|(id, job)| Some((*id, job.run, job.started()?)));
-        let (job, run, started) = started.next().context("no job runs")?;
+        let started = state.jobs().iter().find_map(|(id, job)| Some((*id, job.run, job.started()?)));
+        let (job, run, started) = started.context("no job runs")?;
         let names: Vec<String> = started.nodes.iter().map(|node| state.nodes()[node].name.clone()).collect();
         for name in names {
             let exit = NodeExit::Exited { code: 0 };
