@@ -245,7 +245,7 @@ impl Walk<'_> {
         let direction = if self.dice.chance(60) { Direction::Grow } else { Direction::Shrink };
         let home = self.cluster();
         let mut items = vec![self.item(job, home)];
-        if self.dice.chance(30) {
+        if self.dice.chance(60) {
             items.push(self.item(job, ClusterId(1 - home.0)));
             // There are few hosts: of much on both, one would always lack.
             items = items.into_iter().map(|item| Item::up_to(item.resource, item.held.0, 1)).collect();
