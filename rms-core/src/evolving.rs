@@ -36,6 +36,11 @@ impl Rms {
     /// Every stage that is due and possible begins. Applications that shrink go first: what they free, others may wait
     /// for. Those that grow go in the order in which they were promised their hosts.
     pub(crate) fn enter_stages(&mut self, now: Time, step: &mut Step) {
+        // Most of the time nobody is there whose hosts change, and time passes at each event.
+        if self.state.next_stages().next().is_none() {
+            self.alarms.clear();
+            return;
+        }
         self.alarms.retain(|job, _| self.state.next_stages().any(|(at, due)| due == *job && at <= now));
         for job in self.due(now) {
             if !self.is_growing(job) {

@@ -322,9 +322,21 @@ pub enum Fact {
     },
 }
 
+/// What a fact may have freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Freed {
+    /// No host, and nobody's place before others.
+    #[default]
+    Nothing,
+    /// What others were promised already.
+    AsPromised,
+    /// What may let a job start earlier than it was promised: nothing of it is after that time.
+    Until(Time),
+}
+
 impl Fact {
-    /// May it let a job start earlier than it was promised? `state` is the one before it.
-    pub(crate) fn may_free(&self, state: &State) -> bool {
+    /// `state` is the one before it.
+    pub(crate) fn frees(&self, state: &State) -> Freed {
         match self {
             Fact::JobSubmitted { .. }
             | Fact::RequestSent { .. }
@@ -333,8 +345,8 @@ impl Fact {
             | Fact::StartsPromised { .. }
             | Fact::ShareRunning { .. }
             | Fact::ShareEnded { .. }
-            | Fact::JobEnding { .. }
-            | Fact::Talked { .. }
+            | Fact::JobEnding { .. } => Freed::Nothing,
+            Fact::Talked { .. }
             | Fact::HostsDeparting { .. }
             | Fact::HostsStay { .. }
             | Fact::LimitsDeclared { .. }
@@ -342,11 +354,19 @@ impl Fact {
             | Fact::LoanCalled { .. }
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }
-            | Fact::CoresInForce { .. } => false,
-            // Who leaves when he was expected to frees what others were promised already.
+            | Fact::CoresInForce { .. } => Freed::AsPromised,
             Fact::JobDone { record, ghost_until, negotiations: _ } => {
-                let started = state.jobs().get(&record.job).and_then(|entry| entry.started());
-                started.is_none_or(|started| started.at + started.request.wall != *ghost_until)
+                let entry = state.jobs().get(&record.job);
+                let Some(started) = entry.and_then(|entry| entry.started()) else { return Freed::Until(Time::NEVER) };
+                let expected = started.at + started.request.wall;
+                // Those after an application that is late were placed by a guess, which may have been any.
+                let is_early = expected > *ghost_until;
+                let is_rigid = started.evolved.is_none() && entry.is_some_and(|entry| entry.talks.is_none());
+                match expected == *ghost_until {
+                    true => Freed::AsPromised,
+                    false if is_early && is_rigid => Freed::Until(expected),
+                    false => Freed::Until(Time::NEVER),
+                }
             }
             Fact::ClusterAdded { .. }
             | Fact::NodeJoined { .. }
@@ -383,7 +403,7 @@ impl Fact {
             | Fact::HostsReleased { .. }
             | Fact::HostsChosen { .. }
             | Fact::ProfileChanged { .. }
-            | Fact::HostsHeld { .. } => true,
+            | Fact::HostsHeld { .. } => Freed::Until(Time::NEVER),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A job inside the core: which state of 001, Fig. 4 it is in, and what that state owns.
 
 mod launcher;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::negotiate::talks::{Case, Talks};
 
 pub(crate) use launcher::AwaitedIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};
+pub use shares::Shares;
 
 /// One application that is in the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +76,7 @@ pub struct Started {
     /// Host 0 first.
     pub nodes: Vec<NodeId>,
     /// None while a launcher outside has started no processes through the agents.
-    pub shares: BTreeMap<NodeId, Share>,
+    pub shares: Shares,
     pub ending: Option<Ending>,
     /// The highest exit code of the shares that have ended.
     pub worst_code: i32,

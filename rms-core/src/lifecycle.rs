@@ -153,11 +153,11 @@ impl Rms {
     pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         self.end_talks(now, step, job, &outcome);
         let entry = &self.state.jobs()[&job];
-        let mut names = self.state.node_names(entry.nodes());
+        // Nobody reads the history where nobody is told of jobs.
+        let names = if self.config.tells_anyone { self.state.node_names(entry.nodes()) } else { Vec::new() };
         let has_launcher = entry.launcher.is_some();
         let run = entry.run;
-        let for_record = if self.config.tells_anyone { names.clone() } else { std::mem::take(&mut names) };
-        let record = entry.record(job, now, outcome.clone(), for_record);
+        let record = entry.record(job, now, outcome.clone(), names.clone());
         let untils = self.ghost_untils(now, job);
         let ghost_until = untils.values().copied().max().unwrap_or(now);
         let negotiations = self.state.jobs()[&job].talks.as_ref().map(|talks| talks.records()).unwrap_or_default();
@@ -181,9 +181,19 @@ impl Rms {
     /// When the ghost of a started job leaves each of its clusters (001, §5.3.1: the fair-start delay).
     fn ghost_untils(&self, now: Time, job: JobId) -> BTreeMap<ClusterId, Time> {
         let Some(started) = self.state.jobs()[&job].started() else { return BTreeMap::new() };
-        let clusters = started.nodes.iter().map(|node| self.state.nodes()[node].cluster);
-        let delay = |cluster| self.state.settings().fair_start_of(&self.state.clusters()[&cluster]);
-        clusters.map(|cluster| (cluster, now + delay(cluster))).collect()
+        let settings = self.state.settings();
+        let is_same_for_all = settings.fair_start_at.is_empty();
+        if is_same_for_all {
+            let first = started.nodes.first().and_then(|node| self.state.nodes().get(node));
+            return first.into_iter().map(|node| (node.cluster, now + settings.fair_start)).collect();
+        }
+        let delay = |cluster| settings.fair_start_of(&self.state.clusters()[&cluster]);
+        let mut untils = BTreeMap::new();
+        for node in &started.nodes {
+            let cluster = self.state.nodes()[node].cluster;
+            untils.entry(cluster).or_insert_with(|| now + delay(cluster));
+        }
+        untils
     }
 
     /// Where clusters have delays of their own, each is left when its own is over.

@@ -1,6 +1,6 @@
 //! A node inside the core.
 
-use rms_model::{ClusterId, Generation, Inventory, JobId, NodeAdmin, NodeId, NodeLink, Run};
+use rms_model::{ClusterId, Generation, Inventory, JobId, NodeAdmin, NodeLink, Run};
 use serde::{Deserialize, Serialize};
 
 use crate::state::Holders;
@@ -43,10 +43,5 @@ impl Node {
     /// Is it usable, and does nobody hold it?
     pub fn is_free(&self) -> bool {
         self.is_usable() && self.holders.is_empty()
-    }
-
-    /// Plain hosts are taken first, so that special ones stay for those who need them.
-    pub fn rank(&self, node: NodeId) -> (usize, NodeId) {
-        (self.inventory.features.len(), node)
     }
 }

@@ -8,7 +8,7 @@ use rms_model::{Generation, JobId, NodeId, NodeLink, Policy, Settings, Span, Tim
 use crate::desired::Launch;
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::fact::Fact;
+use crate::fact::{Fact, Freed};
 use crate::job::{Job, Phase, Promise};
 use crate::launchers::{Flood, LauncherCounts};
 use crate::negotiate::Negotiators;
@@ -27,7 +27,7 @@ pub struct Config {
     pub certificate_life: Span,
     /// Are agents told what to run on their nodes, and others what became of jobs? If not, nobody is there but
     /// launchers that start and end processes themselves on the hosts they were granted, as in 001, and say when they
-    /// are done. What is decided, and what becomes true, is the same.
+    /// are done. What is decided, and what becomes true, is the same, but for the names of hosts in the history.
     pub tells_anyone: bool,
 }
 
@@ -70,8 +70,8 @@ pub(crate) struct Passes {
     pub(crate) wanted: bool,
     pub(crate) last: Option<Time>,
     pub(crate) count: u64,
-    /// Has anything happened since the last pass that may let a job start earlier than it was promised?
-    pub(crate) freed: bool,
+    /// The most that a fact has freed since the last pass.
+    pub(crate) freed: Freed,
 }
 
 impl Rms {
@@ -106,7 +106,7 @@ impl Rms {
         Rms {
             config,
             state,
-            passes: Passes { wanted: true, freed: true, ..Passes::default() },
+            passes: Passes { wanted: true, freed: Freed::Until(Time::NEVER), ..Passes::default() },
             sent: BTreeMap::new(),
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
@@ -219,7 +219,7 @@ impl Rms {
     /// The only way a fact comes about.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
         self.streams.note(&self.state, &fact);
-        self.passes.freed |= fact.may_free(&self.state);
+        self.passes.freed = self.passes.freed.max(fact.frees(&self.state));
         let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
         self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
         self.estimates = None;
@@ -262,14 +262,18 @@ impl Rms {
             self.streams.pass(&self.state, now)
         } else {
             self.streams.unseen_pass();
-            let scope = match self.state.settings().policy {
-                Policy::Conservative if !self.passes.freed => Scope::Arrivals,
-                Policy::Views | Policy::Fcfs | Policy::Easy | Policy::Conservative => Scope::Starts,
+            let scope = match (self.state.settings().policy, self.passes.freed) {
+                (Policy::Conservative, Freed::Nothing | Freed::AsPromised) | (Policy::Easy, Freed::Nothing) => {
+                    Scope::Arrivals
+                }
+                (Policy::Conservative, Freed::Until(until)) => Scope::Freed { until },
+                (Policy::Easy, Freed::AsPromised | Freed::Until(_)) => Scope::Starts,
+                (Policy::Views | Policy::Fcfs, Freed::Nothing | Freed::AsPromised | Freed::Until(_)) => Scope::Starts,
             };
             (plan::plan(&self.state, now, scope), Vec::new())
         };
         let is_promised = self.state.settings().policy == Policy::Conservative;
-        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1, freed: false };
+        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1, freed: Freed::Nothing };
         let mut starts = Vec::new();
         for placement in plan.placements {
             let job = placement.job;

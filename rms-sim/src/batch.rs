@@ -85,7 +85,7 @@ pub struct Batch<'a, W> {
 struct Watch {
     /// Which job of the workload has which id: ids are given in the order of submits, to those that are accepted.
     job_idxs: Vec<u32>,
-    started: Vec<(JobId, Run, Time, Vec<NodeId>)>,
+    started: Vec<(JobId, Run, Time)>,
     resized: Vec<Resized>,
     /// By place in the workload.
     finished: Vec<Option<Finished>>,
@@ -244,7 +244,8 @@ impl<'a, W: Workload> Batch<'a, W> {
     }
 
     /// Somebody has started: it ends when it has done its work, unless its hosts change.
-    fn begin(&mut self, job: JobId, run: Run, at: Time, nodes: &[NodeId]) {
+    fn begin(&mut self, job: JobId, run: Run, at: Time) {
+        let nodes = self.rms.state().jobs().get(&job).map_or(&[][..], |entry| entry.nodes());
         let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
         let (runs, n_hosts) = (self.workload.run(job_idx), nodes.len() as u32);
         let mut ended = at + runs;
@@ -285,8 +286,8 @@ impl<'a, W: Workload> Batch<'a, W> {
     /// Lets the step become true; jobs that have started get their end. The refusal among the effects, if one is.
     fn commit(&mut self, step: Step) -> Option<Refusal> {
         let Ok(effects) = step.commit(&mut self.watch);
-        for (job, run, at, nodes) in std::mem::take(&mut self.watch.started) {
-            self.begin(job, run, at, &nodes);
+        for (job, run, at) in std::mem::take(&mut self.watch.started) {
+            self.begin(job, run, at);
         }
         for resized in std::mem::take(&mut self.watch.resized) {
             self.resize(&resized);
@@ -314,8 +315,8 @@ impl Journal for Watch {
 
     fn append(&mut self, facts: &[Fact]) -> Result<(), Infallible> {
         for fact in facts {
-            if let Fact::JobStarted { job, run, at, nodes, request: _ } = fact {
-                self.started.push((*job, *run, *at, nodes.clone()));
+            if let Fact::JobStarted { job, run, at, nodes: _, request: _ } = fact {
+                self.started.push((*job, *run, *at));
             }
             if let Fact::StageEntered { job, at, gained, freed, course: _ } = fact {
                 let (job, at, gained, freed) = (*job, *at, gained.clone(), freed.clone());

@@ -8,7 +8,7 @@ use std::ops::Range;
 use rms_core::State;
 use rms_sim::scenario::{Broken, Ended, Talks};
 
-/// One life from a seed; a snapshot goes through what it is given.
+/// Lives one life of this seed; a snapshot goes through what it is given.
 pub type Scenario = fn(u64, fn(&State) -> State) -> Result<Ended, Box<Broken>>;
 
 /// One scenario with many seeds.
@@ -16,7 +16,6 @@ pub type Scenario = fn(u64, fn(&State) -> State) -> Result<Ended, Box<Broken>>;
 pub struct Sweep {
     /// The test program that runs it; its quick test's name begins with `some_seeds`.
     pub program: &'static str,
-    /// What is lived.
     pub scenario: Scenario,
 }
 

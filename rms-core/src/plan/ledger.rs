@@ -219,6 +219,16 @@ impl Ledger {
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
     }
 
+    /// How many hosts of a cluster are free at the best instant until then; none, if that is past.
+    pub(super) fn most_free(&self, cluster: ClusterId, from: Time, until: Time) -> i64 {
+        let capacity = i64::from(self.capacity_of(cluster));
+        match self.view.get(&cluster) {
+            Some(profile) => profile.most_free(capacity, from, until),
+            None if from < until => capacity,
+            None => 0,
+        }
+    }
+
     /// Is there no start during `[from, until)` from which on so many hosts are free for `wall`, or until `until`?
     pub(super) fn is_full_until(
         &self,

@@ -5,6 +5,7 @@
 //! hole, and added to the view for the next one.
 
 mod around;
+mod arrivals;
 pub mod compact;
 mod digest;
 pub(crate) mod evolve;
@@ -33,8 +34,9 @@ pub enum Scope {
     /// Only what starts now. The pass ends early once no host is free: nothing later in the order could start,
     /// and nothing earlier depends on it.
     Starts,
-    /// The same where nothing was freed since the last pass, so that nobody who was promised a start can have an earlier
-    /// one.
+    /// The same where all that was freed since the last pass is before that time.
+    Freed { until: Time },
+    /// The same where nothing was freed since the last pass that could let anybody start earlier than it found.
     Arrivals,
     /// An estimate for every application that is considered.
     Estimates,
@@ -48,7 +50,7 @@ pub struct Plan {
     pub now: Time,
     /// In the order of the queue, as far as the scope went.
     pub placements: Vec<Placement>,
-    /// Started jobs and ghosts: the last view before the first application.
+    /// Started jobs and ghosts: the last view before the first application. Empty if only starts were wanted.
     pub base: View,
     /// The last view after the last application.
     pub last_view: View,
@@ -96,7 +98,21 @@ pub struct Shortage {
     pub usable: u32,
 }
 
+impl Scope {
+    fn is_of_starts(self) -> bool {
+        match self {
+            Scope::Starts | Scope::Freed { until: _ } | Scope::Arrivals => true,
+            Scope::Estimates | Scope::Views => false,
+        }
+    }
+}
+
 impl Plan {
+    /// Nobody starts now, and nothing else was asked.
+    fn of_nobody(now: Time) -> Plan {
+        Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() }
+    }
+
     pub fn placement(&self, job: JobId) -> Option<&Placement> {
         self.placements.iter().find(|placement| placement.job == job)
     }

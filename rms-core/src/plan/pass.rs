@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Request, Time, View};
+use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Request, Span, Time, View};
 
 use super::evolve;
 use super::fit::Fit;
@@ -102,10 +102,8 @@ impl<'a> Pass<'a> {
             n_free,
         };
         // Hosts that a running application will need, and can use no others, are kept from the first one on.
-        for (_, entry) in state.holding() {
-            if let Some(Started { request, evolved: Some(_), .. }) = entry.started() {
-                pass.open_ledger(&launcher::constraint_of(&entry.spec, request));
-            }
+        for (entry, Started { request, .. }) in state.evolved() {
+            pass.open_ledger(&launcher::constraint_of(&entry.spec, request));
         }
         pass
     }
@@ -484,6 +482,10 @@ impl Taken {
         Taken { constraint, request, at: fit.start, nodes: None, stages: Some(fit.expanded.clone()) }
     }
 
+    pub(super) fn wall(&self) -> Span {
+        self.request.wall
+    }
+
     /// What it takes of each cluster, in the order of time.
     fn blocks(&self) -> impl Iterator<Item = (ClusterId, Block)> + '_ {
         let until = self.at + self.request.wall;
@@ -498,8 +500,8 @@ impl Taken {
 
 #[cfg(test)]
 mod tests {
+    use rms_model::Inventory;
     use rms_model::resources::Mebibytes;
-    use rms_model::{Inventory, Span};
 
     use super::*;
     use crate::event::{Nodes, Shape};

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
 
+use super::arrivals;
 use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
 use crate::job::Job;
@@ -28,19 +29,32 @@ pub(super) fn run(
     let n_free = n_free(state);
     // Promises are made even while no host is free.
     let promises = state.settings().policy == Policy::Conservative;
-    let only_starts = matches!(scope, Scope::Starts | Scope::Arrivals);
-    if only_starts && n_free == 0 && !promises {
-        return Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new() };
+    let only_starts = scope.is_of_starts();
+    let nobody_can = state.n_queued() == 0 || (n_free == 0 && !promises);
+    if only_starts && nobody_can && applicant.is_none() {
+        return Plan::of_nobody(now);
+    }
+    let arrivals = match (state.settings().policy, scope) {
+        (Policy::Easy, Scope::Arrivals) => arrivals::of_easy(state, now),
+        (Policy::Easy, Scope::Starts | Scope::Freed { until: _ } | Scope::Estimates | Scope::Views)
+        | (Policy::Views | Policy::Fcfs | Policy::Conservative, _) => None,
+    };
+    let may_start = |(_, wish): &(JobId, &Wish)| wish.least_hosts as usize <= n_free;
+    if arrivals.as_ref().is_some_and(|arrivals| !arrivals.iter().any(may_start)) {
+        return Plan::of_nobody(now);
     }
     let shows = |_: JobId| scope == Scope::Views;
     let mut walk = Walk::new(state, now, n_free, &shows);
-    let base = walk.pass.all.view.clone();
+    let base = if only_starts { View::new() } else { walk.pass.all.view.clone() };
     if look.is_some() {
         walk.pass.all.keep_digests(now);
         walk.look = look;
     }
     walk.look(Moment::Begins);
-    walk.queue(considered(state), scope);
+    match arrivals {
+        Some(arrivals) => walk.queue(arrivals.into_iter(), scope),
+        None => walk.queue(considered(state), scope),
+    }
     walk.look(Moment::Ends);
     if let Some(spec) = applicant {
         let from = walk.earliest;
@@ -114,10 +128,22 @@ impl Held {
 /// Which applications need no look.
 struct Stays {
     may_pass_by: bool,
-    /// Nothing was freed since everybody stood as early as possible.
-    nothing_was_freed: bool,
+    /// All that was freed since everybody stood as early as possible is before that time: who starts earlier than he was
+    /// promised starts before it, where hosts enough are free.
+    freed_until: Time,
+    /// The most hosts of a cluster that are free at any instant until then; it holds until somebody moves.
+    most_free: BTreeMap<ClusterId, i64>,
     /// For so many hosts of a cluster and so long there is no start until then; it holds until somebody moves.
     full_until: BTreeMap<(ClusterId, u32, Span), Time>,
+}
+
+impl Stays {
+    /// Somebody has moved, whose place was free from then on.
+    fn free_until(&mut self, until: Time) {
+        self.freed_until = self.freed_until.max(until);
+        self.most_free.clear();
+        self.full_until.clear();
+    }
 }
 
 /// One pass on its way through the queue.
@@ -189,8 +215,9 @@ impl<'a, 'l> Walk<'a, 'l> {
     fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, scope: Scope) {
         let mut head_waits = false;
         let mut waiting = Vec::new();
+        let only_starts = scope.is_of_starts();
         for (job, wish) in jobs {
-            if scope == Scope::Starts && head_waits && self.look.is_none() {
+            if only_starts && head_waits && self.look.is_none() {
                 if self.pass.n_free == 0 {
                     break;
                 }
@@ -226,7 +253,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                 }
             }
         }
-        if scope == Scope::Starts {
+        if only_starts {
             return;
         }
         let mut placements = std::mem::take(&mut self.placements).into_iter();
@@ -254,7 +281,9 @@ impl<'a, 'l> Walk<'a, 'l> {
 
     fn conservative(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)> + Clone, scope: Scope) {
         let may_pass_by = match scope {
-            Scope::Starts | Scope::Arrivals => self.state.wants_are_plain() && self.pass.take_promises(),
+            Scope::Starts | Scope::Freed { until: _ } | Scope::Arrivals => {
+                self.state.wants_are_plain() && self.pass.take_promises()
+            }
             Scope::Estimates | Scope::Views => false,
         };
         let mut slots: BTreeMap<JobId, Slot> = BTreeMap::new();
@@ -267,11 +296,34 @@ impl<'a, 'l> Walk<'a, 'l> {
                 slots.insert(job, Slot { held, outcome: None });
             }
         }
-        let mut stays = Stays { may_pass_by, nothing_was_freed: scope == Scope::Arrivals, full_until: BTreeMap::new() };
+        let freed_until = match scope {
+            Scope::Arrivals => self.now,
+            Scope::Freed { until } => until,
+            Scope::Starts | Scope::Estimates | Scope::Views => Time::NEVER,
+        };
+        let mut stays = Stays { may_pass_by, freed_until, most_free: BTreeMap::new(), full_until: BTreeMap::new() };
+        // Where everybody else would be passed by, nobody else is asked.
+        let are_few = stays.may_pass_by && scope == Scope::Arrivals && self.look.is_none();
+        let few = if are_few { arrivals::of_conservative(self.state, self.now) } else { None };
+        let mut has_moved = match few {
+            None => self.sweep(jobs.clone(), &mut slots, &mut stays),
+            Some(few) => {
+                let has_moved = self.sweep(few.iter().copied(), &mut slots, &mut stays);
+                if !has_moved {
+                    return self.keep_outcomes(few.into_iter(), slots);
+                }
+                has_moved
+            }
+        };
         // What one lets go of may let another, even one before it, move forward: until nobody moves.
-        while self.sweep(jobs.clone(), &mut slots, &mut stays) {
-            stays.nothing_was_freed = false;
+        while has_moved {
+            has_moved = self.sweep(jobs.clone(), &mut slots, &mut stays);
         }
+        self.keep_outcomes(jobs, slots);
+    }
+
+    /// Everybody has his place.
+    fn keep_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, mut slots: BTreeMap<JobId, Slot>) {
         for (job, wish) in jobs {
             let held = slots.get(&job).map_or_else(|| Held::promised(wish), |slot| slot.held.clone());
             self.look_without(job, &held);
@@ -317,9 +369,9 @@ impl<'a, 'l> Walk<'a, 'l> {
                 Ok(found) => {
                     let (outcome, held) = self.pass.settle_until(found, latest);
                     let is_earlier = latest.is_some_and(|latest| held.at < latest);
-                    if is_earlier {
+                    if let Some(latest) = latest.filter(|_| is_earlier) {
                         has_moved = true;
-                        stays.full_until.clear();
+                        stays.free_until(latest + held.wall());
                     }
                     Slot { held: Held::Taken(held), outcome: Some(outcome) }
                 }
@@ -342,7 +394,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         if at <= self.now {
             return false;
         }
-        if stays.nothing_was_freed {
+        if i64::from(wish.least_hosts) > self.most_free(cluster, stays) {
             return true;
         }
         let known = stays.full_until.entry((cluster, wish.least_hosts, wall)).or_insert(self.now);
@@ -354,6 +406,11 @@ impl<'a, 'l> Walk<'a, 'l> {
             *known = at.max(*known);
         }
         is_full
+    }
+
+    fn most_free(&self, cluster: ClusterId, stays: &mut Stays) -> i64 {
+        let until = stays.freed_until;
+        *stays.most_free.entry(cluster).or_insert_with(|| self.pass.all.most_free(cluster, self.now, until))
     }
 
     /// What an application sees is what it does not hold itself.

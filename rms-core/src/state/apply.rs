@@ -112,19 +112,17 @@ impl State {
                     Arc::make_mut(&mut spec).environment = shared;
                 }
                 let phase = Phase::Submitted { hold };
-                self.insert_job(
-                    *job,
-                    Job {
-                        spec,
-                        submitted: *at,
-                        requested: None,
-                        run: Run(0),
-                        phase,
-                        promised: None,
-                        launcher: None,
-                        talks: None,
-                    },
-                );
+                let entry = Job {
+                    spec,
+                    submitted: *at,
+                    requested: None,
+                    run: Run(0),
+                    phase,
+                    promised: None,
+                    launcher: None,
+                    talks: None,
+                };
+                self.insert_job(*job, Box::new(entry));
             }
             Fact::JobHeld { job, by, at } => self.edit_job(*job, |entry| {
                 entry.phase = Phase::Submitted { hold: Some(Hold { by: by.clone(), since: *at }) };
@@ -339,7 +337,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn insert_job(&mut self, job: JobId, entry: Job) {
+    pub(super) fn insert_job(&mut self, job: JobId, entry: Box<Job>) {
         self.last_job = self.last_job.max(job);
         self.index.insert_job(job, &entry, &self.nodes);
         self.jobs.insert(job, entry);

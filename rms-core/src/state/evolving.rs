@@ -7,7 +7,7 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, OnResize, Time, Work};
 use super::apply::Misfit;
 use super::{Bumped, State};
 use crate::course::{Course, Evolved};
-use crate::job::{Phase, Share};
+use crate::job::{Phase, Share, Shares};
 
 impl State {
     pub(super) fn set_course(
@@ -144,7 +144,7 @@ impl State {
     pub(super) fn edit_evolved(
         &mut self,
         job: JobId,
-        edit: impl FnOnce(&mut BTreeMap<NodeId, Share>, &mut Evolved),
+        edit: impl FnOnce(&mut Shares, &mut Evolved),
     ) -> Result<(), Misfit> {
         let started = self.started_mut(job)?;
         match &mut started.evolved {

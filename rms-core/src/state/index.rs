@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Request, Span, Time};
 
-use super::State;
+use super::free::FreeHosts;
 use super::occupation::Occupation;
+use super::{Nodes, State};
 use crate::job::{AwaitedIndex, Job, Phase, Promise, Started};
 use crate::launcher;
 use crate::node::Node;
@@ -21,6 +22,8 @@ pub(crate) struct Index {
     pub(crate) occupation: Occupation,
     pub(crate) unseen: BTreeSet<JobId>,
     pub(crate) holding: BTreeSet<JobId>,
+    /// Running jobs that have a course.
+    pub(crate) evolved: BTreeSet<JobId>,
     /// Running jobs whose hosts may change.
     pub(crate) malleable: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
@@ -31,7 +34,8 @@ pub(crate) struct Index {
     pub(crate) promises: BTreeSet<(Time, JobId)>,
     /// When running evolving applications reach their next stage, or their end.
     pub(crate) stages: BTreeSet<(Time, JobId)>,
-    pub(crate) free: BTreeMap<ClusterId, BTreeSet<(usize, NodeId)>>,
+    /// Of each cluster that has nodes.
+    pub(crate) free: BTreeMap<ClusterId, FreeHosts>,
     pub(crate) usable: BTreeMap<ClusterId, u32>,
     pub(crate) node_ids: BTreeMap<String, NodeId>,
     /// How many nodes of a cluster are alike, in whatever state they are: admission asks of kinds, not of nodes.
@@ -51,7 +55,7 @@ pub struct QueueKey {
 }
 
 impl QueueKey {
-    fn of(job: JobId, entry: &Job) -> QueueKey {
+    pub(super) fn of(job: JobId, entry: &Job) -> QueueKey {
         let requested = entry.requested.expect("a queued job has sent a request");
         QueueKey { priority: Reverse(entry.spec.priority), requested, job }
     }
@@ -138,7 +142,7 @@ impl Index {
         }
     }
 
-    pub(super) fn insert_job(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>) {
+    pub(super) fn insert_job(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
         self.awaited.insert(job, entry);
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
@@ -157,6 +161,9 @@ impl Index {
                 self.holding.insert(job);
                 if entry.spec.malleable.is_some() {
                     self.malleable.insert(job);
+                }
+                if started.evolved.is_some() {
+                    self.evolved.insert(job);
                 }
                 self.hold(job, entry, nodes);
                 self.stages.extend(next_stage(started).map(|at| (at, job)));
@@ -187,6 +194,7 @@ impl Index {
             Phase::Started(started) => {
                 self.holding.remove(&job);
                 self.malleable.remove(&job);
+                self.evolved.remove(&job);
                 self.occupation.let_go(job);
                 if let Some(at) = next_stage(started) {
                     self.stages.remove(&(at, job));
@@ -200,13 +208,13 @@ impl Index {
         }
     }
 
-    fn hold(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>) {
+    fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
         let all_usable = self.usable.values().sum::<u32>() as usize == nodes.len();
         self.occupation.hold(job, entry, nodes, all_usable);
     }
 
     /// The nodes of a job may or may not be planned with any more.
-    pub(super) fn recount(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>) {
+    pub(super) fn recount(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
         self.occupation.let_go(job);
         self.hold(job, entry, nodes);
     }
@@ -216,15 +224,10 @@ impl Index {
         match (was_free, entry.is_free()) {
             (true, false) => {
                 if let Some(free) = self.free.get_mut(&entry.cluster) {
-                    free.remove(&entry.rank(node));
-                    if free.is_empty() {
-                        self.free.remove(&entry.cluster);
-                    }
+                    free.remove(node, entry);
                 }
             }
-            (false, true) => {
-                self.free.entry(entry.cluster).or_default().insert(entry.rank(node));
-            }
+            (false, true) => self.free.entry(entry.cluster).or_default().insert(node, entry),
             (true, true) | (false, false) => {}
         }
     }
@@ -244,8 +247,9 @@ impl Index {
         if entry.is_usable() {
             *self.usable.entry(entry.cluster).or_default() += 1;
         }
+        let free = self.free.entry(entry.cluster).or_default();
         if entry.is_free() {
-            self.free.entry(entry.cluster).or_default().insert(entry.rank(node));
+            free.insert(node, entry);
         }
     }
 
@@ -260,6 +264,7 @@ impl Index {
             }
             if kinds.is_empty() {
                 self.kinds.remove(&entry.cluster);
+                self.free.remove(&entry.cluster);
             }
         }
         if let NodeLink::Away { since } = entry.link {
@@ -274,10 +279,7 @@ impl Index {
             }
         }
         if let Some(free) = self.free.get_mut(&entry.cluster) {
-            free.remove(&entry.rank(node));
-            if free.is_empty() {
-                self.free.remove(&entry.cluster);
-            }
+            free.remove(node, entry);
         }
     }
 }

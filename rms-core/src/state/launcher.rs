@@ -17,10 +17,9 @@ impl State {
         let spec = Arc::new(spec);
         let phase = Phase::Submitted { hold: None };
         let launcher = Some(Launcher::new(filter.clone(), at));
-        self.insert_job(
-            job,
-            Job { spec, submitted: at, requested: None, run: Run(0), phase, promised: None, launcher, talks: None },
-        );
+        let entry =
+            Job { spec, submitted: at, requested: None, run: Run(0), phase, promised: None, launcher, talks: None };
+        self.insert_job(job, Box::new(entry));
     }
 
     pub(super) fn edit_launcher(&mut self, job: JobId, edit: impl FnOnce(&mut Launcher)) -> Result<(), Misfit> {

@@ -4,11 +4,14 @@ mod apply;
 mod check;
 mod cores;
 mod evolving;
+mod free;
 mod ghost;
 mod holders;
 mod index;
+mod jobs;
 mod launcher;
 mod negotiate;
+mod nodes;
 mod occupation;
 mod stored;
 
@@ -23,14 +26,16 @@ pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
 pub(crate) use evolving::spread;
+use free::FreeHosts;
 pub use holders::Holders;
 pub use index::QueueKey;
 pub(crate) use index::{PlainWish, Wish};
+pub use jobs::Jobs;
+pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 
 use crate::fact::SettingChange;
-use crate::job::Job;
-use crate::node::Node;
+use crate::job::{Job, Started};
 use crate::subscription::ClusterLink;
 
 /// Everything that survives a restart. Two servers that applied the same facts have equal states.
@@ -40,9 +45,9 @@ pub struct State {
     /// The newest [`AUDIT_KEPT`] changes of settings.
     pub(crate) audit: Vec<SettingChange>,
     pub(crate) clusters: BTreeMap<ClusterId, String>,
-    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) nodes: Nodes,
     #[serde(with = "stored")]
-    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) jobs: Jobs,
     pub(crate) tokens: BTreeMap<String, Token>,
     /// By serial.
     pub(crate) certificates: BTreeMap<String, Issued>,
@@ -72,8 +77,8 @@ impl State {
             settings,
             audit: Vec::new(),
             clusters: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            jobs: BTreeMap::new(),
+            nodes: Nodes::default(),
+            jobs: Jobs::default(),
             tokens: BTreeMap::new(),
             certificates: BTreeMap::new(),
             last_job: JobId(0),
@@ -90,11 +95,11 @@ impl State {
         &self.settings
     }
 
-    pub fn jobs(&self) -> &BTreeMap<JobId, Job> {
+    pub fn jobs(&self) -> &Jobs {
         &self.jobs
     }
 
-    pub fn nodes(&self) -> &BTreeMap<NodeId, Node> {
+    pub fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
@@ -123,7 +128,7 @@ impl State {
     }
 
     /// The same with what each wants.
-    pub(crate) fn wishes(&self) -> impl Iterator<Item = (JobId, &Wish)> + Clone + '_ {
+    pub(crate) fn wishes(&self) -> impl DoubleEndedIterator<Item = (JobId, &Wish)> + Clone + '_ {
         self.index.queue.iter().map(|(key, wish)| (key.job, wish))
     }
 
@@ -143,6 +148,16 @@ impl State {
     /// Jobs that hold hosts: started ones and ghosts.
     pub(crate) fn holding(&self) -> impl Iterator<Item = (JobId, &Job)> {
         self.index.holding.iter().map(|job| (*job, &self.jobs[job]))
+    }
+
+    pub(crate) fn n_holding(&self) -> usize {
+        self.index.holding.len()
+    }
+
+    /// Jobs that were placed to change their hosts as they run, or have; those that are being ended, too.
+    pub(crate) fn evolved(&self) -> impl Iterator<Item = (&Job, &Started)> {
+        let entries = self.index.evolved.iter().filter_map(|job| self.jobs.get(job));
+        entries.filter_map(|entry| Some((entry, entry.started()?)))
     }
 
     /// Running jobs whose hosts may change, by their ids.
@@ -167,11 +182,11 @@ impl State {
 
     /// The hosts of a cluster that nobody holds, plain ones first.
     pub(crate) fn free(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
-        self.index.free.get(&cluster).into_iter().flatten().map(|(_, node)| *node)
+        self.index.free.get(&cluster).into_iter().flat_map(FreeHosts::iter)
     }
 
     pub(crate) fn n_free(&self, cluster: ClusterId) -> usize {
-        self.index.free.get(&cluster).map_or(0, BTreeSet::len)
+        self.index.free.get(&cluster).map_or(0, FreeHosts::len)
     }
 
     /// How many hosts of a cluster may be planned with.
@@ -206,6 +221,17 @@ impl State {
 
     pub(crate) fn n_promised(&self) -> usize {
         self.index.promises.len()
+    }
+
+    /// When queued jobs were promised to start, the earliest first.
+    pub(crate) fn promises(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
+        self.index.promises.iter().copied()
+    }
+
+    /// What a queued job wants, and its place in the queue.
+    pub(crate) fn wish(&self, job: JobId) -> Option<(QueueKey, &Wish)> {
+        let entry = self.jobs.get(&job).filter(|entry| entry.is_queued())?;
+        self.index.queue.get_key_value(&QueueKey::of(job, entry)).map(|(key, wish)| (*key, wish))
     }
 
     /// When the next queued job was promised to start.

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View};
 
+use super::Nodes;
 use crate::job::{Job, Phase, Started};
-use crate::node::Node;
 
 /// Derived from jobs and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Occupation {
     held: BTreeMap<JobId, Held>,
     untils: BTreeSet<(Time, JobId)>,
+    /// When the last one of them began.
+    latest: Option<Time>,
     /// Started jobs until their wall times are over and ghosts until they expire, on hosts that may be planned with.
     busy: View,
     /// What queued jobs were promised.
@@ -32,7 +34,7 @@ struct Held {
 
 impl Occupation {
     /// The job has started or become a ghost; or its nodes have changed.
-    pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &BTreeMap<NodeId, Node>, all_usable: bool) {
+    pub(super) fn hold(&mut self, job: JobId, entry: &Job, nodes: &Nodes, all_usable: bool) {
         let (request, from, until) = match &entry.phase {
             Phase::Started(Started { evolved: Some(evolved), .. }) if !evolved.is_steady() => {
                 self.evolving.insert(job);
@@ -63,6 +65,7 @@ impl Occupation {
         let held = Held { from, until, hosts };
         held.add(&mut self.busy, 1);
         self.untils.insert((until, job));
+        self.latest = self.latest.max(Some(from));
         self.held.insert(job, held);
     }
 
@@ -72,6 +75,9 @@ impl Occupation {
         if let Some(held) = self.held.remove(&job) {
             self.untils.remove(&(held.until, job));
             held.add(&mut self.busy, -1);
+            if self.latest == Some(held.from) {
+                self.latest = self.held.values().map(|held| held.from).max();
+            }
         }
     }
 
@@ -94,7 +100,7 @@ impl Occupation {
     /// nor after the clock was set back.
     pub(crate) fn is_regular(&self, now: Time) -> bool {
         let is_overdue = self.untils.first().is_some_and(|(until, _)| *until <= now);
-        !is_overdue && self.evolving.is_empty() && self.held.values().all(|held| held.from <= now)
+        !is_overdue && self.evolving.is_empty() && self.latest.is_none_or(|latest| latest <= now)
     }
 }
 
@@ -111,7 +117,7 @@ impl Held {
 }
 
 /// How many of them may be planned with, by cluster.
-fn usable<'a>(held: impl Iterator<Item = &'a NodeId>, nodes: &BTreeMap<NodeId, Node>) -> Vec<(ClusterId, i64)> {
+fn usable<'a>(held: impl Iterator<Item = &'a NodeId>, nodes: &Nodes) -> Vec<(ClusterId, i64)> {
     let mut counts: BTreeMap<ClusterId, i64> = BTreeMap::new();
     for entry in held.filter_map(|node| nodes.get(node)).filter(|entry| entry.is_usable()) {
         *counts.entry(entry.cluster).or_default() += 1;

@@ -7,17 +7,18 @@ use rms_model::{Environment, JobId};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::Jobs;
 use crate::job::Job;
 
 /// What is written. The jobs come one by one, so that no copy of all of them is made.
 #[derive(Serialize)]
 struct Written<'a> {
     environments: Vec<&'a Environment>,
-    jobs: Jobs<'a>,
+    jobs: WrittenJobs<'a>,
 }
 
-struct Jobs<'a> {
-    jobs: &'a BTreeMap<JobId, Job>,
+struct WrittenJobs<'a> {
+    jobs: &'a Jobs,
     environment_idx: BTreeMap<&'a Environment, u32>,
 }
 
@@ -28,7 +29,7 @@ struct Read {
     jobs: Vec<(JobId, u32, Job)>,
 }
 
-pub fn serialize<S: Serializer>(jobs: &BTreeMap<JobId, Job>, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize<S: Serializer>(jobs: &Jobs, serializer: S) -> Result<S::Ok, S::Error> {
     let mut environments: Vec<&Environment> = Vec::new();
     let mut environment_idx = BTreeMap::new();
     for entry in jobs.values() {
@@ -37,10 +38,10 @@ pub fn serialize<S: Serializer>(jobs: &BTreeMap<JobId, Job>, serializer: S) -> R
             environments.len() as u32 - 1
         });
     }
-    Written { environments, jobs: Jobs { jobs, environment_idx } }.serialize(serializer)
+    Written { environments, jobs: WrittenJobs { jobs, environment_idx } }.serialize(serializer)
 }
 
-pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<JobId, Job>, D::Error> {
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Jobs, D::Error> {
     let Read { environments, jobs } = Read::deserialize(deserializer)?;
     let with_environment = |(job, idx, mut entry): (JobId, u32, Job)| {
         let environment = environments.get(idx as usize);
@@ -51,7 +52,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMa
     jobs.into_iter().map(with_environment).collect()
 }
 
-impl Serialize for Jobs<'_> {
+impl Serialize for WrittenJobs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let nothing = Arc::new(Environment::default());
         serializer.collect_seq(self.jobs.iter().map(|(job, entry)| {

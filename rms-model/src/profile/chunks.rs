@@ -258,6 +258,30 @@ impl Chunks {
         most
     }
 
+    /// The least hosts from `place` on, among the steps that begin before `until`.
+    pub(super) fn least(&self, place: Place, until: Time) -> i64 {
+        let mut least = i64::MAX;
+        let mut first_idx = place.step_idx;
+        for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
+            if chunk.first >= until {
+                break;
+            }
+            let is_whole = first_idx == 0 && self.chunks.get(chunk_idx + 1).is_some_and(|next| next.first <= until);
+            if is_whole {
+                walked::note(1);
+                least = least.min(chunk.least + chunk.lift);
+            } else {
+                let inside = chunk.steps[first_idx..].iter().take_while(|step| step.from < until);
+                let n_inside;
+                (least, n_inside) =
+                    inside.fold((least, 0), |(least, n_steps), step| (least.min(step.hosts + chunk.lift), n_steps + 1));
+                walked::note(n_inside);
+            }
+            first_idx = 0;
+        }
+        least
+    }
+
     /// Adds `hosts` to everything during `[from, until)`. Neighbours that differed and still do stay apart, and
     /// those that have become equal are joined.
     pub(super) fn add(&mut self, from: Time, until: Time, hosts: i64) {

@@ -285,3 +285,50 @@ fn conservative_never_delays_anyone() {
         }
     }
 }
+
+/// Jobs that may come before others that wait.
+struct Ranked {
+    jobs: TraceJobs,
+    priorities: Vec<i32>,
+}
+
+impl Workload for Ranked {
+    fn n_jobs(&self) -> usize {
+        self.jobs.n_jobs()
+    }
+
+    fn submit(&self, job_idx: usize) -> Time {
+        self.jobs.submit(job_idx)
+    }
+
+    fn submission(&self, job_idx: usize) -> (Identity, Submission) {
+        let (who, submission) = self.jobs.submission(job_idx);
+        (
+            Identity { role: rms_model::Role::Admin, ..who },
+            Submission { priority: self.priorities[job_idx], ..submission },
+        )
+    }
+
+    fn run(&self, job_idx: usize) -> Span {
+        self.jobs.run(job_idx)
+    }
+}
+
+/// Most passes look at some of the queue only: whoever else could have started would be found by a pass over all.
+#[test]
+fn a_pass_leaves_nobody_waiting_who_could_start() {
+    for (seed, policy) in seeds().flat_map(|seed| [(seed, Policy::Easy), (seed, Policy::Conservative)]) {
+        let load = load(seed, false);
+        let mut dice = Dice::new(seed, 8);
+        let priorities = load.jobs.iter().map(|_| if dice.chance(20) { 1 } else { 0 }).collect();
+        let jobs = Ranked { jobs: trace_jobs(&load), priorities };
+        let settings = Settings { policy, queue_depth: 0, ..Settings::default() };
+        let mut batch = Batch::new(settings, &[uniform_hosts(load.n_hosts, 1)], &jobs).expect("nodes join");
+        while batch.turn().expect("every job ends") {
+            let plan = plan(batch.state(), batch.now(), Scope::Starts);
+            let starts = |placement: &&plan::Placement| matches!(placement.outcome, plan::Placed::Now { .. });
+            let left = plan.placements.iter().find(starts).map(|placement| placement.job);
+            assert_eq!(left, None, "LIMBER_SEED={seed}, {policy}: {load:?}");
+        }
+    }
+}

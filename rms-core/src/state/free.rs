@@ -1,0 +1,114 @@
+//! The hosts of a cluster that nobody holds, in the order in which they are given out.
+
+use std::collections::BTreeMap;
+
+use rms_model::NodeId;
+
+use crate::node::Node;
+
+/// Hosts change hands all the time, one by one: each costs the change of one bit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FreeHosts {
+    /// By how many features they have: plain hosts are taken first, so that special ones stay for those who need them.
+    by_features: BTreeMap<usize, IdSet>,
+    n_hosts: usize,
+}
+
+impl FreeHosts {
+    pub(crate) fn len(&self) -> usize {
+        self.n_hosts
+    }
+
+    /// Plain ones first, then by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.by_features.values().flat_map(IdSet::iter)
+    }
+
+    pub(super) fn insert(&mut self, node: NodeId, entry: &Node) {
+        let alike = self.by_features.entry(entry.inventory.features.len()).or_default();
+        self.n_hosts += usize::from(alike.insert(node));
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId, entry: &Node) {
+        if let Some(alike) = self.by_features.get_mut(&entry.inventory.features.len()) {
+            self.n_hosts -= usize::from(alike.remove(node));
+        }
+    }
+}
+
+/// Sets that are empty are no difference.
+impl PartialEq for FreeHosts {
+    fn eq(&self, other: &FreeHosts) -> bool {
+        self.n_hosts == other.n_hosts && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for FreeHosts {}
+
+/// A set of ids in a bit each: ids are given in turn, so they lie close.
+#[derive(Clone, Debug, Default)]
+struct IdSet {
+    words: Vec<u64>,
+}
+
+impl IdSet {
+    /// Was it absent?
+    fn insert(&mut self, node: NodeId) -> bool {
+        let (word_idx, bit) = place(node);
+        if word_idx >= self.words.len() {
+            self.words.resize(word_idx + 1, 0);
+        }
+        let is_new = self.words[word_idx] & bit == 0;
+        self.words[word_idx] |= bit;
+        is_new
+    }
+
+    /// Was it there?
+    fn remove(&mut self, node: NodeId) -> bool {
+        let (word_idx, bit) = place(node);
+        let Some(word) = self.words.get_mut(word_idx) else { return false };
+        let was_there = *word & bit != 0;
+        *word &= !bit;
+        was_there
+    }
+
+    fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.words.iter().enumerate().flat_map(|(word_idx, word)| {
+            // Each turn takes the lowest bit away.
+            let rests = std::iter::successors(Some(*word), |rest| Some(rest & (rest - 1)));
+            let rests = rests.take(word.count_ones() as usize);
+            rests.map(move |rest| NodeId(word_idx as u32 * u64::BITS + rest.trailing_zeros()))
+        })
+    }
+}
+
+fn place(node: NodeId) -> (usize, u64) {
+    ((node.0 / u64::BITS) as usize, 1 << (node.0 % u64::BITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Against a set of ids as the standard library has it.
+    #[test]
+    fn ids_come_back_in_order_and_each_once() {
+        let mut ids = IdSet::default();
+        let mut expected = BTreeSet::new();
+        let mut state = 1_u64;
+        for _ in 0..5000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (node, comes) = (NodeId((state >> 40) as u32 % 300), state >> 63 == 0);
+            if comes {
+                assert_eq!(ids.insert(node), expected.insert(node));
+            } else {
+                assert_eq!(ids.remove(node), expected.remove(&node));
+            }
+            assert!(ids.iter().eq(expected.iter().copied()));
+        }
+        expected.iter().for_each(|node| assert!(ids.remove(*node)));
+        assert_eq!(ids.iter().next(), None);
+    }
+}

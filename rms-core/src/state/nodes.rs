@@ -1,0 +1,137 @@
+//! The nodes by their ids: a lookup costs no search, for hosts change hands all the time.
+
+use std::collections::BTreeMap;
+use std::ops::Index;
+
+use rms_model::NodeId;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::node::Node;
+
+/// A map in a sorted vector. Ids are given in turn and nodes are seldom removed, so a node mostly is as far behind the
+/// first one as its id is, and never further.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "BTreeMap<NodeId, Node>")]
+pub struct Nodes {
+    entries: Vec<(NodeId, Node)>,
+}
+
+impl Nodes {
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn contains_key(&self, node: &NodeId) -> bool {
+        self.place(*node).is_ok()
+    }
+
+    pub fn get(&self, node: &NodeId) -> Option<&Node> {
+        self.place(*node).ok().map(|idx| &self.entries[idx].1)
+    }
+
+    /// In the order of ids.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&NodeId, &Node)> + Clone {
+        self.entries.iter().map(|(node, entry)| (node, entry))
+    }
+
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &NodeId> + Clone {
+        self.entries.iter().map(|(node, _)| node)
+    }
+
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &Node> + Clone {
+        self.entries.iter().map(|(_, entry)| entry)
+    }
+
+    pub(super) fn get_mut(&mut self, node: &NodeId) -> Option<&mut Node> {
+        self.place(*node).ok().map(|idx| &mut self.entries[idx].1)
+    }
+
+    pub(super) fn insert(&mut self, node: NodeId, entry: Node) {
+        match self.place(node) {
+            Ok(idx) => self.entries[idx].1 = entry,
+            Err(idx) => self.entries.insert(idx, (node, entry)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, node: &NodeId) -> Option<Node> {
+        self.place(*node).ok().map(|idx| self.entries.remove(idx).1)
+    }
+
+    /// Where it is, or would be.
+    fn place(&self, node: NodeId) -> Result<usize, usize> {
+        let Some((first, _)) = self.entries.first() else { return Err(0) };
+        let farthest = node.0.saturating_sub(first.0) as usize;
+        match self.entries.get(farthest) {
+            Some((found, _)) if *found == node => Ok(farthest),
+            Some(_) | None => self.entries.binary_search_by_key(&node, |(known, _)| *known),
+        }
+    }
+}
+
+impl Index<&NodeId> for Nodes {
+    type Output = Node;
+
+    fn index(&self, node: &NodeId) -> &Node {
+        self.get(node).expect("the caller knows that the node is there")
+    }
+}
+
+impl<'a> IntoIterator for &'a Nodes {
+    type Item = (&'a NodeId, &'a Node);
+    type IntoIter = std::iter::Map<std::slice::Iter<'a, (NodeId, Node)>, fn(&'a (NodeId, Node)) -> Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.iter().map(|(node, entry)| (node, entry))
+    }
+}
+
+impl From<BTreeMap<NodeId, Node>> for Nodes {
+    fn from(entries: BTreeMap<NodeId, Node>) -> Nodes {
+        Nodes { entries: entries.into_iter().collect() }
+    }
+}
+
+impl Serialize for Nodes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{ClusterId, Generation, Inventory, NodeAdmin, NodeLink, Time};
+
+    use super::*;
+
+    fn node(name: &str) -> Node {
+        Node {
+            name: name.to_owned(),
+            cluster: ClusterId(1),
+            inventory: Inventory::default(),
+            address: String::new(),
+            admin: NodeAdmin::Enabled,
+            link: NodeLink::Away { since: Time::EPOCH },
+            generation: Generation(1),
+            holders: Default::default(),
+            stale: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn nodes_are_found_though_others_were_removed() {
+        let mut nodes = Nodes::default();
+        (3..=9).for_each(|id| nodes.insert(NodeId(id), node(&id.to_string())));
+        let removed = [3, 6, 7];
+        removed.iter().for_each(|id| assert!(nodes.remove(&NodeId(*id)).is_some()));
+        for id in 0..12 {
+            let is_there = (3..=9).contains(&id) && !removed.contains(&id);
+            assert_eq!(nodes.get(&NodeId(id)).map(|node| node.name.clone()), is_there.then(|| id.to_string()));
+        }
+        nodes.insert(NodeId(6), node("again"));
+        assert_eq!(nodes.keys().map(|node| node.0).collect::<Vec<_>>(), [4, 5, 6, 8, 9]);
+    }
+}
