@@ -87,10 +87,13 @@ impl World {
     /// Reports the end of the oldest job that runs; the milliseconds of the pass that follows.
     fn end_a_job(&mut self) -> Result<f64> {
         self.now += Span::from_secs(1);
-        let state = self.rms.state();
-        let mut started = state.jobs().iter().filter_map(|(id, job)| Some((*id, job.run, job.started()?)));
-        let (job, run, started) = started.next().context("no job runs")?;
-        let names: Vec<String> = started.nodes.iter().map(|node| state.nodes()[node].name.clone()).collect();
+        let (job, run, names) = {
+            let state = self.rms.state();
+            let mut started = state.jobs().iter().filter_map(|(id, job)| Some((*id, job.run, job.started()?)));
+            let (job, run, started) = started.next().context("no job runs")?;
+            let names: Vec<String> = started.nodes.iter().map(|node| state.nodes()[node].name.clone()).collect();
+            (job, run, names)
+        };
         for name in names {
             let exit = NodeExit::Exited { code: 0 };
             let status = JobStatus::Ended { at: self.now, exit, usage: Usage::default() };
