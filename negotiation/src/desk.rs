@@ -243,6 +243,14 @@ impl Desk {
         output
     }
 
+    /// The other end has opened one under a number that somebody else has used for it at the same moment: it may open it
+    /// again under another.
+    pub fn turn_away(&self, opening: &Message) -> Output {
+        let crossed = Statement::End { ending: Ending::Rejected, reason: Reason::Crossed };
+        let message = Message { id: opening.id, number: 1, seen: opening.number, statement: Some(crossed) };
+        Output { messages: vec![message], ..Output::default() }
+    }
+
     /// Whether the other end has not opened it before.
     fn is_new(&self, id: NegotiationId) -> bool {
         id.initiator != self.end && id.number > self.heard_up_to && !self.heard.contains(&id.number)

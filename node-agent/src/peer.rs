@@ -1,6 +1,7 @@
 //! Links to the other agents of a job: process management for MPI, and commands on other hosts.
 
 mod frames;
+mod guest;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::pmi::frames::{HubFrame, Up};
 use crate::share::{Share, Shares};
 use crate::supervisor::order::{Place, ToSupervisor};
 use frames::{down_from_wire, down_to_wire, up_from_wire, up_to_wire};
+use guest::{Refusal, share_for};
 
 /// The way to the agents of other nodes; clones are the same.
 #[derive(Clone, Debug)]
@@ -41,19 +43,8 @@ pub enum PeerError {
     Link { node: String, source: LinkError },
 }
 
-/// Why an agent is not served.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-enum Refusal {
-    #[error("job {job} is not on this node")]
-    NotHere { job: JobId },
-    #[error("node {peer} is none of job {job}'s")]
-    Stranger { peer: String, job: JobId },
-}
-
 /// Frames between hub and hosts: a host has at most a few on the way. Full: the receiver of the link waits.
 const MAX_FRAMES: usize = 1024;
-/// Another host's frame may come before this host's order to start.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Peers {
     pub fn new(endpoint: Endpoint, shares: Shares) -> Peers {
@@ -83,27 +74,6 @@ impl Peers {
                 }
             });
         }
-    }
-
-    /// The share that a peer speaks of, if its node is one of the job's, or becomes one: a host that has just come may
-    /// be faster than word of it.
-    async fn share_for(&self, peer: &str, job: JobId, run: Run) -> Result<Share, Refusal> {
-        let share = tokio::time::timeout(PATIENCE, self.0.shares.wait_for(job, run)).await;
-        let share = share.map_err(|_| Refusal::NotHere { job })?;
-        let joined = async {
-            loop {
-                let changed = share.changed();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if share.has_ended() || share.order().hosts.iter().any(|host| host.name == peer) {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        let joined = tokio::time::timeout(PATIENCE, joined).await;
-        joined.map_err(|_| Refusal::Stranger { peer: peer.to_owned(), job })?;
-        Ok(share)
     }
 
     async fn link(&self, place: &Place) -> Result<Link, PeerError> {
@@ -151,7 +121,7 @@ impl Peers {
     }
 
     async fn serve_exec(&self, peer: &str, order: Exec, mut channel: Channel) {
-        let command = match self.share_for(peer, JobId(order.job), Run(order.run)).await {
+        let command = match share_for(&self.0.shares, peer, JobId(order.job), Run(order.run)).await {
             Ok(share) => exec::start(&share, order.argv.join(" ")),
             Err(refusal) => {
                 let _peer_left = channel.send(&PeerExec::Failed { reason: refusal.to_string() }).await;
@@ -166,7 +136,7 @@ impl Peers {
     async fn serve_pmi(&self, peer: &str, job: JobId, run: Run, mut channel: Channel) {
         let Ok(Some(PmiUp::Init { joined, n_local: _ })) = channel.recv().await else { return };
         let host = HostId { node: peer.to_owned(), joined };
-        let refused = match self.share_for(peer, job, run).await {
+        let refused = match share_for(&self.0.shares, peer, job, run).await {
             Ok(share) if share.has_ended() => Err(PmiDown::Over),
             Ok(share) => Ok(share),
             // Whoever waits for a job that is not here any more has missed its end.

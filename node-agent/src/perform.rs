@@ -273,7 +273,9 @@ impl Node {
                         share.tell(&ToSupervisor::Update(Box::new(order)));
                     }
                 }
-                AgentEffect::Stop { job, run, grace } => self.stop(job, run, &ToSupervisor::Stop { grace }),
+                AgentEffect::Stop { job, run, patience, grace } => {
+                    self.stop(job, run, &ToSupervisor::Stop { patience, grace });
+                }
                 AgentEffect::Kill { job, run } => self.stop(job, run, &ToSupervisor::Kill),
                 AgentEffect::Forget { job, run } => self.forget(job, run),
                 AgentEffect::Report(report) => {

@@ -97,7 +97,7 @@ fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
                 Ok(Made::Parent(pid)) => orders.write_all(&frame::message(&SeatMade { name, made: Ok(pid) }))?,
                 Ok(Made::Child(seat)) => {
                     drop(orders);
-                    return become_supervisor(seat, single);
+                    return become_supervisor(*seat, single);
                 }
                 Err(error) => {
                     orders.write_all(&frame::message(&SeatMade { name, made: Err(error.to_string()) }))?;
@@ -109,7 +109,7 @@ fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
 
 enum Made {
     Parent(i32),
-    Child(Seat),
+    Child(Box<Seat>),
 }
 
 fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Made> {
@@ -127,7 +127,7 @@ fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Made> {
                 // It ended before that: nobody would ever end this process, and nobody knows of it.
                 sys::exit_now(0);
             }
-            Ok(Made::Child(Seat { name, seats_dir, jobs_dir, cgroup, listener }))
+            Ok(Made::Child(Box::new(Seat { name, seats_dir, jobs_dir, cgroup, listener })))
         }
     }
 }

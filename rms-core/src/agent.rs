@@ -45,10 +45,11 @@ pub enum AgentEffect {
     Start(DesiredJob),
     /// It runs, and its hosts or its wall time have changed.
     Update(DesiredJob),
-    /// TERM, wait, KILL; on the whole tree.
+    /// Wait for `patience`, TERM, wait for `grace`, KILL; on the whole tree.
     Stop {
         job: JobId,
         run: Run,
+        patience: Span,
         grace: Span,
     },
     /// It is fenced: something else may run under its name elsewhere. KILL now.
@@ -76,8 +77,8 @@ pub struct Agent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Local {
     status: Status,
-    /// Ending was ordered.
-    is_stopping: bool,
+    /// Ending was ordered, with so much patience.
+    stopping: Option<Span>,
     /// Does the server want to hear of it?
     is_desired: bool,
     joined: u32,
@@ -126,7 +127,7 @@ impl Agent {
     fn found(&mut self, found: Vec<Found>) {
         for Found { report: JobReport { job, run, status }, joined, told } in found {
             let status = Status::of(status);
-            self.jobs.insert((job, run), Local { status, is_stopping: false, is_desired: true, joined, told });
+            self.jobs.insert((job, run), Local { status, stopping: None, is_desired: true, joined, told });
         }
     }
 
@@ -159,7 +160,7 @@ impl Agent {
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
                 let (joined, told) = (wanted.joined(), Told::by(&wanted));
-                let local = Local { status, is_stopping: false, is_desired: true, joined, told };
+                let local = Local { status, stopping: None, is_desired: true, joined, told };
                 reports.push(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }
@@ -186,10 +187,11 @@ impl Agent {
                     reports.push(local.report(job, run));
                 }
             }
-            (Some(local), Aim::End { grace }) => {
-                if !local.is_stopping {
-                    local.is_stopping = true;
-                    effects.push(AgentEffect::Stop { job, run, grace });
+            (Some(local), Aim::End { patience, grace }) => {
+                // A job that leaves a host may be ended while it does.
+                if local.stopping.is_none_or(|before| patience < before) {
+                    local.stopping = Some(patience);
+                    effects.push(AgentEffect::Stop { job, run, patience, grace });
                 }
             }
         }
@@ -197,7 +199,7 @@ impl Agent {
 
     fn start(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>) {
         let (joined, told) = (wanted.joined(), Told::by(&wanted));
-        let local = Local { status: Status::Starting, is_stopping: false, is_desired: true, joined, told };
+        let local = Local { status: Status::Starting, stopping: None, is_desired: true, joined, told };
         self.jobs.insert((wanted.job, wanted.run), local);
         effects.push(AgentEffect::Start(wanted));
     }
@@ -214,7 +216,7 @@ impl Agent {
                 }
                 (false, false) => {
                     effects.push(AgentEffect::Kill { job, run });
-                    local.is_stopping = true;
+                    local.stopping = Some(Span::ZERO);
                     true
                 }
             }

@@ -1,6 +1,6 @@
 //! The course of an evolving application that runs: which stage it is in, when the others begin, what it holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::NegotiationId;
 use rms_model::{Evolution, Evolving, ExpandLimit, Generation, NodeId, Span, Stage, Time};
@@ -107,6 +107,9 @@ pub struct Evolved {
     pub departing: BTreeMap<NodeId, Time>,
     /// Hosts it has freed, but whose processes have not been seen gone; and since when.
     pub leaving: BTreeMap<NodeId, Time>,
+    /// Those of them that it says it has left: its processes there may be ending.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub released: BTreeSet<NodeId>,
     /// How often its processes had to be killed because they did not leave hosts that it had freed.
     pub n_violations: u32,
 }
@@ -165,6 +168,7 @@ impl Evolved {
             chosen: Vec::new(),
             departing: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            released: BTreeSet::new(),
             n_violations: 0,
         }
     }

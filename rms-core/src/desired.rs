@@ -41,8 +41,9 @@ impl DesiredJob {
 pub enum Aim {
     /// Start it if it was never started here, and let it run.
     Run,
-    /// TERM, wait for `grace`, KILL. A job that was never started here is reported as ended at once.
-    End { grace: Span },
+    /// Wait for `patience`, TERM, wait for `grace`, KILL; no longer than processes are left. A job that was never started
+    /// here is reported as ended at once.
+    End { patience: Span, grace: Span },
 }
 
 /// How to execute a job; complete, so that an agent needs to ask nobody.

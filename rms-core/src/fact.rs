@@ -315,6 +315,11 @@ pub enum Fact {
         node: NodeId,
         generation: u32,
     },
+    /// It says that it has left hosts that it frees: its processes there may be ending by themselves.
+    HostsReleased {
+        job: JobId,
+        nodes: Vec<NodeId>,
+    },
 }
 
 /// What a fact may have freed.
@@ -395,6 +400,7 @@ impl Fact {
             | Fact::CourseSet { .. }
             | Fact::StageEntered { .. }
             | Fact::HostsFreed { .. }
+            | Fact::HostsReleased { .. }
             | Fact::HostsChosen { .. }
             | Fact::ProfileChanged { .. }
             | Fact::HostsHeld { .. } => Freed::Until(Time::NEVER),

@@ -246,6 +246,13 @@ impl Started {
         self.evolved.as_ref().is_some_and(|evolved| evolved.leaving.contains_key(&node))
     }
 
+    /// Has it left this host of its own accord, so that its processes there may be ending by themselves?
+    pub fn has_released(&self, node: NodeId) -> bool {
+        // Whoever is ended has no more time for anything.
+        let is_going_on = self.ending.is_none();
+        is_going_on && self.evolved.as_ref().is_some_and(|evolved| evolved.released.contains(&node))
+    }
+
     /// Shares whose processes may still be there.
     pub fn alive(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.shares.iter().filter(|(_, share)| **share != Share::Ended).map(|(node, _)| *node)

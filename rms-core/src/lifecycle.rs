@@ -257,7 +257,9 @@ impl Rms {
                 continue;
             }
             let is_to_end = started.ending.is_some() || started.is_leaving(node);
-            let aim = if is_to_end { Aim::End { grace: self.state.settings().kill_grace } } else { Aim::Run };
+            let settings = self.state.settings();
+            let patience = if started.has_released(node) { settings.exit_grace } else { Span::ZERO };
+            let aim = if is_to_end { Aim::End { patience, grace: settings.kill_grace } } else { Aim::Run };
             // A host that it has freed is none of the launch's any more, and is only to end.
             let host_idx = started.nodes.iter().position(|host| *host == node).unwrap_or(0) as u32;
             let run = self.state.jobs()[&job].run;

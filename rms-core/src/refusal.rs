@@ -107,8 +107,6 @@ pub enum Refusal {
     NotNegotiable(JobId),
     #[error("job {0} has announced its stages: 'rms evolve' changes them")]
     HasProfile(JobId),
-    #[error("a process of job {0} negotiates for it: ask through that one")]
-    SpokenFor(JobId),
     #[error("{who} speaks for another execution than the one that runs")]
     AnotherRun { who: Identity },
     #[error("job {job} has no negotiation {id}; 'rms negotiations {job}' lists them")]

@@ -67,6 +67,8 @@ pub struct Settings {
     /// How long an evolving application may take, once a smaller stage is due, to name the nodes that it frees.
     #[serde(default)]
     pub release_grace: Span,
+    /// How long the processes of an application on hosts that it says it has left have to end by themselves, before TERM.
+    pub exit_grace: Span,
     /// Which running applications are offered hosts that nobody waits for (002).
     pub offer_idle: OfferRule,
     /// For whom running applications are asked to give hosts back.
@@ -75,7 +77,7 @@ pub struct Settings {
     pub offer_valid: Span,
     /// So long after an offer was declined, no more is offered than what was declined.
     pub offer_again: Span,
-    /// By so much an offer may make a waiting job start later than it was estimated.
+    /// By so much all that running applications gain may make a waiting job start later than it would without.
     pub delay_tolerance: Span,
     /// What a host that an application gains costs for an hour, in thousandths; 0 = nothing.
     pub price: u64,
@@ -123,6 +125,7 @@ impl Default for Settings {
             launcher_grace: Span::from_secs(60),
             launcher_policy: LauncherPolicy::End,
             release_grace: Span::ZERO,
+            exit_grace: Span::from_secs(2),
             offer_idle: OfferRule::EqualShare,
             shrink_for: ShrinkRule::Queue,
             offer_valid: Span::from_secs(30),
@@ -153,7 +156,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 25] = [
+pub const KEYS: [&str; 26] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -169,6 +172,7 @@ pub const KEYS: [&str; 25] = [
     "launcher_grace",
     "launcher_policy",
     "release_grace",
+    "exit_grace",
     "offer_idle",
     "shrink_for",
     "offer_valid",
@@ -267,6 +271,7 @@ impl Settings {
                 LauncherPolicy::Run => "run".to_owned(),
             },
             "release_grace" => self.release_grace.to_string(),
+            "exit_grace" => self.exit_grace.to_string(),
             "offer_idle" => self.offer_idle.to_string(),
             "shrink_for" => self.shrink_for.to_string(),
             "offer_valid" => self.offer_valid.to_string(),
@@ -318,6 +323,7 @@ impl Settings {
             }
             "kill_grace" => self.kill_grace = span()?,
             "release_grace" => self.release_grace = span()?,
+            "exit_grace" => self.exit_grace = span()?,
             "offer_idle" => {
                 let expected = "never, equal_share, fewest_above_minimum or efficiency";
                 self.offer_idle = value.parse().map_err(|_| bad(key, value, expected))?;

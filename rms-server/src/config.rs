@@ -147,6 +147,7 @@ struct SettingsText {
     launcher_grace: Option<Spanned<Scalar>>,
     launcher_policy: Option<Spanned<Scalar>>,
     release_grace: Option<Spanned<Scalar>>,
+    exit_grace: Option<Spanned<Scalar>>,
     offer_idle: Option<Spanned<Scalar>>,
     shrink_for: Option<Spanned<Scalar>>,
     offer_valid: Option<Spanned<Scalar>>,
@@ -177,6 +178,7 @@ impl SettingsText {
             ("launcher_grace", &self.launcher_grace),
             ("launcher_policy", &self.launcher_policy),
             ("release_grace", &self.release_grace),
+            ("exit_grace", &self.exit_grace),
             ("offer_idle", &self.offer_idle),
             ("shrink_for", &self.shrink_for),
             ("offer_valid", &self.offer_valid),
@@ -293,7 +295,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,

@@ -163,11 +163,7 @@ impl Driver {
                     self.handle(Event::LauncherCalled { ticket, who, call });
                 }
             },
-            Inbound::LauncherGone { channel } => {
-                if let Some(job) = self.router.launcher_gone(channel) {
-                    self.handle(Event::LauncherGone { job });
-                }
-            }
+            Inbound::LauncherGone { channel } => self.router.launcher_gone(channel),
             Inbound::NegotiatorCalled { who, call, caller } => match self.storage.failure() {
                 Some(why) => caller.answer(Err(failing(why))),
                 None => {
@@ -175,11 +171,7 @@ impl Driver {
                     self.handle(Event::NegotiatorCalled { ticket, who, call });
                 }
             },
-            Inbound::NegotiatorGone { channel } => {
-                if let Some((job, run)) = self.router.negotiators.gone(channel) {
-                    self.handle(Event::NegotiatorGone { job, run });
-                }
-            }
+            Inbound::NegotiatorGone { channel } => self.router.negotiators.gone(channel),
             Inbound::AgentAsked { name, link, job, run, what, reply } => match self.storage.failure() {
                 Some(failing) => drop(reply.send(Answered::Failing(failing.clone()))),
                 // An older link is being closed, and its agent will ask again over the newer one.

@@ -47,6 +47,8 @@ struct Waiting {
     answers: VecDeque<Answer>,
     refused: VecDeque<NegotiatorNotice>,
     holding: Option<Box<Holding>>,
+    /// The last number that is used.
+    counted: Option<u32>,
     messages: VecDeque<Box<negotiation::Message>>,
     last: Option<Last>,
 }
@@ -116,6 +118,7 @@ impl NegotiatorOutbox {
         self.0.change(|waiting| match notice {
             NegotiatorNotice::Said(message) => waiting.lay(message),
             NegotiatorNotice::Holding(holding) => waiting.holding = Some(holding),
+            NegotiatorNotice::Counted { n_opened } => waiting.counted = Some(n_opened),
             refused @ NegotiatorNotice::Refused { .. } => {
                 if waiting.refused.len() < MOST_REFUSED {
                     waiting.refused.push_back(refused);
@@ -209,8 +212,9 @@ impl Waiting {
         if let Some(Answer { seq, answer, place }) = self.answers.pop_front() {
             return Taken::Told(Told::Answer { seq, answer, place });
         }
-        let holding = self.holding.take().map(NegotiatorNotice::Holding);
-        let notice = holding
+        let counted = self.counted.take().map(|n_opened| NegotiatorNotice::Counted { n_opened });
+        let notice = counted
+            .or_else(|| self.holding.take().map(NegotiatorNotice::Holding))
             .or_else(|| self.messages.pop_front().map(NegotiatorNotice::Said))
             .or_else(|| self.refused.pop_front());
         if let Some(notice) = notice {

@@ -15,19 +15,21 @@ use crate::negotiator_outbox::{Caller, NegotiatorOutbox};
 pub struct Negotiators {
     bound: BTreeMap<JobId, NegotiatorOutbox>,
     channels: BTreeMap<ChannelId, (JobId, Run)>,
-    /// Executions whose channel had gone before it was told that it speaks for them.
+    /// Executions whose channel is gone, maybe before it was told that it speaks for them.
     orphans: Vec<(JobId, Run)>,
 }
 
 impl Negotiators {
-    /// A channel is gone. The execution that it was still speaking for.
-    pub fn gone(&mut self, channel: ChannelId) -> Option<(JobId, Run)> {
-        let speaks_for = self.channels.remove(&channel)?;
-        self.bound.remove(&speaks_for.0);
-        Some(speaks_for)
+    /// A channel is gone. The execution that it was still speaking for is an orphan, unless it gets another one with the
+    /// batch that is handled now: the core has heard of that one before, and takes it for the one that is gone.
+    pub fn gone(&mut self, channel: ChannelId) {
+        if let Some(speaks_for) = self.channels.remove(&channel) {
+            self.bound.remove(&speaks_for.0);
+            self.orphans.push(speaks_for);
+        }
     }
 
-    /// Executions that have got a channel which was gone already: the core is to be told.
+    /// Executions for which nobody speaks any more: the core is to be told.
     pub fn take_orphans(&mut self) -> Vec<(JobId, Run)> {
         let mut orphans = std::mem::take(&mut self.orphans);
         // One that came later may be well.
@@ -56,7 +58,8 @@ impl Negotiators {
     pub fn tell(&mut self, job: JobId, notice: NegotiatorNotice) {
         let is_last = match &notice {
             NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => true,
-            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } | NegotiatorNotice::Holding(_) => false,
+            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => false,
+            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } => false,
         };
         // One that attaches later is told everything.
         let Some(outbox) = self.bound.get(&job) else { return };
@@ -82,5 +85,53 @@ impl Negotiators {
             self.channels.remove(&older.channel());
             older.tell(NegotiatorNotice::Replaced);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use negotiation::Rules;
+    use rms_core::negotiate::contract::{Attached, Declared, Holding};
+    use rms_model::{Sizes, Span, Speedup, Time};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::negotiator_outbox::NegotiatorOrders;
+
+    const EXECUTION: (JobId, Run) = (JobId(1), Run(1));
+
+    /// The core lets this channel speak for the execution.
+    fn attach(negotiators: &mut Negotiators) -> (ChannelId, NegotiatorOrders) {
+        let channel = ChannelId::draw();
+        let (outbox, orders) = NegotiatorOutbox::new(channel);
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else has it");
+        let attached = Attached {
+            job: EXECUTION.0,
+            run: EXECUTION.1,
+            rules: Rules::default(),
+            release_within: Span::ZERO,
+            n_opened: 0,
+            declared: Declared { least: 1, most: 1, sizes: Sizes::Any, speedup: Speedup::default() },
+            holding: Holding { generation: 1, hosts: Vec::new(), until: Time::EPOCH },
+            open: Vec::new(),
+            clusters: BTreeMap::new(),
+        };
+        let answer = Ok(NegotiatorAnswer::Attached(Box::new(attached)));
+        negotiators.answer(Some(Caller { seq: 1, outbox, place }), answer);
+        (channel, orders)
+    }
+
+    #[test]
+    fn a_channel_that_goes_in_the_batch_in_which_another_comes_leaves_no_orphan() {
+        let mut negotiators = Negotiators::default();
+        let (older, _unread) = attach(&mut negotiators);
+        // The core has heard of the newer one before; its answer comes after the batch.
+        negotiators.gone(older);
+        let (newer, _unread) = attach(&mut negotiators);
+        assert_eq!(negotiators.take_orphans(), []);
+        negotiators.gone(newer);
+        assert_eq!(negotiators.take_orphans(), [EXECUTION]);
     }
 }

@@ -36,7 +36,7 @@ pub struct Router {
     /// Who speaks for an application, and for which one a channel does.
     launchers: BTreeMap<JobId, LauncherOutbox>,
     channels: BTreeMap<ChannelId, JobId>,
-    /// Applications whose launcher had left before it was told that it speaks for them.
+    /// Applications whose launcher has left, maybe before it was told that it speaks for them.
     orphans: Vec<JobId>,
     pub negotiators: Negotiators,
     /// Messages of dialogues in this batch: they are answered only if they are refused.
@@ -92,14 +92,17 @@ impl Router {
         self.last_ticket
     }
 
-    /// A launcher's channel is gone. The application that it was still speaking for.
-    pub fn launcher_gone(&mut self, channel: ChannelId) -> Option<JobId> {
-        let job = self.channels.remove(&channel)?;
-        self.launchers.remove(&job);
-        Some(job)
+    /// A launcher's channel is gone. The application that it was still speaking for is an orphan, unless it gets another
+    /// one with the batch that is handled now: the core has heard of that one before, and takes it for the one that is
+    /// gone.
+    pub fn launcher_gone(&mut self, channel: ChannelId) {
+        if let Some(job) = self.channels.remove(&channel) {
+            self.launchers.remove(&job);
+            self.orphans.push(job);
+        }
     }
 
-    /// Applications that have got a launcher which was gone already: the core is to be told.
+    /// Applications that have no launcher any more: the core is to be told.
     pub fn take_orphans(&mut self) -> Vec<JobId> {
         let mut orphans = std::mem::take(&mut self.orphans);
         // One that came later may be well.

@@ -67,6 +67,7 @@ pub fn fact(fact: &Fact) {
         Fact::HostsHeld { job, .. }
         | Fact::HostsDeparting { job, .. }
         | Fact::HostsStay { job }
+        | Fact::HostsReleased { job, .. }
         | Fact::LimitsDeclared { job, .. }
         | Fact::LoanCalled { job, .. }
         | Fact::LoanEnded { job, .. }

@@ -144,6 +144,9 @@ impl ModelApplication {
             Told::Notice(NegotiatorNotice::Holding(holding)) => self.holding = Some(*holding),
             Told::Notice(NegotiatorNotice::Ended { outcome: _ }) => self.link = Link::Over,
             Told::Notice(NegotiatorNotice::Replaced) => self.loses_connection(),
+            Told::Notice(NegotiatorNotice::Counted { n_opened }) => {
+                self.desk.iter_mut().for_each(|desk| desk.skip_to(n_opened));
+            }
         }
         self.settles(now, reaction)
     }
@@ -212,7 +215,11 @@ impl ModelApplication {
         let round = dialogue.round();
         let is_considered = self.answers_at.get(&id).is_some_and(|(considered, _)| *considered == round);
         if waits_for_us && !is_considered {
-            self.answers_at.insert(id, (round, now + self.manner.thinks));
+            let at = match dialogue.lapses().filter(|_| self.manner.last_minute) {
+                Some(lapses) => lapses - self.manner.skew - LAST_MINUTE + self.dice.span(Span::ZERO, LAST_MINUTE),
+                None => now + self.manner.thinks,
+            };
+            self.answers_at.insert(id, (round, at));
         }
     }
 
@@ -368,6 +375,8 @@ fn gives(dialogue: &&Dialogue) -> bool {
     dialogue.phase() == Phase::Accepted && dialogue.direction() == Some(Direction::Shrink)
 }
 
+/// An answer takes half of it to arrive.
+const LAST_MINUTE: Span = Span::from_millis(2);
 /// What a liar may repeat.
 const MOST_SAID: usize = 32;
 /// The stream of chance that applications are drawn from.

@@ -5,7 +5,7 @@ use rms_model::{Span, Time};
 use crate::check::Violation;
 use crate::dice::Dice;
 use crate::server::CrashPoint;
-use crate::world::{Item, Repair, World};
+use crate::world::{Ambush, Item, Repair, World};
 
 /// Faults at random times until a time after which nothing breaks any more.
 #[derive(Debug)]
@@ -13,13 +13,20 @@ pub struct Storm {
     dice: Dice,
     /// From one fault to the next.
     longest_gap: Span,
+    /// In so many of a hundred cases it lies in wait for a negotiation.
+    ambushes: u32,
 }
 
 impl Storm {
     pub fn new(seed: u64) -> Storm {
         let mut dice = Dice::new(seed, STREAM);
         let longest_gap = dice.span(Span::from_secs(2), Span::from_secs(40));
-        Storm { dice, longest_gap }
+        Storm { dice, longest_gap, ambushes: 0 }
+    }
+
+    /// It likes to strike in the middle of a negotiation.
+    pub fn on_negotiations(seed: u64) -> Storm {
+        Storm { ambushes: 40, ..Storm::new(seed) }
     }
 
     /// When the next fault strikes.
@@ -32,6 +39,10 @@ impl Storm {
     /// # Errors
     /// The first rule that was broken.
     pub fn strike(&mut self, world: &mut World) -> Result<(), Violation> {
+        if self.ambushes > 0 && self.dice.chance(self.ambushes) {
+            world.ambush = Some(Ambush::draw(&mut self.dice));
+            return Ok(());
+        }
         let nodes: Vec<usize> = (0..world.nodes.len()).collect();
         let node = *self.dice.pick(&nodes).expect("a world has nodes");
         match self.dice.number(0, 8) {
@@ -98,6 +109,7 @@ impl Storm {
     /// The storm is over: everything that is broken is repaired now.
     pub fn end(&self, world: &mut World) {
         world.crash = None;
+        world.ambush = None;
         world.nodes.iter_mut().for_each(|node| node.dies_after = None);
         let each = [Repair::Agent, Repair::Node, Repair::Heal, Repair::Speed];
         let repairs = (0..world.nodes.len()).flat_map(|node| each.map(|repair| repair(node)));

@@ -98,9 +98,9 @@ impl ModelNode {
                         supervisor.update(now, &wanted);
                     }
                 }
-                AgentEffect::Stop { job, run, grace } => {
+                AgentEffect::Stop { job, run, patience, grace } => {
                     if let Some(supervisor) = self.supervisors.get_mut(&(job, run)) {
-                        supervisor.stop(now, grace);
+                        supervisor.stop(now, patience, grace);
                     }
                 }
                 AgentEffect::Kill { job, run } => {

@@ -37,6 +37,8 @@ pub struct Talks {
     pub n_failed: usize,
     /// Asks of users and agents that were answered with an outcome.
     pub n_asks: usize,
+    /// Faults that have waited for a moment in the middle of one.
+    pub n_ambushes: usize,
 }
 
 impl Talks {
@@ -64,18 +66,20 @@ impl Talks {
             n_applied: count(&|_, phase| phase == Phase::Applied),
             n_failed: count(&|is_agreed, phase| is_agreed && phase != Phase::Applied),
             n_asks: world.n_asks_answered(),
+            n_ambushes: world.n_ambushes,
         }
     }
 }
 
 impl AddAssign for Talks {
     fn add_assign(&mut self, more: Talks) {
-        let Talks { n_opened, n_agreed, n_applied, n_failed, n_asks } = more;
+        let Talks { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes } = more;
         self.n_opened += n_opened;
         self.n_agreed += n_agreed;
         self.n_applied += n_applied;
         self.n_failed += n_failed;
         self.n_asks += n_asks;
+        self.n_ambushes += n_ambushes;
     }
 }
 
@@ -106,7 +110,7 @@ pub fn small(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Brok
     let mut world = builder.cluster("a", n_a).cluster("b", n_b).build();
     let crowd = Crowd::new(seed, n_jobs, n_a);
     let storm_ends = Time::EPOCH + dice.span(Span::from_mins(1), Span::from_mins(8));
-    told(&mut world, seed, crowd, storm_ends)
+    told(&mut world, crowd, Storm::new(seed), storm_ends)
 }
 
 /// Two clusters of at most 11 nodes and 16 jobs, most of which negotiate while they run, under the same faults and with
@@ -124,12 +128,12 @@ pub fn negotiating(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Bo
     let mut world = builder.cluster("a", n_a).cluster("b", n_b).build();
     let crowd = Crowd::negotiating(seed, n_jobs, n_a);
     let storm_ends = Time::EPOCH + dice.span(Span::from_mins(1), Span::from_mins(6));
-    told(&mut world, seed, crowd, storm_ends)
+    told(&mut world, crowd, Storm::on_negotiations(seed), storm_ends)
 }
 
 /// Lives it, and says how it went.
-fn told(world: &mut World, seed: u64, crowd: Crowd, storm_ends: Time) -> Result<Ended, Box<Broken>> {
-    match live(world, crowd, Storm::new(seed), storm_ends) {
+fn told(world: &mut World, crowd: Crowd, storm: Storm, storm_ends: Time) -> Result<Ended, Box<Broken>> {
+    match live(world, crowd, storm, storm_ends) {
         Ok(n_views) => Ok(Ended {
             trace_hash: world.trace_hash(),
             n_facts: world.facts().len(),

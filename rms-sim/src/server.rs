@@ -68,6 +68,11 @@ impl ModelServer {
         !self.inbox.is_empty() || !self.pending.is_empty() || is_time
     }
 
+    /// Has it heard of what it has not told the consequences of?
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.inbox.is_empty() || !self.pending.is_empty()
+    }
+
     pub(crate) fn is_stuck(&self) -> bool {
         self.is_stuck
     }

@@ -99,6 +99,9 @@ impl Supervisor {
         if let Phase::Running { since } = self.phase {
             self.part = Part { runs: Some(now.since(since)), exit: NodeExit::Exited { code: 0 } };
         }
+        if let Phase::Ending { since, gone_at, .. } = self.phase {
+            self.phase = Phase::Ending { since, gone_at: gone_at.min(now), exit: NodeExit::Ordered };
+        }
     }
 
     /// What an agent that starts finds.
@@ -156,25 +159,30 @@ impl Supervisor {
         Some(self.report())
     }
 
-    /// TERM, and KILL after the grace. A job that is starting is ended as soon as it is up.
-    pub fn stop(&mut self, now: Time, grace: Span) {
+    /// TERM after some patience, and KILL after the grace. A job that is starting is ended as soon as it is up.
+    pub fn stop(&mut self, now: Time, patience: Span, grace: Span) {
+        let term_at = now + patience;
         match &self.phase {
             Phase::Starting { up_at } => {
                 self.phase = Phase::Ending { since: *up_at, gone_at: *up_at, exit: NodeExit::Ordered };
             }
             Phase::Running { since } => {
-                let gone_at = self.gone_after_term(now, grace).min(self.exits_at(*since));
-                let is_killed = !grace.is_zero() && gone_at > now + grace;
+                let gone_at = self.gone_after_term(term_at, grace).min(self.exits_at(*since));
+                let is_killed = !grace.is_zero() && gone_at > term_at + grace;
                 let exit = if is_killed { NodeExit::Overstayed } else { NodeExit::Ordered };
                 self.phase = Phase::Ending { since: *since, gone_at, exit };
             }
-            // A second order does not prolong the first.
-            Phase::Ending { .. } | Phase::Ended { .. } => {}
+            // A second order does not prolong the first; one without patience may shorten it.
+            Phase::Ending { since, gone_at, exit } => {
+                let gone_at = (*gone_at).min(self.gone_after_term(term_at, grace));
+                self.phase = Phase::Ending { since: *since, gone_at, exit: exit.clone() };
+            }
+            Phase::Ended { .. } => {}
         }
     }
 
     pub fn kill(&mut self, now: Time) {
-        self.stop(now, Span::ZERO);
+        self.stop(now, Span::ZERO, Span::ZERO);
         if let Phase::Ending { gone_at, .. } = &mut self.phase {
             *gone_at = (*gone_at).min(now + KILL_TAKES);
         }

@@ -168,6 +168,9 @@ pub enum NegotiatorTold {
     },
     /// Nothing comes after this.
     Replaced,
+    Counted {
+        n_opened: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -88,7 +88,6 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NotRunning(_) => "not_running",
         Refusal::NotNegotiable(_) => "not_negotiable",
         Refusal::HasProfile(_) => "has_profile",
-        Refusal::SpokenFor(_) => "spoken_for",
         Refusal::AnotherRun { .. } => "another_run",
         Refusal::NoSuchNegotiation { .. } => "no_such_negotiation",
         Refusal::Template(_) => "bad_template",

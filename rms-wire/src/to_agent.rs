@@ -69,7 +69,11 @@ pub struct DesiredJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Aim {
     Run,
-    End { grace: i64 },
+    /// In milliseconds.
+    End {
+        patience: i64,
+        grace: i64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

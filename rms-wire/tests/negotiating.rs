@@ -48,6 +48,7 @@ fn received(told: NegotiatorTold) -> NegotiatorNotice {
         NegotiatorTold::Holding(holding) => NegotiatorNotice::Holding(Box::new(Holding::from(*holding))),
         NegotiatorTold::Ended { outcome } => NegotiatorNotice::Ended { outcome: outcome.into() },
         NegotiatorTold::Replaced => NegotiatorNotice::Replaced,
+        NegotiatorTold::Counted { n_opened } => NegotiatorNotice::Counted { n_opened },
     }
 }
 

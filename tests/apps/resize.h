@@ -13,7 +13,6 @@
 #define RESIZE_H
 
 #include <mpi.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,10 +150,6 @@ static int resize_down(resize_team *team)
 {
     MPI_Comm before = team->group[team->height].before, between = team->group[team->height].between;
     int leaves = team->born == team->height;
-    /* The RMS ends what is on a host as soon as that is given back, by TERM first: who is on the way out does not turn round
-     * for that, for a rank that dies before MPI_Finalize would take the others along. */
-    if (leaves)
-        signal(SIGTERM, SIG_IGN);
     MPI_Comm_free(&team->team);
     resize_check(MPI_Comm_disconnect(&between), "a disconnection");
 #ifdef OPEN_MPI

@@ -8,13 +8,15 @@ use std::ops::Range;
 use rms_core::State;
 use rms_sim::scenario::{Broken, Ended, Talks};
 
+/// Lives one life of this seed; a snapshot goes through what it is given.
+pub type Scenario = fn(u64, fn(&State) -> State) -> Result<Ended, Box<Broken>>;
+
 /// One scenario with many seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     /// The test program that runs it; its quick test's name begins with `some_seeds`.
     pub program: &'static str,
-    /// One life; a snapshot goes through what it is given.
-    pub scenario: fn(u64, fn(&State) -> State) -> Result<Ended, Box<Broken>>,
+    pub scenario: Scenario,
 }
 
 /// What came of all seeds of a range.

@@ -142,7 +142,8 @@ fn an_evolving_application_asks_for_nodes_and_computes_the_same() {
 #[test]
 fn a_malleable_application_makes_room_for_a_rigid_job_and_computes_the_same() {
     let Some(malleable) = negotiating("nbody_malleable") else { return };
-    let deployment = Deployment::builder().cluster("a", 3).start();
+    // Ranks that go finalize: on a slow machine that takes its time, and TERM in the midst of it would end them all.
+    let deployment = Deployment::builder().cluster("a", 3).config("[settings]\nexit_grace = \"1m\"\n").start();
     let Some(expected) = expected(&deployment, &["60", "100"]) else { return };
     let malleable = malleable.display().to_string();
     let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];

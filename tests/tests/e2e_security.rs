@@ -233,9 +233,6 @@ fn an_agents_port_serves_only_agents_and_only_within_their_jobs() {
         let argv = vec![format!("touch {}", marker.display())];
         let exec = rms_wire::peer::Exec { job, run: 1, argv, environment: Vec::new(), cwd: "/".to_owned() };
         channel.send(&PeerOpen::Exec(exec)).await.expect("sent");
-        let answer = channel.recv::<PeerExec>().await.expect("an answer").expect("an answer");
-        assert!(matches!(&answer, PeerExec::Failed { reason } if reason.contains("a9")), "{answer:?}");
-        assert!(!marker.exists());
         // Without a certificate there is nothing at all, and no tokens are redeemed here.
         for alpn in [ALPN, ALPN_JOIN] {
             let refused = match raw(address, alpn, None).await {
@@ -244,8 +241,13 @@ fn an_agents_port_serves_only_agents_and_only_within_their_jobs() {
             };
             assert!(refused.contains("ertificate") || refused.contains("rotocol"), "{refused}");
         }
+        // It might be a host of which word has not come yet, so it is kept waiting, but not beyond the job's end.
+        deployment.rms(&["cancel", &job.to_string()]).ok();
+        let answer = tokio::time::timeout(PATIENCE, channel.recv::<PeerExec>()).await.expect("an answer in time");
+        let answer = answer.expect("an answer").expect("an answer");
+        assert!(matches!(answer, PeerExec::Failed { .. }), "{answer:?}");
+        assert!(!marker.exists(), "a command of a stranger has run");
     });
-    deployment.rms(&["cancel", &job.to_string()]).ok();
     deployment.wait_for_end(job);
 }
 

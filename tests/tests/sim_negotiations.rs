@@ -1,15 +1,15 @@
 //! Random kills, losses, partitions and bad channels against negotiations: the real core, the real node logic and the
 //! real end of applications, under all checkers. How one seed is replayed, and more are run, says `rms_tests::seeds`.
 
-use rms_sim::scenario;
+use rms_sim::scenario::{self, Talks};
 use rms_tests::seeds::Sweep;
 
 const NEGOTIATIONS: Sweep = Sweep { program: "sim_negotiations", scenario: scenario::negotiating };
 
 fn run_seeds(seeds: std::ops::Range<u64>) {
     let Some(all) = NEGOTIATIONS.run_all(seeds) else { return };
-    let talks = all.talks;
-    let happens = [talks.n_opened, talks.n_agreed, talks.n_applied, talks.n_failed, talks.n_asks];
+    let Talks { n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes } = all.talks;
+    let happens = [n_opened, n_agreed, n_applied, n_failed, n_asks, n_ambushes];
     assert!(happens.iter().all(|n| *n > 0), "something never happened: {all:?}");
 }
 

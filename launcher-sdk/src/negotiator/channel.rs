@@ -80,6 +80,7 @@ impl Channel {
             | NegotiatorTold::Refused { .. }
             | NegotiatorTold::Holding(_)
             | NegotiatorTold::Ended { .. }
+            | NegotiatorTold::Counted { .. }
             | NegotiatorTold::Replaced => Err(AttachError::Link(LinkError::Silent)),
         }
     }

@@ -246,6 +246,7 @@ impl Owner {
             NegotiatorTold::Answer { seq, answer } => self.answered(seq, answer),
             NegotiatorTold::Ended { outcome } => self.over(Event::JobEnding(outcome.into())),
             NegotiatorTold::Replaced => self.over(Event::Replaced),
+            NegotiatorTold::Counted { n_opened } => self.talk.skip_to(n_opened),
         }
     }
 

@@ -136,6 +136,11 @@ impl Talk {
         outcome
     }
 
+    /// Others have asked for the application: its own numbers go on after theirs.
+    pub fn skip_to(&mut self, n_opened: u32) {
+        self.desk.skip_to(n_opened);
+    }
+
     pub fn request(&mut self, now: Time, want: Want) -> Result<(NegotiationId, Outcome), NegotiatorError> {
         let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding, &self.clusters)?;
         let (id, output) = self.desk.open(now, direction, sets, items, valid_for)?;

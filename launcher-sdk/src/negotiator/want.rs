@@ -314,7 +314,8 @@ mod tests {
     #[test]
     fn cores_are_counted_where_there_are_the_fewest() {
         let check = |want: Want, held: u64, named: &[u32]| {
-            let resolved = want.resolve(Time::EPOCH, &holding(&[8, 2, 4])).expect("these hosts are held");
+            let resolved =
+                want.resolve(Time::EPOCH, &holding(&[8, 2, 4]), &BTreeMap::new()).expect("these hosts are held");
             let item = &resolved.items[0];
             assert_eq!((item.resource, item.held), (Resource::Cores(ClusterId(0)), Quantity(held)));
             assert_eq!(item.hosts, named.iter().copied().map(NodeId).collect());
@@ -322,6 +323,6 @@ mod tests {
         check(Want::more_cores(2), 2, &[]);
         check(Want::fewer_cores(3).hosts(["n1", "n3"]), 4, &[1, 3]);
         check(Want::fewer_cores(1).hosts(["n1"]), 8, &[1]);
-        assert!(Want::more_cores(1).hosts(["n9"]).resolve(Time::EPOCH, &holding(&[8])).is_err());
+        assert!(Want::more_cores(1).hosts(["n9"]).resolve(Time::EPOCH, &holding(&[8]), &BTreeMap::new()).is_err());
     }
 }

@@ -78,6 +78,8 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Ending {
     exit: NodeExit,
+    /// When TERM is sent; none once it was, or if it is not to be.
+    term_at: Option<Instant>,
     /// The next KILL.
     kill_at: Instant,
     n_kills: u32,
@@ -226,16 +228,23 @@ impl Job {
 
     /// TERM to the whole tree; KILL after `grace`. The first reason counts, the shortest grace too.
     pub fn end(&mut self, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
-        let kill_at = Instant::now().checked_add(grace.to_std()).unwrap_or_else(far_away);
+        self.end_after(Span::ZERO, exit, grace, cgroup);
+    }
+
+    /// The same, but the processes have a while to end by themselves before TERM. Once none is left it is over.
+    pub fn end_after(&mut self, patience: Span, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
+        let term_at = Instant::now().checked_add(patience.to_std()).unwrap_or_else(far_away);
+        let kill_at = term_at.checked_add(grace.to_std()).unwrap_or_else(far_away);
         match &mut self.phase {
             Phase::Running => {
-                self.phase = Phase::Ending(Ending { exit, kill_at, n_kills: 0, had_grace: !grace.is_zero() });
-                if !grace.is_zero() {
-                    tree::signal_descendants(getpid(), nix::libc::SIGTERM);
-                    tree::signal_descendants(getpid(), nix::libc::SIGCONT);
-                }
+                let had_grace = !grace.is_zero();
+                let term_at = had_grace.then_some(term_at);
+                self.phase = Phase::Ending(Ending { exit, term_at, kill_at, n_kills: 0, had_grace });
             }
-            Phase::Ending(ending) => ending.kill_at = ending.kill_at.min(kill_at),
+            Phase::Ending(ending) => {
+                ending.term_at = ending.term_at.map(|before| before.min(term_at));
+                ending.kill_at = ending.kill_at.min(kill_at);
+            }
             Phase::Ended { .. } => {}
         }
         self.on_time(Instant::now(), cgroup);
@@ -245,7 +254,7 @@ impl Job {
     pub fn deadline(&self) -> Instant {
         match &self.phase {
             Phase::Running => self.stays_until.map_or(self.wall_at, |until| until.min(self.wall_at)),
-            Phase::Ending(ending) => ending.kill_at,
+            Phase::Ending(ending) => ending.term_at.map_or(ending.kill_at, |at| at.min(ending.kill_at)),
             Phase::Ended { sync_at, .. } => *sync_at,
         }
     }
@@ -266,7 +275,14 @@ impl Job {
     pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
         match &mut self.phase {
             Phase::Running if now >= self.wall_at => self.end(NodeExit::WallTime, self.order.grace, cgroup),
-            Phase::Ending(ending) if now >= ending.kill_at => {
+            Phase::Ending(ending) if now < ending.kill_at => {
+                if ending.term_at.take_if(|at| *at <= now).is_some() {
+                    tree::signal_descendants(getpid(), nix::libc::SIGTERM);
+                    tree::signal_descendants(getpid(), nix::libc::SIGCONT);
+                }
+            }
+            Phase::Ending(ending) => {
+                ending.term_at = None;
                 cgroup.forbid_forks(true);
                 tree::signal_descendants(getpid(), nix::libc::SIGKILL);
                 // Whatever was forked during the walk is found by the next one; it mostly need not come,
@@ -274,7 +290,7 @@ impl Job {
                 ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));
                 ending.n_kills += 1;
             }
-            Phase::Running | Phase::Ending(_) | Phase::Ended { .. } => {}
+            Phase::Running | Phase::Ended { .. } => {}
         }
     }
 
@@ -322,7 +338,8 @@ impl Job {
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
             if tree_is_gone {
-                self.phase = Phase::Ending(Ending { exit, kill_at: Instant::now(), n_kills: 0, had_grace: false });
+                let kill_at = Instant::now();
+                self.phase = Phase::Ending(Ending { exit, term_at: None, kill_at, n_kills: 0, had_grace: false });
             } else {
                 self.end(exit, Span::ZERO, cgroup);
             }

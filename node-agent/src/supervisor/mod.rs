@@ -274,8 +274,8 @@ impl Supervisor {
             ToSupervisor::Start(order) => return self.start(*order),
             ToSupervisor::Forget { keep } => return self.forget(keep),
             ToSupervisor::Update(order) => self.update(*order),
-            ToSupervisor::Stop { grace } => self.end(NodeExit::Ordered, grace),
-            ToSupervisor::Kill => self.end(NodeExit::Ordered, Span::ZERO),
+            ToSupervisor::Stop { patience, grace } => self.end(patience, NodeExit::Ordered, grace),
+            ToSupervisor::Kill => self.end(Span::ZERO, NodeExit::Ordered, Span::ZERO),
             ToSupervisor::Signal { signal } => {
                 if let Some(job) = &self.job {
                     job.signal(signal);
@@ -407,9 +407,9 @@ impl Supervisor {
         self.folder.claim(entry_dir, &entry)
     }
 
-    fn end(&mut self, exit: NodeExit, grace: Span) {
+    fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
         if let Some(job) = &mut self.job {
-            job.end(exit, grace, &self.seat.cgroup);
+            job.end_after(patience, exit, grace, &self.seat.cgroup);
         }
     }
 
@@ -531,7 +531,7 @@ impl Supervisor {
             let mut more = Vec::new();
             match errand {
                 Errand::Send { to, frame } => self.tell(&FromSupervisor::Pmi { host: to, frame }),
-                Errand::Abort { code } => self.end(NodeExit::Aborted { code }, Span::ZERO),
+                Errand::Abort { code } => self.end(Span::ZERO, NodeExit::Aborted { code }, Span::ZERO),
                 Errand::Tell(reason) => self.job.iter().for_each(|job| complaint::complain(job, &reason)),
                 Errand::Start(placement) => {
                     if let Some(job) = &mut self.job {

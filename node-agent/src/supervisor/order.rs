@@ -114,8 +114,9 @@ pub enum ToSupervisor {
     Start(Box<Order>),
     /// The hosts or the wall time of the job that runs have changed.
     Update(Box<Order>),
-    /// TERM, wait, KILL.
+    /// Wait for `patience`, TERM, wait for `grace`, KILL.
     Stop {
+        patience: Span,
         grace: Span,
     },
     Kill,

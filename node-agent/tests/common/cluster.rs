@@ -178,7 +178,7 @@ impl Cluster {
         self.relaunch(job, launch).await;
         let agent = self.agents.get_mut(node).expect("it is there");
         let wanted = agent.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)).expect("it has the job");
-        wanted.aim = Aim::End { grace: Span::from_secs(2) };
+        wanted.aim = Aim::End { patience: Span::ZERO, grace: Span::from_secs(2) };
         agent.wish().await;
         let exit = agent.ended(job).await.0;
         agent.forget(job).await;
@@ -208,7 +208,7 @@ impl Cluster {
         let mut exits = BTreeMap::new();
         for (name, agent) in &mut self.agents {
             let Some(wanted) = agent.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)) else { continue };
-            wanted.aim = Aim::End { grace: Span::from_secs(2) };
+            wanted.aim = Aim::End { patience: Span::ZERO, grace: Span::from_secs(2) };
             agent.wish().await;
             exits.insert(name.clone(), agent.ended(job).await);
             agent.desired.jobs.retain(|wanted| wanted.job != JobId(job));

@@ -194,8 +194,13 @@ impl World {
     }
 
     pub async fn end(&mut self, job: u64, grace: Span) {
+        self.end_after(Span::ZERO, job, grace).await;
+    }
+
+    /// The job has left this host: its processes have so long before they are told.
+    pub async fn end_after(&mut self, patience: Span, job: u64, grace: Span) {
         let wanted = self.desired.jobs.iter_mut().find(|wanted| wanted.job == JobId(job)).expect("it was submitted");
-        wanted.aim = Aim::End { grace };
+        wanted.aim = Aim::End { patience, grace };
         self.desire().await;
     }
 

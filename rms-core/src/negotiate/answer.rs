@@ -202,6 +202,7 @@ impl Rms {
         };
         let fits = |rms: &mut Rms, quantity: Quantity| rms.may_stay(now, job, Span::from_millis(quantity.0 as i64));
         if fits(self, most) {
+            self.note_stay(now, job, Span::from_millis(most.0 as i64));
             return Grant::Of(most);
         }
         // Halving finds all but a little of what delays nobody.
@@ -213,8 +214,9 @@ impl Rms {
                 false => too_much = middle,
             }
         }
-        let quantity = item.greatest(negotiation::Direction::Grow, Quantity(some));
-        quantity.map_or(Grant::NotNow, Grant::Of)
+        let Some(quantity) = item.greatest(negotiation::Direction::Grow, Quantity(some)) else { return Grant::NotNow };
+        self.note_stay(now, job, Span::from_millis(quantity.0 as i64));
+        Grant::Of(quantity)
     }
 
     /// When a growth that waits is told that nothing came.

@@ -8,7 +8,7 @@ use negotiation::{
 use negotiation::{TemplateError, Terms};
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
 
-use super::contract::{Ask, Asked};
+use super::contract::{Ask, Asked, NegotiatorNotice};
 use super::talks::Asking;
 use crate::effect::Effect;
 use crate::event::Ticket;
@@ -46,6 +46,11 @@ impl Rms {
                 let asking = Asking { by, ask: ask.clone() };
                 let statement = Statement::Propose { round: 1, template, valid_for };
                 self.say_first(now, step, job, id, statement, Some(asking));
+                // Its process must not open another one under this number.
+                if self.negotiators.attached.contains(&job) {
+                    let notice = NegotiatorNotice::Counted { n_opened: id.number };
+                    step.order(Effect::TellNegotiator { job, notice });
+                }
                 self.progress(now, step, job, id);
                 self.schedule(job);
             }
@@ -80,9 +85,6 @@ impl Rms {
     /// An ask as the first proposal of the application.
     fn opening(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
         let started = self.askable(job)?;
-        if self.negotiators.attached.contains(&job) {
-            return Err(Refusal::SpokenFor(job));
-        }
         if let Some(id) = self.open_for(job, ask.direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }

@@ -1,6 +1,6 @@
 //! Who speaks for an application: a process of it, over a channel of its own.
 
-use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules};
+use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules, Statement};
 use rms_model::{Identity, JobId, Role, Sizes, Time};
 
 use super::candidates::started_with;
@@ -140,8 +140,12 @@ impl Rms {
         }
         let id = message.id;
         if self.is_in_house(job, id) && self.case(job, id).is_some() {
-            // Somebody has asked under this number while nobody spoke for the application: it is none of its own.
-            for message in self.desk(job).disown(message).messages {
+            // Somebody has asked under this number, and the application did not know that yet: it is none of its own.
+            let is_opening =
+                matches!(&message.statement, Some(Statement::Propose { round: 1, .. })) && message.seen == 0;
+            let desk = self.desk(job);
+            let output = if is_opening { desk.turn_away(message) } else { desk.disown(message) };
+            for message in output.messages {
                 let notice = NegotiatorNotice::Said(Box::new(message));
                 step.order(Effect::TellNegotiator { job, notice });
             }

@@ -159,6 +159,10 @@ pub enum NegotiatorNotice {
     },
     /// Another channel speaks for it now. Nothing comes after it.
     Replaced,
+    /// Somebody else has asked for something for the application: numbers up to this one are used.
+    Counted {
+        n_opened: u32,
+    },
 }
 
 /// One negotiation as `rms negotiations` shows it; also what the history keeps of it.

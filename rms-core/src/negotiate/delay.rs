@@ -32,14 +32,18 @@ impl Rms {
         beside.extend(held.filter(|node| self.cluster_of(*node) != Some(cluster)));
         // More hosts delay no less: the greatest number that delays nobody is found by halving.
         let (mut fits, mut delays) = (n_held, hosts.len() + 1);
+        let mut with_them = None;
         while delays - fits > 1 {
             let middle = if delays == hosts.len() + 1 { hosts.len() } else { fits.midpoint(delays) };
             let kept: Vec<NodeId> = beside.iter().chain(&hosts[..middle]).copied().collect();
             let after = self.plan_if_held(now, job, id, &kept);
-            match plan::delays(&before, &after, most) {
-                false => fits = middle,
+            match self.negotiators.undelayed.would_exceed(&before, &after, most) {
+                false => (fits, with_them) = (middle, Some(after)),
                 true => delays = middle,
             }
+        }
+        if let Some(after) = with_them {
+            self.negotiators.undelayed.note(&self.state, &before, &after);
         }
         fits
     }
@@ -63,6 +67,15 @@ impl Rms {
         }
         let before = self.estimates(now);
         let after = plan::plan_if_longer(&self.state, now, job, more);
-        !plan::delays(&before, &after, self.longest_delay())
+        !self.negotiators.undelayed.would_exceed(&before, &after, self.longest_delay())
+    }
+
+    /// It will: whom that delays has waited for it from now on.
+    pub(super) fn note_stay(&mut self, now: Time, job: JobId, more: Span) {
+        if self.state.n_queued() > 0 {
+            let before = self.estimates(now);
+            let after = plan::plan_if_longer(&self.state, now, job, more);
+            self.negotiators.undelayed.note(&self.state, &before, &after);
+        }
     }
 }

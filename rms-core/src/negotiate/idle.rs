@@ -74,11 +74,16 @@ impl Rms {
         offers(idle, &candidates, &self.weights(takers), rule)
     }
 
-    fn is_harmless(&self, now: Time, before: &Plan, cluster: ClusterId, shares: &[Change]) -> bool {
+    fn is_harmless(&mut self, now: Time, before: &Plan, cluster: ClusterId, shares: &[Change]) -> bool {
         let gains: Vec<Gain> =
             shares.iter().map(|share| Gain { job: share.job, cluster, hosts: share.hosts }).collect();
-        let after = plan::plan_around(&self.state, now, &gains);
-        after.is_some_and(|after| !plan::delays(before, &after, self.state.settings().delay_tolerance))
+        let Some(after) = plan::plan_around(&self.state, now, &gains) else { return false };
+        let undelayed = &mut self.negotiators.undelayed;
+        if undelayed.would_exceed(before, &after, self.state.settings().delay_tolerance) {
+            return false;
+        }
+        undelayed.note(&self.state, before, &after);
+        true
     }
 
     /// Of the free hosts, those that meet what it wants of a host, as far as it can pay for them.

@@ -34,6 +34,7 @@ mod stop;
 pub mod talks;
 mod timers;
 mod turn;
+mod undelayed;
 
 #[cfg(test)]
 pub(crate) use attach::MOST_SAID;
@@ -48,6 +49,7 @@ use rms_model::{JobId, Time};
 use crate::event::Ticket;
 use attach::Floods;
 use refusals::Refusals;
+use undelayed::Undelayed;
 
 /// What the manager knows beside the state: a server that is started again makes it anew.
 #[derive(Debug, Default)]
@@ -71,6 +73,8 @@ pub(crate) struct Negotiators {
     noted: BTreeSet<JobId>,
     /// What applications have declined not long ago.
     refusals: Refusals,
+    /// How late growth has made those who wait.
+    undelayed: Undelayed,
     /// Those whose holdings have changed, so that who speaks for them must be told.
     moved: BTreeSet<JobId>,
 }

@@ -80,7 +80,8 @@ impl Rms {
             return Ok(Answer::Done);
         }
         let departing: Vec<NodeId> = evolved.departing.keys().copied().collect();
-        self.free(now, step, job, departing);
+        self.free(now, step, job, departing.clone());
+        self.let_exit(step, job, departing);
         Ok(Answer::Done)
     }
 }

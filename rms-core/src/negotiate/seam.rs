@@ -29,7 +29,7 @@ impl Rms {
 
 /// When hosts are free at the latest that an application has agreed to give back: who does not keep to it is made to.
 pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
-    agreed + promise_span(settings) + promise_span(settings) + settings.kill_grace
+    agreed + promise_span(settings) + promise_span(settings) + settings.exit_grace + settings.kill_grace
 }
 
 /// How long an application may take to give what it has promised, before it is warned.

@@ -178,7 +178,12 @@ impl Rms {
             }
             return;
         }
-        self.free(now, step, job, hosts);
+        // Workers run on until they are told; whoever else lets go has told its processes itself.
+        let tells_itself = !are_workers(entry);
+        self.free(now, step, job, hosts.clone());
+        if tells_itself {
+            self.let_exit(step, job, hosts);
+        }
     }
 
     /// The application is asked to leave, and its processes run on until it has.
@@ -217,6 +222,15 @@ impl Rms {
         }
     }
 
+    /// The application says that it has left these hosts: its processes there may be ending.
+    pub(super) fn let_exit(&mut self, step: &mut Step, job: JobId, hosts: Vec<NodeId>) {
+        let Some(started) = self.state.jobs()[&job].started() else { return };
+        let nodes: Vec<NodeId> = hosts.into_iter().filter(|node| started.is_leaving(*node)).collect();
+        if !nodes.is_empty() {
+            self.record(step, Fact::HostsReleased { job, nodes });
+        }
+    }
+
     /// The hosts leave the application; they are free once no process is left there.
     pub(super) fn free(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let Some(started) = self.state.jobs()[&job].started().filter(|started| started.ending.is_none()) else {
@@ -229,6 +243,11 @@ impl Rms {
         let course = self.course_of(now, job, self.n_hosts(job) - freed.len() as u32, Span::ZERO);
         self.change_hosts(now, step, job, Vec::new(), freed, course);
     }
+}
+
+/// Does the server start and end its processes one by one?
+fn are_workers(entry: &Job) -> bool {
+    entry.spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers)
 }
 
 /// Is it told of hosts that it loses, so that it can leave them before they are cleared?

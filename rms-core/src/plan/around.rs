@@ -81,14 +81,15 @@ pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) 
     u32::try_from(capacity - wanted).unwrap_or(0)
 }
 
-/// Does any waiting application start later than it would have, by more than that?
-pub(crate) fn delays(before: &Plan, after: &Plan, tolerance: Span) -> bool {
+/// Who waits and starts later than it would have: when before, and when now, if it still can.
+pub(crate) fn delayed(before: &Plan, after: &Plan) -> impl Iterator<Item = (JobId, Time, Option<Time>)> {
     let mut later = after.placements.iter().map(|placement| (placement.job, placement.outcome.estimate(after.now)));
-    before.placements.iter().any(|placement| {
-        let Some(estimate) = placement.outcome.estimate(before.now) else { return false };
+    before.placements.iter().filter_map(move |placement| {
+        let estimate = placement.outcome.estimate(before.now)?;
         // Both are in the order of the queue; who is missing has started or cannot any more.
-        let found = later.find(|(job, _)| *job == placement.job);
-        found.and_then(|(_, later)| later).is_none_or(|later| later > estimate + tolerance)
+        let found = later.find(|(job, _)| *job == placement.job).and_then(|(_, later)| later);
+        let is_late = found.is_none_or(|later| later > estimate);
+        is_late.then_some((placement.job, estimate, found))
     })
 }
 

@@ -259,6 +259,7 @@ impl State {
                 self.enter_stage(*job, *at, gained, freed, course, bumped)?;
             }
             Fact::HostsFreed { job, nodes } => self.free_hosts(*job, nodes, bumped)?,
+            Fact::HostsReleased { job, nodes } => self.released(*job, nodes)?,
             Fact::HostsChosen { job, nodes, by: _ } => {
                 self.edit_evolved(*job, |_, evolved| evolved.chosen = nodes.clone())?;
             }

@@ -130,6 +130,7 @@ impl State {
         self.edit_evolved(job, |shares, evolved| {
             for node in nodes {
                 evolved.leaving.remove(node);
+                evolved.released.remove(node);
                 shares.remove(node);
             }
         })?;

@@ -73,6 +73,14 @@ impl State {
         Ok(())
     }
 
+    /// It has left these hosts of its own accord, and its processes there end by themselves, or soon will.
+    pub(super) fn released(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), Misfit> {
+        self.edit_evolved(job, |_, evolved| {
+            let leaving = nodes.iter().filter(|node| evolved.leaving.contains_key(node));
+            evolved.released.extend(leaving.copied());
+        })
+    }
+
     /// It stays on the hosts that it was asked to leave.
     pub(super) fn stay(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         self.edit_evolved(job, |_, evolved| {

@@ -4,6 +4,7 @@ mod asks;
 mod attached;
 mod clusters;
 mod cores;
+mod exits;
 mod launches;
 mod races;
 mod reminders;
@@ -472,6 +473,7 @@ impl Scene {
             NegotiatorNotice::Holding(holding) => app.holding = Some(*holding),
             NegotiatorNotice::Ended { outcome } => app.ended = Some(outcome),
             NegotiatorNotice::Replaced => app.is_replaced = true,
+            NegotiatorNotice::Counted { n_opened } => app.desk.skip_to(n_opened),
         }
     }
 

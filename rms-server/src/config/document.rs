@@ -56,6 +56,9 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # How long an application may take to name the nodes that it frees, once a smaller stage of its profile is due.
 # release_grace = "0s"
 
+# How long processes on nodes that their application says it has left have to end by themselves, before TERM.
+# exit_grace = "2s"
+
 # Which running applications are offered hosts that nobody waits for: "never", "equal_share" (all the same, by the shares
 # of their users), "fewest_above_minimum" or "efficiency" (who gains the most speed, as far as declared).
 # offer_idle = "equal_share"
@@ -70,7 +73,7 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # So long after an offer was declined, no more is offered than what was declined.
 # offer_again = "1m"
 
-# By so much an offer may make a waiting job start later than estimated.
+# By so much all that running applications gain may make a waiting job start later than it would without.
 # delay_tolerance = "0s"
 
 # What a gained host costs for an hour, in thousandths of your currency, and how far the server goes down in a negotiation,

@@ -30,6 +30,7 @@ pub fn examples() -> Vec<Fact> {
         Fact::LoanEnded { job, negotiation: lent, cluster: None },
         Fact::CoresSet { job, negotiation: lent, cores: vec![(NodeId(4), 3), (NodeId(5), 1)] },
         Fact::CoresInForce { job, node: NodeId(5), generation: 4 },
+        Fact::HostsReleased { job, nodes: vec![NodeId(4)] },
     ]
 }
 
@@ -84,7 +85,11 @@ fn a_state_with_negotiations_is_read_back_from_its_bytes() {
     facts.extend(examples().into_iter().filter(|fact| {
         let needs_course = matches!(
             fact,
-            Fact::HostsDeparting { .. } | Fact::HostsStay { .. } | Fact::CoresSet { .. } | Fact::CoresInForce { .. }
+            Fact::HostsDeparting { .. }
+                | Fact::HostsStay { .. }
+                | Fact::CoresSet { .. }
+                | Fact::CoresInForce { .. }
+                | Fact::HostsReleased { .. }
         );
         !needs_course
     }));

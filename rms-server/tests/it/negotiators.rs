@@ -211,6 +211,7 @@ impl App {
                 self.notices.push(NegotiatorNotice::Ended { outcome: outcome.into() });
             }
             NegotiatorTold::Replaced => self.notices.push(NegotiatorNotice::Replaced),
+            NegotiatorTold::Counted { n_opened } => self.desk.skip_to(n_opened),
         }
     }
 
@@ -285,6 +286,41 @@ fn an_application_asks_for_a_host_gets_it_and_gives_it_back() {
         let outcome = Outcome::Cancelled { by: "ann".to_owned() };
         assert_eq!(app.notice().await, NegotiatorNotice::Ended { outcome });
         assert!(matches!(app.receiver.recv::<NegotiatorTold>().await, Ok(None)), "nothing comes after it");
+    });
+}
+
+#[test]
+fn a_process_that_takes_over_keeps_the_promise_of_the_one_before() {
+    tell(async {
+        let scene = Scene::of_nodes(3).await;
+        let job = scene.started(3).await;
+        let mut before = scene.attached(job).await;
+        let id = before.propose(Direction::Shrink, 1).await;
+        before.until_phase(id, Phase::Accepted).await;
+        drop(before);
+        let mut after = scene.attached(job).await;
+        assert_eq!(after.phase(id), Some(Phase::Accepted), "it is told when it comes");
+        let second = after.holding.hosts[1].node;
+        after.act(id, Action::Commit([second].into())).await;
+        after.until_phase(id, Phase::Applied).await;
+        after.until_holding(|holding| holding.hosts.iter().all(|host| host.node != second)).await;
+        assert_eq!(after.holding.hosts.len(), 2);
+    });
+}
+
+#[test]
+fn who_negotiates_hears_what_became_of_what_others_have_asked_for() {
+    tell(async {
+        let scene = Scene::of_nodes(3).await;
+        let job = scene.started(1).await;
+        let mut app = scene.attached(job).await;
+        let reply = scene.ann.call(&Call::Negotiate { job, ask: ask(1) }).await.expect("she may ask");
+        let Reply::Negotiated(AskOutcome::Ready { negotiation, .. }) = reply else { panic!("{reply:?}") };
+        app.until_holding(|holding| holding.hosts.len() == 2).await;
+        let id = app.propose(Direction::Grow, 1).await;
+        assert!(id.number > negotiation.number, "it has heard which number is used");
+        app.until_phase(id, Phase::Applied).await;
+        app.until_holding(|holding| holding.hosts.len() == 3).await;
     });
 }
 

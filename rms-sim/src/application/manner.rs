@@ -16,6 +16,8 @@ pub struct Manner {
     pub breakpoint: Span,
     /// From hearing a proposal until it has chosen an answer.
     pub thinks: Span,
+    /// Its answer arrives when the proposal lapses, or a moment before or after.
+    pub last_minute: bool,
     /// The most it pays for a host and hour.
     pub ceiling: Price,
     pub answers: Answers,
@@ -129,6 +131,7 @@ impl Manner {
             declares: true,
             breakpoint: Span::from_secs(1),
             thinks: Span::from_millis(10),
+            last_minute: false,
             ceiling: Price(0),
             answers: Answers::ByItsSizes,
             promises: Promises::Keeps,

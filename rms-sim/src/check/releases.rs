@@ -31,8 +31,8 @@ pub(crate) fn nobody_overstays(state: &State, now: Time) -> Result<(), Violation
     let settings = state.settings();
     for (job, entry) in state.jobs() {
         let Some(evolved) = entry.started().and_then(|started| started.evolved.as_ref()) else { continue };
-        let to_go = settings.release_grace + settings.kill_grace + SLACK;
-        let to_be_gone = settings.kill_grace + SLACK;
+        let to_go = settings.release_grace + settings.exit_grace + settings.kill_grace + SLACK;
+        let to_be_gone = settings.exit_grace + settings.kill_grace + SLACK;
         let late = |(node, since): (&NodeId, &Time), span: Span| {
             let is_reached = state.nodes().get(node).is_some_and(rms_core::node::Node::is_connected);
             is_reached && *since + span < now

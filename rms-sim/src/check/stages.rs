@@ -18,6 +18,8 @@ pub(super) struct Stages {
     hindered: Option<Time>,
     /// The longest that those may have taken who left the hosts.
     longest_grace: Span,
+    /// The longest that a server waits for the agents when it was started: until then it gives nobody up.
+    longest_absence: Span,
 }
 
 impl Stages {
@@ -29,6 +31,7 @@ impl Stages {
         let settings = state.settings();
         let grace = settings.kill_grace + settings.release_grace + Span::from_secs(1);
         self.longest_grace = self.longest_grace.max(grace);
+        self.longest_absence = self.longest_absence.max(settings.node_lost_after);
         match fact {
             Fact::CourseSet { job, course, .. } => {
                 self.courses.insert(*job, (**course).clone());
@@ -116,8 +119,8 @@ impl Stages {
             return wrong("the stage before it was cut short");
         }
         let latest = before.latest_change().max(before.next_change()) + self.longest_grace;
-        let was_hindered = self.hindered.is_some_and(|hindered| hindered >= from.start);
-        if at > latest && !was_hindered {
+        let is_excused = |hindered: Time| hindered >= from.start || at <= hindered + self.longest_absence;
+        if at > latest && !self.hindered.is_some_and(is_excused) {
             return wrong("it is later than its limit");
         }
         Ok(())

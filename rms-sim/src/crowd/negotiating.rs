@@ -50,6 +50,7 @@ fn manner(dice: &mut Dice, (least, most): (u32, u32), n_hosts: u32) -> Manner {
         declares: dice.chance(80),
         breakpoint: secs(dice, 1, 12),
         thinks: if dice.chance(60) { Span::from_millis(10) } else { secs(dice, 0, 30) },
+        last_minute: dice.chance(15),
         ceiling: Price(u64::from(dice.number(0, 60))),
         answers: *dice.pick(&answers).expect("there are six"),
         promises,

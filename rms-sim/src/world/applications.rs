@@ -25,6 +25,8 @@ pub(crate) struct Applications {
     seats: BTreeMap<Execution, Seat>,
     /// The server's ends: over which channel it talks to a job.
     known: BTreeMap<JobId, (Run, u64)>,
+    /// Whose channel is gone, as far as the server knows; the core is told after the step that is under way.
+    orphans: Vec<Execution>,
     calls: BTreeMap<Ticket, (Execution, u64)>,
 }
 
@@ -147,6 +149,7 @@ impl World {
     /// The server's process is gone, and with it all its ends.
     pub(super) fn applications_lose_the_server(&mut self) {
         self.applications.known.clear();
+        self.applications.orphans.clear();
         self.applications.calls.clear();
         for who in self.executions() {
             self.break_application(who);
@@ -164,11 +167,20 @@ impl World {
     fn application_missed(&mut self, (job, run): Execution, epoch: u64) {
         if self.applications.known.get(&job) == Some(&(run, epoch)) {
             self.applications.known.remove(&job);
-            self.server_hears(Event::NegotiatorGone { job, run });
+            self.applications.orphans.push((job, run));
         }
     }
 
-    fn application_vanishes(&mut self, who: Execution, absence: Absence) {
+    /// A step is done, and whoever attached in it is known: for whom does nobody speak any more?
+    pub(super) fn application_orphans_are_told(&mut self) {
+        for (job, run) in std::mem::take(&mut self.applications.orphans) {
+            if !self.applications.known.contains_key(&job) {
+                self.server_hears(Event::NegotiatorGone { job, run });
+            }
+        }
+    }
+
+    pub(super) fn application_vanishes(&mut self, who: Execution, absence: Absence) {
         self.break_application(who);
         if let Some(seat) = self.applications.seats.get_mut(&who) {
             seat.is_present = false;
@@ -247,7 +259,8 @@ impl World {
             NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => {
                 self.applications.known.remove(&job);
             }
-            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } | NegotiatorNotice::Holding(_) => {}
+            NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => {}
+            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } => {}
         }
         self.tell_application((job, run), epoch, Told::Notice(notice));
     }

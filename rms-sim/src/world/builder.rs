@@ -76,6 +76,8 @@ impl WorldBuilder {
             accepted: Vec::new(),
             programs: BTreeMap::new(),
             crash: None,
+            ambush: None,
+            n_ambushes: 0,
             checks: Checks::new(self.settings),
             trace: Trace::new(),
             dice: Dice::new(self.seed, 0),

@@ -21,6 +21,8 @@ pub(crate) struct Launchers {
     lines: Vec<Line>,
     /// The server's ends: whom it takes for the launcher of an application.
     known: BTreeMap<JobId, (usize, u64)>,
+    /// Whose launcher's connection is gone, as far as the server knows; the core is told after the step under way.
+    orphans: Vec<JobId>,
     calls: BTreeMap<Ticket, (usize, u64)>,
 }
 
@@ -91,6 +93,7 @@ impl World {
     /// The server's process is gone, and with it all its ends.
     pub(super) fn launchers_lose_the_server(&mut self) {
         self.launchers.known.clear();
+        self.launchers.orphans.clear();
         self.launchers.calls.clear();
         for launcher in 0..self.launchers.lines.len() {
             self.break_launcher(launcher);
@@ -101,7 +104,16 @@ impl World {
         let is_its = |(_, end): &(&JobId, &(usize, u64))| **end == (launcher, epoch);
         let Some(job) = self.launchers.known.iter().find(is_its).map(|(job, _)| *job) else { return };
         self.launchers.known.remove(&job);
-        self.server_hears(Event::LauncherGone { job });
+        self.launchers.orphans.push(job);
+    }
+
+    /// A step is done, and whoever attached in it is known: which applications have no launcher any more?
+    pub(super) fn launcher_orphans_are_told(&mut self) {
+        for job in std::mem::take(&mut self.launchers.orphans) {
+            if !self.launchers.known.contains_key(&job) {
+                self.server_hears(Event::LauncherGone { job });
+            }
+        }
     }
 
     fn launcher_says(&mut self, launcher: usize, call: LauncherCall) {

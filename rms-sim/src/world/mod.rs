@@ -1,5 +1,6 @@
 //! The world in virtual time: an agenda, one server, nodes, links between them, and what breaks.
 
+mod ambush;
 mod applications;
 mod askers;
 mod breakage;
@@ -9,10 +10,11 @@ mod network;
 
 use std::collections::BTreeMap;
 
+use negotiation::NegotiationId;
 use rms_core::event::{AgentHello, Event, Ticket};
 use rms_core::subscription::LauncherCall;
 use rms_core::{Answer, Config, Effect, Fact, Refusal, State};
-use rms_model::{Identity, Span, Time};
+use rms_model::{Identity, JobId, Span, Time};
 
 use crate::agenda::Agenda;
 use crate::check::{self, Accepted, Checks, Rule, Violation};
@@ -25,6 +27,7 @@ use crate::program::Program;
 use crate::server::{CrashPoint, ModelServer, Turn};
 use crate::trace::{Trace, short_event, short_fact};
 
+pub(crate) use ambush::Ambush;
 pub(crate) use applications::{Applications, Execution};
 pub use builder::WorldBuilder;
 pub(crate) use launchers::Launchers;
@@ -49,6 +52,10 @@ pub struct World {
     pub(crate) programs: BTreeMap<String, Program>,
     /// Where the server dies at its next step, and after what time it is started again by itself.
     pub(crate) crash: Option<(CrashPoint, Option<Span>)>,
+    /// A fault that waits for a negotiation.
+    pub(crate) ambush: Option<Ambush>,
+    /// Those that have struck.
+    pub(crate) n_ambushes: usize,
     pub(crate) checks: Checks,
     pub(crate) trace: Trace,
     /// Chance in the machinery: how long it takes until an end notices that a link is dead.
@@ -127,6 +134,12 @@ pub(crate) enum Item {
         who: Execution,
         what: applications::Doing,
     },
+    /// An ambush strikes.
+    Blow {
+        job: JobId,
+        id: Option<NegotiationId>,
+        blow: ambush::Blow,
+    },
 }
 
 /// What ends a fault.
@@ -172,6 +185,11 @@ impl World {
         for _ in 0..MOST_ROUNDS {
             while let Some(item) = self.agenda.pop_due(self.now) {
                 self.happen(item)?;
+            }
+            // While something is under way, who is gone may be about to be replaced.
+            if self.server.as_ref().is_some_and(|server| !server.is_busy()) {
+                self.launcher_orphans_are_told();
+                self.application_orphans_are_told();
             }
             let is_due = self.server.as_ref().is_some_and(|server| server.is_due(self.now));
             if !is_due {
@@ -255,6 +273,7 @@ impl World {
                 Ok(())
             }
             Item::Application { who, what } => self.application_does(who, what),
+            Item::Blow { job, id, blow } => self.strikes(job, id, blow),
             Item::JournalRetry => {
                 // The turn that follows tries again.
                 if let Some(server) = &mut self.server {
@@ -281,6 +300,8 @@ impl World {
             }
             Turn::NotDurable => {
                 self.checks.hindered(self.now);
+                // Until it is agreed for all to see, its time may be over.
+                self.accepted.clear();
                 if !was_stuck {
                     self.agenda.push(self.now + JOURNAL_RETRY, Item::JournalRetry);
                 }
@@ -302,7 +323,8 @@ impl World {
         for fact in &self.journal.facts()[self.n_traced..] {
             self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
         }
-        self.n_traced = self.journal.facts().len();
+        let from = std::mem::replace(&mut self.n_traced, self.journal.facts().len());
+        self.look_out(from);
         self.checks.at(self.now, was_stuck);
         for fact in &self.journal.synced()[self.n_checked..] {
             self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;

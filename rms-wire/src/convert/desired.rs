@@ -65,7 +65,9 @@ impl From<&DesiredJob> for wire::DesiredJob {
             run: job.run.0,
             aim: match job.aim {
                 Aim::Run => wire::Aim::Run,
-                Aim::End { grace } => wire::Aim::End { grace: grace.as_millis() },
+                Aim::End { patience, grace } => {
+                    wire::Aim::End { patience: patience.as_millis(), grace: grace.as_millis() }
+                }
             },
             launch: job.launch.as_ref().into(),
             host_idx: job.host_idx,
@@ -87,7 +89,9 @@ impl TryFrom<wire::DesiredJob> for DesiredJob {
             run: Run(job.run),
             aim: match job.aim {
                 wire::Aim::Run => Aim::Run,
-                wire::Aim::End { grace } => Aim::End { grace: span("the grace", grace)? },
+                wire::Aim::End { patience, grace } => {
+                    Aim::End { patience: span("the patience", patience)?, grace: span("the grace", grace)? }
+                }
             },
             launch: Arc::new(launch),
             host_idx: job.host_idx,

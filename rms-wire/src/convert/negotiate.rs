@@ -337,6 +337,7 @@ impl From<&core::NegotiatorNotice> for wire::NegotiatorTold {
             }
             core::NegotiatorNotice::Ended { outcome } => wire::NegotiatorTold::Ended { outcome: outcome.into() },
             core::NegotiatorNotice::Replaced => wire::NegotiatorTold::Replaced,
+            core::NegotiatorNotice::Counted { n_opened } => wire::NegotiatorTold::Counted { n_opened: *n_opened },
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
+use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use quinn_proto::HashedConnectionIdGenerator;
 use ring::hmac;
 
@@ -74,17 +74,8 @@ impl Tuning {
             .send_window(Tuning::SEND_WINDOW)
             .datagram_receive_buffer_size(None)
             .crypto_buffer_size(16 << 10)
-            .max_idle_timeout(IdleTimeout::try_from(self.idle).ok())
-            .mtu_discovery_config(Some(Tuning::mtu_discovery()));
+            .max_idle_timeout(IdleTimeout::try_from(self.idle).ok());
         transport
-    }
-
-    /// Larger steps than half of what there is to find (1200 to 1452 bytes): then the first probe is that of an
-    /// Ethernet, and a short link costs one packet of the kind at each end instead of four.
-    fn mtu_discovery() -> MtuDiscoveryConfig {
-        let mut discovery = MtuDiscoveryConfig::default();
-        discovery.minimum_change(127);
-        discovery
     }
 
     /// What follows from the credentials' key is the same after a restart: a server that was killed then tells

@@ -7,7 +7,6 @@ use quinn_proto::crypto::rustls::NoInitialCipherSuite;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
 
@@ -62,8 +61,8 @@ pub fn client_config(
     expect: &Expect,
 ) -> Result<QuicClientConfig, TlsError> {
     let trust = Trust::Ca { roots: roots(credentials)?, membership: membership(credentials, revoked) };
-    let own = Arc::new(SingleCertAndKey::from(credentials.certified()));
-    finish(verifying(trust, expect)?.with_client_cert_resolver(own), ALPN)
+    let config = verifying(trust, expect)?.with_client_auth_cert(credentials.chain().to_vec(), credentials.key())?;
+    finish(config, ALPN)
 }
 
 /// For joining: the server proves itself by the CA that the token pins, and we prove nothing.

@@ -21,8 +21,6 @@ pub struct Credentials(Arc<Parts>);
 struct Parts {
     key_pem: String,
     key: PrivateKeyDer<'static>,
-    /// The same key with the chain, ready to sign with.
-    certified: CertifiedKey,
     chain: Vec<CertificateDer<'static>>,
     ca: CertificateDer<'static>,
     peer: Peer,
@@ -61,9 +59,9 @@ impl Credentials {
         if peer.deployment != deployment {
             return Err(CredentialsError::OtherDeployment { certificate: peer.deployment, ca: deployment });
         }
-        let certified = CertifiedKey::from_der(chain.clone(), key.clone_key(), &default_provider())
+        CertifiedKey::from_der(chain.clone(), key.clone_key(), &default_provider())
             .map_err(CredentialsError::Mismatch)?;
-        Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, certified, chain, ca, peer })))
+        Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, chain, ca, peer })))
     }
 
     /// From `key.pem`, `cert.pem` and `ca.pem` in a directory. A rotation that was cut short is finished.
@@ -170,10 +168,6 @@ impl Credentials {
 
     pub(crate) fn chain(&self) -> &[CertificateDer<'static>] {
         &self.0.chain
-    }
-
-    pub(crate) fn certified(&self) -> CertifiedKey {
-        self.0.certified.clone()
     }
 
     pub(crate) fn key(&self) -> PrivateKeyDer<'static> {

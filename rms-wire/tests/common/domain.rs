@@ -199,7 +199,8 @@ pub fn desired() -> Desired {
     });
     let job =
         |job, aim, host_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), host_idx };
-    let mut jobs = vec![job(5, Aim::Run, 0), job(6, Aim::End { grace: Span::from_secs(3) }, 1)];
+    let mut jobs =
+        vec![job(5, Aim::Run, 0), job(6, Aim::End { patience: Span::from_secs(2), grace: Span::from_secs(3) }, 1)];
     for (idx, on_resize) in (7..).zip(negotiating::on_resizes()) {
         let launch = Arc::new(Launch { on_resize: Some(on_resize), ..launch.as_ref().clone() });
         jobs.push(DesiredJob { job: JobId(idx), run: Run(1), aim: Aim::Run, launch, host_idx: 0 });

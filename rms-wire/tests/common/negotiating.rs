@@ -208,6 +208,7 @@ pub fn notices() -> Vec<NegotiatorNotice> {
         NegotiatorNotice::Replaced,
     ];
     notices.extend(messages().into_iter().map(|message| NegotiatorNotice::Said(Box::new(message))));
+    notices.push(NegotiatorNotice::Counted { n_opened: 300 });
     notices
 }
 

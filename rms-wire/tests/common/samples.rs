@@ -235,7 +235,8 @@ fn of_negotiators() -> Vec<Sample> {
             NegotiatorTold::Answer { seq: _, answer } => drop(parse_negotiator_answer(answer)),
             NegotiatorTold::Said(message) => drop(negotiation::Message::try_from(*message)),
             NegotiatorTold::Holding(holding) => drop(Holding::from(*holding)),
-            NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } | NegotiatorTold::Replaced => {}
+            NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } => {}
+            NegotiatorTold::Replaced | NegotiatorTold::Counted { .. } => {}
         }
         Ok(again(&message))
     }));

@@ -1,13 +1,14 @@
 //! What seeds of the sweeps have broken, reduced to stories.
 
+use negotiation::{Phase, Side};
 use rms_core::negotiate::contract::Ask;
 use rms_model::{ExpandLimit, OnResize, Outcome, Sizes};
-use rms_sim::WorldBuilder;
-use rms_sim::rigid;
-use rms_sim::story::{ended, hours, mins, secs, user};
+use rms_sim::application::Manner;
+use rms_sim::story::{completed, ended, hours, mins, secs, user};
 use rms_sim::work::evolving;
+use rms_sim::{WorldBuilder, rigid};
 
-use super::negotiation::{cluster_of, grow, n_hosts, shrink};
+use super::negotiation::{cluster_of, grow, n_hosts, phase_of, r, shrink};
 
 /// Seed 3280 of the negotiations.
 #[test]
@@ -40,4 +41,47 @@ fn what_was_lent_is_taken_back_from_one_that_needs_it() {
     assert_eq!(n_hosts(&mut world, job), 7);
     world.after(mins(1));
     assert_eq!(n_hosts(&mut world, job), 1);
+}
+
+/// Seed 2232 of the faults: whoever waits for hosts is not given up before the agents could connect to a new server.
+#[test]
+fn a_stage_that_is_late_soon_after_the_server_was_started_still_begins() {
+    let mut world = WorldBuilder::default().cluster("a", 3).build();
+    for (key, value) in [("fair_start", "0s"), ("kill_grace", "1s"), ("release_grace", "0s"), ("node_lost_after", "2m")]
+    {
+        world.set(key, value);
+    }
+    world.bounce_server();
+    let fills = world.submit(rigid(2, secs(20)));
+    let grows = world.submit(evolving(&[(1, secs(21)), (3, secs(10))], ExpandLimit::NONE));
+    world.after(secs(18));
+    world.partition(&["a1", "a2"]);
+    world.after(secs(8));
+    world.heal();
+    world.after(secs(2));
+    world.expect(ended(fills, Outcome::WallTime));
+    assert_eq!(n_hosts(&mut world, grows), 3);
+    world.after(mins(1));
+    world.expect(ended(grows, Outcome::WallTime));
+    world.expect_all_ended();
+}
+
+/// Seed 5647 of the negotiations: the time in which it had to leave is over before it hears that its word was taken.
+#[test]
+fn what_is_accepted_while_the_disk_is_full_comes_about_when_it_is_not() {
+    let mut world = cluster_of(4);
+    world.set("release_grace", "5s");
+    world.set("shrink_for", "queue");
+    let thinks = Manner { thinks: secs(10), ..Manner::between(1, 4) };
+    let job = world.submit(rigid(4, hours(1)).negotiates(thinks));
+    world.after(secs(2));
+    let next = world.submit(rigid(2, mins(1)).runs(secs(10)));
+    world.after(secs(5));
+    world.fill_disk(true);
+    world.after(secs(30));
+    assert_eq!(phase_of(&world, job, r(1)), Some((Phase::Offered(Side::Rms), None)));
+    world.fill_disk(false);
+    world.after(secs(30));
+    assert_eq!(n_hosts(&mut world, job), 2);
+    world.expect(completed(next));
 }

@@ -22,7 +22,7 @@ fn a(number: u32) -> NegotiationId {
     NegotiationId { initiator: Side::Application, number }
 }
 
-fn r(number: u32) -> NegotiationId {
+pub(super) fn r(number: u32) -> NegotiationId {
     NegotiationId { initiator: Side::Rms, number }
 }
 

@@ -63,14 +63,39 @@ fn nobody_waits_for_more_hosts_than_there_are() {
 }
 
 #[test]
-fn while_a_process_speaks_for_it_nobody_else_asks() {
+fn while_a_process_speaks_for_it_others_may_ask_and_it_hears_what_comes_of_it() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
     let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
-    assert_eq!(scene.refusal(ticket), Some(Refusal::SpokenFor(job)));
-    scene.hangs_up(job);
+    let Some(AskOutcome::Ready { negotiation: asked, .. }) = scene.outcome(ticket) else { panic!("it is ready") };
+    let known = scene.app(job).holding.clone().expect("it was told");
+    assert_eq!(known.hosts.len(), scene.held(job).len(), "it does not work from hosts as they were");
+    let item = scene.item(job, 1);
+    let own = scene.app_opens(job, Direction::Shrink, item);
+    assert!(own.number > asked.number, "no number is used twice");
+    assert_eq!(scene.app_phase(job, own), Phase::Accepted);
+    let ticket = scene.ask(job, hosts(Direction::Shrink, 1, 1));
+    assert_eq!(scene.refusal(ticket), Some(Refusal::AlreadyNegotiating { job, id: own }));
+    scene.is_durable();
+}
+
+#[test]
+fn what_it_opens_while_somebody_else_asks_it_may_open_again() {
+    let (mut scene, job) = scene_with_job();
+    scene.attach(job).expect("it may");
+    // What it says is on its way while the ask is made.
+    scene.app(job).is_mute = true;
+    let item = scene.item(job, 1);
+    let own = scene.app_opens(job, Direction::Shrink, item);
     let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
-    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+    let Some(AskOutcome::Ready { negotiation: asked, .. }) = scene.outcome(ticket) else { panic!("it is ready") };
+    assert_eq!(asked, own, "both have counted alike");
+    scene.app(job).is_mute = false;
+    scene.after(Span::from_secs(1));
+    assert_eq!(scene.app_phase(job, own), Phase::Ended(Ending::Rejected));
+    let item = scene.item(job, 1);
+    let again = scene.app_opens(job, Direction::Shrink, item);
+    assert_eq!(scene.app_phase(job, again), Phase::Accepted);
 }
 
 #[test]

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use negotiation::{
-    Action, Direction, Item, Message, NegotiationId, Phase, Price, Quantity, Reason, Resource, SetRule, Side,
+    Action, Direction, Item, Message, NegotiationId, Output, Phase, Price, Quantity, Reason, Resource, SetRule, Side,
 };
-use rms_model::{ClusterId, JobId, NodeId, OnResize, Sizes, Span, Work};
+use rms_model::{ClusterId, JobId, NodeId, OnResize, Run, Sizes, Span, Work};
 
 use super::{Scene, hosts, malleable};
 use crate::Call;
@@ -25,14 +25,14 @@ struct Walk<'a> {
     scene: Scene,
     dice: &'a mut Dice,
     /// What applications have said, to be heard again.
-    said: Vec<(JobId, Message)>,
+    said: Vec<(JobId, Run, Message)>,
 }
 
 #[test]
 fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
     // Of each kind of negotiation, by who opened it and where it goes.
     let mut n_applied: BTreeMap<(Side, Option<Direction>), u32> = BTreeMap::new();
-    let (mut n_elsewhere, mut n_both) = (0, 0);
+    let (mut n_elsewhere, mut n_both, mut n_cores) = (0, 0, 0);
     let n_seeds = 40;
     let mut n_walked = 0;
     for_seeds("whatever_happens_nothing_is_leaked_and_nothing_is_forgotten", n_seeds, |dice| {
@@ -52,13 +52,15 @@ fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
                 let live: Vec<Resource> = items.filter(|item| item.is_live()).map(|item| item.resource).collect();
                 n_elsewhere += u32::from(live.contains(&Resource::Hosts(ClusterId(1))));
                 n_both += u32::from(live.len() == 2);
+                n_cores += u32::from(live.iter().any(|resource| matches!(resource, Resource::Cores(_))));
             }
         }
     });
-    let comes_far = n_applied.len() == 4 && n_elsewhere > 0 && n_both > 0;
+    let comes_far = n_applied.len() == 4 && n_elsewhere > 0 && n_both > 0 && n_cores > 0;
     assert!(
         n_walked < n_seeds || comes_far,
-        "a walk that comes nowhere shows nothing: {n_applied:?}, on the second cluster {n_elsewhere}, on both {n_both}"
+        "a walk that comes nowhere shows nothing: {n_applied:?}, on the second cluster {n_elsewhere}, on both {n_both}, \
+         of cores {n_cores}"
     );
 }
 
@@ -227,10 +229,6 @@ impl Walk<'_> {
         let is_here = |node: &&NodeId| state.nodes()[node].cluster == cluster;
         let held = state.jobs()[&job].nodes().iter().filter(is_here).count() as u64;
         let mut item = Item::up_to(Resource::Hosts(cluster), held, quantity);
-        if self.dice.chance(25) {
-            item.resource = Resource::Cores(cluster);
-            item.held = Quantity(self.scene.fewest_cores(job).into());
-        }
         if self.dice.chance(20) {
             item.terms.duration = Some(Span::from_mins(5));
         }
@@ -251,6 +249,9 @@ impl Walk<'_> {
             items.push(self.item(job, ClusterId(1 - home.0)));
             // There are few hosts: of much on both, one would always lack.
             items = items.into_iter().map(|item| Item::up_to(item.resource, item.held.0, 1)).collect();
+        } else if self.dice.chance(25) {
+            items[0].resource = Resource::Cores(home);
+            items[0].held = Quantity(self.scene.fewest_cores(job).into());
         }
         let rules = [SetRule::All, SetRule::AnyOf, SetRule::OneOf];
         let rule = rules[self.dice.number(0, 2) as usize];
@@ -260,7 +261,7 @@ impl Walk<'_> {
         let Ok((_, output)) = desk.open(now, direction, vec![rule], items, valid_for) else {
             return;
         };
-        self.said.extend(output.messages.iter().cloned().map(|message| (job, message)));
+        self.notes(job, &output);
         self.scene.speak(job, output);
     }
 
@@ -297,7 +298,7 @@ impl Walk<'_> {
         };
         let now = self.scene.world.now;
         if let Ok(output) = self.scene.app(job).desk.act(now, id, action) {
-            self.said.extend(output.messages.iter().cloned().map(|message| (job, message)));
+            self.notes(job, &output);
             self.scene.speak(job, output);
         }
     }
@@ -397,13 +398,20 @@ impl Walk<'_> {
         let _ = self.scene.call(call);
     }
 
+    /// So that it can be heard once more.
+    fn notes(&mut self, job: JobId, output: &Output) {
+        let run = self.scene.apps[&job].run;
+        self.said.extend(output.messages.iter().cloned().map(|message| (job, run, message)));
+    }
+
     fn says_again(&mut self) {
         if self.said.is_empty() {
             return;
         }
         let idx = self.dice.number(0, self.said.len() as u32 - 1) as usize;
-        let (job, message) = self.said[idx].clone();
-        if self.scene.apps.contains_key(&job) {
+        let (job, run, message) = self.said[idx].clone();
+        // What an earlier execution has said comes over a channel of its own, which nobody has any more.
+        if self.scene.apps.get(&job).is_some_and(|app| app.run == run) {
             let _ = self.scene.negotiator_call(job, NegotiatorCall::Say(Box::new(message)));
         }
     }

@@ -1,10 +1,10 @@
 //! Whom the server offers hosts that nobody waits for.
 
 use negotiation::Direction;
-use rms_model::{Sizes, Span, Speedup};
+use rms_model::{JobId, Sizes, Span, Speedup, Time};
 
 use super::{Scene, hour, speaking, told};
-use crate::negotiate::contract::{Ask, AskOutcome};
+use crate::negotiate::contract::{Ask, AskOutcome, Asked};
 
 /// 002 (c): when a short job ends, the application that had four of the eight hosts is offered the others.
 #[test]
@@ -156,4 +156,50 @@ fn who_ends_before_it_matters_may_have_them_meanwhile() {
     scene.rigid(6, Span::from_mins(10));
     scene.after(Span::from_secs(1));
     assert_eq!(scene.n_held(short), 4);
+}
+
+/// Each host that is lent for longer delays the one who waits by two minutes or not at all; of these, it tolerates one.
+#[test]
+fn many_small_delays_are_tolerated_no_more_than_a_great_one() {
+    let mut scene = Scene::offering(12);
+    scene.set("shrink_for", "never");
+    scene.set("offer_idle", "never");
+    scene.rigid(4, Span::from_mins(10));
+    let lasting = |scene: &mut Scene, mins| scene.rigid(1, Span::from_mins(mins));
+    let growing: Vec<JobId> = [12, 14, 16, 18].map(|mins| lasting(&mut scene, mins)).into();
+    let waits = scene.rigid(8, Span::from_mins(10));
+    scene.set("delay_tolerance", "3m");
+    let undelayed = starts_at(&mut scene, waits);
+    for job in growing {
+        scene.ask(job, super::super::negotiate::hosts(Direction::Grow, 1, 1));
+        let late = starts_at(&mut scene, waits).since(undelayed);
+        assert!(late <= Span::from_mins(3), "{late} after {job}");
+    }
+    assert_eq!(starts_at(&mut scene, waits).since(undelayed), Span::from_mins(2), "one of them was allowed");
+}
+
+#[test]
+fn who_asks_for_a_little_more_time_again_and_again_gets_no_more_than_at_once() {
+    let mut scene = Scene::offering(2);
+    scene.set("shrink_for", "never");
+    let runs = scene.rigid(2, Span::from_mins(10));
+    let waits = scene.rigid(2, Span::from_mins(10));
+    scene.set("delay_tolerance", "5m");
+    let undelayed = starts_at(&mut scene, waits);
+    let minute = Span::from_mins(1).as_millis().unsigned_abs();
+    let ask = Ask { what: Asked::Time, ..super::super::negotiate::hosts(Direction::Grow, minute, minute) };
+    let mut granted = 0;
+    for _ in 0..12 {
+        let ticket = scene.ask(runs, ask.clone());
+        granted += u32::from(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+    }
+    assert_eq!(granted, 5);
+    assert_eq!(starts_at(&mut scene, waits).since(undelayed), Span::from_mins(5));
+}
+
+fn starts_at(scene: &mut Scene, job: JobId) -> Time {
+    let now = scene.world.now;
+    let plan = scene.world.rms.estimates(now);
+    let placement = plan.placements.iter().find(|placement| placement.job == job).expect("it waits");
+    placement.outcome.estimate(now).expect("it can start some time")
 }

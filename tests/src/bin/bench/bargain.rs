@@ -307,7 +307,7 @@ impl Application {
                 self.attached.holding = (*holding).into();
                 Ok(())
             }
-            NegotiatorTold::Answer { .. } => Ok(()),
+            NegotiatorTold::Answer { .. } | NegotiatorTold::Counted { .. } => Ok(()),
             other @ (NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } | NegotiatorTold::Replaced) => {
                 bail!("the server says {other:?}")
             }

@@ -158,7 +158,7 @@ async fn perform(agent: &mut Agent, sender: &mut Sender, effect: AgentEffect, ma
                 });
             }
         }
-        AgentEffect::Stop { job, run, grace: _ } | AgentEffect::Kill { job, run } => {
+        AgentEffect::Stop { job, run, patience: _, grace: _ } | AgentEffect::Kill { job, run } => {
             let exit = NodeExit::Ordered;
             changes.push(JobReport { job, run, status: JobStatus::Ended { at: now(), exit, usage: Usage::default() } });
         }
