@@ -71,3 +71,23 @@ impl Serialize for Shares {
         serializer.collect_map(self.iter())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Time;
+
+    use super::*;
+
+    #[test]
+    fn shares_are_in_the_order_of_ids_however_they_came() {
+        let running = Share::Running { since: Time::EPOCH };
+        let told = [(7, Share::Ordered), (2, Share::Ordered), (7, running)];
+        let mut shares: Shares = told.into_iter().map(|(node, share)| (NodeId(node), share)).collect();
+        shares.insert(NodeId(4), Share::Ended);
+        shares.remove(&NodeId(2));
+        shares.remove(&NodeId(3));
+        let listed: Vec<_> = shares.iter().map(|(node, share)| (node.0, *share)).collect();
+        assert_eq!(listed, [(4, Share::Ended), (7, running)]);
+        assert_eq!((shares.get(&NodeId(2)), shares.get(&NodeId(7))), (None, Some(&running)));
+    }
+}

@@ -96,6 +96,6 @@ mod tests {
         assert_eq!((ids(&holders), holders.first()), (vec![4, 9], Some(&JobId(4))));
         holders.remove(JobId(9));
         holders.remove(JobId(4));
-        assert!(holders.is_empty() && holders.len() == 0);
+        assert!(holders.is_empty());
     }
 }

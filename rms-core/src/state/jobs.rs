@@ -1,6 +1,7 @@
 //! The jobs by their ids.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Map;
 use std::ops::Index;
 
 use rms_model::JobId;
@@ -12,6 +13,9 @@ use crate::job::Job;
 pub struct Jobs {
     entries: BTreeMap<JobId, Box<Job>>,
 }
+
+/// Jobs with their ids, in the order of ids.
+pub type Entries<'a> = Map<btree_map::Iter<'a, JobId, Box<Job>>, fn((&'a JobId, &'a Box<Job>)) -> (&'a JobId, &'a Job)>;
 
 impl Jobs {
     pub fn len(&self) -> usize {
@@ -31,7 +35,7 @@ impl Jobs {
     }
 
     /// In the order of ids.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&JobId, &Job)> + Clone {
+    pub fn iter(&self) -> Entries<'_> {
         self.entries.iter().map(|(job, entry)| (job, &**entry))
     }
 
@@ -70,13 +74,10 @@ impl Index<&JobId> for Jobs {
 
 impl<'a> IntoIterator for &'a Jobs {
     type Item = (&'a JobId, &'a Job);
-    type IntoIter = std::iter::Map<
-        std::collections::btree_map::Iter<'a, JobId, Box<Job>>,
-        fn((&'a JobId, &'a Box<Job>)) -> Self::Item,
-    >;
+    type IntoIter = Entries<'a>;
 
-    fn into_iter(self) -> Self::IntoIter {
-        self.entries.iter().map(|(job, entry)| (job, &**entry))
+    fn into_iter(self) -> Entries<'a> {
+        self.iter()
     }
 }
 

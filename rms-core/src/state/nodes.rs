@@ -1,7 +1,9 @@
 //! The nodes by their ids: a lookup costs no search, for hosts change hands all the time.
 
 use std::collections::BTreeMap;
+use std::iter::Map;
 use std::ops::Index;
+use std::slice;
 
 use rms_model::NodeId;
 use serde::{Deserialize, Serialize, Serializer};
@@ -15,6 +17,9 @@ use crate::node::Node;
 pub struct Nodes {
     entries: Vec<(NodeId, Node)>,
 }
+
+/// Nodes with their ids, in the order of ids.
+pub type Entries<'a> = Map<slice::Iter<'a, (NodeId, Node)>, fn(&'a (NodeId, Node)) -> (&'a NodeId, &'a Node)>;
 
 impl Nodes {
     pub fn len(&self) -> usize {
@@ -34,7 +39,7 @@ impl Nodes {
     }
 
     /// In the order of ids.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&NodeId, &Node)> + Clone {
+    pub fn iter(&self) -> Entries<'_> {
         self.entries.iter().map(|(node, entry)| (node, entry))
     }
 
@@ -82,10 +87,10 @@ impl Index<&NodeId> for Nodes {
 
 impl<'a> IntoIterator for &'a Nodes {
     type Item = (&'a NodeId, &'a Node);
-    type IntoIter = std::iter::Map<std::slice::Iter<'a, (NodeId, Node)>, fn(&'a (NodeId, Node)) -> Self::Item>;
+    type IntoIter = Entries<'a>;
 
-    fn into_iter(self) -> Self::IntoIter {
-        self.entries.iter().map(|(node, entry)| (node, entry))
+    fn into_iter(self) -> Entries<'a> {
+        self.iter()
     }
 }
 
