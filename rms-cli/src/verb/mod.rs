@@ -40,7 +40,7 @@ mod wait;
 
 /// What `rms` can be told to do.
 #[derive(Subcommand, Debug)]
-// Their flags are made when a verb is called: those of all verbs would be half of what it takes to start.
+// Their flags are made when a verb is called: those of all verbs would take half a millisecond at each start.
 #[command(defer = true)]
 pub enum Verb {
     /// Start a whole cluster on this machine
