@@ -72,6 +72,10 @@ pub(crate) enum Doing {
 impl World {
     /// The first process of a job is up: if it is one that negotiates, it begins to.
     pub(super) fn application_starts(&mut self, node: usize, (job, run): Execution) {
+        // A supervisor says that it runs also when its processes have got other cores.
+        if self.applications.seats.contains_key(&(job, run)) {
+            return;
+        }
         let Some(entry) = self.journal.shadow().jobs().get(&job) else { return };
         let Some(manner) = self.applications.manners.get(&entry.spec.name).cloned() else { return };
         let model = ModelApplication::new(self.seed, (job, run), manner, self.now);
