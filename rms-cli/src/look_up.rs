@@ -86,6 +86,15 @@ async fn live(client: &Client, select: Select) -> Result<Found, CallError> {
     Ok(Found { now: details.now, live: details.jobs, ended: Vec::new() })
 }
 
+/// The caller's newest job, in the system or else in the history.
+///
+/// # Errors
+/// The caller has had none, and what can go wrong with calls.
+pub async fn last(client: &Client) -> Result<JobId, Failure> {
+    let found = jobs(client, Select::Last).await?;
+    found.ids().next().ok_or_else(|| Failure::new("no_such_job", "there is no such job"))
+}
+
 async fn newest_ended(client: &Client) -> Result<Found, Failure> {
     let user = Some(client.identity().name.clone());
     let ended = client.history(HistoryQuery { user, limit: 1, ..HistoryQuery::default() }).await?;

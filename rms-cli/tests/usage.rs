@@ -56,7 +56,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["negotiate", "--grow", "2"], "not inside of one"),
         (&["negotiate", "7", "--shrink", "2", "--hosts", "a1"], "names 1 nodes"),
         (&["resize-done", "7"], "--generation 3"),
-        (&["negotiations", "last"], "name one job, like 7"),
+        (&["negotiations", "all"], "name one job, like 7"),
         (&["admin", "negotiation", "force", "7", "x"], "like r1 or a2"),
         (&["plan", "-N", "1-4"], "--time"),
         (&["plan", "-N", "1-4", "-t", "1h", "--downey", "0.5,1"], "like 12,0.5"),

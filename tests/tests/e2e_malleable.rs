@@ -112,6 +112,20 @@ fn a_script_is_told_by_a_signal_and_confirms() {
     assert!(story.contains("to grow") && story.contains("to shrink") && story.contains("ready: a["), "{story}");
     let explained = deployment.rms(&["explain", &job.to_string()]).ok().stdout;
     assert!(explained.contains("it can be changed: 2 to 4 nodes"), "{explained}");
+
+    // Once it has ended, the same is told from the history, beside what is open now.
+    let all = |deployment: &Deployment| {
+        let told = deployment.rms(&["negotiations", "--all", "--json"]).ok().json();
+        told["negotiations"].as_array().expect("a list").iter().filter(|line| line["job"] == job).count()
+    };
+    let n_told = all(&deployment);
+    assert!(n_told >= 2, "it has grown and shrunk");
+    deployment.rms(&["cancel", &urgent.to_string(), &job.to_string()]).ok();
+    deployment.wait_for_end(job);
+    deployment.wait_for_end(urgent);
+    assert_eq!(deployment.rms(&["negotiations", "-q"]).ok().stdout.trim(), "");
+    assert!(all(&deployment) >= n_told);
+    assert_eq!(deployment.rms(&["negotiations", &job.to_string()]).ok().stdout.matches("to shrink").count(), 1);
 }
 
 #[test]

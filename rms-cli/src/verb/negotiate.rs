@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::inside;
+use crate::look_up;
 use crate::negotiations;
 use crate::output::Show;
 use crate::size_range;
@@ -36,7 +37,7 @@ Examples:
   rms negotiate --grow-cores 6 --accept-at-least 1  six more on each of its nodes, as far as they have so many
   rms negotiate --extend 30m                        thirty minutes of wall time more")]
 pub struct Args {
-    /// Which job; $RMS_JOB_ID if absent
+    /// Which job: an id, or last; $RMS_JOB_ID if absent
     #[arg(value_name = "JOB")]
     job: Option<String>,
     /// So many nodes more
@@ -82,10 +83,17 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let job = inside::job(args.job.as_deref())?;
+    let job = match args.job.as_deref() {
+        Some("last") => None,
+        named => Some(inside::job(named)?),
+    };
     let ask = ask(args)?;
     let unit = Unit::of(&ask);
     let client = inside::client(context).await?;
+    let job = match job {
+        Some(job) => job,
+        None => look_up::last(&client).await?,
+    };
     let Reply::Negotiated(outcome) = client.call(&Call::Negotiate { job, ask }).await.map_err(|error| {
         // What was asked may go on without us.
         Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on"))

@@ -1,10 +1,12 @@
 //! `rms negotiations`: which sizes are being talked about, and every round of it.
 
-use launcher_sdk::{CallError, Client};
+use std::collections::BTreeSet;
+
+use launcher_sdk::{CallError, Client, HistoryQuery};
 use negotiation::Direction;
 use rms_core::event::{Call, Query};
 use rms_core::negotiate::contract::NegotiationLine;
-use rms_model::{JobId, Time, hostlist};
+use rms_model::{JobId, Role, Time, hostlist};
 use rms_wire::Reply;
 use serde_json::{Value, json};
 
@@ -12,6 +14,7 @@ use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::inside;
 use crate::json;
+use crate::look_up;
 use crate::names::ClusterNames;
 use crate::negotiations;
 use crate::output::Show;
@@ -30,24 +33,36 @@ rejected, expired, withdrawn, failed
 
 Examples:
   rms negotiations                   what is open
-  rms negotiations --all             those that are over, too
+  rms negotiations --all             those that are over, too, and those of the 100 jobs that ended last
+  rms negotiations --all --jobs 2000 ... of more of them
   rms negotiations 7                 the story of job 7
   rms negotiations --json | jq '.negotiations[] | select(.state == \"offered\")'")]
 pub struct Args {
-    /// Only this job's, with every round
+    /// Only this job's, with every round: an id, or last
     #[arg(value_name = "JOB")]
     job: Option<String>,
-    /// Those that are over, too
+    /// Those that are over, too, and those of jobs that have ended
     #[arg(long)]
     all: bool,
+    /// Of how many of the jobs that ended last; 0 for all
+    #[arg(long, value_name = "COUNT", default_value_t = 100, requires = "all")]
+    jobs: u32,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let job = args.job.as_deref().map(select::parse_one).transpose()?;
+    let named = args.job.as_deref().filter(|word| *word != "last").map(select::parse_one).transpose()?;
     let client = inside::client(context).await?;
-    // A job's own credentials are good for that job alone.
-    let job = job.or(client.identity().as_job().map(|(own, _)| own));
+    let job = match (named, &args.job) {
+        (Some(job), _) => Some(job),
+        (None, Some(_last)) => Some(look_up::last(&client).await?),
+        // A job's own credentials are good for that job alone.
+        (None, None) => client.identity().as_job().map(|(own, _)| own),
+    };
     let (now, mut lines) = ask(&client, job).await?;
+    if args.all && job.is_none() {
+        let in_system = lines.iter().map(|line| line.job).collect();
+        lines.extend(past(&client, in_system, args.jobs).await?);
+    }
     lines.retain(|line| args.all || job.is_some() || !line.phase.is_over());
     // A job's own credentials may not ask for the clusters; numbers do then.
     let clusters = context.cluster_names(&client).await.unwrap_or_default();
@@ -64,6 +79,21 @@ pub(super) async fn ask(client: &Client, job: Option<JobId>) -> Result<(Time, Ve
         Reply::Negotiations { now, lines } => Ok((now, lines)),
         _other => Err(CallError::Unexpected),
     }
+}
+
+/// Those of so many of the jobs that ended last and whose negotiations we may see, the newest job first.
+async fn past(client: &Client, mut told: BTreeSet<JobId>, n_jobs: u32) -> Result<Vec<NegotiationLine>, CallError> {
+    let identity = client.identity();
+    let user = (identity.role != Role::Admin).then(|| identity.name.clone());
+    let ended = client.history(HistoryQuery { user, limit: n_jobs, ..HistoryQuery::default() }).await?;
+    let mut lines = Vec::new();
+    // A job that ran more than once has as many records, and one that runs again may have been told of.
+    for record in ended {
+        if told.insert(record.job) {
+            lines.extend(ask(client, Some(record.job)).await?.1);
+        }
+    }
+    Ok(lines)
 }
 
 /// Negotiations as they were asked for.
