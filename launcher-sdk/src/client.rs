@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rms_core::effect::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
 use rms_core::event::{Call, Query, Select, Submission};
 use rms_core::fact::SettingChange;
+use rms_core::negotiate::contract::BudgetLine;
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Time};
 use rms_wire::convert::client_call;
@@ -399,6 +400,17 @@ impl Client {
             return Err(CallError::Unexpected);
         };
         Ok(changes)
+    }
+
+    /// What hosts at a price have cost the caller; for an admin, each user.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn budgets(&self) -> Result<Vec<BudgetLine>, CallError> {
+        let Reply::Budgets(users) = self.query(Query::Budgets).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(users)
     }
 
     /// The join tokens that the server remembers.

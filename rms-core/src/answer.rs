@@ -43,6 +43,7 @@ impl Rms {
                 Ok(Answer::Certificates(self.state.certificates.values().cloned().collect()))
             }
             Query::Negotiations { job } => self.negotiations(now, who, job),
+            Query::Budgets => Ok(Answer::Budgets(self.budgets(now, who))),
             Query::Status => Ok(Answer::Status(self.status(now))),
         }
     }

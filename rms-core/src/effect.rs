@@ -8,7 +8,9 @@ use rms_model::{
 use crate::desired::Desired;
 use crate::event::Ticket;
 use crate::fact::SettingChange;
-use crate::negotiate::contract::{AskOutcome, Declared, NegotiationLine, NegotiatorAnswer, NegotiatorNotice};
+use crate::negotiate::contract::{
+    AskOutcome, BudgetLine, Declared, NegotiationLine, NegotiatorAnswer, NegotiatorNotice,
+};
 use crate::refusal::Refusal;
 use crate::subscription::{AdaptationDelays, LauncherAnswer, Notice};
 
@@ -155,6 +157,7 @@ pub enum Answer {
         now: Time,
         lines: Vec<NegotiationLine>,
     },
+    Budgets(Vec<BudgetLine>),
     /// The change is durable.
     Done,
 }

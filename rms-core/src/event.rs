@@ -254,6 +254,8 @@ pub enum Query {
     Negotiations {
         job: Option<JobId>,
     },
+    /// What the caller has paid for hosts; for an admin, what each user has.
+    Budgets,
 }
 
 /// A job as it was asked for; nothing in it is checked yet.

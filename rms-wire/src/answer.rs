@@ -4,7 +4,7 @@ use bincode::{Decode, Encode};
 
 use crate::evolving::Stages;
 use crate::message::{Kind, Message, Size};
-use crate::negotiate::{AskOutcome, Declared, NegotiationLine};
+use crate::negotiate::{AskOutcome, BudgetLine, Declared, NegotiationLine};
 use crate::refused::Refused;
 use crate::vocabulary::{Identity, Inventory, JobRecord, JobSpec, JobState, Outcome, Profile, Request, TokenIdentity};
 
@@ -83,6 +83,10 @@ pub enum ClientAnswer {
     Negotiations {
         now: i64,
         line: Option<Box<NegotiationLine>>,
+        last: bool,
+    },
+    Budgets {
+        users: Vec<BudgetLine>,
         last: bool,
     },
 }

@@ -167,6 +167,7 @@ pub enum Query {
     Certificates,
     Status,
     Negotiations { job: Option<u64> },
+    Budgets,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -278,6 +278,16 @@ pub enum Asked {
     Cores { cluster: Option<String> },
 }
 
+/// In thousandths of the currency.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct BudgetLine {
+    pub user: String,
+    /// None: whatever it costs.
+    pub budget: Option<u64>,
+    pub spent: u64,
+    pub reserved: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum AskOutcome {
     Ready { negotiation: NegotiationId, quantity: u64, hosts: Vec<String>, generation: u32, n_rounds: u16 },

@@ -2,7 +2,7 @@
 
 use rms_core::effect::{ClusterView, JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
 use rms_core::fact::SettingChange;
-use rms_core::negotiate::contract::{AskOutcome, NegotiationLine};
+use rms_core::negotiate::contract::{AskOutcome, BudgetLine, NegotiationLine};
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, JobId, JobRecord, Request, Time};
 use thiserror::Error;
@@ -56,6 +56,7 @@ pub enum Reply {
         now: Time,
         lines: Vec<NegotiationLine>,
     },
+    Budgets(Vec<BudgetLine>),
     /// Certificates in PEM, for a renewal.
     Certificate {
         chain: String,
@@ -185,6 +186,9 @@ fn parse(part: ClientAnswer) -> Result<(Reply, bool), Malformed> {
             let line = line.map(|line| NegotiationLine::try_from(*line)).transpose()?;
             (Reply::Negotiations { now: time(now), lines: line.into_iter().collect() }, last)
         }
+        ClientAnswer::Budgets { users, last } => {
+            (Reply::Budgets(users.into_iter().map(BudgetLine::from).collect()), last)
+        }
         ClientAnswer::Certificate { chain, ca } => (Reply::Certificate { chain, ca }, true),
     })
 }
@@ -218,6 +222,7 @@ fn join(so_far: Reply, part: Reply) -> Result<Reply, Malformed> {
         (Reply::Negotiations { now, lines }, Reply::Negotiations { now: _, lines: more }) => {
             Ok(Reply::Negotiations { now, lines: longer(lines, more) })
         }
+        (Reply::Budgets(users), Reply::Budgets(more)) => Ok(Reply::Budgets(longer(users, more))),
         (Reply::History(jobs), Reply::History(more)) => Ok(Reply::History(longer(jobs, more))),
         // Anything else mixes two answers, or continues one that has no parts.
         (_, _) => Err(Malformed::MixedParts),
@@ -244,6 +249,7 @@ fn n_lines(part: &Reply) -> usize {
         Reply::Nodes { now: _, nodes, clusters } => nodes.len() + clusters.len(),
         Reply::View(view) => view.clusters.len(),
         Reply::Negotiations { now: _, lines } => lines.len(),
+        Reply::Budgets(users) => users.len(),
         Reply::Settings(settings) => settings.len(),
         Reply::Audit(changes) => changes.len(),
         Reply::Tokens(tokens) => tokens.len(),

@@ -24,7 +24,7 @@ fn carried<M: Message>(message: &M) -> M {
 
 #[test]
 fn every_call_arrives_as_it_was_made() {
-    for call in domain::calls() {
+    for call in domain::calls().into_iter().chain(domain::later_calls()) {
         let sent = client_call(&call).expect("it is no join");
         let received = ClientRequest::parse(carried(&sent), || "5e".to_owned());
         assert_eq!(received, Ok(ClientRequest::Call(call)));
@@ -75,12 +75,13 @@ fn expected(answer: Answer) -> Reply {
         Answer::Status(status) => Reply::Status(status),
         Answer::Negotiated(outcome) => Reply::Negotiated(outcome),
         Answer::Negotiations { now, lines } => Reply::Negotiations { now, lines },
+        Answer::Budgets(users) => Reply::Budgets(users),
     }
 }
 
 #[test]
 fn every_answer_arrives_as_it_was_given() {
-    for answer in domain::answers() {
+    for answer in domain::answers().into_iter().chain(domain::later_answers()) {
         let reply = received(answer_parts(&Ok(answer.clone())));
         assert_eq!(reply, expected(answer));
     }

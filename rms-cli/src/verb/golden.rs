@@ -13,7 +13,8 @@ use rms_core::effect::{
     Status, ViewAnswer,
 };
 use rms_core::fact::SettingChange;
-use rms_core::negotiate::contract::{Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
+
+use rms_core::negotiate::contract::{BudgetLine, Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
 use rms_core::subscription::AdaptationDelays;
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
@@ -24,7 +25,7 @@ use rms_model::{
 };
 
 use super::{
-    admin, explain, history, jobs_done, negotiate, negotiations, nodes, queue, show, status, token, view, wait,
+    admin, budget, explain, history, jobs_done, negotiate, negotiations, nodes, queue, show, status, token, view, wait,
 };
 use crate::look_up::Found;
 use crate::names::ClusterNames;
@@ -118,6 +119,12 @@ fn the_history() {
     for form in [Form::Json, Form::Quiet, Form::Parsable] {
         check_form("history", &answer, form);
     }
+}
+
+#[test]
+fn what_users_have_spent() {
+    let line = |user: &str, budget| BudgetLine { user: user.to_owned(), budget, spent: 1_500, reserved: 250 };
+    check("budgets", &budget::Budgets { users: vec![line("ada", Some(50_000)), line("bob", None)] });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::failure::{Exit, Failure};
 
 mod admin;
+mod budget;
 mod cancel;
 mod down;
 mod evolve;
@@ -74,6 +75,8 @@ pub enum Verb {
     ResizeDone(resize_done::Args),
     /// List negotiations, with every round
     Negotiations(negotiations::Args),
+    /// Say what nodes at a price have cost, and what is left
+    Budget(budget::Args),
     /// Move waiting jobs before or behind others
     Priority(priority::Args),
     /// List jobs that have ended
@@ -124,6 +127,7 @@ impl Verb {
             Verb::Negotiate(args) => negotiate::run(args, context).await,
             Verb::ResizeDone(args) => resize_done::run(args, context).await,
             Verb::Negotiations(args) => negotiations::run(args, context).await,
+            Verb::Budget(args) => budget::run(args, context).await,
             Verb::Priority(args) => priority::run(args, context).await,
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,

@@ -223,3 +223,15 @@ pub enum Order {
     /// A shrink that was agreed, or that is talked about: the hosts are taken now, whatever the application says.
     Force,
 }
+
+/// What hosts have cost a user, in thousandths of the currency (002, prices).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetLine {
+    pub user: String,
+    /// What may be spent in all; `None`: whatever it costs.
+    pub budget: Option<u64>,
+    /// For hosts that were given back, and for those that are held until now.
+    pub spent: u64,
+    /// What may become due for hosts that are held or promised, until their jobs end.
+    pub reserved: u64,
+}

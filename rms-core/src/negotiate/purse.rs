@@ -1,9 +1,11 @@
 //! What hosts cost an application, and what its user can pay.
 
-use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules, Side};
-use rms_model::{ClusterId, JobId, Span, Time};
+use std::collections::BTreeSet;
 
-use super::contract::Said;
+use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules, Side};
+use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
+
+use super::contract::{BudgetLine, Said};
 use super::policy::{Account, Bargain, Reply, affordable, cost};
 use super::talks::Case;
 use crate::job::Job;
@@ -75,6 +77,23 @@ impl Rms {
         account.reserved = given.fold(account.reserved, u64::saturating_add);
         let left = account.left(Some(budget));
         affordable(left, price, until.since(now)).map_or(u64::MAX, u64::from)
+    }
+
+    /// What hosts have cost, user by user: the caller, and for an admin everybody who has a budget, pays or has paid.
+    pub(crate) fn budgets(&self, now: Time, who: &Identity) -> Vec<BudgetLine> {
+        let settings = self.state.settings();
+        let users: BTreeSet<&str> = match who.role {
+            Role::Admin => {
+                let pays = self.state.negotiating().map(|(_, entry)| entry.spec.owner.0.as_str());
+                self.state.payers().chain(pays).chain(settings.budget_of.names()).collect()
+            }
+            Role::Server | Role::Agent | Role::User | Role::Job => BTreeSet::from([who.name.as_str()]),
+        };
+        let line = |user: &str| {
+            let Account { spent, reserved } = self.account(now, user, None);
+            BudgetLine { user: user.to_owned(), budget: settings.budget_of(user), spent, reserved }
+        };
+        users.into_iter().map(line).collect()
     }
 
     /// What a user has spent, and what may become due for hosts that are held or promised.

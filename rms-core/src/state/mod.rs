@@ -170,6 +170,11 @@ impl State {
         self.holding().filter(|(_, entry)| entry.talks.is_some())
     }
 
+    /// Those who have spent anything.
+    pub(crate) fn payers(&self) -> impl Iterator<Item = &str> {
+        self.spent.keys().map(String::as_str)
+    }
+
     /// What a user has spent on hosts for jobs that are over, in thousandths.
     pub(crate) fn spent(&self, user: &str) -> u64 {
         self.spent.get(user).copied().unwrap_or(0)

@@ -90,7 +90,8 @@ impl<T> Own<T> {
         self.0.get(name).map_or_else(|| AS_OTHERS.to_owned(), print)
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    /// Those who have their own.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 }

@@ -68,6 +68,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
             | Query::Audit
             | Query::Tokens
             | Query::Certificates
+            | Query::Budgets
             | Query::Status,
         )) => false,
         ClientRequest::Call(

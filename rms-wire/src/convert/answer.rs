@@ -70,6 +70,7 @@ pub fn answer_parts(answer: &Result<Answer, Refusal>) -> Vec<ClientAnswer> {
                 last,
             })
         }
+        Answer::Budgets(users) => parts(users, |users, last| ClientAnswer::Budgets { users, last }),
         Answer::Status(status) => vec![ClientAnswer::Status(status.into())],
     }
 }

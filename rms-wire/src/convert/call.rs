@@ -251,6 +251,7 @@ impl From<&Query> for wire::Query {
             Query::Certificates => wire::Query::Certificates,
             Query::Status => wire::Query::Status,
             Query::Negotiations { job } => wire::Query::Negotiations { job: job.map(|job| job.0) },
+            Query::Budgets => wire::Query::Budgets,
         }
     }
 }
@@ -271,6 +272,7 @@ impl TryFrom<wire::Query> for Query {
             wire::Query::Certificates => Query::Certificates,
             wire::Query::Status => Query::Status,
             wire::Query::Negotiations { job } => Query::Negotiations { job: job.map(JobId) },
+            wire::Query::Budgets => Query::Budgets,
         })
     }
 }

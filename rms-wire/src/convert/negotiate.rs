@@ -525,6 +525,20 @@ impl TryFrom<wire::Ask> for core::Ask {
     }
 }
 
+impl From<&core::BudgetLine> for wire::BudgetLine {
+    fn from(line: &core::BudgetLine) -> wire::BudgetLine {
+        let core::BudgetLine { user, budget, spent, reserved } = line;
+        wire::BudgetLine { user: user.clone(), budget: *budget, spent: *spent, reserved: *reserved }
+    }
+}
+
+impl From<wire::BudgetLine> for core::BudgetLine {
+    fn from(line: wire::BudgetLine) -> core::BudgetLine {
+        let wire::BudgetLine { user, budget, spent, reserved } = line;
+        core::BudgetLine { user, budget, spent, reserved }
+    }
+}
+
 impl From<&core::AskOutcome> for wire::AskOutcome {
     fn from(outcome: &core::AskOutcome) -> wire::AskOutcome {
         match outcome {

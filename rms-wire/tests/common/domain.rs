@@ -163,6 +163,16 @@ pub fn calls() -> Vec<Call> {
     calls
 }
 
+/// Calls that came later: the published bytes of the others keep their names.
+pub fn later_calls() -> Vec<Call> {
+    vec![Call::Query(Query::Budgets)]
+}
+
+/// Answers that came later.
+pub fn later_answers() -> Vec<Answer> {
+    vec![Answer::Budgets(negotiating::budgets())]
+}
+
 fn host(idx: u32) -> Host {
     Host {
         node: NodeId(idx + 7),

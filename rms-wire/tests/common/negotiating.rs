@@ -8,7 +8,7 @@ use negotiation::{
 };
 use rms_core::Call;
 use rms_core::negotiate::contract::{
-    Ask, AskOutcome, Asked, Attached, Declared, HeldHost, Holding, NegotiationLine, NegotiationRecord,
+    Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldHost, Holding, NegotiationLine, NegotiationRecord,
     NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
 };
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Span, Speedup, Time};
@@ -304,4 +304,9 @@ pub fn lines() -> Vec<NegotiationLine> {
         held: vec!["n2".to_owned()],
     };
     (1..).zip([Phase::Offered(Side::Rms), Phase::Accepted, Phase::Applied]).map(line).collect()
+}
+
+pub fn budgets() -> Vec<BudgetLine> {
+    let line = |user: &str, budget| BudgetLine { user: user.to_owned(), budget, spent: 1_500, reserved: 250 };
+    vec![line("ada", Some(50_000)), line("bob", None)]
 }

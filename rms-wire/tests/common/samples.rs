@@ -146,6 +146,7 @@ fn of_clients() -> Vec<Sample> {
     calls.push(ClientCall::Negotiator);
     let (a, b) = ("a".to_owned(), "b".to_owned());
     calls.push(ClientCall::SetLink { a, b, latency_us: 5000, bandwidth_mbit: 10_000 });
+    calls.extend(domain::later_calls().iter().filter_map(client_call));
     let mut samples = parsed("call", calls, |frame| {
         let message = decode_frame::<ClientCall>(frame)?;
         drop(ClientRequest::parse(message.clone(), || "5e".to_owned()));
@@ -161,6 +162,7 @@ fn of_clients() -> Vec<Sample> {
     answers.extend(answer_parts(&Ok(Answer::View(empty))));
     answers.push(ClientAnswer::Certificate { chain: "chain".to_owned(), ca: "ca".to_owned() });
     answers.push(ClientAnswer::Launchers((&launching::launcher_report()).into()));
+    answers.extend(domain::later_answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer))));
     samples.extend(parsed("answer", answers, |frame| {
         let message = decode_frame::<ClientAnswer>(frame)?;
         drop(ReplyParts::new().push(message.clone()));

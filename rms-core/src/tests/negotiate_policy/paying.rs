@@ -1,10 +1,10 @@
 //! Prices that are bargained about, and budgets that run out.
 
 use negotiation::{Action, Direction, Item, Phase, Price, Reason, Template};
-use rms_model::{JobId, Sizes, Span};
+use rms_model::{Identity, JobId, Role, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
-use crate::negotiate::contract::{Ask, AskOutcome, Said};
+use crate::negotiate::contract::{Ask, AskOutcome, BudgetLine, Said};
 use crate::tests::negotiate::hosts;
 
 impl Scene {
@@ -66,6 +66,31 @@ fn a_price_is_bargained_about_down_to_the_floor() {
     scene.bids(job, offer, asked);
     assert_eq!(scene.n_held(job), 8, "it has bid what was asked");
     scene.is_durable();
+}
+
+#[test]
+fn users_see_what_they_have_paid_and_admins_what_all_have() {
+    let mut scene = Scene::offering(8);
+    scene.set("price@c", "1000");
+    scene.set("budget@ada", "900000");
+    scene.set("budget@bob", "7");
+    let job = scene.paying_job(4);
+    let offer = scene.offer_to(job).expect("four are idle");
+    scene.app_acts(job, offer, Action::Accept);
+    assert_eq!(scene.n_held(job), 8);
+    scene.after(Span::from_mins(30));
+    let seen = |scene: &Scene, role, name: &str| {
+        scene.world.rms.budgets(scene.world.now, &Identity { role, name: name.to_owned() })
+    };
+    let (spent, reserved) = (scene.spent("ada"), scene.reserved("ada"));
+    assert!((1_990..=2_010).contains(&spent) && reserved > 0, "four hosts for half an hour cost {spent}");
+    let of_ada = BudgetLine { user: "ada".to_owned(), budget: Some(900_000), spent, reserved };
+    let of_bob = BudgetLine { user: "bob".to_owned(), budget: Some(7), spent: 0, reserved: 0 };
+    assert_eq!(seen(&scene, Role::Admin, "root"), [of_ada.clone(), of_bob.clone()]);
+    assert_eq!(seen(&scene, Role::User, "ada"), [of_ada]);
+    assert_eq!(seen(&scene, Role::User, "bob"), [of_bob]);
+    let nobody = BudgetLine { user: "eve".to_owned(), budget: None, spent: 0, reserved: 0 };
+    assert_eq!(seen(&scene, Role::User, "eve"), [nobody]);
 }
 
 #[test]
