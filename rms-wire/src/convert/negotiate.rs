@@ -1,15 +1,17 @@
 //! The sizes of running applications, both ways: dialogues, asks, and what both become.
 
+mod asks;
+mod records;
 mod reminder;
 
 use std::collections::BTreeSet;
 
 use negotiation as domain;
-use negotiation::{Draft, DraftItem, Parties, Price, Template, draft};
+use negotiation::{Draft, DraftItem, Parties, Template, draft};
 use rms_core::negotiate::contract as core;
-use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Run, Sizes, Span, Speedup};
+use rms_model::{ClusterId, JobId, NodeId, Run, Sizes, Speedup};
 
-use super::{Malformed, all, opt_millis, opt_time, span, time};
+use super::{Malformed, span, time};
 use crate::answer::ClusterName;
 use crate::message::MAX_LINES;
 use crate::negotiate as wire;
@@ -431,144 +433,6 @@ impl From<wire::Holding> for core::Holding {
         }
     }
 }
-
-impl From<&Malleable> for wire::Malleable {
-    fn from(malleable: &Malleable) -> wire::Malleable {
-        wire::Malleable {
-            least: malleable.least,
-            most: malleable.most,
-            sizes: (&malleable.sizes).into(),
-            on_resize: (&malleable.on_resize).into(),
-            speedup: speedup_to_wire(&malleable.speedup),
-        }
-    }
-}
-
-impl TryFrom<wire::Malleable> for Malleable {
-    type Error = Malformed;
-
-    fn try_from(malleable: wire::Malleable) -> Result<Malleable, Malformed> {
-        Ok(Malleable {
-            least: malleable.least,
-            most: malleable.most,
-            sizes: malleable.sizes.try_into()?,
-            on_resize: malleable.on_resize.into(),
-            speedup: speedup_from_wire(malleable.speedup)?,
-        })
-    }
-}
-
-impl From<&OnResize> for wire::OnResize {
-    fn from(on_resize: &OnResize) -> wire::OnResize {
-        match on_resize {
-            OnResize::Negotiates => wire::OnResize::Negotiates,
-            OnResize::Signal(signal) => wire::OnResize::Signal(*signal),
-            OnResize::Hook(command) => wire::OnResize::Hook(command.clone()),
-            OnResize::Workers => wire::OnResize::Workers,
-        }
-    }
-}
-
-impl From<wire::OnResize> for OnResize {
-    fn from(on_resize: wire::OnResize) -> OnResize {
-        match on_resize {
-            wire::OnResize::Negotiates => OnResize::Negotiates,
-            wire::OnResize::Signal(signal) => OnResize::Signal(signal),
-            wire::OnResize::Hook(command) => OnResize::Hook(command),
-            wire::OnResize::Workers => OnResize::Workers,
-        }
-    }
-}
-
-impl From<&core::Ask> for wire::Ask {
-    fn from(ask: &core::Ask) -> wire::Ask {
-        wire::Ask {
-            direction: ask.direction.into(),
-            what: match &ask.what {
-                core::Asked::Hosts { cluster } => wire::Asked::Hosts { cluster: cluster.clone() },
-                core::Asked::Time => wire::Asked::Time,
-                core::Asked::Cores { cluster } => wire::Asked::Cores { cluster: cluster.clone() },
-            },
-            quantity: ask.quantity,
-            least: ask.least,
-            sizes: (&ask.sizes).into(),
-            price: ask.price.0,
-            duration: ask.duration.map(Span::as_millis),
-            hosts: ask.hosts.clone(),
-            wait: ask.wait.as_millis(),
-        }
-    }
-}
-
-impl TryFrom<wire::Ask> for core::Ask {
-    type Error = Malformed;
-
-    fn try_from(ask: wire::Ask) -> Result<core::Ask, Malformed> {
-        if ask.hosts.len() > MAX_NAMED {
-            return Err(Malformed::TooMany { field: "the hosts of an ask", n: ask.hosts.len(), max: MAX_NAMED });
-        }
-        Ok(core::Ask {
-            direction: ask.direction.into(),
-            what: match ask.what {
-                wire::Asked::Hosts { cluster } => core::Asked::Hosts { cluster },
-                wire::Asked::Time => core::Asked::Time,
-                wire::Asked::Cores { cluster } => core::Asked::Cores { cluster },
-            },
-            quantity: ask.quantity,
-            least: ask.least,
-            sizes: ask.sizes.try_into()?,
-            price: Price(ask.price),
-            duration: ask.duration.map(|duration| span("the duration of an ask", duration)).transpose()?,
-            hosts: ask.hosts,
-            wait: span("the wait of an ask", ask.wait)?,
-        })
-    }
-}
-
-impl From<&core::BudgetLine> for wire::BudgetLine {
-    fn from(line: &core::BudgetLine) -> wire::BudgetLine {
-        let core::BudgetLine { user, budget, spent, reserved } = line;
-        wire::BudgetLine { user: user.clone(), budget: *budget, spent: *spent, reserved: *reserved }
-    }
-}
-
-impl From<wire::BudgetLine> for core::BudgetLine {
-    fn from(line: wire::BudgetLine) -> core::BudgetLine {
-        let wire::BudgetLine { user, budget, spent, reserved } = line;
-        core::BudgetLine { user, budget, spent, reserved }
-    }
-}
-
-impl From<&core::AskOutcome> for wire::AskOutcome {
-    fn from(outcome: &core::AskOutcome) -> wire::AskOutcome {
-        match outcome {
-            core::AskOutcome::Ready { negotiation, quantity, hosts, generation, n_rounds } => wire::AskOutcome::Ready {
-                negotiation: (*negotiation).into(),
-                quantity: *quantity,
-                hosts: hosts.clone(),
-                generation: *generation,
-                n_rounds: *n_rounds,
-            },
-            core::AskOutcome::Failed { negotiation, reason } => {
-                wire::AskOutcome::Failed { negotiation: (*negotiation).into(), reason: (*reason).into() }
-            }
-        }
-    }
-}
-
-impl From<wire::AskOutcome> for core::AskOutcome {
-    fn from(outcome: wire::AskOutcome) -> core::AskOutcome {
-        match outcome {
-            wire::AskOutcome::Ready { negotiation, quantity, hosts, generation, n_rounds } => {
-                core::AskOutcome::Ready { negotiation: negotiation.into(), quantity, hosts, generation, n_rounds }
-            }
-            wire::AskOutcome::Failed { negotiation, reason } => {
-                core::AskOutcome::Failed { negotiation: negotiation.into(), reason: reason.into() }
-            }
-        }
-    }
-}
-
 impl From<domain::Phase> for wire::Phase {
     fn from(phase: domain::Phase) -> wire::Phase {
         match phase {
@@ -600,85 +464,5 @@ impl From<wire::Phase> for domain::Phase {
             wire::Phase::Applied => domain::Phase::Applied,
             wire::Phase::Ended(ending) => domain::Phase::Ended(ending.into()),
         }
-    }
-}
-
-impl From<&core::NegotiationLine> for wire::NegotiationLine {
-    fn from(line: &core::NegotiationLine) -> wire::NegotiationLine {
-        wire::NegotiationLine {
-            job: line.job.0,
-            run: line.run.0,
-            owner: line.owner.clone(),
-            record: (&line.record).into(),
-            phase: line.phase.into(),
-            until: opt_millis(line.until),
-            held: line.held.clone(),
-        }
-    }
-}
-
-impl TryFrom<wire::NegotiationLine> for core::NegotiationLine {
-    type Error = Malformed;
-
-    fn try_from(line: wire::NegotiationLine) -> Result<core::NegotiationLine, Malformed> {
-        Ok(core::NegotiationLine {
-            job: JobId(line.job),
-            run: Run(line.run),
-            owner: line.owner,
-            record: line.record.try_into()?,
-            phase: line.phase.into(),
-            until: opt_time(line.until),
-            held: line.held,
-        })
-    }
-}
-
-impl From<&core::NegotiationRecord> for wire::NegotiationRecord {
-    fn from(record: &core::NegotiationRecord) -> wire::NegotiationRecord {
-        let said = |said: &core::Said| match said {
-            core::Said::Proposed { by, round, template } => {
-                wire::Said::Proposed { by: (*by).into(), round: *round, template: template.into() }
-            }
-            core::Said::Phase { phase, reason } => {
-                wire::Said::Phase { phase: (*phase).into(), reason: reason.map(Into::into) }
-            }
-        };
-        let round = |round: &core::RoundRecord| wire::RoundRecord { at: round.at.as_millis(), said: said(&round.said) };
-        wire::NegotiationRecord {
-            id: record.id.into(),
-            direction: record.direction.into(),
-            by: record.by.clone(),
-            opened: record.opened.as_millis(),
-            rounds: record.rounds.iter().map(round).collect(),
-            hosts: record.hosts.clone(),
-        }
-    }
-}
-
-impl TryFrom<wire::NegotiationRecord> for core::NegotiationRecord {
-    type Error = Malformed;
-
-    fn try_from(record: wire::NegotiationRecord) -> Result<core::NegotiationRecord, Malformed> {
-        let said = |said: wire::Said| -> Result<core::Said, Malformed> {
-            Ok(match said {
-                wire::Said::Proposed { by, round, template } => {
-                    core::Said::Proposed { by: by.into(), round, template: template.try_into()? }
-                }
-                wire::Said::Phase { phase, reason } => {
-                    core::Said::Phase { phase: phase.into(), reason: reason.map(Into::into) }
-                }
-            })
-        };
-        let round = |round: wire::RoundRecord| -> Result<core::RoundRecord, Malformed> {
-            Ok(core::RoundRecord { at: time(round.at), said: said(round.said)? })
-        };
-        Ok(core::NegotiationRecord {
-            id: record.id.into(),
-            direction: record.direction.into(),
-            by: record.by,
-            opened: time(record.opened),
-            rounds: all(record.rounds, round)?,
-            hosts: record.hosts,
-        })
     }
 }
