@@ -59,7 +59,7 @@ pub fn table() -> Result<Table> {
             let figures = run(&trace, args, n_jobs, policy)?;
             let figure = |name: &str| figures[name].as_f64().with_context(|| format!("{name} is missing"));
             let what = format!("{file}, {:.0} jobs, {policy} ({peers})", figure("jobs")?);
-            let bound = "hosts that change hands one by one, and what is written down of each job";
+            let bound = "what is written down of each job, and whom an early end makes us ask";
             table.measure(what, figure("jobs_per_s")?, "/CPU s", Target::AtLeast(target), bound);
             let what = format!("{file}, {policy}: peak memory");
             table.measure(what, figure("peak_rss_mib")?, "MiB", Target::AtMost(50.0), "jobs in memory and the binary");
