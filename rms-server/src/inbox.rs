@@ -10,7 +10,8 @@ use rms_model::{Identity, JobId, Owner, Run, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::{SnapshotError, SnapshotMade};
-use crate::launcher_outbox::{ChannelId, LauncherOutbox};
+use crate::launcher_outbox::LauncherOutbox;
+use crate::mailbox::ChannelId;
 use crate::negotiator_outbox;
 use crate::outbox::{AgentOutbox, LinkId, Watcher};
 

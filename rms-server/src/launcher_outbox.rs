@@ -1,25 +1,13 @@
 //! What leaves the driver for one launcher: bounded, and never a wait, however slowly the launcher reads.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use rms_core::subscription::{ClusterChange, Grant, LauncherAnswer, Notice, ViewChange};
-use rms_model::{ClusterId, JobId, Outcome, Profile, Time};
+use rms_model::{ClusterId, JobId, Profile, Time};
 use rms_wire::Refused;
-use tokio::sync::Notify;
 
-/// Tells one channel of a launcher from its next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChannelId(u64);
-
-impl ChannelId {
-    /// One that no channel had before in this process.
-    pub fn draw() -> ChannelId {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        ChannelId(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
+use crate::mailbox::{ChannelId, Last, Mailbox, Taken, Waiting, take_last};
 
 /// Where the driver leaves what a launcher is to be told. Clones are the same.
 #[derive(Clone, Debug)]
@@ -32,33 +20,14 @@ pub struct LauncherOrders(Arc<Slot>);
 /// Not a queue. What waits is at most: the answers to as many calls as the session lets be under way, one change of the
 /// view (a newer one is laid over it), one start (a newer one makes the older void) and one end. So it is never full,
 /// and nothing that still holds is ever dropped.
-#[derive(Debug)]
-struct Slot {
-    channel: ChannelId,
-    /// Set once, when the core has said which application the channel speaks for.
-    job: OnceLock<JobId>,
-    waiting: Mutex<Waiting>,
-    news: Notify,
-    is_closed: AtomicBool,
-}
+type Slot = Mailbox<JobId, ForLauncher>;
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct ForLauncher {
     answers: VecDeque<Told>,
     started: Option<Grant>,
     changed: Option<Changes>,
     last: Option<Last>,
-}
-
-/// After this nothing is told.
-#[derive(Debug)]
-enum Last {
-    Ended {
-        outcome: Outcome,
-    },
-    Replaced,
-    /// It was told.
-    Said,
 }
 
 /// One thing to be told.
@@ -70,33 +39,26 @@ pub enum Told {
 
 impl LauncherOutbox {
     pub fn new(channel: ChannelId) -> (LauncherOutbox, LauncherOrders) {
-        let slot = Arc::new(Slot {
-            channel,
-            job: OnceLock::new(),
-            waiting: Mutex::default(),
-            news: Notify::new(),
-            is_closed: AtomicBool::new(false),
-        });
+        let slot = Arc::new(Slot::new(channel));
         (LauncherOutbox(Arc::clone(&slot)), LauncherOrders(slot))
     }
 
     pub fn channel(&self) -> ChannelId {
-        self.0.channel
+        self.0.channel()
     }
 
     /// The channel speaks for this application from now on.
     pub fn bind(&self, job: JobId) {
-        // The session lets nobody subscribe twice over one channel.
-        let _ = self.0.job.set(job);
+        self.0.bind(job);
     }
 
     /// The application that the channel speaks for.
     pub fn job(&self) -> Option<JobId> {
-        self.0.job.get().copied()
+        self.0.speaks_for()
     }
 
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed.load(Ordering::Acquire)
+        self.0.is_closed()
     }
 
     pub fn answer(&self, seq: u64, answer: Result<LauncherAnswer, Refused>) {
@@ -126,48 +88,20 @@ impl LauncherOrders {
     /// The next thing to tell; `None` after the last one. Answers come in their order, and before what followed from
     /// their calls. May be cancelled.
     pub async fn next(&self) -> Option<Told> {
-        loop {
-            // Asked for first, so that what comes between the look and the wait is not slept through.
-            let news = self.0.news.notified();
-            let taken = self.0.lock().take();
-            match taken {
-                Taken::Told(told) => return Some(told),
-                Taken::Nothing => news.await,
-                Taken::End => return None,
-            }
-        }
+        self.0.next().await
     }
 }
 
 impl Drop for LauncherOrders {
     fn drop(&mut self) {
-        self.0.is_closed.store(true, Ordering::Release);
-        // What nobody will send takes no memory.
-        *self.0.lock() = Waiting::default();
+        self.0.close();
     }
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+impl Waiting for ForLauncher {
+    type Told = Told;
 
-    fn change(&self, change: impl FnOnce(&mut Waiting)) {
-        if !self.is_closed.load(Ordering::Acquire) {
-            change(&mut self.lock());
-            self.news.notify_one();
-        }
-    }
-}
-
-enum Taken {
-    Told(Told),
-    Nothing,
-    End,
-}
-
-impl Waiting {
-    fn take(&mut self) -> Taken {
+    fn take(&mut self) -> Taken<Told> {
         if let Some(answer) = self.answers.pop_front() {
             return Taken::Told(answer);
         }
@@ -178,14 +112,8 @@ impl Waiting {
         if let Some(changes) = self.changed.take() {
             return Taken::Told(Told::Notice(Notice::Changed(changes.into())));
         }
-        let notice = match self.last.take() {
-            None => return Taken::Nothing,
-            Some(Last::Ended { outcome }) => Some(Notice::Ended { outcome }),
-            Some(Last::Replaced) => Some(Notice::Replaced),
-            Some(Last::Said) => None,
-        };
-        self.last = Some(Last::Said);
-        notice.map_or(Taken::End, |notice| Taken::Told(Told::Notice(notice)))
+        let ended = |outcome| Told::Notice(Notice::Ended { outcome });
+        take_last(&mut self.last, ended, Told::Notice(Notice::Replaced))
     }
 }
 
@@ -266,7 +194,7 @@ mod tests {
         while let Taken::Told(next) = orders.0.lock().take() {
             told.push(next);
         }
-        assert_eq!(outbox.channel(), orders.0.channel);
+        assert_eq!(outbox.channel(), orders.0.channel());
         told
     }
 
@@ -278,7 +206,7 @@ mod tests {
             outbox.tell(Notice::Changed(change(version, vec![cluster((version % 3) as u16, 8, occupied(1))])));
         }
         outbox.tell(Notice::Started(grant(7)));
-        outbox.tell(Notice::Ended { outcome: Outcome::WallTime });
+        outbox.tell(Notice::Ended { outcome: rms_model::Outcome::WallTime });
         outbox.tell(Notice::Replaced);
         let told = drained(&outbox, &orders);
         let [
@@ -292,7 +220,7 @@ mod tests {
         };
         assert_eq!(grant.tag, Tag(7));
         assert_eq!((view.version, view.clusters.len()), (1000, 3));
-        assert_eq!(*last, Told::Notice(Notice::Ended { outcome: Outcome::WallTime }));
+        assert_eq!(*last, Told::Notice(Notice::Ended { outcome: rms_model::Outcome::WallTime }));
         assert!(matches!(orders.0.lock().take(), Taken::End));
     }
 

@@ -15,6 +15,7 @@ pub mod init;
 pub mod journal;
 pub mod launcher_outbox;
 mod listener;
+pub mod mailbox;
 pub mod negotiator_outbox;
 mod negotiators;
 pub mod outbox;

@@ -1,15 +1,14 @@
 //! What leaves the driver for who speaks for an application: bounded, and never a wait, however slowly it reads.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use rms_core::negotiate::contract::{Holding, NegotiatorAnswer, NegotiatorNotice};
-use rms_model::{JobId, Outcome, Run};
+use rms_model::{JobId, Run};
 use rms_wire::Refused;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::launcher_outbox::ChannelId;
+use crate::mailbox::{ChannelId, Last, Mailbox, Taken, Waiting, take_last};
 
 /// Where the driver leaves what a negotiator is to be told. Clones are the same.
 #[derive(Clone, Debug)]
@@ -32,18 +31,10 @@ pub struct NegotiatorOrders(Arc<Slot>);
 /// of as few messages, the newest message of each negotiation (every statement says all that follows from those before),
 /// what is held now, and one end. Should there be more negotiations than can be open, the oldest message is dropped: a
 /// message may be lost, and is said again.
-#[derive(Debug)]
-struct Slot {
-    channel: ChannelId,
-    /// Set once, when the core has said for which execution the channel speaks.
-    speaks_for: OnceLock<(JobId, Run)>,
-    waiting: Mutex<Waiting>,
-    news: Notify,
-    is_closed: AtomicBool,
-}
+type Slot = Mailbox<(JobId, Run), ForNegotiator>;
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct ForNegotiator {
     answers: VecDeque<Answer>,
     refused: VecDeque<NegotiatorNotice>,
     holding: Option<Box<Holding>>,
@@ -60,17 +51,6 @@ struct Answer {
     place: OwnedSemaphorePermit,
 }
 
-/// After this nothing is told.
-#[derive(Debug)]
-enum Last {
-    Ended {
-        outcome: Outcome,
-    },
-    Replaced,
-    /// It was told.
-    Said,
-}
-
 /// One thing to be told.
 #[derive(Debug)]
 pub enum Told {
@@ -85,33 +65,26 @@ const MOST_REFUSED: usize = 16;
 
 impl NegotiatorOutbox {
     pub fn new(channel: ChannelId) -> (NegotiatorOutbox, NegotiatorOrders) {
-        let slot = Arc::new(Slot {
-            channel,
-            speaks_for: OnceLock::new(),
-            waiting: Mutex::default(),
-            news: Notify::new(),
-            is_closed: AtomicBool::new(false),
-        });
+        let slot = Arc::new(Slot::new(channel));
         (NegotiatorOutbox(Arc::clone(&slot)), NegotiatorOrders(slot))
     }
 
     pub fn channel(&self) -> ChannelId {
-        self.0.channel
+        self.0.channel()
     }
 
     /// The channel speaks for this execution from now on.
     pub fn bind(&self, job: JobId, run: Run) {
-        // The session lets nobody attach twice over one channel.
-        let _ = self.0.speaks_for.set((job, run));
+        self.0.bind((job, run));
     }
 
     /// For which execution the channel speaks.
     pub fn speaks_for(&self) -> Option<(JobId, Run)> {
-        self.0.speaks_for.get().copied()
+        self.0.speaks_for()
     }
 
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed.load(Ordering::Acquire)
+        self.0.is_closed()
     }
 
     pub fn tell(&self, notice: NegotiatorNotice) {
@@ -150,47 +123,17 @@ impl NegotiatorOrders {
     /// The next thing to tell; `None` after the last one. Answers come in their order, and what is held before the
     /// messages that speak of it. May be cancelled.
     pub async fn next(&self) -> Option<Told> {
-        loop {
-            // Asked for first, so that what comes between the look and the wait is not slept through.
-            let news = self.0.news.notified();
-            let taken = self.0.lock().take();
-            match taken {
-                Taken::Told(told) => return Some(told),
-                Taken::Nothing => news.await,
-                Taken::End => return None,
-            }
-        }
+        self.0.next().await
     }
 }
 
 impl Drop for NegotiatorOrders {
     fn drop(&mut self) {
-        self.0.is_closed.store(true, Ordering::Release);
-        // What nobody will send takes no memory.
-        *self.0.lock() = Waiting::default();
+        self.0.close();
     }
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Waiting)) {
-        if !self.is_closed.load(Ordering::Acquire) {
-            change(&mut self.lock());
-            self.news.notify_one();
-        }
-    }
-}
-
-enum Taken {
-    Told(Told),
-    Nothing,
-    End,
-}
-
-impl Waiting {
+impl ForNegotiator {
     /// A message takes the place of an older one of the same negotiation.
     fn lay(&mut self, mut message: Box<negotiation::Message>) {
         if let Some(idx) = self.messages.iter().position(|older| older.id == message.id)
@@ -207,8 +150,12 @@ impl Waiting {
         }
         self.messages.push_back(message);
     }
+}
 
-    fn take(&mut self) -> Taken {
+impl Waiting for ForNegotiator {
+    type Told = Told;
+
+    fn take(&mut self) -> Taken<Told> {
         if let Some(Answer { seq, answer, place }) = self.answers.pop_front() {
             return Taken::Told(Told::Answer { seq, answer, place });
         }
@@ -220,14 +167,8 @@ impl Waiting {
         if let Some(notice) = notice {
             return Taken::Told(Told::Notice(notice));
         }
-        let notice = match self.last.take() {
-            None => return Taken::Nothing,
-            Some(Last::Ended { outcome }) => Some(NegotiatorNotice::Ended { outcome }),
-            Some(Last::Replaced) => Some(NegotiatorNotice::Replaced),
-            Some(Last::Said) => None,
-        };
-        self.last = Some(Last::Said);
-        notice.map_or(Taken::End, |notice| Taken::Told(Told::Notice(notice)))
+        let ended = |outcome| Told::Notice(NegotiatorNotice::Ended { outcome });
+        take_last(&mut self.last, ended, Told::Notice(NegotiatorNotice::Replaced))
     }
 }
 
@@ -279,13 +220,13 @@ mod tests {
             outbox.tell(said(&message(1, number)));
             outbox.tell(said(&message(2, number)));
         }
-        outbox.tell(NegotiatorNotice::Ended { outcome: Outcome::WallTime });
+        outbox.tell(NegotiatorNotice::Ended { outcome: rms_model::Outcome::WallTime });
         outbox.tell(NegotiatorNotice::Replaced);
         let notices = [
             holding(1000),
             said(&message(1, 1000)),
             said(&message(2, 1000)),
-            NegotiatorNotice::Ended { outcome: Outcome::WallTime },
+            NegotiatorNotice::Ended { outcome: rms_model::Outcome::WallTime },
         ];
         caller(2, &outbox).answer(Ok(NegotiatorAnswer::Done));
         assert_eq!(drained(&orders), (vec![1], notices.to_vec()), "nothing comes after the last word");

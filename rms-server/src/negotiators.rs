@@ -7,7 +7,7 @@ use rms_core::negotiate::contract::{NegotiatorAnswer, NegotiatorNotice};
 use rms_model::{JobId, Run};
 use rms_wire::Refused;
 
-use crate::launcher_outbox::ChannelId;
+use crate::mailbox::ChannelId;
 use crate::negotiator_outbox::{Caller, NegotiatorOutbox};
 
 /// Part of the router: every change of it is a move, and never a wait.

@@ -12,7 +12,8 @@ use rms_wire::Refused;
 use tokio::sync::oneshot;
 
 use crate::inbox::{Answered, Failing, SignOrder};
-use crate::launcher_outbox::{ChannelId, LauncherOutbox};
+use crate::launcher_outbox::LauncherOutbox;
+use crate::mailbox::ChannelId;
 use crate::negotiator_outbox;
 use crate::negotiators::Negotiators;
 use crate::outbox::{AgentOutbox, LinkId, SignalOrder, Watcher};

@@ -12,7 +12,8 @@ use tokio::sync::Semaphore;
 
 use super::SessionError;
 use crate::inbox::Inbound;
-use crate::launcher_outbox::{ChannelId, LauncherOrders, LauncherOutbox, Told};
+use crate::launcher_outbox::{LauncherOrders, LauncherOutbox, Told};
+use crate::mailbox::ChannelId;
 use crate::shared::Shared;
 
 /// Calls that are under way at most: the next frame is read once the answer to one of them was written. So a launcher

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::SessionError;
 use crate::inbox::Inbound;
-use crate::launcher_outbox::ChannelId;
+use crate::mailbox::ChannelId;
 use crate::negotiator_outbox::{Caller, NegotiatorOrders, NegotiatorOutbox, Told};
 use crate::shared::Shared;
 
