@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    Action, Desk, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Resource, Rules,
-    SetRule, Side, Sizes, Terms,
+    Action, Desk, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Reminder, Resource,
+    Rules, SetRule, Side, Sizes, Terms,
 };
 use rms_core::negotiate::contract::{Attached, Declared, HeldHost, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Speedup, Time};
@@ -41,6 +41,21 @@ fn clusters() -> BTreeMap<ClusterId, String> {
     [(A, "a".to_owned()), (B, "b".to_owned())].into()
 }
 
+/// What the server says to who attaches.
+fn attached(holding: Holding, open: Vec<Reminder>) -> Attached {
+    Attached {
+        job: JOB,
+        run: RUN,
+        rules: Rules::default(),
+        n_opened: 0,
+        declared: Declared { least: 1, most: 64, sizes: Sizes::Any, speedup: Speedup::default() },
+        holding,
+        release_within: Span::from_mins(2),
+        open,
+        clusters: clusters(),
+    }
+}
+
 /// Both ends; what one says the other hears at once.
 struct Table {
     rms: Desk,
@@ -50,18 +65,7 @@ struct Table {
 
 impl Table {
     fn of_hosts(n_hosts: u32) -> Table {
-        let declared = Declared { least: 1, most: 64, sizes: Sizes::Any, speedup: Speedup::default() };
-        let attached = Attached {
-            job: JOB,
-            run: RUN,
-            rules: Rules::default(),
-            n_opened: 0,
-            declared,
-            holding: holding(1, n_hosts),
-            release_within: Span::from_mins(2),
-            open: Vec::new(),
-            clusters: clusters(),
-        };
+        let attached = attached(holding(1, n_hosts), Vec::new());
         Table { rms: Desk::new(Side::Rms, JOB, RUN, Rules::default()), talk: Talk::new(&attached), events: Vec::new() }
     }
 
@@ -118,18 +122,7 @@ impl Table {
     /// The process is gone, and another one attaches; or the connection is another one.
     fn attaches(&mut self, is_anew: bool) {
         let open = self.rms.dialogues().iter().filter_map(|dialogue| dialogue.reminder(at(0))).collect();
-        let declared = Declared { least: 1, most: 64, sizes: Sizes::Any, speedup: Speedup::default() };
-        let attached = Attached {
-            job: JOB,
-            run: RUN,
-            rules: Rules::default(),
-            n_opened: 0,
-            declared,
-            holding: self.talk.holding().clone(),
-            release_within: Span::from_mins(2),
-            open,
-            clusters: clusters(),
-        };
+        let attached = attached(self.talk.holding().clone(), open);
         if is_anew {
             self.talk = Talk::new(&attached);
         }
