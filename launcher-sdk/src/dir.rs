@@ -104,7 +104,24 @@ pub fn find_client_dir() -> Result<PathBuf, DirError> {
         }
     };
     let clients = places.iter().flat_map(|dir| [dir.clone(), dir.join("server/admin")]);
-    clients.into_iter().find(|dir| dir.join(CONFIG_FILE).is_file()).ok_or(DirError::None)
+    for dir in clients {
+        if is_there(&dir.join(CONFIG_FILE))? {
+            return Ok(dir);
+        }
+    }
+    Err(DirError::None)
+}
+
+/// Whether there is such a file. One that may not be looked for is not a missing one.
+///
+/// # Errors
+/// A directory on the way to it that may not be searched, or the like.
+pub fn is_there(path: &Path) -> Result<bool, DirError> {
+    match path.try_exists() {
+        // A file where a directory would have to be: there is nothing behind it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(false),
+        found => found.map_err(|source| DirError::Read { path: path.to_owned(), source }),
+    }
 }
 
 #[cfg(test)]

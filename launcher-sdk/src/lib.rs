@@ -41,7 +41,7 @@ pub mod negotiator;
 mod watch;
 
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
-pub use dir::{CONFIG_FILE, ClientConfig, DirError, find_client_dir};
+pub use dir::{CONFIG_FILE, ClientConfig, DirError, find_client_dir, is_there};
 pub use error::{CallError, ConnectError};
 pub use follow::{Follow, FollowEvent, InputSender, Stream};
 pub use join::{JoinFailure, join};

@@ -155,8 +155,10 @@ impl Written {
         let own = self.dir.as_deref().unwrap_or(Path::new(DEFAULT_DIR)).join(FILE);
         let file = match config {
             Some(path) => Written::read(path)?,
-            None if own.exists() => Written::read(&own)?,
-            None => Written::default(),
+            None => match Written::read(&own) {
+                Err(ConfigError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Written::default(),
+                read => read?,
+            },
         };
         Ok(self.or(file))
     }

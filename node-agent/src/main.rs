@@ -31,6 +31,7 @@ enum Command {
     },
     /// Redeem a token: get a certificate for a key made here
     Join {
+        /// What 'rms token create --role agent' printed
         token: TokenText,
         /// The agent's directory
         #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]

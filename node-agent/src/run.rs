@@ -174,7 +174,8 @@ fn load_credentials(config: &Config) -> anyhow::Result<Credentials> {
         "get a token with 'rms token create --role agent' and run 'node-agent join TOKEN --dir {}'",
         config.dir.display()
     );
-    ensure!(dir.exists(), "there are no credentials in {}: {join}", dir.display());
+    let is_there = dir.try_exists().with_context(|| format!("cannot look for the credentials in {}", dir.display()))?;
+    ensure!(is_there, "there are no credentials in {}: {join}", dir.display());
     let credentials = Credentials::load(&dir)
         .with_context(|| format!("the credentials in {} cannot be used: {join}", dir.display()))?;
     ensure!(credentials.expires() > now(), "the certificate in {} has expired: {join}", dir.display());
@@ -225,7 +226,8 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     joined.credentials.save(&credentials)?;
     let file = dir.join(FILE);
     // A second join renews the credentials; what was configured stays.
-    let mut written = if file.exists() { Written::read(&file)? } else { Written::default() };
+    let is_there = file.try_exists().with_context(|| format!("cannot look for {}", file.display()))?;
+    let mut written = if is_there { Written::read(&file)? } else { Written::default() };
     written.server = Some(token.address().to_owned());
     written.cluster = joined.cluster.or(written.cluster);
     let text = toml::to_string(&written).context("cannot write the configuration down")?;

@@ -37,7 +37,8 @@ Begin here:
   rms view                       the occupation over time
   rms down                       stop the cluster
 
-Exit codes: 0 done, 1 failed, 2 wrong usage; 'rms run' and 'rms wait' tell the job's own code.";
+Exit codes: 0 done, 1 failed, 2 wrong usage; 'rms run' and 'rms wait' tell the
+job's own code.";
 
 /// Runs one command and gives its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -109,8 +110,11 @@ fn print_json(failure: &Failure) {
 }
 
 #[cfg(test)]
+mod named;
+
+#[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{Command, CommandFactory};
 
     use super::*;
 
@@ -129,5 +133,40 @@ mod tests {
             let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("rms "), "'rms {} --help' has no example", verb.get_name());
         }
+    }
+
+    /// Flags that several verbs share come from types of their own, whose comments are for us.
+    #[test]
+    fn a_help_begins_with_what_the_list_of_verbs_says() {
+        let listed: Vec<(String, String)> = Cli::command().get_subcommands().map(named_and_about).collect();
+        let mut cli = Cli::command();
+        cli.build();
+        for (name, about) in listed {
+            let verb = cli.find_subcommand(&name).expect("it is listed");
+            assert_eq!(named_and_about(verb).1, about, "'rms {name} --help' begins with another sentence");
+        }
+    }
+
+    fn named_and_about(verb: &Command) -> (String, String) {
+        (verb.get_name().to_owned(), verb.get_about().map(ToString::to_string).unwrap_or_default())
+    }
+
+    #[test]
+    fn helps_fit_a_terminal_of_80_columns() {
+        let mut cli = Cli::command();
+        cli.build();
+        check_width(&cli);
+    }
+
+    fn check_width(verb: &Command) {
+        let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines() {
+            assert!(
+                line.chars().count() <= 80,
+                "'{} --help' has a line of more than 80 columns: {line}",
+                verb.get_name()
+            );
+        }
+        verb.get_subcommands().for_each(check_width);
     }
 }

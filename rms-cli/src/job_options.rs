@@ -11,7 +11,8 @@ use crate::model_options::ModelOptions;
 use crate::profile::ProfileText;
 use crate::size::{NodeCount, Shapes};
 
-/// How a job is to be; every flag may be absent, so that sources can be laid over each other.
+// No doc comment: clap would print it as the help of each verb that has these flags.
+// How a job is to be; every flag may be absent, so that sources can be laid over each other.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Size and time")]
 pub struct JobOptions {

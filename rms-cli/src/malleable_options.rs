@@ -12,7 +12,8 @@ use crate::signal;
 use crate::size::NodeCount;
 use crate::size_range::SizeRange;
 
-/// How a job may change its size while it runs (002).
+// No doc comment: clap would print it as the help of each verb that has these flags.
+// How a job may change its size while it runs (002).
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Size and time")]
 pub struct MalleableOptions {

@@ -13,7 +13,8 @@ use thiserror::Error;
 use crate::size::MAX_SIZES;
 use crate::small_file;
 
-/// A model of the job's running time; from it every size gets a wall time of its own.
+// No doc comment: clap would print it as the help of each verb that has these flags.
+// A model of the job's running time; from it every size gets a wall time of its own.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Size and time")]
 pub struct ModelOptions {

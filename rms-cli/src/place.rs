@@ -30,14 +30,26 @@ impl Places {
         }
     }
 
-    /// The directory of `rms up` and `rms down` when none is named: the cluster that `$RMS_DIR` leads to, else the
-    /// usual one.
+    /// The directory of `rms up` and `rms down` when none is named: that of `$RMS_DIR`, else the usual one.
     ///
     /// # Errors
-    /// No home directory.
+    /// `$RMS_DIR` names something else, or there is no home directory.
     pub fn up_dir(&self) -> Result<PathBuf, Failure> {
-        let led_to = self.rms_dir.as_ref().filter(|dir| dir.join(EMBEDDED_CLIENT).is_dir());
-        led_to.map_or_else(|| self.embedded(), |dir| Ok(dir.clone()))
+        let Some(dir) = &self.rms_dir else { return self.embedded() };
+        // The client directory of the cluster leads to the cluster, too.
+        if let Some(root) = dir.to_str().and_then(|dir| dir.trim_end_matches('/').strip_suffix(EMBEDDED_CLIENT))
+            && !root.is_empty()
+        {
+            return Ok(PathBuf::from(root));
+        }
+        if is_there(&dir.join(launcher_sdk::CONFIG_FILE))? {
+            let what =
+                format!("RMS_DIR names {}, which is no cluster of 'rms up' but the way to another", dir.display());
+            return Err(
+                Failure::new("not_ours", what).hint("unset RMS_DIR, or name the cluster's directory with --dir")
+            );
+        }
+        Ok(dir.clone())
     }
 
     fn embedded(&self) -> Result<PathBuf, Failure> {
@@ -45,11 +57,20 @@ impl Places {
         Ok(state.join("limber/up"))
     }
 
-    /// The directory of `rms join` when none is named.
+    /// The directory of `rms join` when none is named: that of `$RMS_DIR`, else the usual one.
     ///
     /// # Errors
-    /// No home directory.
-    pub fn joined(&self) -> Result<PathBuf, Failure> {
+    /// `$RMS_DIR` names a cluster of `rms up`, or there is no home directory.
+    pub fn to_join(&self) -> Result<PathBuf, Failure> {
+        let Some(dir) = &self.rms_dir else { return self.joined() };
+        if is_there(&dir.join(EMBEDDED_CLIENT))? {
+            let what = format!("RMS_DIR names {}, a cluster of 'rms up', which has a client of its own", dir.display());
+            return Err(Failure::new("taken", what).hint("unset RMS_DIR, or name another directory with --dir"));
+        }
+        Ok(dir.clone())
+    }
+
+    fn joined(&self) -> Result<PathBuf, Failure> {
         let config = self.config.as_ref().ok_or_else(|| no_home("--dir DIR"))?;
         Ok(config.join("limber"))
     }
@@ -60,23 +81,38 @@ impl Places {
     /// None of them is one; the message says what to do.
     pub fn client(&self, named: Option<&Path>) -> Result<PathBuf, Failure> {
         if let Some(dir) = named {
-            return client_in(dir).ok_or_else(|| no_client(dir, "--dir names"));
+            return client_in(dir)?.ok_or_else(|| no_client(dir, "--dir names"));
         }
         if let Some(dir) = &self.rms_dir {
-            return client_in(dir).ok_or_else(|| no_client(dir, "RMS_DIR names"));
+            return client_in(dir)?.ok_or_else(|| no_client(dir, "RMS_DIR names"));
         }
         let usual = [self.embedded().ok(), self.joined().ok(), Some(PathBuf::from(SYSTEM))];
-        let found = usual.into_iter().flatten().find_map(|dir| client_in(&dir));
-        found.ok_or_else(|| {
-            Failure::new("no_cluster", "this account belongs to no cluster yet")
-                .hint("start one on this machine with 'rms up', or join one with 'rms join TOKEN'")
-        })
+        for dir in usual.into_iter().flatten() {
+            if let Some(client) = client_in(&dir)? {
+                return Ok(client);
+            }
+        }
+        Err(Failure::new("no_cluster", "this account belongs to no cluster yet")
+            .hint("start one on this machine with 'rms up', or join one with 'rms join TOKEN'"))
     }
 }
 
 /// The client directory that `dir` is, or that the embedded cluster in `dir` holds.
-fn client_in(dir: &Path) -> Option<PathBuf> {
-    [dir.to_owned(), dir.join(EMBEDDED_CLIENT)].into_iter().find(|dir| dir.join(launcher_sdk::CONFIG_FILE).is_file())
+fn client_in(dir: &Path) -> Result<Option<PathBuf>, Failure> {
+    for dir in [dir.to_owned(), dir.join(EMBEDDED_CLIENT)] {
+        if is_there(&dir.join(launcher_sdk::CONFIG_FILE))? {
+            return Ok(Some(dir));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether there is such a file. One that may not be looked for is not a missing one.
+///
+/// # Errors
+/// A directory on the way to it that may not be searched, or the like.
+pub fn is_there(path: &Path) -> Result<bool, Failure> {
+    launcher_sdk::is_there(path).map_err(|error| Failure::from(launcher_sdk::ConnectError::Dir(error)))
 }
 
 fn no_client(dir: &Path, who: &str) -> Failure {
@@ -123,9 +159,42 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let at = |name: &str| root.path().join(name);
         let places = Places { state: Some(at("state")), rms_dir: Some(at("play")), ..Places::default() };
-        assert_eq!(places.up_dir(), Ok(at("state/limber/up")), "it leads to no cluster of 'rms up' yet");
+        assert_eq!(places.up_dir(), Ok(at("play")), "there, or nowhere");
+        assert_eq!(places.to_join(), Ok(at("play")));
         client_dir(&at("play/server/admin"));
         assert_eq!(places.up_dir(), Ok(at("play")));
+        assert!(places.to_join().expect_err("it has a client").message.contains("a cluster of 'rms up'"));
+        let inside = Places { rms_dir: Some(at("play/server/admin")), ..places };
+        assert_eq!(inside.up_dir().map(|dir| dir.join("")), Ok(at("play").join("")), "the way to it is the cluster's");
+        client_dir(&at("joined"));
+        let elsewhere = Places { rms_dir: Some(at("joined")), ..inside };
+        assert!(elsewhere.up_dir().expect_err("that cluster is not ours").message.contains("no cluster of 'rms up'"));
+    }
+
+    /// Nobody can be told apart from root by what may be read, so this asks as another user where it can.
+    #[test]
+    fn what_may_not_be_looked_for_is_not_called_missing() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let root = tempfile::tempdir().expect("a directory");
+        client_dir(&root.path().join("closed/limber"));
+        let is_root = nix::unistd::geteuid().is_root();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(root.path(), mode).expect("it is ours");
+        std::fs::set_permissions(root.path().join("closed"), std::fs::Permissions::from_mode(0o700)).expect("ours");
+        let closed = root.path().join("closed/limber");
+        let look = move || Places { rms_dir: Some(closed.clone()), ..Places::default() }.client(None);
+        if !is_root {
+            std::fs::set_permissions(root.path().join("closed"), std::fs::Permissions::from_mode(0)).expect("ours");
+        }
+        // A thread can have an identity of its own for files.
+        let looked = std::thread::spawn(move || {
+            if is_root {
+                nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+            }
+            look()
+        });
+        let failure = looked.join().expect("it only looks").expect_err("it may not look in there");
+        assert!(failure.message.contains("ermission denied"), "{failure:?}");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub enum Refusal {
     #[error("no certificate matches; 'rms token certificates' shows them")]
     NoSuchCertificate,
     #[error(
-        "node {node} belongs to cluster {known}; it cannot join cluster {asked}: remove it first ('rms nodes remove {node}')"
+        "node {node} belongs to cluster {known}; it cannot join cluster {asked}: remove it first ('rms admin remove {node}')"
     )]
     NodeInAnotherCluster { node: String, known: String, asked: String },
     #[error("node {node} holds jobs or is connected: drain it and stop its agent first")]

@@ -167,6 +167,19 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every word of [`Outcome::word`], each once.
+    pub const WORDS: [&'static str; 9] = [
+        "completed",
+        "failed",
+        "cancelled",
+        "timeout",
+        "node_lost",
+        "launcher_lost",
+        "not_started",
+        "violation",
+        "stage_late",
+    ];
+
     /// The one word that `rms` prints and selects by.
     pub fn word(&self) -> &'static str {
         match self {
@@ -255,4 +268,34 @@ pub struct JobRecord {
     /// What an evolving application really held, stage by stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evolution: Option<Evolution>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The variant after this one; a new one does not compile before it has its place here.
+    fn after(outcome: &Outcome) -> Option<Outcome> {
+        Some(match outcome {
+            Outcome::Completed => Outcome::Failed { code: 1 },
+            Outcome::Failed { .. } => Outcome::Signaled { signal: 9 },
+            Outcome::Signaled { .. } => Outcome::Cancelled { by: "ada".to_owned() },
+            Outcome::Cancelled { .. } => Outcome::WallTime,
+            Outcome::WallTime => Outcome::NodeLost { node: "n1".to_owned() },
+            Outcome::NodeLost { .. } => Outcome::LauncherLost,
+            Outcome::LauncherLost => Outcome::NotStarted { node: "n1".to_owned(), reason: String::new() },
+            Outcome::NotStarted { .. } => Outcome::Violation { reason: String::new() },
+            Outcome::Violation { .. } => Outcome::StageLate { stage: 1 },
+            Outcome::StageLate { .. } => return None,
+        })
+    }
+
+    #[test]
+    fn the_words_of_outcomes_are_those_that_outcomes_have() {
+        let all = std::iter::successors(Some(Outcome::Completed), after);
+        let mut words: Vec<&str> = all.map(|outcome| outcome.word()).collect();
+        // A failure by code and one by signal read the same.
+        words.dedup();
+        assert_eq!(words, Outcome::WORDS);
+    }
 }

@@ -75,7 +75,7 @@ pub struct Settings {
     pub shrink_for: ShrinkRule,
     /// For how long an offer stands, and its hosts are held for it.
     pub offer_valid: Span,
-    /// So long after an offer was declined, no more is offered than what was declined.
+    /// So long after an offer was declined, only more than what was declined is offered.
     pub offer_again: Span,
     /// By so much all that running applications gain may make a waiting job start later than it would without.
     pub delay_tolerance: Span,

@@ -14,11 +14,14 @@ use toml::Spanned;
 pub use self::document::DEFAULTS;
 pub use self::problem::ConfigError;
 use crate::journal::SnapshotPolicy;
+use crate::reach::is_reachable_text;
 
 /// Everything that an admin can set before the server starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     pub listen: SocketAddr,
+    /// Where others reach it, as `HOST` or `HOST:PORT`; found by [`crate::reach::reached`] if absent.
+    pub advertise: Option<String>,
     /// Initial values: what was changed by `rms admin set` is in the journal and wins.
     pub settings: Settings,
     pub certificate_life: Span,
@@ -46,6 +49,7 @@ impl Default for ServerConfig {
     fn default() -> ServerConfig {
         ServerConfig {
             listen: SocketAddr::from(([0, 0, 0, 0], 7117)),
+            advertise: None,
             settings: Settings::default(),
             certificate_life: Span::from_hours(24 * 90),
             snapshot: SnapshotPolicy::default(),
@@ -85,6 +89,17 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
             wrong(listen.span(), message)
         })?;
     }
+    if let Some(advertise) = text.advertise.as_ref().filter(|advertise| !advertise.get_ref().is_empty()) {
+        if !is_reachable_text(advertise.get_ref()) {
+            let message = format!(
+                "'{}' leads nowhere: write a host name or an address of this machine, with a port or without, as in \
+                 \"head.example.org\"",
+                advertise.get_ref()
+            );
+            return Err(wrong(advertise.span(), message));
+        }
+        config.advertise = Some(advertise.get_ref().clone());
+    }
     for (key, value) in text.settings.in_order() {
         let Some(value) = value else { continue };
         config.settings.set(key, &value.get_ref().0).map_err(|error| wrong(value.span(), error.to_string()))?;
@@ -122,6 +137,7 @@ const MAX_LIFE: Span = Span::from_hours(24 * 3650);
 #[serde(deny_unknown_fields, default)]
 struct Text {
     listen: Option<Spanned<String>>,
+    advertise: Option<Spanned<String>>,
     settings: SettingsText,
     certificates: CertificatesText,
     journal: JournalText,

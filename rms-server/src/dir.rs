@@ -65,6 +65,8 @@ pub enum LockError {
     Held { dir: PathBuf, pid: String },
     #[error("{dir} is no data directory: make it with 'rms-server init --dir {dir}'", dir = dir.display())]
     NoDirectory { dir: PathBuf },
+    #[error("cannot look into {dir}", dir = dir.display())]
+    Unreachable { dir: PathBuf, source: io::Error },
     #[error("cannot lock {path}", path = path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -82,8 +84,12 @@ impl DirLock {
     pub fn acquire(dir: &DataDir) -> Result<DirLock, LockError> {
         let path = dir.lock();
         let of_io = |source| LockError::Io { path: path.clone(), source };
-        if !dir.root().is_dir() {
-            return Err(LockError::NoDirectory { dir: dir.root().to_owned() });
+        match std::fs::metadata(dir.root()) {
+            Ok(found) if found.is_dir() => {}
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(LockError::Unreachable { dir: dir.root().to_owned(), source: error });
+            }
+            Ok(_) | Err(_) => return Err(LockError::NoDirectory { dir: dir.root().to_owned() }),
         }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         match Flock::lock(file.map_err(of_io)?, FlockArg::LockExclusiveNonblock) {

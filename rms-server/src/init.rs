@@ -2,20 +2,18 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use rms_core::Fact;
 use rms_model::identity::NameError;
 use rms_model::token::Issued;
-use rms_model::{Identity, Role};
+use rms_model::{Identity, Role, Span};
 use rms_wire::tls::{Authority, AuthorityError, CredentialsError};
 use thiserror::Error;
 
 use crate::authority::{OwnCertificateError, issue, server_identity};
 use crate::clock::Clock;
-use crate::config::{DEFAULT_LISTEN, DEFAULTS, ServerConfig};
 use crate::dir::{DataDir, DirLock, LockError, write_atomically};
 use crate::journal::{AppendError, FactLog, OpenError, SnapshotPolicy};
 
@@ -24,7 +22,9 @@ use crate::journal::{AppendError, FactLog, OpenError, SnapshotPolicy};
 pub struct Deployment {
     pub dir: DataDir,
     pub name: String,
-    pub listen: SocketAddr,
+    /// Where others will reach the server, for the admin's `client.toml`.
+    pub reached: String,
+    pub certificate_life: Span,
     /// The Unix user who becomes the first admin.
     pub admin: String,
 }
@@ -57,25 +57,22 @@ pub enum InitError {
 /// # Errors
 /// See [`InitError`].
 pub fn init(deployment: &Deployment) -> Result<(), InitError> {
-    let Deployment { dir, name, listen, admin } = deployment;
+    let Deployment { dir, name, reached, certificate_life, admin } = deployment;
     let admin = Identity::new(Role::Admin, admin)?;
     make_dir(dir)?;
     let _lock = DirLock::acquire(dir)?;
-    for path in [dir.authority(), dir.credentials(), dir.admin(), dir.journal(), dir.config()] {
+    for path in [dir.authority(), dir.credentials(), dir.admin(), dir.journal()] {
         if path.exists() {
             return Err(InitError::Exists { path });
         }
     }
     let now = Clock::start().now();
-    let life = ServerConfig::default().certificate_life;
+    let life = *certificate_life;
     let authority = Authority::create(&dir.authority(), name, now)?;
     issue(&authority, &server_identity(), now, life)?.save(&dir.credentials())?;
     let credentials = issue(&authority, &admin, now, life)?;
     credentials.save(&dir.admin())?;
-    write_client_address(dir, *listen)?;
-    let path = dir.config();
-    let of_io = |source| InitError::Write { path: path.clone(), source };
-    write_atomically(&path, config_with(*listen).as_bytes(), 0o644).map_err(of_io)?;
+    write_client_address(dir, reached)?;
     // The journal comes last: where it is, everything else is.
     let mut log = FactLog::create(&dir.journal(), SnapshotPolicy::default())?;
     let issued = Issued {
@@ -93,13 +90,9 @@ pub fn init(deployment: &Deployment) -> Result<(), InitError> {
 ///
 /// # Errors
 /// The directory cannot be written.
-pub fn write_client_address(dir: &DataDir, listen: SocketAddr) -> Result<(), InitError> {
+pub fn write_client_address(dir: &DataDir, reached: &str) -> Result<(), InitError> {
     let path = dir.admin().join("client.toml");
-    let reachable = match listen.ip() {
-        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        ip => ip,
-    };
-    let text = format!("# Where the server is reached.\nserver = \"{}\"\n", SocketAddr::new(reachable, listen.port()));
+    let text = format!("# Where the server is reached.\nserver = \"{reached}\"\n");
     let is_current = fs::read_to_string(&path).is_ok_and(|current| current == text);
     if is_current {
         return Ok(());
@@ -111,10 +104,4 @@ fn make_dir(dir: &DataDir) -> Result<(), InitError> {
     // It holds keys: nobody else has business in there.
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir.root());
     made.map_err(|source| InitError::Write { path: dir.root().to_owned(), source })
-}
-
-/// The documented defaults, with the address that was asked for.
-fn config_with(listen: SocketAddr) -> String {
-    let default = format!("# listen = \"{DEFAULT_LISTEN}\"");
-    DEFAULTS.replacen(&default, &format!("listen = \"{listen}\""), 1)
 }

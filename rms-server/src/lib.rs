@@ -19,6 +19,7 @@ pub mod mailbox;
 pub mod negotiator_outbox;
 mod negotiators;
 pub mod outbox;
+pub mod reach;
 pub mod registry;
 mod router;
 pub mod run;

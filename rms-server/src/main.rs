@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
-use rms_server::config::{self, ConfigError, DEFAULT_LISTEN, DEFAULTS, ServerConfig};
+use rms_server::config::{self, ConfigError, DEFAULTS, ServerConfig};
 use rms_server::dir::DataDir;
 use rms_server::init::{Deployment, init};
+use rms_server::reach::reached;
 use rms_server::run::run;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -32,11 +33,15 @@ enum Verb {
         /// The name of the deployment; it is in every certificate.
         #[arg(long, default_value = "limber")]
         name: String,
-        /// Where agents and clients will reach the server, as IP:PORT.
-        #[arg(long, default_value = DEFAULT_LISTEN)]
-        listen: SocketAddr,
-        /// The first admin; the user who calls, if absent.
-        #[arg(long)]
+        /// The configuration that the server will run with: it says where others reach it; rms-server.toml in the data
+        /// directory, if that is there. It is read, and none is written.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Where the server will listen, as IP:PORT; it goes before the configuration
+        #[arg(long, value_name = "IP:PORT")]
+        listen: Option<SocketAddr>,
+        /// The login name of the first administrator; the user who calls, if absent
+        #[arg(long, value_name = "NAME")]
         admin: Option<String>,
     },
     /// Run the server of a deployment until TERM.
@@ -72,7 +77,11 @@ fn main() -> ExitCode {
 
 fn execute(verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::Init { dir, name, listen, admin } => make(&dir, name, listen, admin),
+        Verb::Init { dir, name, config, listen, admin } => {
+            let dir = DataDir::new(&dir);
+            let config = read_config(&dir, config.as_deref())?;
+            make(dir, name, listen.unwrap_or(config.listen), &config, admin)
+        }
         Verb::Run { dir, config, listen } => serve(&DataDir::new(&dir), config.as_deref(), listen),
         Verb::CheckConfig { file } => {
             config::load(&file)?;
@@ -83,16 +92,30 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-fn make(dir: &Path, name: String, listen: SocketAddr, admin: Option<String>) -> anyhow::Result<()> {
+fn make(
+    dir: DataDir,
+    name: String,
+    listen: SocketAddr,
+    config: &ServerConfig,
+    admin: Option<String>,
+) -> anyhow::Result<()> {
     let admin = match admin {
+        // `--admin "$SUDO_USER"` in a root login, where that variable is empty.
+        Some(admin) if admin.is_empty() => bail!(
+            "--admin is empty: write the login name of the first administrator, as in --admin ada \
+             (SUDO_USER is set by sudo only, not in a root login)"
+        ),
         Some(admin) => admin,
         None => calling_user()?,
     };
-    let deployment = Deployment { dir: DataDir::new(dir), name, listen, admin };
+    let reached = reached(config.advertise.as_deref(), listen);
+    let deployment = Deployment { dir, name, reached, certificate_life: config.certificate_life, admin };
     init(&deployment)?;
-    println!("made deployment {} in {}", deployment.name, dir.display());
-    println!("run it with: rms-server run --dir {}", dir.display());
-    println!("{} is its admin: rms --dir {}", deployment.admin, deployment.dir.admin().display());
+    let Deployment { dir, name, reached, admin, .. } = &deployment;
+    println!("made deployment {name} in {}", dir.root().display());
+    println!("others reach it at {reached} (advertise in the configuration says otherwise)");
+    println!("run it with: rms-server run --dir {}", dir.root().display());
+    println!("{admin} is its admin: rms --dir {}", dir.admin().display());
     Ok(())
 }
 
@@ -108,6 +131,13 @@ fn serve(dir: &DataDir, config: Option<&Path>, listen: Option<SocketAddr>) -> an
     let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let lines = tracing_subscriber::fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
     tracing_subscriber::registry().with(lines).with(filter).init();
+    if let Some(named) = config
+        && dir.config().exists()
+        && named.canonicalize().ok() != dir.config().canonicalize().ok()
+    {
+        let (named, other) = (named.display(), dir.config());
+        tracing::warn!("{} is not read, as --config names {named}: remove it", other.display());
+    }
     let config = read_config(dir, config)?;
     let address = listen.unwrap_or(config.listen);
     // Sessions only move bytes; what is decided, is decided on the driver's thread. They share the endpoint's one
@@ -121,7 +151,11 @@ fn read_config(dir: &DataDir, named: Option<&Path>) -> Result<ServerConfig, Conf
     let default = dir.config();
     match named {
         Some(path) => config::load(path),
-        None if default.exists() => config::load(&default),
-        None => Ok(ServerConfig::default()),
+        None => match config::load(&default) {
+            Err(ConfigError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(ServerConfig::default())
+            }
+            loaded => loaded,
+        },
     }
 }

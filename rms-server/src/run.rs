@@ -23,6 +23,7 @@ use crate::inbox::{Inbound, Inbox};
 use crate::init::{InitError, write_client_address};
 use crate::journal::{FactLog, OpenError};
 use crate::listener::listen;
+use crate::reach::reached;
 use crate::registry::Registry;
 use crate::shared::Shared;
 
@@ -77,7 +78,7 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     let endpoint = Endpoint::bind(address, own.credentials(), Serve::Peers { roles, join: true, revoked })?;
     let shared = Arc::new(Shared::new(inbox.clone(), history, registry, authority, config.limits));
     let listening = endpoint.local_addr().map_err(RunError::Socket)?;
-    announce(dir, listening)?;
+    announce(dir, listening, config.advertise.as_deref())?;
 
     let rotation = {
         let (shared, endpoint) = (Arc::clone(&shared), endpoint.clone());
@@ -105,15 +106,16 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
 /// For peers to hear that we are leaving, so that they need not wait for silence.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-fn announce(dir: &DataDir, listening: SocketAddr) -> Result<(), RunError> {
+fn announce(dir: &DataDir, listening: SocketAddr, advertise: Option<&str>) -> Result<(), RunError> {
+    let reached = reached(advertise, listening);
     let path = dir.address();
     write_atomically(&path, format!("{listening}\n").as_bytes(), 0o644)
         .map_err(|source| RunError::Address { path, source })?;
     // Absent when the admin has moved it to where it belongs.
     if dir.admin().is_dir() {
-        write_client_address(dir, listening)?;
+        write_client_address(dir, &reached)?;
     }
-    tracing::info!(%listening, "serving");
+    tracing::info!(%listening, reached, "serving");
     let mut stdout = io::stdout().lock();
     // Nobody may be reading it.
     let _ = writeln!(stdout, "listening on {listening}").and_then(|()| stdout.flush());

@@ -23,8 +23,8 @@ pub struct Joined {
 pub enum JoinError {
     #[error(transparent)]
     Key(#[from] KeyError),
-    #[error("cannot reach the server")]
-    Link(#[from] LinkError),
+    #[error("cannot join at {address}")]
+    Link { address: SocketAddr, source: LinkError },
     #[error("the server refused: {0}")]
     Refused(Refused),
     #[error("the server sent a certificate that is of no use")]
@@ -41,7 +41,8 @@ pub enum JoinError {
 /// A server that cannot be reached or is not the token's, a token that does not hold, an unusable answer.
 pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) -> Result<Joined, JoinError> {
     let key = NewKey::generate()?;
-    let mut channel = JoinChannel::open(address, token.fingerprint()).await?;
+    let of_link = |source| JoinError::Link { address, source };
+    let mut channel = JoinChannel::open(address, token.fingerprint()).await.map_err(of_link)?;
     let request = JoinRequest {
         token_id: token.id().to_owned(),
         secret: token.secret().to_vec(),
@@ -50,7 +51,7 @@ pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) ->
     };
     let answer = channel.ask(&request).await;
     channel.close().await;
-    match answer? {
+    match answer.map_err(of_link)? {
         JoinAnswer::Granted { chain, ca, cluster } => {
             let credentials = key.into_credentials(&chain, &ca)?;
             // TLS has proven the pinned CA; the one that is kept must be the same.

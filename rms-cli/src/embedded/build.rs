@@ -15,6 +15,7 @@ use super::ledger::{Ledger, NodeRecord, UpDir, VERSION};
 use super::process::ProcessRecord;
 use super::spawn::{self, Daemon, Starting};
 use crate::failure::Failure;
+use crate::place;
 use crate::stamp;
 
 /// What is wanted; what is absent is as it was, or the default.
@@ -91,7 +92,7 @@ fn new_ledger(wish: &Wish, dir: &UpDir) -> Result<Ledger, Failure> {
     };
     let listen = wish.listen.unwrap_or(IpAddr::from([127, 0, 0, 1]));
     // What is here was not made by us.
-    if dir.server().exists() {
+    if place::is_there(&dir.server())? {
         let failure =
             Failure::new("not_ours", format!("{} is there, but no cluster of 'rms up'", dir.server().display()));
         return Err(failure.hint("name another directory with --dir"));
@@ -119,13 +120,17 @@ fn is_plain_loopback(address: IpAddr) -> bool {
 
 async fn make_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> Result<(), Failure> {
     // An attempt that was cut short left something behind that nobody has used.
-    if dir.server().exists() {
+    if place::is_there(&dir.server())? {
         let removed = std::fs::remove_dir_all(dir.server());
         removed.map_err(|error| Failure::io(format!("{} cannot be removed", dir.server().display()), error))?;
     }
     let address = free_address(ledger.listen)?;
     let args = words(["init", "--dir"], dir.server().into(), ["--name", "up", "--listen", &address.to_string()]);
     spawn::run(&programs.server, &args).await?;
+    let config = dir.server().join("rms-server.toml");
+    let text = format!("# 'rms-server print-config' prints all that can stand here.\nlisten = \"{address}\"\n");
+    std::fs::write(&config, text)
+        .map_err(|error| Failure::io(format!("{} cannot be written", config.display()), error))?;
     ledger.is_made = true;
     dir.save(ledger)
 }
@@ -179,7 +184,7 @@ async fn start_nodes(
         if node.process.as_ref().is_some_and(ProcessRecord::is_running) {
             continue;
         }
-        if !dir.agent(&node.name).join(CREDENTIALS).exists() {
+        if !place::is_there(&dir.agent(&node.name).join(CREDENTIALS))? {
             join(dir, node, programs, client).await?;
         }
         let agent = start_agent(dir, ledger, node, programs, client)?;

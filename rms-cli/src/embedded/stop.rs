@@ -14,6 +14,7 @@ use super::ledger::{Ledger, UpDir};
 use super::process::ProcessRecord;
 use super::sweep;
 use crate::failure::Failure;
+use crate::place;
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct Manner {
 /// # Errors
 /// A ledger or a directory that cannot be used. What does not want to end is killed.
 pub async fn stop(dir: &UpDir, manner: Manner) -> Result<Option<Stopped>, Failure> {
-    if !dir.root.is_dir() {
+    if !place::is_there(&dir.root)? {
         return Ok(None);
     }
     let Some(mut ledger) = dir.load()? else {

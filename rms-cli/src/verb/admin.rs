@@ -23,13 +23,15 @@ use crate::table::Table;
 Examples:
   rms admin show                         all settings
   rms admin set fair_start 10s           from now on, durably
-  rms admin set fair_start@a 30s         the same for cluster a alone; 'default' takes it back
+  rms admin set fair_start@a 30s         the same for cluster a alone; 'default'
+                                         takes it back
   rms admin link a b --latency 5ms --bandwidth 10000
   rms admin audit                        who changed what
   rms admin drain 'a[1-2]' --reason disk nothing new starts there
   rms admin resume 'a[1-2]'
   rms admin negotiation withdraw 7 r1    end a negotiation of job 7
-  rms admin negotiation force 7 r1       take the nodes that job 7 was asked to leave
+  rms admin negotiation force 7 r1       take the nodes that job 7 was asked to
+                                         leave
   rms admin status                       counters of the server"
 )]
 pub struct Args {

@@ -12,9 +12,10 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-For an admin a line for each user who has a budget, pays or has paid; for others their own.
-In the currency of the deployment; settings and --json have thousandths of it. What may still become due for nodes that
-are held or promised is reserved; what is left is what neither was spent nor is reserved.
+For an admin a line for each user who has a budget, pays or has paid; for others
+their own. In the currency of the deployment; settings and --json have
+thousandths of it. What may still become due for nodes that are held or promised
+is reserved; what is left is what neither was spent nor is reserved.
 
 Examples:
   rms budget                         what was spent, and what is left

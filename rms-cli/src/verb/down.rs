@@ -13,11 +13,14 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Only processes that 'rms up' started and their descendants are ended: each is known by its pid and its start time.
+Only processes that 'rms up' started and their descendants are ended: each is
+known by its pid and its start time.
 
 Examples:
-  rms down                       jobs get TERM and the grace time; then everything is removed
-  rms down --keep                keep data and logs: 'rms up' starts it again, and waiting jobs still wait
+  rms down                       jobs get TERM and the grace time; then
+                                 everything is removed
+  rms down --keep                keep data and logs: 'rms up' starts it again,
+                                 and waiting jobs still wait
   rms down --now                 kill jobs at once
   rms down --dir ./play          the cluster of 'rms up --dir ./play'")]
 pub struct Args {

@@ -14,11 +14,13 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A waiting job has another profile then. A job that runs announces its stages from now on: the first one is what
-it holds, and where the others do not fit, nothing changes and the answer says when they would.
+A waiting job has another profile then. A job that runs announces its stages
+from now on: the first one is what it holds, and where the others do not fit,
+nothing changes and the answer says when they would.
 
 Examples:
-  rms evolve 7 --profile 4x10m,8x1h          four nodes for ten minutes more, then eight
+  rms evolve 7 --profile 4x10m,8x1h        four nodes for ten minutes more, then
+                                           eight
   rms evolve $RMS_JOB_ID --profile 4x30m --open    more may follow")]
 pub struct Args {
     /// Which job

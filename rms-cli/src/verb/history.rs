@@ -1,7 +1,7 @@
 //! `rms history`: lists jobs that have ended.
 
 use launcher_sdk::HistoryQuery;
-use rms_model::{JobId, JobRecord, Time, hostlist};
+use rms_model::{JobId, JobRecord, Outcome, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -20,8 +20,7 @@ Examples:
   rms history --since -1d --state failed     what failed during the last day
   rms history --user ada --limit 0           all jobs of one user
   rms history 7 12-15                        these jobs
-Times: -1h (ago), 08:00, 2026-11-20, 2026-11-20T08:00 (UTC)
-States: completed, failed, cancelled, timeout, node_lost, launcher_lost, not_started")]
+Times: -1h (ago), 08:00, 2026-11-20, 2026-11-20T08:00 (UTC)")]
 pub struct Args {
     /// Only these jobs: 7, 3,5-9
     #[arg(value_name = "JOBS")]
@@ -30,7 +29,7 @@ pub struct Args {
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
     /// Only jobs that ended so: failed,timeout
-    #[arg(short, long, value_name = "STATES", value_delimiter = ',', value_parser = STATES)]
+    #[arg(short, long, value_name = "STATES", value_delimiter = ',', value_parser = Outcome::WORDS)]
     state: Vec<String>,
     /// Only jobs that ended at or after this time
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -45,8 +44,6 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     limit: u32,
 }
-
-const STATES: [&str; 7] = ["completed", "failed", "cancelled", "timeout", "node_lost", "launcher_lost", "not_started"];
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let now = stamp::now();

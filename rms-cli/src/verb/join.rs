@@ -17,8 +17,11 @@ An admin makes the token: rms token create --role user --name $USER
 
 Examples:
   rms join lmb1.abcd.….…@head:7117             into ~/.config/limber
-  rms join lmb1.abcd.….…@head:7117 --dir here  into another directory; use it by --dir or $RMS_DIR
-  rms join - < token.txt                       without leaving the token in the shell's history")]
+  rms join lmb1.abcd.….…@head:7117 --dir here
+                                           into another directory; use it by
+                                           --dir or $RMS_DIR
+  rms join - < token.txt                   without leaving the token in the
+                                           shell's history")]
 pub struct Args {
     /// The token that 'rms token create' printed, or - to read it from the standard input
     #[arg(value_name = "TOKEN")]
@@ -30,7 +33,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let token: TokenText = text.trim().parse().map_err(Failure::usage)?;
     let dir = match &context.dir {
         Some(dir) => dir.clone(),
-        None => context.places.joined()?,
+        None => context.places.to_join()?,
     };
     let identity = launcher_sdk::join(&token, &dir).await?;
     context.output.show(&Joined { identity, dir, server: token.address().to_owned() })?;

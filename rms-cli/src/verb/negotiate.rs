@@ -19,23 +19,30 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Inside of a job it asks for that job, with the credentials that the job was given; elsewhere name the job.
-It prints the nodes that came or went, once they can be used, or are free.
+Inside of a job it asks for that job, with the credentials that the job was
+given; elsewhere name the job. It prints the nodes that came or went, once they
+can be used, or are free.
 
-Exit codes: 0 granted, 1 refused (the message says why; with --json error.kind is the reason)
+Exit codes: 0 granted, 1 refused (the message says why; with --json error.kind
+is the reason)
 
 Examples:
-  rms negotiate 7 --grow 4                          four more nodes, now or not at all
+  rms negotiate 7 --grow 4                 four more nodes, now or not at all
   rms negotiate --grow 4 --accept-at-least 2 --wait 5m
-                                                    four if possible, two would do; wait up to 5 minutes for them
+                                           four if possible, two would do; wait
+                                           up to 5 minutes for them
   rms negotiate --grow 12 --accept-at-least 1 --sizes pow2
-                                                    as many as make the whole a power of two
+                                           as many as make the whole a power of
+                                           two
   rms negotiate --grow 2 --for 10m                  two nodes for ten minutes
-  rms negotiate 7 --grow 4 -M b                     four nodes of another cluster
+  rms negotiate 7 --grow 4 -M b            four nodes of another cluster
   rms negotiate --shrink 2 --hosts a3,a4            give these back
-  rms negotiate --shrink-cores 6 --on a2            six cores of a2 fewer; its threads are moved to the others
-  rms negotiate --grow-cores 6 --accept-at-least 1  six more on each of its nodes, as far as they have so many
-  rms negotiate --extend 30m                        thirty minutes of wall time more")]
+  rms negotiate --shrink-cores 6 --on a2   six cores of a2 fewer; its threads
+                                           are moved to the others
+  rms negotiate --grow-cores 6 --accept-at-least 1
+                                           six more on each of its nodes, as far
+                                           as they have so many
+  rms negotiate --extend 30m               thirty minutes of wall time more")]
 pub struct Args {
     /// Which job: an id, or last; $RMS_JOB_ID if absent
     #[arg(value_name = "JOB")]

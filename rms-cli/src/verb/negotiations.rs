@@ -24,17 +24,19 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Without a job: a line for each negotiation that is open. With a job: all of its negotiations with every round, its terms
-and times.
+Without a job: a line for each negotiation that is open. With a job: all of its
+negotiations with every round, its terms and times.
 
 Ids: r1 was opened by the server, a1 by or for the application.
-States: offered and countered (an answer is awaited), accepted, committing (nodes are made ready or left), ready;
+States: offered and countered (an answer is awaited), accepted, committing
+(nodes are made ready or left), ready;
 rejected, expired, withdrawn, failed
 
 Examples:
   rms negotiations                   what is open
-  rms negotiations --all             those that are over, too, and those of the 100 jobs that ended last
-  rms negotiations --all --jobs 2000 ... of more of them
+  rms negotiations --all             those that are over, too, and those of the
+                                     100 jobs that ended last
+  rms negotiations --all --jobs 2000  of more of them
   rms negotiations 7                 the story of job 7
   rms negotiations --json | jq '.negotiations[] | select(.state == \"offered\")'")]
 pub struct Args {

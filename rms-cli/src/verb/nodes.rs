@@ -21,7 +21,8 @@ Examples:
   rms nodes 'a[1-4]'             some
   rms nodes -M a                 those of one cluster
   rms nodes --json
-States: idle, busy, ghost (kept free for fairness), draining, drained, down, away (its agent is not heard of), lost")]
+States: idle, busy, ghost (kept free for fairness), draining, drained, down,
+away (its agent is not heard of), lost")]
 pub struct Args {
     /// Only these nodes: a1,a[2-4]
     #[arg(value_name = "NODES")]

@@ -16,17 +16,21 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-For each size it shows the cluster where it would end first if it were submitted now, behind all that waits; a * marks
-the best, which is what 'rms submit' with the same flags would choose. Features and memory of nodes are not looked at.
+For each size it shows the cluster where it would end first if it were submitted
+now, behind all that waits; a * marks the best, which is what 'rms submit' with
+the same flags would choose. Features and memory of nodes are not looked at.
 
-With --amdahl or --downey, --time is the time on one node, or on as many as --time-on says.
+With --amdahl or --downey, --time is the time on one node, or on as many as
+--time-on says.
 
 Examples:
-  rms plan -N 1-64 --amdahl 0.95 --time 20h        by Amdahl's law, 20 hours on one node
+  rms plan -N 1-64 --amdahl 0.95 --time 20h
+                                           by Amdahl's law, 20 hours on one node
   rms plan -N 1-64 --amdahl 0.95 --time 1h --time-on 16
   rms plan -N 2+ --downey 12,0.5 --time 20h        by Downey's model
-  rms plan --table times.txt                       by measured times: lines like '4 35m'
-  rms plan --shapes 2x1h,4x35m                     by sizes and times on the command line
+  rms plan --table times.txt               by measured times: lines like '4 35m'
+  rms plan --shapes 2x1h,4x35m             by sizes and times on the command
+                                           line
   rms submit -N $(rms plan -q -N 1-8 --amdahl 0.9 --time 4h) -t 1h job.sh")]
 pub struct Args {
     /// Nodes: 4, 1-16, 1-15:4 (in steps), 2+ (or more)

@@ -53,11 +53,18 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         return Ok(Exit::OK);
     };
     let interval = Duration::from_millis(interval.max(SHORTEST_REFRESH).as_millis().unsigned_abs());
-    loop {
-        let answer = look(&args, context, &client).await?;
-        draw(context.output.form(), &answer)?;
-        // The clock of the display: estimates move and jobs come without any change of those shown now.
-        tokio::time::sleep(interval).await;
+    let watching = async {
+        loop {
+            let answer = look(&args, context, &client).await?;
+            draw(context.output.form(), &answer)?;
+            // The clock of the display: estimates move and jobs come without any change of those shown now.
+            tokio::time::sleep(interval).await;
+        }
+    };
+    tokio::select! {
+        ended = watching => ended,
+        // This is how one leaves it, so nothing has failed.
+        _ = tokio::signal::ctrl_c() => Ok(Exit::OK),
     }
 }
 

@@ -12,15 +12,19 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A job that was told of a change by a signal or a command says so when it is done with it. Nodes that it was asked to
-leave are taken then; without it, once the grace time is over, together with whatever still runs there.
+A job that was told of a change by a signal or a command says so when it is done
+with it. Nodes that it was asked to leave are taken then; without it, once the
+grace time is over, together with whatever still runs there.
 
-The generation counts the changes: inside of a job it is the one for which the command was executed, else the newest in
-the file that RMS_GENERATION_FILE names. A script that read it before it looked at its nodes says which it has seen.
+The generation counts the changes: inside of a job it is the one for which the
+command was executed, else the newest in the file that RMS_GENERATION_FILE
+names. A script that read it before it looked at its nodes says which it has
+seen.
 
 Examples:
   rms resize-done                               inside of the job
-  rms resize-done --generation $generation      the generation that was read before
+  rms resize-done --generation $generation
+                                           the generation that was read before
   rms resize-done 7 --generation 3              from outside")]
 pub struct Args {
     /// Which job; $RMS_JOB_ID if absent

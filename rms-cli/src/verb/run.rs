@@ -1,7 +1,5 @@
 //! `rms run`: runs a program on the nodes as if it ran here: output, input, signals and exit code.
 
-use std::time::{Duration, Instant};
-
 use launcher_sdk::{Client, Follow, FollowEvent, Stream};
 use rms_core::Call;
 use rms_core::effect::{JobChange, JobState};
@@ -23,9 +21,10 @@ use crate::submission::{Order, Output};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-The output of all tasks comes here as it is written, even if the server is restarted meanwhile.
-The standard input goes to task 0 unless it is a terminal.
-Ctrl-C asks first: twice within 2 s ends the job. TERM, HUP, USR1 and USR2 go to its tasks.
+The output of all tasks comes here as it is written, even if the server is
+restarted meanwhile. The standard input goes to task 0 unless it is a terminal.
+Ctrl-C asks the job to end (TERM, and KILL after the grace time), a second one
+kills it. TERM, HUP, USR1 and USR2 go to its tasks.
 
 Examples:
   rms run hostname                         one task on one node
@@ -33,7 +32,8 @@ Examples:
   rms run -N 4 -l uptime                   label each line with its task
   rms run -N 1 sort < big.txt              input from a file
   rms run --malleable 2-8 --workers ./worker
-                                           on two to eight nodes, as many as are idle
+                                           on two to eight nodes, as many as are
+                                           idle
   rms run -t 30s -- ./program --flag       '--' ends the flags of rms
 
 Exit codes:
@@ -103,9 +103,8 @@ struct Running {
     /// For `--json`, which prints one value at the end.
     collected: Collected,
     last: Option<JobChange>,
-    last_interrupt: Option<Instant>,
     /// The user wants its end.
-    is_killed: bool,
+    is_interrupted: bool,
     /// The reader of our output has gone, as for a program that gets PIPE.
     is_unread: bool,
 }
@@ -119,8 +118,7 @@ impl Running {
             streams: Streams::new(label),
             collected: Collected::default(),
             last: None,
-            last_interrupt: None,
-            is_killed: false,
+            is_interrupted: false,
             is_unread: false,
         }
     }
@@ -187,29 +185,22 @@ impl Running {
     }
 
     async fn ctrl_c(&mut self) -> Result<(), Failure> {
-        let now = Instant::now();
-        let is_second = self.last_interrupt.is_some_and(|last| now.duration_since(last) <= ASK_WINDOW);
-        self.last_interrupt = Some(now);
-        if self.is_killed && is_second {
+        if self.is_interrupted {
             output::warn(&format!("rms: job {} gets KILL", self.job));
             return self.signal(KILL).await;
         }
-        if is_second {
-            self.is_killed = true;
-            output::warn(&format!("rms: ending job {}", self.job));
-            return self.cancel().await;
-        }
-        output::warn(&format!("rms: {}; press Ctrl-C again within 2 s to kill it", self.state()));
-        Ok(())
+        self.is_interrupted = true;
+        output::warn(&format!("rms: ending job {}; Ctrl-C again kills it", self.state()));
+        self.cancel().await
     }
 
     fn state(&self) -> String {
         match &self.last {
             Some(change) if !change.nodes.is_empty() => {
-                format!("job {} is {} on {}", self.job, change.state.word(), hostlist::fold(&change.nodes))
+                format!("{}, {} on {}", self.job, change.state.word(), hostlist::fold(&change.nodes))
             }
-            Some(change) => format!("job {} is {}", self.job, change.state.word()),
-            None => format!("job {} is submitted", self.job),
+            Some(change) => format!("{}, {}", self.job, change.state.word()),
+            None => format!("{}, submitted", self.job),
         }
     }
 
@@ -252,7 +243,7 @@ impl Running {
         }
         let is_worth_words = match outcome {
             Outcome::Completed | Outcome::Failed { .. } => false,
-            Outcome::Cancelled { .. } => !self.is_killed,
+            Outcome::Cancelled { .. } => !self.is_interrupted,
             Outcome::Signaled { .. }
             | Outcome::WallTime
             | Outcome::NodeLost { .. }
@@ -265,7 +256,7 @@ impl Running {
             output::warn(&format!("rms: job {}: {outcome}", self.job));
         }
         let exit = exit_code::of(outcome);
-        let by_ctrl_c = self.is_killed && matches!(outcome, Outcome::Cancelled { .. });
+        let by_ctrl_c = self.is_interrupted && matches!(outcome, Outcome::Cancelled { .. });
         Ok(if by_ctrl_c { BY_INTERRUPT } else { exit })
     }
 }
@@ -292,8 +283,6 @@ impl Collected {
 
 const MAX_COLLECTED_BYTES: usize = 16 << 20;
 
-/// How long a first Ctrl-C waits for the second one.
-const ASK_WINDOW: Duration = Duration::from_secs(2);
 const KILL: i32 = 9;
 /// 128 + PIPE.
 const BY_PIPE: Exit = Exit(141);

@@ -14,7 +14,8 @@ use crate::workers;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A script runs once, on the first of its nodes; inside, 'mpirun' and RMS_HOSTFILE reach the others.
+A script runs once, on the first of its nodes; inside, 'mpirun' and RMS_HOSTFILE
+reach the others.
 
 It may hold its flags itself, before the first command:
   #!/bin/sh
@@ -24,17 +25,22 @@ The command line wins over #RMS lines, and those win over #SBATCH lines.
 
 Examples:
   rms submit -N 4 -t 1h job.sh             four nodes for an hour
-  rms submit job.sh --input data.bin       what follows the script are its arguments
+  rms submit job.sh --input data.bin       what follows the script are its
+                                           arguments
   rms submit --wrap 'sleep 10; hostname'   a command line instead of a script
-  rms submit --shapes 2x1h,4x35m job.sh    two sizes; the one that ends first is started
+  rms submit --shapes 2x1h,4x35m job.sh    two sizes; the one that ends first is
+                                           started
   rms submit -N 1-64 --amdahl 0.95 -t 20h job.sh
-                                           20 hours on one node; the size that ends first is started
+                                           20 hours on one node; the size that
+                                           ends first is started
   rms submit --profile 2x10m,8x1h job.sh   two nodes for ten minutes, then eight
   rms submit -N a:2,b:2 job.sh             nodes on two clusters at once
   rms submit --malleable 2-64 --workers ./worker queue/
-                                           a worker on each node, on more or fewer nodes as there are idle ones
+                                           a worker on each node, on more or
+                                           fewer nodes as there are idle ones
   rms submit --malleable 2-8:pow2 --on-resize signal:USR1 job.sh
-                                           job.sh is told when its nodes change, and says 'rms resize-done'
+                                           job.sh is told when its nodes change,
+                                           and says 'rms resize-done'
   rms submit --test-only -N 8 job.sh       when would it start?
   job=$(rms submit -q job.sh)              the bare id")]
 pub struct Args {

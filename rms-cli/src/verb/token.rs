@@ -19,12 +19,13 @@ use crate::table::Table;
     after_help = "\
 Examples:
   rms token create --role user --name ada            for 'rms join', as user ada
-  rms token create --role agent --cluster a          for one node that names itself
+  rms token create --role agent --cluster a
+                                           for one node that names itself
   rms token create --role agent --name n1 --cluster a --ttl 1h
   rms token list
   rms token revoke abcd                              the id, as listed
   rms token certificates
-  rms token revoke-certificate user/ada              all of one identity; or one serial"
+  rms token revoke-certificate user/ada    all of one identity; or one serial"
 )]
 pub struct Args {
     #[command(subcommand)]

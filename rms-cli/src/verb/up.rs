@@ -16,15 +16,18 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A server and node agents run in the background as this user, over loopback, with real certificates.
-Where a cluster was up already, what is missing of it is started again with its data.
+A server and node agents run in the background as this user, over loopback, with
+real certificates. Where a cluster was up already, what is missing of it is
+started again with its data.
 
 Examples:
   rms up                                 one cluster 'a' of four nodes a1 to a4
   rms up --nodes 8
   rms up --clusters a:4,b:8              two clusters
-  rms up --topology 'pack:2 core:24 pu:1'  nodes that count more CPUs than this machine has
-  rms up --dir ./play                    in another directory; RMS_DIR=./play then leads there")]
+  rms up --topology 'pack:2 core:24 pu:1'  nodes that count more CPUs than this
+                                           machine has
+  rms up --dir ./play                    in another directory; RMS_DIR=./play
+                                         then leads there")]
 pub struct Args {
     /// Nodes of the one cluster 'a'; 4 if absent
     #[arg(long, value_name = "COUNT", conflicts_with = "clusters")]

@@ -20,8 +20,10 @@ use crate::view::svg;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  rms view                       the present and the planned future, in the terminal
-  rms view --job 7               as waiting job 7 sees it: what stands in its way
+  rms view                       the present and the planned future, in the
+                                 terminal
+  rms view --job 7               as waiting job 7 sees it: what stands in its
+                                 way
   rms view --svg view.svg        as a picture
   rms view --span 2h -M a        the next two hours of cluster a")]
 pub struct Args {

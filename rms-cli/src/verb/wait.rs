@@ -29,7 +29,8 @@ Exit codes:
   n    the highest code of the jobs; 128 + signal if a signal ended one
   143  a job was cancelled, or its wall time was over
   124  the timeout ran out
-  125  the system failed, not a job: a node was lost, a job could not be started,
+  125  the system failed, not a job: a node was lost, a job could not be
+       started,
        there is no such job, or no server answers")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME

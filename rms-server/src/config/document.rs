@@ -1,12 +1,16 @@
 //! The documentation of the configuration: a file in which every value stands, commented out, with its default.
 
-/// What `rms-server print-config` prints and `rms-server init` writes.
+/// What `rms-server print-config` prints.
 pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is shown with its default; remove the '# ' to change it.
 # 'rms-server check-config FILE' checks a file. Durations are written 250ms, 90s, 1h30m, 2d or HH:MM:SS.
 
 # Where agents and clients reach the server (UDP). Port 0 takes a free one; the file 'address' in the data
 # directory says which.
 # listen = "0.0.0.0:7117"
+
+# Where agents and clients reach this server, for join tokens and client.toml: a host name or an address, with another
+# port or without. Absent: the address above or, where that is 0.0.0.0, the one of this machine that leads to others.
+# advertise = ""
 
 # Initial values. What 'rms admin set KEY VALUE' changed is kept in the journal and wins over this file, also
 # after a restart; 'rms admin show' prints what is in force.
@@ -70,7 +74,7 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # For how long an offer stands, and its hosts are held.
 # offer_valid = "30s"
 
-# So long after an offer was declined, no more is offered than what was declined.
+# So long after an offer was declined, only more than what was declined is offered.
 # offer_again = "1m"
 
 # By so much all that running applications gain may make a waiting job start later than it would without.

@@ -54,8 +54,10 @@ fn open_checked(
     flags: OpenFlags,
     prepare: impl FnOnce(&Connection) -> rusqlite::Result<()>,
 ) -> Result<Connection, OpenError> {
-    if !path.exists() {
-        return Err(OpenError::Missing { path: path.to_owned() });
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Err(OpenError::Missing { path: path.to_owned() }),
+        Err(source) => return Err(OpenError::Read { path: path.to_owned(), source }),
     }
     let of_sqlite = |source| OpenError::from_sqlite(path, source);
     let conn = Connection::open_with_flags(path, flags).map_err(of_sqlite)?;

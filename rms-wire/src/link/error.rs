@@ -24,6 +24,14 @@ pub enum LinkError {
     /// The connection has ended, or never began.
     #[error("{reason}")]
     Closed { reason: String },
+    /// The host is there, and says that nobody listens.
+    #[error("nothing listens on this UDP port there (refused): is the server running, and is the port its own?")]
+    Refused,
+    /// Not even the host has said anything.
+    #[error(
+        "no answer within {secs} s: is this the server's address, and do the networks between pass UDP on this port?"
+    )]
+    NoAnswer { secs: u64 },
     /// The other side is well, but does not want us.
     #[error("denied: {reason}")]
     Denied { reason: String },
@@ -89,6 +97,8 @@ impl LinkError {
             | LinkError::Connect { .. }
             | LinkError::Endpoint(_)
             | LinkError::Closed { .. }
+            | LinkError::Refused
+            | LinkError::NoAnswer { .. }
             | LinkError::Denied { .. }
             | LinkError::TooSlow { .. }
             | LinkError::ChannelReset

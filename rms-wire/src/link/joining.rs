@@ -1,9 +1,11 @@
 //! The connecting side of a join: one connection, one question, one answer.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use quinn::{EndpointConfig, Runtime as _, TokioRuntime};
+use tokio::net::UdpSocket;
 
 use super::channel::Channel;
 use super::endpoint::{EndpointError, dial_with};
@@ -42,8 +44,13 @@ impl JoinChannel {
             let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
             Ok((wire.clone(), Channel::new(wire, send, receive)))
         };
-        let dialled: Result<(Wire, Channel), LinkError> = patiently(&tuning, dial).await;
-        let (wire, channel) = dialled?;
+        let (wire, channel): (Wire, Channel) = tokio::select! {
+            dialled = patiently(&tuning, dial) => dialled.map_err(|error| match error {
+                LinkError::TooSlow { secs } => LinkError::NoAnswer { secs },
+                error => error,
+            })?,
+            () = refusal(address) => return Err(LinkError::Refused),
+        };
         Ok(JoinChannel { quinn, wire, channel, tuning })
     }
 
@@ -60,6 +67,25 @@ impl JoinChannel {
     pub async fn close(self) {
         self.wire.close(CODE_CLOSED, "joined");
         self.quinn.wait_idle().await;
+    }
+}
+
+/// Ends when the host says that nobody listens there, which QUIC does not pass on; else never.
+async fn refusal(address: SocketAddr) {
+    let probe = async {
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any).await?;
+        socket.connect(address).await?;
+        // No packet of QUIC is so short: whoever listens drops it.
+        socket.send(&[0]).await?;
+        socket.recv(&mut [0; 1]).await
+    };
+    match probe.await {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+        Ok(_) | Err(_) => std::future::pending().await,
     }
 }
 

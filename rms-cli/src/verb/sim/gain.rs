@@ -20,15 +20,19 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Without a trace: jobs like the N-body applications of paper 002 on 16 nodes. A malleable job can do with a quarter of the
-nodes that it asked for and has a use for four times as many; its speed follows Amdahl's law (95.0 to 99.9 % parallel), its
-wall time allows for its least size, and at each change it pauses. All else is the server's: it starts malleable jobs with
-what is free, offers them what is idle and asks them for what the first waiting job lacks. Each seed makes other jobs
-malleable (and, without a trace, other jobs); what is compared differs in nothing else.
+Without a trace: jobs like the N-body applications of paper 002 on 16 nodes. A
+malleable job can do with a quarter of the nodes that it asked for and has a use
+for four times as many; its speed follows Amdahl's law (95.0 to 99.9 %
+parallel), its wall time allows for its least size, and at each change it
+pauses. All else is the server's: it starts malleable jobs with what is free,
+offers them what is idle and asks them for what the first waiting job lacks.
+Each seed makes other jobs malleable (and, without a trace, other jobs); what is
+compared differs in nothing else.
 
 Examples:
   rms sim gain --seeds 10 --svg gain.svg
-  rms sim gain --trace SDSC-SP2-1998-4.2-cln.swf.gz --nodes 128 --jobs 2000 --seeds 5 --pause 60s")]
+  rms sim gain --trace SDSC-SP2-1998-4.2-cln.swf.gz --nodes 128 --jobs 2000 \\
+      --seeds 5 --pause 60s")]
 pub struct Args {
     /// Take the jobs from a file in the Standard Workload Format
     #[arg(long, value_name = "FILE", requires = "nodes")]

@@ -7,6 +7,7 @@ use rms_server::journal::Past;
 use rms_sim::batch::{Hosts, JournalJobs, known_hosts};
 
 use crate::failure::Failure;
+use crate::place;
 use crate::problem::chain;
 
 /// What is needed to run it again.
@@ -19,7 +20,15 @@ pub(super) struct Journal {
 /// # Errors
 /// No journal there, a damaged one, or one that holds nothing to run.
 pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
-    let file: PathBuf = if path.is_dir() { path.join("journal.db") } else { path.to_owned() };
+    place::is_there(path)?;
+    // What is named may be the server's directory, or that of a whole cluster.
+    let within = [path.join("server").join(JOURNAL), path.join(JOURNAL)];
+    let file: PathBuf = if path.is_dir() {
+        let found = within.iter().find(|file| file.exists());
+        found.unwrap_or(&within[1]).clone()
+    } else {
+        path.to_owned()
+    };
     let past = Past::read(&file).map_err(|error| Failure::new("journal", chain(&error)))?;
     let jobs = JournalJobs::new(&past.records, &past.specs, &past.state);
     let hosts = known_hosts(&past.state);
@@ -29,6 +38,8 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
     }
     Ok(Journal { jobs, hosts, settings: past.state.settings().clone() })
 }
+
+const JOURNAL: &str = "journal.db";
 
 /// `key=value` for `--set`.
 pub(super) fn apply(settings: &mut Settings, changes: &[String]) -> Result<(), Failure> {

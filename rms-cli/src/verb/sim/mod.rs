@@ -24,12 +24,17 @@ use crate::failure::{Exit, Failure};
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  rms sim offline --tests 1000 --seed 1      evolving applications that are all submitted at once
-  rms sim swf trace.swf.gz --nodes 128       a trace through the scheduler of the server
-  rms sim replay /var/lib/limber --set policy=easy
-  rms sim tune /var/lib/limber               which fair_start and resched_timer suit one's own jobs
-  rms sim views --quick                      launchers that select resources from views
-  rms sim gain --seeds 5                     jobs that let themselves be made larger and smaller"
+  rms sim offline --tests 1000 --seed 1    evolving applications that are all
+                                           submitted at once
+  rms sim swf trace.swf.gz --nodes 128     a trace through the scheduler of the
+                                           server
+  rms sim replay /var/lib/limber/server --set policy=easy
+  rms sim tune /var/lib/limber/server      which fair_start and resched_timer
+                                           suit one's own jobs
+  rms sim views --quick                    launchers that select resources from
+                                           views
+  rms sim gain --seeds 5                   jobs that let themselves be made
+                                           larger and smaller"
 )]
 pub struct Args {
     #[command(subcommand)]

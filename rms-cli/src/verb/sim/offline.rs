@@ -12,9 +12,11 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Each test draws 15 to 20 applications of 1 to 10 stages (500 to 3600 s, 1 to 75 nodes) and places them in their order
-by each algorithm: cbf (rigid), nos (no stage waits), mic (a stage may last twice as long), inf (as long as it takes),
-+c with compacting. Ratios are relative to cbf in the same test. The tables show least, mean and greatest values.
+Each test draws 15 to 20 applications of 1 to 10 stages (500 to 3600 s, 1 to 75
+nodes) and places them in their order by each algorithm: cbf (rigid), nos (no
+stage waits), mic (a stage may last twice as long), inf (as long as it takes),
++c with compacting. Ratios are relative to cbf in the same test. The tables show
+least, mean and greatest values.
 
 Examples:
   rms sim offline --tests 1000 --seed 1

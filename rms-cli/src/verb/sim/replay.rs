@@ -15,13 +15,15 @@ use crate::problem::chain;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-The journal is only read; the server may run. Each job comes when it could first have started, keeps the size that it
-ran with, its owner, priority and constraints, and runs for as long as it did. Nodes are those that the server knows,
-settings are its own but for what --set changes.
+The journal is only read; the server may run. Each job comes when it could first
+have started, keeps the size that it ran with, its owner, priority and
+constraints, and runs for as long as it did. Nodes are those that the server
+knows, settings are its own but for what --set changes.
 
 Examples:
-  rms sim replay /var/lib/limber/journal.db --set fair_start=10s
-  rms sim replay /var/lib/limber --set policy=easy --set queue_depth=0 --json")]
+  rms sim replay /var/lib/limber/server/journal.db --set fair_start=10s
+  rms sim replay /var/lib/limber/server --set policy=easy \\
+      --set queue_depth=0 --json")]
 pub struct Args {
     /// The journal of a server, or its data directory
     #[arg(value_name = "JOURNAL")]

@@ -16,13 +16,15 @@ use crate::problem::chain;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Policies: views (FCFS, each pass places the queue anew), fcfs (nothing passes a waiting job), easy (nothing delays the
-first job that waits), conservative (every job keeps the start it was promised). The same input gives the same output,
-but for the times that it took.
+Policies: views (FCFS, each pass places the queue anew), fcfs (nothing passes a
+waiting job), easy (nothing delays the first job that waits), conservative
+(every job keeps the start it was promised). The same input gives the same
+output, but for the times that it took.
 
 Examples:
   rms sim swf SDSC-SP2-1998-4.2-cln.swf.gz --nodes 128 --policy easy
-  rms sim swf RICC-2010-2.sept10k.swf.gz --nodes 1024 --cores-per-node 8 --field requested --policy conservative \\
+  rms sim swf RICC-2010-2.sept10k.swf.gz --nodes 1024 --cores-per-node 8 \\
+      --field requested --policy conservative \\
       --depth 50 --interval 30s --json
   rms sim swf trace.swf --nodes 64 --heat waits.svg")]
 pub struct Args {

@@ -20,12 +20,15 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Runs the workload once for each pair of a fair-start delay and a re-scheduling timer. Waste is what ghosts keep idle, as
-simulated. Unfairness is estimated: the share of launchers that need longer to adapt than freed hosts are kept for them.
+Runs the workload once for each pair of a fair-start delay and a re-scheduling
+timer. Waste is what ghosts keep idle, as simulated. Unfairness is estimated:
+the share of launchers that need longer to adapt than freed hosts are kept for
+them.
 
 Examples:
-  rms sim tune /var/lib/limber --svg curve.svg
-  rms sim tune trace.swf.gz --nodes 128 --fair-start 0,5,10,30 --timer 0,1 --adaptation 20s --json")]
+  rms sim tune /var/lib/limber/server --svg curve.svg
+  rms sim tune trace.swf.gz --nodes 128 --fair-start 0,5,10,30 --timer 0,1 \\
+      --adaptation 20s --json")]
 pub struct Args {
     /// The journal of a server, its data directory, or a trace (then --nodes is needed)
     #[arg(value_name = "JOURNAL|TRACE")]

@@ -17,12 +17,15 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Model launchers select resources from the views that the server sends them, by the scheduling functions of the SDK; beside
-them a server is given every size of each application at once, as with OAR. The server is the real one, in virtual time.
-Each point of a figure is the mean over the seeds, with the least and the greatest value.
+Model launchers select resources from the views that the server sends them, by
+the scheduling functions of the SDK; beside them a server is given every size of
+each application at once, as with OAR. The server is the real one, in virtual
+time. Each point of a figure is the mean over the seeds, with the least and the
+greatest value.
 
 Examples:
-  rms sim views --quick                          every figure with few points and few jobs, to see that it works
+  rms sim views --quick                    every figure with few points and few
+                                           jobs, to see that it works
   rms sim views --figure 9 --seeds 5 --out figures
   rms sim views --out figures --trace LLNL-Atlas-2006-2.1-cln.swf.gz --json")]
 pub struct Args {
