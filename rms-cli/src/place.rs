@@ -184,7 +184,7 @@ mod tests {
         let closed = root.path().join("closed/limber");
         let look = move || Places { rms_dir: Some(closed.clone()), ..Places::default() }.client(None);
         if !is_root {
-            std::fs::set_permissions(root.path().join("closed"), std::fs::Permissions::from_mode(0)).expect("ours");
+            std::fs::set_permissions(root.path().join("closed"), std::fs::Permissions::from_mode(0o000)).expect("ours");
         }
         // A thread can have an identity of its own for files.
         let looked = std::thread::spawn(move || {
