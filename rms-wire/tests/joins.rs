@@ -81,7 +81,7 @@ async fn a_token_of_another_ca_is_never_shown_to_the_server() {
     let foreign = Deployment::new("d1");
     let token = TokenText::draw(&foreign.authority.fingerprint(), &address.to_string()).expect("well-formed");
     let error = join(address, &token, None).await.expect_err("the CA is another");
-    let JoinError::Link(error) = error else { panic!("{error}") };
+    let JoinError::Link { source: error, .. } = error else { panic!("{error}") };
     assert!(error.to_string().contains("not the one that the token names"), "{error}");
     let came = tokio::time::timeout(std::time::Duration::from_millis(100), server.accept()).await;
     assert!(came.is_err(), "{came:?}");
@@ -95,8 +95,29 @@ async fn an_agent_cannot_play_the_server_for_a_joining_peer() {
     let address = impostor.local_addr().expect("bound");
     let token = TokenText::draw(&deployment.authority.fingerprint(), &address.to_string()).expect("well-formed");
     let error = join(address, &token, None).await.expect_err("only the server may");
-    let JoinError::Link(error) = error else { panic!("{error}") };
+    let JoinError::Link { source: error, .. } = error else { panic!("{error}") };
     assert!(error.to_string().contains("agent/n1 answers where any server was expected"), "{error}");
+}
+
+/// Where nobody listens one need not wait, and where nobody is, one is told so.
+#[tokio::test]
+async fn long_a_join_that_reaches_nobody_says_where_and_why() {
+    let deployment = Deployment::new("d1");
+    let try_at = async |address: SocketAddr| {
+        let token = TokenText::draw(&deployment.authority.fingerprint(), &address.to_string()).expect("well-formed");
+        let begun = std::time::Instant::now();
+        let error = join(address, &token, None).await.expect_err("nobody is there");
+        let said = format!("{error}: {}", std::error::Error::source(&error).expect("a reason"));
+        assert!(said.starts_with(&format!("cannot join at {address}: ")), "{said}");
+        (said, begun.elapsed())
+    };
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let (said, took) = try_at(closed).await;
+    assert!(said.contains("(refused)") && took < std::time::Duration::from_secs(3), "{said} after {took:?}");
+    // Somebody who takes everything and says nothing.
+    let deaf = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let (said, _) = try_at(deaf.local_addr().expect("bound")).await;
+    assert!(said.contains("no answer within"), "{said}");
 }
 
 #[tokio::test]
