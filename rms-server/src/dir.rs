@@ -24,8 +24,9 @@ impl DataDir {
         &self.root
     }
 
+    /// The directory of the log, its snapshot and the history.
     pub fn journal(&self) -> PathBuf {
-        self.root.join("journal.db")
+        self.root.join("journal")
     }
 
     /// The certificate authority with its key.

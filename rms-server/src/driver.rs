@@ -5,6 +5,7 @@
 mod boot;
 mod storage;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -18,8 +19,8 @@ pub use self::boot::BootError;
 use self::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
+use crate::history::HistoryWriter;
 use crate::inbox::{AgentAsk, Answered, Failing, Found, Inbound, Inbox};
-use crate::journal::FactLog;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::session::failing;
@@ -52,18 +53,19 @@ const MAX_BATCH: usize = 1024;
 
 impl Driver {
     /// Restores the core from the journal and takes up its work. When this returns, what the system is now is
-    /// durable, and calls may be put into the inbox.
+    /// durable, and calls may be put into the inbox. Also returns what the journal's history is written by.
     ///
     /// # Errors
     /// A damaged journal, or one that cannot be written.
     pub fn start(
-        log: FactLog,
+        journal: &Path,
         config: &ServerConfig,
         registry: Arc<Registry>,
         (reports, inbox): (Inbox, mpsc::Receiver<Inbound>),
-    ) -> Result<JoinHandle<()>, BootError> {
+    ) -> Result<(JoinHandle<()>, HistoryWriter), BootError> {
         let core_config = boot::core_config(config);
-        let (rms, storage, clock) = boot::boot(log, &core_config, config, &registry)?;
+        let (rms, storage, clock) = boot::boot(journal, &core_config, config, &registry)?;
+        let history = storage.history().clone();
         let router = Router::new(registry);
         let driver = Driver {
             rms,
@@ -79,7 +81,8 @@ impl Driver {
         // The runtime of this thread is its clock and its bell; nothing else runs on it.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(BootError::Thread)?;
         let run = move || runtime.block_on(driver.run());
-        thread::Builder::new().name("driver".to_owned()).spawn(run).map_err(BootError::Thread)
+        let thread = thread::Builder::new().name("driver".to_owned()).spawn(run).map_err(BootError::Thread)?;
+        Ok((thread, history))
     }
 
     async fn run(mut self) {

@@ -1,7 +1,15 @@
-//! Answers questions about jobs that are done, from the journal's history table, on a thread of its own.
+//! Answers questions about jobs that are done, on threads of its own.
+//!
+//! Questions about one job have a thread to themselves: who waits for a job is never held up by who reads through years.
+//! The others are read page by page, in turn by user, so that nobody waits longer than one page of each other user.
 
-use std::path::Path;
+mod table;
+mod turns;
+mod writer;
+
+use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rms_core::negotiate::contract::NegotiationRecord;
 use rms_model::{JobId, JobRecord, Time};
@@ -9,9 +17,13 @@ use rms_wire::HistoryQuery;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use crate::journal::{OpenError, open_reader};
+use self::turns::{Full, Turns};
+use crate::journal::OpenError;
+
+pub use self::table::{copy, read_all};
+pub use self::writer::{HistoryWriter, Row};
 
 /// One page of an answer: pages are read one by one, as fast as the asker takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,20 +59,38 @@ impl Page {
 /// Why a question has no answer.
 #[derive(Debug, Error)]
 pub enum HistoryError {
-    #[error("too many history queries are under way: try again in a moment")]
+    #[error("{MAX_WAITING} of your history queries are waiting already: try again when one is answered")]
     Busy,
-    #[error("the history cannot be read")]
-    Sqlite(#[from] rusqlite::Error),
-    #[error("the record of job {job} is unreadable")]
+    #[error("the query takes longer than {} s: narrow it with --since, --user or a job", LONGEST.as_secs())]
+    TooLong,
+    #[error("the history cannot be used")]
+    Sqlite(#[source] rusqlite::Error),
+    #[error("the record of job {job} is damaged: it does not match its checksum; a backup may have it")]
+    Damaged { job: JobId },
+    #[error("the record of job {job} is unreadable; was it written by a newer server?")]
     Record { job: JobId, source: rmp_serde::decode::Error },
+    #[error("a record cannot be encoded")]
+    Encode(#[from] rmp_serde::encode::Error),
     #[error("the server is stopping")]
     Stopping,
 }
 
-/// A cheap handle on the history thread.
+impl From<rusqlite::Error> for HistoryError {
+    fn from(source: rusqlite::Error) -> HistoryError {
+        match source.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::OperationInterrupted) => HistoryError::TooLong,
+            Some(_) | None => HistoryError::Sqlite(source),
+        }
+    }
+}
+
+/// A cheap handle on the threads.
 #[derive(Clone, Debug)]
 pub struct History {
-    questions: mpsc::Sender<Question>,
+    /// Pages of what may be long.
+    scans: Arc<Turns<Question>>,
+    /// Questions about one job.
+    lookups: Arc<Turns<Question>>,
 }
 
 #[derive(Debug)]
@@ -69,44 +99,36 @@ enum Question {
     Negotiations { job: JobId, answer: oneshot::Sender<Result<Vec<NegotiationRecord>, HistoryError>> },
 }
 
-/// Queries that wait for the thread. When it is full the next asker is refused at once: a long query delays other
-/// history queries, and nothing else.
+/// Questions of one user that wait for a thread: the next is refused at once, and nobody else's.
 const MAX_WAITING: usize = 64;
 
 /// The records of one page: so many are in memory at once for each asker.
 const PAGE_RECORDS: u64 = 1000;
 
+/// How long one page may be searched for.
+const LONGEST: Duration = Duration::from_secs(10);
+
 impl History {
-    /// Starts the thread on a read-only connection. It ends with the last handle.
+    /// Starts the threads on read-only connections, behind the one that writes. They end with the last handle.
     ///
     /// # Errors
-    /// The journal cannot be opened.
-    pub fn start(journal: &Path) -> Result<History, OpenError> {
-        let conn = open_reader(journal)?;
-        let (questions, mut waiting) = mpsc::channel::<Question>(MAX_WAITING);
-        let serve = move || {
-            while let Some(question) = waiting.blocking_recv() {
-                // An asker that has gone is no failure.
-                match question {
-                    Question::Page { page, answer } => drop(answer.send(select(&conn, page))),
-                    Question::Negotiations { job, answer } => drop(answer.send(negotiations(&conn, job))),
-                }
-            }
-        };
-        thread::Builder::new()
-            .name("history".to_owned())
-            .spawn(serve)
-            .map_err(|source| OpenError::Read { path: journal.to_owned(), source })?;
-        Ok(History { questions })
+    /// The history cannot be opened.
+    pub fn start(writer: &HistoryWriter) -> Result<History, OpenError> {
+        let scans = serve("history-scans", writer)?;
+        let lookups = serve("history-lookups", writer)?;
+        check_aside(writer)?;
+        Ok(History { scans, lookups })
     }
 
     /// The records of a page, the last that ended first.
     ///
     /// # Errors
-    /// Too many questions at once, or an unreadable journal.
-    pub async fn ask(&self, page: Page) -> Result<Found, HistoryError> {
+    /// Too many questions of this user, a query that takes too long, or an unreadable history.
+    pub async fn ask(&self, user: &str, page: Page) -> Result<Found, HistoryError> {
         let (answer, answered) = oneshot::channel();
-        self.put(Question::Page { page, answer })?;
+        let is_lookup = page.query.jobs.len() == 1;
+        let turns = if is_lookup { &self.lookups } else { &self.scans };
+        turns.put(user, Question::Page { page, answer }).map_err(|Full| HistoryError::Busy)?;
         answered.await.map_err(|_| HistoryError::Stopping)?
     }
 
@@ -114,35 +136,64 @@ impl History {
     ///
     /// # Errors
     /// As [`History::ask`].
-    pub async fn negotiations(&self, job: JobId) -> Result<Vec<NegotiationRecord>, HistoryError> {
+    pub async fn negotiations(&self, user: &str, job: JobId) -> Result<Vec<NegotiationRecord>, HistoryError> {
         let (answer, answered) = oneshot::channel();
-        self.put(Question::Negotiations { job, answer })?;
+        self.lookups.put(user, Question::Negotiations { job, answer }).map_err(|Full| HistoryError::Busy)?;
         answered.await.map_err(|_| HistoryError::Stopping)?
-    }
-
-    fn put(&self, question: Question) -> Result<(), HistoryError> {
-        self.questions.try_send(question).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => HistoryError::Busy,
-            mpsc::error::TrySendError::Closed(_) => HistoryError::Stopping,
-        })
     }
 
     /// The record of one job, if it is done.
     ///
     /// # Errors
     /// As [`History::ask`].
-    pub async fn of_job(&self, job: JobId) -> Result<Option<JobRecord>, HistoryError> {
+    pub async fn of_job(&self, user: &str, job: JobId) -> Result<Option<JobRecord>, HistoryError> {
         let query = HistoryQuery { jobs: vec![job], limit: 1, ..HistoryQuery::default() };
-        Ok(self.ask(Page::first(query)).await?.records.pop())
+        Ok(self.ask(user, Page::first(query)).await?.records.pop())
     }
 }
 
-fn negotiations(conn: &Connection, job: JobId) -> Result<Vec<NegotiationRecord>, HistoryError> {
-    let mut statement = conn.prepare_cached("SELECT records FROM negotiations WHERE job = ?1")?;
-    let mut rows = statement.query([i64::try_from(job.0).unwrap_or(-1)])?;
-    let Some(row) = rows.next()? else { return Ok(Vec::new()) };
-    let bytes = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
-    rmp_serde::from_slice(bytes).map_err(|source| HistoryError::Record { job, source })
+/// A thread that answers in turn.
+fn serve(name: &str, writer: &HistoryWriter) -> Result<Arc<Turns<Question>>, OpenError> {
+    let mut conn = table::open_reader(writer.path())?;
+    let turns = Arc::new(Turns::new(MAX_WAITING));
+    let (waiting, writer) = (turns.waiting(), writer.clone());
+    let path = writer.path().to_owned();
+    let serve = move || {
+        while let Some(question) = waiting.next() {
+            // What ended before the question was asked is part of the answer.
+            writer.wait_until_written();
+            let begun = Instant::now();
+            // Asked every so many steps of SQLite's machine.
+            let is_too_long = move || begun.elapsed() > LONGEST;
+            if let Err(error) = conn.progress_handler(10_000, Some(is_too_long)) {
+                tracing::warn!(%error, "a history query has no limit");
+            }
+            // An asker that has gone is no failure.
+            match question {
+                Question::Page { page, answer } => drop(answer.send(select(&conn, page))),
+                Question::Negotiations { job, answer } => drop(answer.send(table::negotiations(&conn, job))),
+            }
+        }
+    };
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(serve);
+    spawned.map_err(|source| OpenError::Read { path, source })?;
+    Ok(turns)
+}
+
+/// Tells the log what SQLite finds wrong with the file: rows are checked when they are read, the rest of it here.
+fn check_aside(writer: &HistoryWriter) -> Result<(), OpenError> {
+    let path = writer.path().to_owned();
+    let conn = table::open_reader(&path)?;
+    let check = {
+        let path = path.clone();
+        move || match table::quick_check(&conn) {
+            Ok(None) => {}
+            Ok(Some(problem)) => tracing::error!(path = %path.display(), "the history is damaged: {problem}"),
+            Err(error) => tracing::error!(path = %path.display(), "the history cannot be checked: {error}"),
+        }
+    };
+    let spawned = thread::Builder::new().name("history-check".to_owned()).spawn(check);
+    spawned.map(|_| ()).map_err(|source| OpenError::Read { path, source })
 }
 
 fn select(conn: &Connection, page: Page) -> Result<Found, HistoryError> {
@@ -152,10 +203,7 @@ fn select(conn: &Connection, page: Page) -> Result<Found, HistoryError> {
     let mut rows = statement.query(params_from_iter(values))?;
     let mut records: Vec<JobRecord> = Vec::new();
     while let Some(row) = rows.next()? {
-        let job = JobId(row.get(0)?);
-        let bytes = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-        let record = rmp_serde::from_slice(bytes).map_err(|source| HistoryError::Record { job, source })?;
-        records.push(record);
+        records.push(table::record(row)?);
     }
     let n_left = page.n_left - records.len() as u64;
     let may_be_more = records.len() as u64 == n_wanted && n_left > 0;
@@ -201,7 +249,7 @@ fn sql_of(page: &Page, n_wanted: u64) -> (String, Vec<Value>) {
     let n_skipped = if page.before.is_some() { 0 } else { i64::try_from(*offset).unwrap_or(i64::MAX) };
     values.push(Value::from(i64::try_from(n_wanted).unwrap_or(i64::MAX)));
     values.push(Value::from(n_skipped));
-    (format!("SELECT job, record FROM history{filter} ORDER BY ended DESC, job DESC LIMIT ? OFFSET ?"), values)
+    (format!("SELECT job, record, digest FROM history{filter} ORDER BY ended DESC, job DESC LIMIT ? OFFSET ?"), values)
 }
 
 #[cfg(test)]
@@ -209,6 +257,7 @@ mod tests {
     use rms_core::Fact;
     use rms_model::{ClusterId, Outcome, Owner, Request, Run, Span, Usage};
 
+    use super::table::open_reader;
     use super::*;
     use crate::journal::{FactLog, SnapshotPolicy};
 
@@ -236,7 +285,7 @@ mod tests {
 
     fn check(query: HistoryQuery, expected: &[u64]) {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let path = dir.path().join("journal.db");
+        let path = dir.path().join("journal");
         let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
         log.append(&[
             done(1, "ann", "cfd", Outcome::Completed),
@@ -246,8 +295,8 @@ mod tests {
         ])
         .expect("space on the disk");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let history = History::start(&path).expect("a readable journal");
-        let found = runtime.block_on(history.ask(Page::first(query))).expect("an answer");
+        let history = History::start(log.history()).expect("a readable journal");
+        let found = runtime.block_on(history.ask("ann", Page::first(query))).expect("an answer");
         assert_eq!(found.next, None);
         let found: Vec<u64> = found.records.iter().map(|record| record.job.0).collect();
         assert_eq!(found, expected);
@@ -278,11 +327,12 @@ mod tests {
     #[test]
     fn a_long_answer_comes_in_pages_without_gap_or_repetition() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let path = dir.path().join("journal.db");
+        let path = dir.path().join("journal");
         let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
         let facts: Vec<Fact> = (1..=2500).map(|job| done(job, "ann", "cfd", Outcome::Completed)).collect();
         log.append(&facts).expect("space on the disk");
-        let conn = open_reader(&path).expect("a readable journal");
+        log.history().wait_until_written();
+        let conn = open_reader(&table::path_of(&path)).expect("a readable history");
         let mut page = Some(Page::first(HistoryQuery { limit: 2200, offset: 100, ..HistoryQuery::default() }));
         let mut jobs = Vec::new();
         while let Some(wanted) = page {
@@ -298,14 +348,16 @@ mod tests {
     #[test]
     fn a_record_with_more_memory_than_the_table_can_hold_is_kept() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let path = dir.path().join("journal.db");
+        let path = dir.path().join("journal");
         let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
         let mut fact = done(1, "ann", "cfd", Outcome::Completed);
         if let Fact::JobDone { record, .. } = &mut fact {
             record.usage.peak_memory_kib = u64::MAX;
         }
         log.append(&[fact]).expect("space on the disk");
-        let found = select(&open_reader(&path).expect("a readable journal"), Page::first(any())).expect("an answer");
+        log.history().wait_until_written();
+        let conn = open_reader(&table::path_of(&path)).expect("a readable history");
+        let found = select(&conn, Page::first(any())).expect("an answer");
         assert_eq!(found.records[0].usage.peak_memory_kib, u64::MAX);
     }
 

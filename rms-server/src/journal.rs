@@ -1,29 +1,36 @@
-//! The durable log of facts: one SQLite file, one writer, one transaction for each batch.
+//! The durable log of facts: append-only files of checked batches, one writer, one sync for each append.
 //!
-//! A job's history row is written in the transaction of the fact that ends it, so history and state never differ.
-//! Now and then a snapshot of the state is written beside the journal and the facts before it are deleted.
+//! A fact that ends a job also becomes a row of the history, a database beside the log, a moment later; a restart makes up
+//! for rows that a crash kept from it. Now and then a snapshot of the state replaces the files before it.
 
-mod chain;
+mod backup;
+mod batch;
 mod compact;
 mod environments;
 mod error;
 mod past;
+mod recover;
 mod replay;
-mod schema;
+mod segment;
 mod snapshot;
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rms_core::Fact;
-use rms_core::negotiate::contract::NegotiationRecord;
-use rms_model::{JobId, JobRecord};
-use rusqlite::{Connection, params};
+use serde::de::DeserializeOwned;
 
-pub use self::chain::Chain;
+use self::batch::{Digest, HEADER_LEN, Header, Kind};
+use self::replay::{Files, replay};
+use self::segment::Segment;
+use crate::history::{HistoryWriter, Row};
+
+pub use self::backup::backup;
 pub use self::compact::{Compaction, SnapshotMade};
 pub use self::error::{AppendError, OpenError, SnapshotError};
 pub use self::past::Past;
-pub use self::schema::{FORMAT, open_reader};
+pub use self::recover::{Loss, RecoverError, recover};
 
 /// When it is worth to write a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,38 +51,27 @@ impl Default for SnapshotPolicy {
 /// The journal, open for writing. Only one process may hold it: see [`crate::dir::DirLock`].
 #[derive(Debug)]
 pub struct FactLog {
-    conn: Connection,
-    path: PathBuf,
+    dir: PathBuf,
     policy: SnapshotPolicy,
+    segment: Segment,
     tail: Tail,
-    /// The lowest fact that is still stored, or the next one to be.
-    first_seq: u64,
-    /// The snapshot that a restart begins from; 0 = none.
-    snapshot_seq: u64,
-    snapshot_chain: Chain,
+    durable: Tail,
+    /// Where in the segment the last durable batch ends, and what was noted behind it: it is written again with the next
+    /// append if a sync fails, because nobody knows what of it the disk has then.
+    durable_end: u64,
+    noted: Vec<u8>,
     snapshot_bytes: u64,
     /// Facts and bytes appended since the last snapshot was made or ordered.
     grown: Volume,
     environments: environments::Written,
-    buffer: Vec<u8>,
-    sync: Sync,
-}
-
-/// What a commit waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sync {
-    /// Until the disk has it, and all that was written before.
-    Full,
-    /// Until the operating system has it: a process that dies loses nothing, a loss of power what no later commit has
-    /// synced.
-    Later,
+    history: HistoryWriter,
 }
 
 /// Where the log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tail {
     seq: u64,
-    chain: Chain,
+    digest: Digest,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,47 +80,97 @@ struct Volume {
     bytes: u64,
 }
 
+/// What an append waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sync {
+    /// Until the disk has it, and all that was written before.
+    Full,
+    /// Until the operating system has it: a process that dies loses nothing, a loss of power what no later append has
+    /// synced.
+    Later,
+}
+
 impl FactLog {
-    /// Makes a new, empty journal.
+    /// Makes a new, empty journal in a directory of its own.
     ///
     /// # Errors
-    /// There is one already, or the file cannot be written.
-    pub fn create(path: &Path, policy: SnapshotPolicy) -> Result<FactLog, OpenError> {
-        schema::create(path)?;
-        FactLog::open(path, policy)
+    /// There is one already, or the directory cannot be written.
+    pub fn create(dir: &Path, policy: SnapshotPolicy) -> Result<FactLog, OpenError> {
+        if dir.exists() {
+            return Err(OpenError::Exists { path: dir.to_owned() });
+        }
+        let of_io = |source| OpenError::Create { path: dir.to_owned(), source };
+        // Users' environments and scripts are in it.
+        DirBuilder::new().mode(0o700).create(dir).map_err(of_io)?;
+        HistoryWriter::create(dir)?;
+        // The log comes last: where it is, everything else is.
+        drop(Segment::create(dir, 1, Digest::NONE).map_err(of_io)?);
+        let (log, ()) = FactLog::open(dir, policy, |_: Option<()>, _| ())?;
+        Ok(log)
     }
 
-    /// Opens a journal; [`FactLog::replay`] must follow before anything is appended.
+    /// Opens a journal: hands the snapshot and the facts after it to `restore`. No fact is left out: where one is missing
+    /// or unreadable the whole replay fails, and what `restore` made of the rest is dropped.
     ///
     /// # Errors
-    /// A missing file, a foreign one, one of another format, or a damaged head.
-    pub fn open(path: &Path, policy: SnapshotPolicy) -> Result<FactLog, OpenError> {
-        let conn = schema::open_writer(path)?;
-        let head = replay::Head::read(&conn, path)?;
-        Ok(FactLog {
-            conn,
-            path: path.to_owned(),
+    /// A missing journal, a foreign one, one of another format, or a damaged one; see [`recover`].
+    pub fn open<S: DeserializeOwned, T>(
+        dir: &Path,
+        policy: SnapshotPolicy,
+        restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
+    ) -> Result<(FactLog, T), OpenError> {
+        let files = Files::find(dir)?;
+        let history = HistoryWriter::start(dir)?;
+        let written_seq = history.last_seq();
+        if written_seq < files.snapshot_seq {
+            let problem =
+                format!("it lacks the jobs that ended with facts {} to {}", written_seq + 1, files.snapshot_seq);
+            return Err(OpenError::Damaged { path: history.path().to_owned(), problem });
+        }
+        let mut see = |seq, fact: &Fact| {
+            if seq > written_seq {
+                history.put(Row::of(fact), seq);
+            }
+        };
+        let replayed = replay(&files, &mut see, restore)?;
+        let (tail, end) = (replayed.tail, replayed.end);
+        let of_io = |source| OpenError::Write { path: replayed.segment.clone(), source };
+        let segment = Segment::open(&replayed.segment, end, tail.seq).map_err(of_io)?;
+        if written_seq > tail.seq {
+            // The log was restored from a backup: what it will do from here on is not accounted for.
+            let of_history = |source| OpenError::Write { path: history.path().to_owned(), source };
+            history.sync(tail.seq).map_err(|error| of_history(std::io::Error::other(error)))?;
+        }
+        compact::remove_replaced(dir, &files);
+        let log = FactLog {
+            dir: dir.to_owned(),
             policy,
-            // Known once the facts were read and their chain checked.
-            tail: Tail { seq: head.last_seq, chain: head.snapshot_chain },
-            first_seq: head.snapshot_seq + 1,
-            snapshot_seq: head.snapshot_seq,
-            snapshot_chain: head.snapshot_chain,
-            snapshot_bytes: 0,
-            grown: Volume::default(),
+            segment,
+            tail,
+            durable: tail,
+            durable_end: end,
+            noted: Vec::new(),
+            snapshot_bytes: replayed.snapshot_bytes,
+            grown: replayed.volume,
             environments: environments::Written::default(),
-            buffer: Vec::new(),
-            sync: Sync::Full,
-        })
+            history,
+        };
+        Ok((log, replayed.restored))
     }
 
+    /// The directory.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.dir
     }
 
-    /// The number of the last durable fact.
+    /// The number of the last fact.
     pub fn last_seq(&self) -> u64 {
         self.tail.seq
+    }
+
+    /// What becomes of jobs that end; readers of the history wait for it.
+    pub fn history(&self) -> &HistoryWriter {
+        &self.history
     }
 
     /// Makes the facts durable, all or none of them.
@@ -144,90 +190,82 @@ impl FactLog {
     }
 
     fn write(&mut self, facts: &[Fact], sync: Sync) -> Result<(), AppendError> {
-        self.wait_for(sync)?;
-        let truncate_until = self.next_truncation(facts.len() as u64);
-        let appended = self.append_in_one_transaction(facts, truncate_until);
-        match &appended {
-            Ok(_) => self.environments.keep(),
+        if let Some(reason) = self.history.failure() {
+            return Err(AppendError::History { reason });
+        }
+        let written = self.write_batch(facts, sync);
+        match written {
+            Ok(()) => self.environments.keep(),
             Err(_) => self.environments.roll_back(),
         }
-        let (tail, volume) = appended?;
-        self.tail = tail;
-        self.grown.facts += volume.facts;
-        self.grown.bytes += volume.bytes;
-        self.first_seq = truncate_until.map_or(self.first_seq, |until| until + 1);
+        written?;
+        for (seq, fact) in (self.tail.seq + 1 - facts.len() as u64..).zip(facts) {
+            self.history.put(Row::of(fact), seq);
+        }
         Ok(())
     }
 
-    fn wait_for(&mut self, sync: Sync) -> Result<(), AppendError> {
-        if self.sync == sync {
-            return Ok(());
+    fn write_batch(&mut self, facts: &[Fact], sync: Sync) -> Result<(), AppendError> {
+        let mut body = Vec::new();
+        for (seq, fact) in (self.tail.seq + 1..).zip(facts) {
+            match self.environments.shorten(fact, seq) {
+                Some((short, holder)) => batch::push_fact(&mut body, Some(holder), &short)?,
+                None => batch::push_fact(&mut body, None, fact)?,
+            }
         }
-        let word = match sync {
-            Sync::Full => "FULL",
-            // In a write-ahead log: commits wait for nothing, checkpoints do.
-            Sync::Later => "NORMAL",
+        let (bytes, digest) = self.batch(Kind::Facts, facts.len(), &body);
+        let tail = Tail { seq: self.tail.seq + facts.len() as u64, digest };
+        let path = self.segment.path().to_owned();
+        let of_io = |source| AppendError::from_io(&path, source);
+        let end = self.segment.end();
+        let is_behind_a_failure = end == self.durable_end && !self.noted.is_empty();
+        let written = if is_behind_a_failure {
+            self.segment.append(&self.noted).and_then(|()| self.segment.append(&bytes))
+        } else {
+            self.segment.append(&bytes)
         };
-        let set = self.conn.pragma_update(None, "synchronous", word);
-        set.map_err(|source| AppendError::from_sqlite(&self.path, source))?;
-        self.sync = sync;
+        let synced = written.and_then(|()| match sync {
+            Sync::Full => self.segment.sync(),
+            Sync::Later => Ok(()),
+        });
+        if let Err(error) = synced {
+            self.segment.rewind(self.durable_end);
+            return Err(of_io(error));
+        }
+        self.grown.facts += facts.len() as u64;
+        self.grown.bytes += body.len() as u64;
+        self.tail = tail;
+        match sync {
+            Sync::Later => self.noted.extend_from_slice(&bytes),
+            Sync::Full => self.became_durable(),
+        }
         Ok(())
     }
 
-    fn append_in_one_transaction(
-        &mut self,
-        facts: &[Fact],
-        truncate_until: Option<u64>,
-    ) -> Result<(Tail, Volume), AppendError> {
-        let path = &self.path;
-        let of_sqlite = |source| AppendError::from_sqlite(path, source);
-        let mut tail = self.tail;
-        let mut volume = Volume::default();
-        // Dropped on any error below, which rolls it back.
-        let transaction = self.conn.transaction().map_err(of_sqlite)?;
-        {
-            let mut insert = transaction
-                .prepare_cached("INSERT INTO facts (seq, chain, environment_of, body) VALUES (?1, ?2, ?3, ?4)")
-                .map_err(of_sqlite)?;
-            for fact in facts {
-                self.buffer.clear();
-                let seq = tail.seq + 1;
-                let short = self.environments.shorten(fact, seq);
-                let (written, environment_of) = match &short {
-                    Some((short, holder)) => (short, Some(*holder)),
-                    None => (fact, None),
-                };
-                rmp_serde::encode::write_named(&mut self.buffer, written)?;
-                tail = Tail { seq, chain: tail.chain.then(environment_of, &self.buffer) };
-                insert.execute(params![seq, &tail.chain.0[..], environment_of, &self.buffer[..]]).map_err(of_sqlite)?;
-                volume.facts += 1;
-                volume.bytes += self.buffer.len() as u64;
-                if let Fact::JobDone { record, negotiations, .. } = fact {
-                    insert_history(&transaction, record, &mut self.buffer, path)?;
-                    insert_negotiations(&transaction, record.job, negotiations, &mut self.buffer, path)?;
-                }
-            }
-            let mut advance =
-                transaction.prepare_cached("UPDATE head SET last_seq = ?1 WHERE one = 1").map_err(of_sqlite)?;
-            advance.execute([tail.seq]).map_err(of_sqlite)?;
-            if let Some(until) = truncate_until {
-                let mut delete = transaction.prepare_cached("DELETE FROM facts WHERE seq <= ?1").map_err(of_sqlite)?;
-                delete.execute([until]).map_err(of_sqlite)?;
-            }
+    fn became_durable(&mut self) {
+        self.durable = self.tail;
+        self.durable_end = self.segment.end();
+        self.noted.clear();
+        // The facts are durable without it; less damage would be noticed, until the next mark.
+        if let Err(error) = self.segment.mark(self.tail.seq) {
+            tracing::warn!(path = %self.segment.path().display(), %error, "the journal cannot be marked");
         }
-        transaction.commit().map_err(of_sqlite)?;
-        Ok((tail, volume))
     }
 
-    /// Facts before the snapshot are deleted in slices that ride on ordinary commits, so that none takes long.
-    fn next_truncation(&self, n_facts: u64) -> Option<u64> {
-        let is_done = self.first_seq > self.snapshot_seq;
-        if is_done {
-            return None;
-        }
-        // Deleting faster than appending, the end is always reached.
-        let slice = MIN_TRUNCATION.max(2 * n_facts);
-        Some(self.snapshot_seq.min(self.first_seq + slice - 1))
+    fn batch(&self, kind: Kind, n_facts: usize, body: &[u8]) -> (Vec<u8>, Digest) {
+        let header = Header {
+            kind,
+            n_bytes: u32::try_from(body.len()).expect("a batch is bounded by what the inbox holds"),
+            n_facts: u32::try_from(n_facts).expect("a batch is bounded by what the inbox holds"),
+            first_seq: self.tail.seq + 1,
+            durable_seq: self.durable.seq,
+            previous: self.tail.digest,
+        };
+        let (header, digest) = header.encode(body);
+        let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(body);
+        (bytes, digest)
     }
 }
 
@@ -242,54 +280,3 @@ impl rms_core::Journal for FactLog {
         FactLog::note(self, facts)
     }
 }
-
-fn insert_history(conn: &Connection, record: &JobRecord, buffer: &mut Vec<u8>, path: &Path) -> Result<(), AppendError> {
-    buffer.clear();
-    rmp_serde::encode::write_named(buffer, record)?;
-    let of_sqlite = |source| AppendError::from_sqlite(path, source);
-    // A job is done once. Should a restored backup know it already, the newer record is the true one.
-    let mut insert = conn
-        .prepare_cached(
-            "INSERT OR REPLACE INTO history (job, owner, name, outcome, submitted, started, ended, cpu_ms, peak_kib, record)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        )
-        .map_err(of_sqlite)?;
-    insert
-        .execute(params![
-            record.job.0,
-            record.owner.0,
-            record.name,
-            record.outcome.word(),
-            record.submitted.as_millis(),
-            record.started.map(|time| time.as_millis()),
-            record.ended.as_millis(),
-            record.usage.cpu.as_millis(),
-            // The column is for selecting; the record keeps what an agent said, however wild it is.
-            i64::try_from(record.usage.peak_memory_kib).unwrap_or(i64::MAX),
-            &buffer[..],
-        ])
-        .map_err(of_sqlite)?;
-    Ok(())
-}
-
-fn insert_negotiations(
-    conn: &Connection,
-    job: JobId,
-    negotiations: &[NegotiationRecord],
-    buffer: &mut Vec<u8>,
-    path: &Path,
-) -> Result<(), AppendError> {
-    if negotiations.is_empty() {
-        return Ok(());
-    }
-    buffer.clear();
-    rmp_serde::encode::write_named(buffer, negotiations)?;
-    let of_sqlite = |source| AppendError::from_sqlite(path, source);
-    let sql = "INSERT OR REPLACE INTO negotiations (job, records) VALUES (?1, ?2)";
-    let mut insert = conn.prepare_cached(sql).map_err(of_sqlite)?;
-    insert.execute(params![job.0, &buffer[..]]).map_err(of_sqlite)?;
-    Ok(())
-}
-
-/// At least this many facts are deleted at a time.
-const MIN_TRUNCATION: u64 = 500;

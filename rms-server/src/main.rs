@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
 use rms_server::config::{self, ConfigError, DEFAULTS, ServerConfig};
-use rms_server::dir::DataDir;
+use rms_server::dir::{DataDir, DirLock};
 use rms_server::init::{Deployment, init};
+use rms_server::journal::{Loss, backup, recover};
 use rms_server::reach::reached;
 use rms_server::run::run;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -56,6 +57,27 @@ enum Verb {
         #[arg(long)]
         listen: Option<SocketAddr>,
     },
+    /// Copy the journal of a server, running or not, to a new directory, and read the copy back.
+    Backup {
+        /// The data directory.
+        #[arg(long)]
+        dir: PathBuf,
+        /// The directory to make.
+        #[arg(long)]
+        to: PathBuf,
+    },
+    /// Show what a damaged journal would lose by going on without the damaged part, and with --yes go on.
+    ///
+    /// The server must be stopped. Restore a backup instead if there is one. What is cut off is kept beside the journal,
+    /// in files whose names begin with 'damaged.'.
+    Recover {
+        /// The data directory.
+        #[arg(long)]
+        dir: PathBuf,
+        /// Do it.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Check a configuration file, and say what is wrong in it and where.
     CheckConfig {
         /// The file.
@@ -88,6 +110,8 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
             println!("{} is right", file.display());
             Ok(())
         }
+        Verb::Backup { dir, to } => Ok(backup(&DataDir::new(&dir).journal(), &to)?),
+        Verb::Recover { dir, yes } => recover_journal(&DataDir::new(&dir), yes),
         Verb::PrintConfig => Ok(io::stdout().write_all(DEFAULTS.as_bytes())?),
     }
 }
@@ -116,6 +140,29 @@ fn make(
     println!("others reach it at {reached} (advertise in the configuration says otherwise)");
     println!("run it with: rms-server run --dir {}", dir.root().display());
     println!("{admin} is its admin: rms --dir {}", dir.admin().display());
+    Ok(())
+}
+
+fn recover_journal(dir: &DataDir, yes: bool) -> anyhow::Result<()> {
+    let _lock = DirLock::acquire(dir)?;
+    let Loss { last_seq, problems, history } = recover(&dir.journal(), yes)?;
+    if problems.is_empty() && history.is_none() {
+        println!("{} is whole: {last_seq} facts", dir.journal().display());
+        return Ok(());
+    }
+    for problem in &problems {
+        println!("{problem}");
+    }
+    let kept = if yes { "are kept" } else { "would be kept" };
+    println!("facts up to {last_seq} {kept}; jobs whose submission or end came later are not as they were");
+    if let Some((first, last)) = history {
+        println!("the history lacks jobs that ended between facts {first} and {last}");
+    }
+    if yes {
+        println!("what was cut off is in {}/damaged.*; start the server now", dir.journal().display());
+    } else {
+        println!("to go on without the rest: rms-server recover --dir {} --yes", dir.root().display());
+    }
     Ok(())
 }
 

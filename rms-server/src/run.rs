@@ -21,7 +21,7 @@ use crate::driver::{BootError, Driver};
 use crate::history::History;
 use crate::inbox::{Inbound, Inbox};
 use crate::init::{InitError, write_client_address};
-use crate::journal::{FactLog, OpenError};
+use crate::journal::OpenError;
 use crate::listener::listen;
 use crate::reach::reached;
 use crate::registry::Registry;
@@ -63,7 +63,9 @@ pub enum RunError {
 pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> Result<(), RunError> {
     let _lock = DirLock::acquire(dir)?;
     let mut stop = Stop::listen()?;
-    let log = FactLog::open(&dir.journal(), config.snapshot)?;
+    if !dir.journal().exists() {
+        return Err(OpenError::Missing { path: dir.journal() }.into());
+    }
     let authority = Authority::load(&dir.authority())?;
     let mut own = OwnCertificate::load(dir.credentials(), config.certificate_life)?;
     own.renew_if_due(&authority, Clock::start().now())?;
@@ -71,8 +73,8 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     let revoked = Revoked::new();
     let registry = Arc::new(Registry::new(config.limits, revoked.clone()));
     let (inbox, inbound) = Inbox::new();
-    let driver = Driver::start(log, config, Arc::clone(&registry), (inbox.clone(), inbound))?;
-    let history = History::start(&dir.journal())?;
+    let (driver, history) = Driver::start(&dir.journal(), config, Arc::clone(&registry), (inbox.clone(), inbound))?;
+    let history = History::start(&history)?;
 
     let roles = vec![Role::Agent, Role::User, Role::Admin, Role::Job];
     let endpoint = Endpoint::bind(address, own.credentials(), Serve::Peers { roles, join: true, revoked })?;

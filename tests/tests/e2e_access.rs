@@ -224,7 +224,8 @@ fn keys_are_readable_by_their_owner_alone() {
     let secret: Vec<PathBuf> = vec![
         deployment.server_dir().join("ca/ca.key"),
         deployment.server_dir().join("server/key.pem"),
-        deployment.server_dir().join("journal.db"),
+        deployment.server_dir().join("journal/log.1"),
+        deployment.server_dir().join("journal/history.db"),
         deployment.agent_dir("a1").join("credentials/key.pem"),
         ada.join("key.pem"),
     ];

@@ -1,7 +1,9 @@
 //! Brings the core back as it was, and what the configuration file says into force.
 
+use std::path::Path;
+
 use rms_core::effect::{Answer, Effect};
-use rms_core::{Call, Config, Event, Misfit, Query, Rms, Ticket};
+use rms_core::{Call, Config, Event, Fact, Misfit, Query, Rms, State, Ticket};
 use rms_model::settings::KEYS;
 use rms_model::{Identity, Role};
 use thiserror::Error;
@@ -38,13 +40,17 @@ pub fn core_config(config: &ServerConfig) -> Config {
 
 /// Replays the journal and makes durable what became true by the restart itself.
 pub fn boot(
-    mut log: FactLog,
+    journal: &Path,
     core_config: &Config,
     config: &ServerConfig,
     registry: &Registry,
 ) -> Result<(Rms, Storage, Clock), BootError> {
     let started = std::time::Instant::now();
-    let mut rms = log.replay(|snapshot, facts| Rms::restore(core_config.clone(), snapshot, facts))??;
+    let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
+        Rms::restore(core_config.clone(), snapshot, facts)
+    };
+    let (log, restored) = FactLog::open(journal, config.snapshot, restore)?;
+    let mut rms = restored?;
     let (n_jobs, n_nodes) = (rms.state().jobs().len(), rms.state().nodes().len());
     tracing::info!(facts = log.last_seq(), jobs = n_jobs, nodes = n_nodes, took = ?started.elapsed(), "restored");
     registry.restore_revoked(rms.state().revoked_serials().map(str::to_owned));

@@ -7,6 +7,7 @@ use rms_core::{Config, Effect, Fact, Journal, Rms, Step, Uncommitted};
 use rms_model::Span;
 
 use crate::error::chain;
+use crate::history::HistoryWriter;
 use crate::inbox::{Failing, Inbound, Inbox};
 use crate::journal::{AppendError, Compaction, FactLog, SnapshotError, SnapshotMade};
 
@@ -124,17 +125,20 @@ impl Storage {
         order
     }
 
-    /// A snapshot that was not made or cannot be adopted is only a pity: the journal is whole without it.
+    /// The journal is whole without a snapshot, only longer.
     pub fn snapshot_made(&mut self, made: Result<SnapshotMade, SnapshotError>) {
         self.is_compacting = false;
-        let adopted = made.and_then(|made| {
-            self.log.adopt(&made)?;
-            Ok(made)
-        });
-        match adopted {
-            Ok(made) => tracing::info!(seq = made.seq, bytes = made.n_bytes, "the journal begins at a new snapshot"),
+        match made {
+            Ok(made) => {
+                tracing::info!(seq = made.seq, bytes = made.n_bytes, "the journal begins at a new snapshot");
+                self.log.adopt(&made);
+            }
             Err(error) => tracing::warn!("no new snapshot: {}", chain(&error)),
         }
+    }
+
+    pub fn history(&self) -> &HistoryWriter {
+        self.log.history()
     }
 }
 

@@ -1,34 +1,37 @@
-//! Makes snapshots aside: a second reader replays the journal while the writer goes on.
+//! Makes snapshots aside: a second reader replays the journal while the writer goes on in a new segment.
 //!
-//! The writer is stopped for nothing but one small transaction in the end. What is written is what a restart
-//! would have restored, by the same code.
+//! What is written is what a restart would have restored, by the same code. Once the snapshot has its name, a restart
+//! begins there.
 
 use std::error::Error;
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use rms_core::Fact;
-use rusqlite::params;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::{AppendError, SnapshotError};
-use super::replay::{Head, replay};
-use super::{Chain, FactLog, Volume, schema, snapshot};
+use super::batch::Kind;
+use super::error::SnapshotError;
+use super::replay::{Files, replay};
+use super::segment::{self, Segment};
+use super::{FactLog, Volume, snapshot};
+use crate::history::HistoryWriter;
 
 /// An order to make a snapshot of the state after one fact; runs on any thread.
 #[derive(Debug)]
 pub struct Compaction {
-    journal: PathBuf,
+    dir: PathBuf,
     until: u64,
+    history: HistoryWriter,
 }
 
-/// A snapshot that lies on the disk and is not used yet: [`FactLog::adopt`] does that.
+/// A snapshot at which a restart now begins.
 #[derive(Debug)]
 pub struct SnapshotMade {
     pub seq: u64,
     pub n_bytes: u64,
-    chain: Chain,
 }
 
 impl FactLog {
@@ -39,34 +42,33 @@ impl FactLog {
         let enough_bytes = self.grown.bytes >= self.policy.bytes.max(self.snapshot_bytes);
         // Many small facts still are a quick restart as long as they are fewer bytes than the snapshot.
         let outgrown = self.grown.bytes >= self.snapshot_bytes / 2;
-        let is_due = enough_bytes || (enough_facts && outgrown);
+        // A snapshot holds whole segments, and what is not durable must not end one.
+        let is_due = (enough_bytes || (enough_facts && outgrown)) && self.durable == self.tail;
         if !is_due {
             return None;
         }
         self.grown = Volume::default();
+        if let Err(error) = self.begin_segment() {
+            tracing::warn!(%error, "no new snapshot: the journal cannot begin a new file");
+            return None;
+        }
         // What comes after this snapshot must not lean on what comes before it.
         self.environments.forget();
-        Some(Compaction { journal: self.path.clone(), until: self.tail.seq })
+        Some(Compaction { dir: self.dir.clone(), until: self.tail.seq, history: self.history.clone() })
     }
 
-    /// From now on a restart begins at this snapshot; what lies before it is deleted bit by bit.
-    ///
-    /// # Errors
-    /// A full or failing disk: the older snapshot and its facts stay in use.
-    pub fn adopt(&mut self, made: &SnapshotMade) -> Result<(), AppendError> {
-        let sql = "UPDATE head SET snapshot_seq = ?1, snapshot_chain = ?2 WHERE one = 1";
-        let params = params![made.seq, &made.chain.0[..]];
-        self.conn.execute(sql, params).map_err(|source| AppendError::from_sqlite(&self.path, source))?;
-        if self.snapshot_seq != 0 {
-            let old = snapshot::path_of(&self.path, self.snapshot_seq);
-            if let Err(error) = fs::remove_file(&old) {
-                tracing::warn!(path = %old.display(), %error, "an old snapshot stays on the disk");
-            }
-        }
-        self.snapshot_seq = made.seq;
-        self.snapshot_chain = made.chain;
+    /// The new file comes before the old one says that there is one.
+    fn begin_segment(&mut self) -> io::Result<()> {
+        let next = Segment::create(&self.dir, self.tail.seq + 1, self.tail.digest)?;
+        let (seal, _) = self.batch(Kind::Seal, 0, &[]);
+        let mut ended = std::mem::replace(&mut self.segment, next);
+        self.durable_end = self.segment.end();
+        ended.append(&seal).and_then(|()| ended.sync())
+    }
+
+    /// Remembers the size of the snapshot: it decides when the next one is worth it.
+    pub fn adopt(&mut self, made: &SnapshotMade) {
         self.snapshot_bytes = made.n_bytes;
-        Ok(())
     }
 }
 
@@ -84,13 +86,28 @@ impl Compaction {
         S: Serialize + DeserializeOwned,
         E: Error + Send + Sync + 'static,
     {
-        let conn = schema::open_reader(&self.journal)?;
-        let head = Head::read(&conn, &self.journal)?;
-        let replayed = replay(&conn, &self.journal, &head, self.until, restore)?;
+        let files = Files::find(&self.dir)?.up_to(self.until);
+        let replayed = replay(&files, &mut |_, _| {}, restore)?;
         let restored = replayed.restored.map_err(|error| SnapshotError::Restore(Box::new(error)))?;
-        let path = snapshot::path_of(&self.journal, self.until);
-        let chain = replayed.tail.chain;
-        let n_bytes = snapshot::write(&path, self.until, chain, state(&restored))?;
-        Ok(SnapshotMade { seq: self.until, n_bytes, chain })
+        // The facts of jobs that ended are about to go.
+        self.history.sync(self.until).map_err(SnapshotError::History)?;
+        let n_bytes = snapshot::write(&self.dir, self.until, replayed.tail.digest, state(&restored))?;
+        remove_replaced(&self.dir, &Files::find(&self.dir)?);
+        Ok(SnapshotMade { seq: self.until, n_bytes })
+    }
+}
+
+/// Clears away what the snapshot replaces, and what a crash left half written.
+pub(super) fn remove_replaced(dir: &Path, files: &Files) {
+    let first_kept = files.segments.first().copied().unwrap_or(1);
+    let numbers = |listed: io::Result<Vec<u64>>| listed.unwrap_or_default().into_iter();
+    let segments = numbers(segment::list(dir)).filter(|begin| *begin < first_kept);
+    let snapshots = numbers(snapshot::list(dir)).filter(|seq| *seq < files.snapshot_seq);
+    let stray =
+        segments.map(|begin| segment::path_of(dir, begin)).chain(snapshots.map(|seq| snapshot::path_of(dir, seq)));
+    for path in stray {
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "a file of the journal that is not needed any more stays");
+        }
     }
 }

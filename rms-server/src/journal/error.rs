@@ -1,6 +1,7 @@
 //! What can go wrong with the journal, and what to do about it.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -12,33 +13,35 @@ pub enum OpenError {
     #[error("there is already a journal at {path}", path = path.display())]
     Exists { path: PathBuf },
     #[error("cannot make the journal {path}", path = path.display())]
-    Create { path: PathBuf, source: std::io::Error },
+    Create { path: PathBuf, source: io::Error },
     #[error("{path} is not a journal of this program", path = path.display())]
     Foreign { path: PathBuf },
     #[error(
         "{path} has journal format {found}, and this server reads format {expected}: start the server version that wrote it",
-        path = path.display()
+        path = path.display(), expected = char::from(super::segment::FORMAT)
     )]
-    Version { path: PathBuf, found: i32, expected: i32 },
+    Version { path: PathBuf, found: String },
     #[error(
-        "{path} is damaged: {problem}. Nothing was changed. Keep a copy of the data directory and restore it from a backup; 'sqlite3 {path} .recover' shows what is still readable",
+        "{path} is damaged: {problem}. Nothing was changed. Keep a copy of the data directory, then restore it from a backup, \
+         or let 'rms-server recover' say what would be lost by going on without the damaged part",
         path = path.display()
     )]
     Damaged { path: PathBuf, problem: String },
-    #[error("cannot use the journal {path}", path = path.display())]
+    #[error("cannot use {path}", path = path.display())]
     Sqlite { path: PathBuf, source: rusqlite::Error },
     #[error("cannot read {path}", path = path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {path}", path = path.display())]
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl OpenError {
     /// SQLite's own findings of damage become ours, so that the hint is printed with them.
-    pub(super) fn from_sqlite(path: &std::path::Path, source: rusqlite::Error) -> OpenError {
+    pub(crate) fn from_sqlite(path: &Path, source: rusqlite::Error) -> OpenError {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
         let path = path.to_owned();
         match source.sqlite_error_code() {
-            Some(NotADatabase) => OpenError::Foreign { path },
-            Some(DatabaseCorrupt) => OpenError::Damaged { path, problem: source.to_string() },
+            Some(NotADatabase | DatabaseCorrupt) => OpenError::Damaged { path, problem: source.to_string() },
             Some(_) | None => OpenError::Sqlite { path, source },
         }
     }
@@ -53,17 +56,19 @@ pub enum AppendError {
     )]
     Full { path: PathBuf },
     #[error("the journal {path} cannot be written: nothing new is accepted until it can", path = path.display())]
-    Sqlite { path: PathBuf, source: rusqlite::Error },
+    Write { path: PathBuf, source: io::Error },
+    #[error("the history cannot be written, and nothing new is accepted until it can: {reason}")]
+    History { reason: String },
     #[error("a fact cannot be encoded")]
     Encode(#[from] rmp_serde::encode::Error),
 }
 
 impl AppendError {
-    pub(super) fn from_sqlite(path: &std::path::Path, source: rusqlite::Error) -> AppendError {
+    pub(super) fn from_io(path: &Path, source: io::Error) -> AppendError {
         let path = path.to_owned();
-        match source.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => AppendError::Full { path },
-            Some(_) | None => AppendError::Sqlite { path, source },
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => AppendError::Full { path },
+            _ => AppendError::Write { path, source },
         }
     }
 }
@@ -76,9 +81,9 @@ pub enum SnapshotError {
     #[error("the journal does not replay")]
     Restore(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot write the snapshot {path}", path = path.display())]
-    Write { path: PathBuf, source: std::io::Error },
+    Write { path: PathBuf, source: io::Error },
     #[error("the state cannot be encoded")]
     Encode(#[from] rmp_serde::encode::Error),
-    #[error(transparent)]
-    Adopt(#[from] AppendError),
+    #[error("the history is not durable")]
+    History(#[source] crate::history::HistoryError),
 }

@@ -8,8 +8,8 @@ use rms_core::{Config, Fact, Rms, State};
 use rms_model::{JobId, JobRecord, JobSpec};
 
 use super::error::OpenError;
-use super::open_reader;
-use super::replay::{Head, replay};
+use super::replay::{Files, replay};
+use crate::history;
 
 /// What a journal tells.
 #[derive(Debug)]
@@ -25,12 +25,13 @@ pub struct Past {
 impl Past {
     /// # Errors
     /// No journal, a foreign one or a damaged one.
-    pub fn read(path: &Path) -> Result<Past, OpenError> {
-        // A running server may replace the snapshot between two looks; the next look finds the new one.
-        let mut attempt = read_once(path);
+    pub fn read(dir: &Path) -> Result<Past, OpenError> {
+        // A running server may replace files between two looks, and be in the middle of a write; the next look finds the
+        // new ones.
+        let mut attempt = read_once(dir);
         for _ in 1..ATTEMPTS {
             match attempt {
-                Err(OpenError::Read { .. }) => attempt = read_once(path),
+                Err(OpenError::Read { .. } | OpenError::Damaged { .. }) => attempt = read_once(dir),
                 Ok(_) | Err(_) => break,
             }
         }
@@ -40,34 +41,23 @@ impl Past {
 
 const ATTEMPTS: usize = 3;
 
-fn read_once(path: &Path) -> Result<Past, OpenError> {
-    let of_sqlite = |source| OpenError::from_sqlite(path, source);
-    let damaged = |problem: String| OpenError::Damaged { path: path.to_owned(), problem };
-    let mut conn = open_reader(path)?;
-    // One transaction sees one instant, whatever is written meanwhile.
-    let conn = conn.transaction().map_err(of_sqlite)?;
-    let head = Head::read(&conn, path)?;
+fn read_once(dir: &Path) -> Result<Past, OpenError> {
+    let files = Files::find(dir)?;
+    // The history first: the log then tells also of the jobs that have ended since.
+    let mut records = history::read_all(dir)?;
     let mut specs: BTreeMap<JobId, Arc<JobSpec>> = BTreeMap::new();
     let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
         let waiting = snapshot.iter().flat_map(|state| state.jobs());
         specs.extend(waiting.map(|(job, entry)| (*job, Arc::clone(&entry.spec))));
-        let noted = facts.inspect(|fact| {
-            if let Fact::JobSubmitted { job, spec, .. } = fact {
-                specs.insert(*job, Arc::clone(spec));
-            }
+        let noted = facts.inspect(|fact| match fact {
+            Fact::JobSubmitted { job, spec, .. } => drop(specs.insert(*job, Arc::clone(spec))),
+            Fact::JobDone { record, .. } => drop(records.insert(record.job, (**record).clone())),
+            _ => {}
         });
         Rms::restore(Config::default(), snapshot, noted).map(|rms| rms.state().clone())
     };
-    let replayed = replay(&conn, path, &head, head.last_seq, restore)?;
-    let state = replayed.restored.map_err(|misfit| damaged(misfit.to_string()))?;
-    let mut statement = conn.prepare("SELECT job, record FROM history ORDER BY job").map_err(of_sqlite)?;
-    let mut rows = statement.query([]).map_err(of_sqlite)?;
-    let mut records = Vec::new();
-    while let Some(row) = rows.next().map_err(of_sqlite)? {
-        let job: u64 = row.get(0).map_err(of_sqlite)?;
-        let body: Vec<u8> = row.get(1).map_err(of_sqlite)?;
-        let record = rmp_serde::from_slice(&body);
-        records.push(record.map_err(|error| damaged(format!("the record of job {job} is unreadable: {error}")))?);
-    }
-    Ok(Past { state, records, specs })
+    let restored = replay(&files, &mut |_, _| {}, restore)?.restored;
+    let damaged = |problem: String| OpenError::Damaged { path: dir.to_owned(), problem };
+    let state = restored.map_err(|misfit| damaged(misfit.to_string()))?;
+    Ok(Past { state, records: records.into_values().collect(), specs })
 }

@@ -1,156 +1,172 @@
-//! Reads a journal back: the snapshot, then every fact after it, checked one by one.
+//! Reads a journal back: the snapshot, then every fact after it, checked batch by batch.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use rms_core::Fact;
-use rusqlite::{Connection, Rows};
 use serde::de::DeserializeOwned;
 
+use super::batch::{Digest, Kind, fact_at};
 use super::error::OpenError;
-use super::{Chain, FactLog, Tail, Volume, environments, snapshot};
+use super::segment::{self, SegmentReader};
+use super::{Tail, Volume, environments, snapshot};
 
-impl FactLog {
-    /// Hands the snapshot and the facts after it to `restore`. No fact is left out: where one is missing or
-    /// unreadable the whole replay fails, and what `restore` made of the rest is dropped.
-    ///
-    /// # Errors
-    /// A damaged journal or snapshot.
-    pub fn replay<S: DeserializeOwned, T>(
-        &mut self,
-        restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
-    ) -> Result<T, OpenError> {
-        let head = Head::read(&self.conn, &self.path)?;
-        let replayed = replay(&self.conn, &self.path, &head, head.last_seq, restore)?;
-        let first_seq: Option<u64> = self
-            .conn
-            .query_row("SELECT min(seq) FROM facts", [], |row| row.get(0))
-            .map_err(|source| OpenError::from_sqlite(&self.path, source))?;
-        self.tail = replayed.tail;
-        self.first_seq = first_seq.unwrap_or(replayed.tail.seq + 1);
-        self.snapshot_bytes = replayed.snapshot_bytes;
-        self.grown = replayed.volume;
-        snapshot::remove_all_but(&self.path, head.snapshot_seq);
-        Ok(replayed.restored)
-    }
-}
-
-/// The one row that says where the journal begins and ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
-    pub last_seq: u64,
+/// Which files of a journal hold its state.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    dir: PathBuf,
+    /// 0 = none.
     pub snapshot_seq: u64,
-    pub snapshot_chain: Chain,
+    /// Their first facts; the first of them continues the snapshot.
+    pub segments: Vec<u64>,
+    /// The last fact that is wanted, which ends a segment; all facts, if absent.
+    until: Option<u64>,
 }
 
-impl Head {
-    pub fn read(conn: &Connection, path: &Path) -> Result<Head, OpenError> {
-        let sql = "SELECT last_seq, snapshot_seq, snapshot_chain FROM head WHERE one = 1";
-        let row: (u64, u64, Vec<u8>) = conn
-            .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-            .map_err(|source| OpenError::from_sqlite(path, source))?;
-        let damaged = |problem: &str| OpenError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
-        let snapshot_chain = Chain::from_stored(&row.2).ok_or_else(|| damaged("its head is malformed"))?;
-        if row.1 > row.0 {
-            return Err(damaged("its snapshot is newer than its last fact"));
+impl Files {
+    /// # Errors
+    /// No journal there, or a part of it is missing.
+    pub fn find(dir: &Path) -> Result<Files, OpenError> {
+        let of_io = |source| OpenError::Read { path: dir.to_owned(), source };
+        if !dir.try_exists().map_err(of_io)? {
+            return Err(OpenError::Missing { path: dir.to_owned() });
         }
-        Ok(Head { last_seq: row.0, snapshot_seq: row.1, snapshot_chain })
+        let snapshot_seq = snapshot::list(dir).map_err(of_io)?.pop().unwrap_or(0);
+        let mut segments = segment::list(dir).map_err(of_io)?;
+        if segments.is_empty() && snapshot_seq == 0 {
+            return Err(OpenError::Missing { path: dir.to_owned() });
+        }
+        let first_seq = snapshot_seq + 1;
+        let begins = segments.iter().position(|begin| *begin == first_seq);
+        let Some(begins) = begins else {
+            let problem = match segments.first() {
+                Some(first) if *first > first_seq => format!("facts {first_seq} to {} are missing", first - 1),
+                Some(_) | None => {
+                    format!("the file log.{first_seq}, which continues snapshot.{snapshot_seq}, is missing")
+                }
+            };
+            return Err(OpenError::Damaged { path: dir.to_owned(), problem });
+        };
+        segments.drain(..begins);
+        Ok(Files { dir: dir.to_owned(), snapshot_seq, segments, until: None })
+    }
+
+    /// Without the segments that begin after fact `until`, with which one ends.
+    pub fn up_to(mut self, until: u64) -> Files {
+        self.segments.retain(|begin| *begin <= until);
+        self.until = Some(until);
+        self
     }
 }
 
 /// What came of a replay.
 pub(super) struct Replayed<T> {
     pub restored: T,
+    /// The last whole batch.
     pub tail: Tail,
     pub volume: Volume,
     pub snapshot_bytes: u64,
+    /// The segment with the last whole batch, and where that ends.
+    pub segment: PathBuf,
+    pub end: u64,
+    /// What follows it, if that is damage and not the end.
+    pub failed: Option<OpenError>,
 }
 
-/// Replays up to and with fact `until`.
+/// Replays the snapshot and the facts after it. No fact is left out: where one is missing or unreadable the whole replay
+/// fails, and what `restore` made of the rest is dropped. `see` is shown each fact with its number.
 pub(super) fn replay<S: DeserializeOwned, T>(
-    conn: &Connection,
-    path: &Path,
-    head: &Head,
-    until: u64,
+    files: &Files,
+    see: &mut dyn FnMut(u64, &Fact),
     restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
 ) -> Result<Replayed<T>, OpenError> {
-    let (snapshot, snapshot_bytes) = match head.snapshot_seq {
+    let mut replayed = read(files, see, restore)?;
+    match replayed.failed.take() {
+        Some(error) => Err(error),
+        None => Ok(replayed),
+    }
+}
+
+/// The same, as far as the facts are whole.
+pub(super) fn read<S: DeserializeOwned, T>(
+    files: &Files,
+    see: &mut dyn FnMut(u64, &Fact),
+    restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
+) -> Result<Replayed<T>, OpenError> {
+    let mut facts = Facts::begin(files)?;
+    let (snapshot, snapshot_bytes) = match files.snapshot_seq {
         0 => (None, 0),
         seq => {
-            let (state, n_bytes) = snapshot::read(&snapshot::path_of(path, seq), seq, head.snapshot_chain)?;
+            let (state, n_bytes) = snapshot::read(&files.dir, seq, facts.tail.digest)?;
             (Some(state), n_bytes)
         }
     };
-    let of_sqlite = |source| OpenError::from_sqlite(path, source);
-    let mut statement = conn
-        .prepare("SELECT seq, chain, body, environment_of FROM facts WHERE seq > ?1 AND seq <= ?2 ORDER BY seq")
-        .map_err(of_sqlite)?;
-    let rows = statement.query([head.snapshot_seq, until]).map_err(of_sqlite)?;
-    let tail = Tail { seq: head.snapshot_seq, chain: head.snapshot_chain };
-    let mut facts = Facts {
-        rows,
-        path: path.to_owned(),
-        tail,
-        volume: Volume::default(),
-        environments: environments::Read::default(),
-        failed: None,
-    };
-    let restored = restore(snapshot, &mut facts);
+    let mut numbered = std::iter::from_fn(|| {
+        let fact = facts.next_or_keep_error()?;
+        see(facts.fact_seq, &fact);
+        Some(fact)
+    });
+    let restored = restore(snapshot, &mut numbered);
     // `restore` may not have looked at the end: what is missing there must be found all the same.
-    facts.by_ref().for_each(drop);
-    if let Some(error) = facts.failed {
-        return Err(error);
-    }
-    if facts.tail.seq != until {
-        let problem = format!("facts {} to {until} are missing", facts.tail.seq + 1);
-        return Err(OpenError::Damaged { path: path.to_owned(), problem });
-    }
-    Ok(Replayed { restored, tail: facts.tail, volume: facts.volume, snapshot_bytes })
+    numbered.for_each(drop);
+    let (tail, segment, end) = facts.last_whole();
+    Ok(Replayed { restored, tail, volume: facts.volume, snapshot_bytes, segment, end, failed: facts.failed })
 }
 
 /// The facts in their order; it ends early when one is unreadable and keeps why.
-struct Facts<'a> {
-    rows: Rows<'a>,
-    path: PathBuf,
+struct Facts {
+    dir: PathBuf,
+    until: Option<u64>,
+    reader: SegmentReader,
+    /// The segments after it.
+    segments: VecDeque<u64>,
+    body: Vec<u8>,
+    /// Where the next fact begins in the body.
+    offset: usize,
+    /// The last fact that was given out.
+    fact_seq: u64,
+    /// The last batch with facts that was read, and where it ends.
     tail: Tail,
+    end: u64,
+    /// The same of the one before it.
+    before: (Tail, u64),
     volume: Volume,
     environments: environments::Read,
     failed: Option<OpenError>,
 }
 
-impl Facts<'_> {
-    fn read_next(&mut self) -> Result<Option<Fact>, OpenError> {
-        let of_sqlite = |source| OpenError::from_sqlite(&self.path, source);
-        let Some(row) = self.rows.next().map_err(of_sqlite)? else { return Ok(None) };
-        let damaged = |problem: String| OpenError::Damaged { path: self.path.clone(), problem };
-        let seq: u64 = row.get(0).map_err(of_sqlite)?;
-        let expected = self.tail.seq + 1;
-        if seq != expected {
-            return Err(damaged(format!("facts {expected} to {} are missing", seq - 1)));
+impl Facts {
+    fn begin(files: &Files) -> Result<Facts, OpenError> {
+        let mut segments: VecDeque<u64> = files.segments.iter().copied().collect();
+        let first = segments.pop_front().ok_or_else(|| OpenError::Missing { path: files.dir.clone() })?;
+        let reader = open_segment(&files.dir, first)?;
+        if first == 1 && reader.previous != Digest::NONE {
+            return Err(damaged(reader.path(), "it does not begin a journal".to_owned()));
         }
-        let stored = row.get_ref(1).map_err(of_sqlite)?.as_blob().ok().and_then(Chain::from_stored);
-        let body = row.get_ref(2).map_err(of_sqlite)?;
-        let body = body.as_blob().map_err(|_| damaged(format!("fact {seq} has no content")))?;
-        let environment_of: Option<u64> = row.get(3).map_err(of_sqlite)?;
-        let chain = self.tail.chain.then(environment_of, body);
-        if stored != Some(chain) {
-            return Err(damaged(format!("fact {seq} does not match its checksum")));
-        }
-        let fact = rmp_serde::from_slice(body).map_err(|error| {
-            damaged(format!("fact {seq} is unreadable ({error}); was it written by a newer server?"))
-        })?;
-        let fact = self.environments.complete(fact, seq, environment_of);
-        let fact = fact.ok_or_else(|| damaged(format!("fact {seq} names an environment that is nowhere")))?;
-        self.tail = Tail { seq, chain };
-        self.volume.facts += 1;
-        self.volume.bytes += body.len() as u64;
-        Ok(Some(fact))
+        Ok(Facts {
+            dir: files.dir.clone(),
+            until: files.until,
+            fact_seq: first - 1,
+            tail: Tail { seq: first - 1, digest: reader.previous },
+            end: reader.offset(),
+            before: (Tail { seq: first - 1, digest: reader.previous }, reader.offset()),
+            reader,
+            segments,
+            body: Vec::new(),
+            offset: 0,
+            volume: Volume::default(),
+            environments: environments::Read::default(),
+            failed: None,
+        })
     }
-}
 
-impl Iterator for Facts<'_> {
-    type Item = Fact;
+    /// A batch with a fact that cannot be read does not count.
+    fn last_whole(&self) -> (Tail, PathBuf, u64) {
+        let (tail, end) = if self.offset < self.body.len() { self.before } else { (self.tail, self.end) };
+        (tail, self.reader.path().to_owned(), end)
+    }
 
-    fn next(&mut self) -> Option<Fact> {
+    fn next_or_keep_error(&mut self) -> Option<Fact> {
         if self.failed.is_some() {
             return None;
         }
@@ -162,4 +178,122 @@ impl Iterator for Facts<'_> {
             }
         }
     }
+
+    fn read_next(&mut self) -> Result<Option<Fact>, OpenError> {
+        while self.offset == self.body.len() {
+            if !self.read_batch()? {
+                return Ok(None);
+            }
+        }
+        let seq = self.fact_seq + 1;
+        let damaged = |problem: String| damaged(self.reader.path(), problem);
+        let (bytes, environment_of, next) =
+            fact_at(&self.body, self.offset).ok_or_else(|| damaged(format!("fact {seq} is cut off")))?;
+        let fact = rmp_serde::from_slice(bytes).map_err(|error| {
+            damaged(format!("fact {seq} is unreadable ({error}); was it written by a newer server?"))
+        })?;
+        let fact = self.environments.complete(fact, seq, environment_of);
+        let fact = fact.ok_or_else(|| damaged(format!("fact {seq} names an environment that is nowhere")))?;
+        self.volume.facts += 1;
+        self.volume.bytes += bytes.len() as u64;
+        self.offset = next;
+        self.fact_seq = seq;
+        Ok(Some(fact))
+    }
+
+    /// The next batch with facts in it; false at the end of the journal.
+    fn read_batch(&mut self) -> Result<bool, OpenError> {
+        loop {
+            let of_io = |source| OpenError::Read { path: self.dir.clone(), source };
+            let path = self.reader.path().to_owned();
+            self.before = (self.tail, self.end);
+            let Some((header, digest)) = self.reader.next(&mut self.body).map_err(of_io)? else {
+                self.body.clear();
+                self.offset = 0;
+                let Some(next) = self.segments.pop_front() else { return self.check_end().map(|()| false) };
+                self.begin_segment(next)?;
+                continue;
+            };
+            // Until it is known to belong here, it counts as not read.
+            self.offset = 0;
+            let expected = self.tail.seq + 1;
+            if header.first_seq != expected {
+                return Err(damaged(&path, format!("facts {expected} to {} are missing", header.first_seq - 1)));
+            }
+            if header.previous != self.tail.digest {
+                return Err(damaged(&path, format!("fact {expected} does not continue the facts before it")));
+            }
+            match header.kind {
+                Kind::Facts => {
+                    self.tail = Tail { seq: self.tail.seq + u64::from(header.n_facts), digest };
+                    self.end = self.reader.offset();
+                    if header.n_facts > 0 {
+                        return Ok(true);
+                    }
+                }
+                Kind::Seal if self.segments.is_empty() && self.until == Some(self.tail.seq) => {
+                    self.body.clear();
+                    return Ok(false);
+                }
+                Kind::Seal if self.segments.is_empty() => {
+                    let problem = format!("log.{expected}, which continues {}, is missing", path.display());
+                    return Err(damaged(&self.dir, problem));
+                }
+                // The next segment knows only of the facts.
+                Kind::Seal => {}
+            }
+        }
+    }
+
+    fn begin_segment(&mut self, first_seq: u64) -> Result<(), OpenError> {
+        if self.tail.seq + 1 != first_seq {
+            let problem = format!(
+                "facts {} to {} do not match their checksum, or are missing (from byte {})",
+                self.tail.seq + 1,
+                first_seq - 1,
+                self.end
+            );
+            return Err(damaged(self.reader.path(), problem));
+        }
+        let next = open_segment(&self.dir, first_seq)?;
+        if next.previous != self.tail.digest {
+            return Err(damaged(next.path(), format!("it does not continue {}", self.reader.path().display())));
+        }
+        self.end = next.offset();
+        self.reader = next;
+        Ok(())
+    }
+
+    /// Where no whole batch follows, nothing may follow that was ever durable: then it is only a write that a crash cut
+    /// short, and that nobody was told of.
+    fn check_end(&self) -> Result<(), OpenError> {
+        let of_io = |source| OpenError::Read { path: self.reader.path().to_owned(), source };
+        let durable = self.reader.mark.seq.max(self.reader.durable_behind().map_err(of_io)?);
+        if durable > self.tail.seq {
+            let problem = format!(
+                "facts {} to {durable} do not match their checksum, or are missing (from byte {})",
+                self.tail.seq + 1,
+                self.reader.offset()
+            );
+            return Err(damaged(self.reader.path(), problem));
+        }
+        if self.reader.is_mark_lost && self.tail.seq <= self.reader.mark.seq {
+            let problem = format!("one of its marks is unreadable, and facts after {} may be missing", self.tail.seq);
+            return Err(damaged(self.reader.path(), problem));
+        }
+        Ok(())
+    }
+}
+
+fn open_segment(dir: &Path, first_seq: u64) -> Result<SegmentReader, OpenError> {
+    let reader = SegmentReader::open(&segment::path_of(dir, first_seq))?;
+    if reader.first_seq != first_seq {
+        let problem = format!("it begins with fact {}: it is another segment's file", reader.first_seq);
+        return Err(damaged(reader.path(), problem));
+    }
+    Ok(reader)
+}
+
+fn damaged(path: &Path, problem: String) -> OpenError {
+    OpenError::Damaged { path: path.to_owned(), problem }
 }

@@ -9,39 +9,30 @@ use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Chain;
+use super::batch::Digest;
 use super::error::{OpenError, SnapshotError};
+use super::segment::numbered;
 use crate::dir::sync_dir;
 
 const MAGIC: &[u8; 8] = b"LMBRSNP1";
-const HEADER_LEN: usize = MAGIC.len() + 8 + Chain::LEN;
+const HEADER_LEN: usize = MAGIC.len() + 8 + Digest::LEN;
 
 /// Where the snapshot of the state after fact `seq` lies.
-pub fn path_of(journal: &Path, seq: u64) -> PathBuf {
-    journal.with_file_name(format!("snapshot.{seq}"))
+pub fn path_of(dir: &Path, seq: u64) -> PathBuf {
+    dir.join(format!("snapshot.{seq}"))
 }
 
-/// Clears away what a crash left: snapshots half written, never adopted, or replaced.
-pub fn remove_all_but(journal: &Path, seq: u64) {
-    let keep = path_of(journal, seq);
-    let Some(entries) = journal.parent().and_then(|dir| fs::read_dir(dir).ok()) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let is_snapshot = path.file_stem().is_some_and(|stem| stem == "snapshot");
-        if is_snapshot
-            && path != keep
-            && let Err(error) = fs::remove_file(&path)
-        {
-            tracing::warn!(path = %path.display(), %error, "a stray snapshot stays on the disk");
-        }
-    }
+/// The snapshots of a journal, the newest last.
+pub fn list(dir: &Path) -> io::Result<Vec<u64>> {
+    numbered(dir, "snapshot")
 }
 
 /// Writes a snapshot whole or not at all, and returns its size.
-pub fn write<S: Serialize>(path: &Path, seq: u64, chain: Chain, state: &S) -> Result<u64, SnapshotError> {
-    let partial = path.with_file_name("snapshot.partial");
-    let written = write_partial(&partial, seq, chain, state).and_then(|n_bytes| {
-        let of_io = |source| SnapshotError::Write { path: path.to_owned(), source };
-        fs::rename(&partial, path).and_then(|()| sync_dir(path)).map_err(of_io)?;
+pub fn write<S: Serialize>(dir: &Path, seq: u64, digest: Digest, state: &S) -> Result<u64, SnapshotError> {
+    let (path, partial) = (path_of(dir, seq), dir.join("snapshot.partial"));
+    let written = write_partial(&partial, seq, digest, state).and_then(|n_bytes| {
+        let of_io = |source| SnapshotError::Write { path: path.clone(), source };
+        fs::rename(&partial, &path).and_then(|()| sync_dir(&path)).map_err(of_io)?;
         Ok(n_bytes)
     });
     if written.is_err() {
@@ -51,13 +42,13 @@ pub fn write<S: Serialize>(path: &Path, seq: u64, chain: Chain, state: &S) -> Re
     written
 }
 
-fn write_partial<S: Serialize>(partial: &Path, seq: u64, chain: Chain, state: &S) -> Result<u64, SnapshotError> {
+fn write_partial<S: Serialize>(partial: &Path, seq: u64, digest: Digest, state: &S) -> Result<u64, SnapshotError> {
     let of_io = |source| SnapshotError::Write { path: partial.to_owned(), source };
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(partial).map_err(of_io)?;
     let mut writer = BufWriter::with_capacity(64 * 1024, Digesting::new(file));
     writer.write_all(MAGIC).map_err(of_io)?;
     writer.write_all(&seq.to_be_bytes()).map_err(of_io)?;
-    writer.write_all(&chain.0).map_err(of_io)?;
+    writer.write_all(&digest.0).map_err(of_io)?;
     rmp_serde::encode::write_named(&mut writer, state)?;
     let Digesting { mut inner, context } = writer.into_inner().map_err(|error| of_io(error.into_error()))?;
     inner.write_all(context.finish().as_ref()).map_err(of_io)?;
@@ -66,7 +57,8 @@ fn write_partial<S: Serialize>(partial: &Path, seq: u64, chain: Chain, state: &S
 }
 
 /// Reads a snapshot back, with its size.
-pub fn read<S: DeserializeOwned>(path: &Path, seq: u64, chain: Chain) -> Result<(S, u64), OpenError> {
+pub fn read<S: DeserializeOwned>(dir: &Path, seq: u64, digest: Digest) -> Result<(S, u64), OpenError> {
+    let path = &path_of(dir, seq);
     let of_io = |source| OpenError::Read { path: path.to_owned(), source };
     let damaged = |problem: &str| OpenError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
     let file = File::open(path).map_err(of_io)?;
@@ -81,7 +73,7 @@ pub fn read<S: DeserializeOwned>(path: &Path, seq: u64, chain: Chain) -> Result<
     let mut expected = Vec::with_capacity(HEADER_LEN);
     expected.extend_from_slice(MAGIC);
     expected.extend_from_slice(&seq.to_be_bytes());
-    expected.extend_from_slice(&chain.0);
+    expected.extend_from_slice(&digest.0);
     if header[..] != expected[..] {
         return Err(damaged("it does not belong to this journal"));
     }

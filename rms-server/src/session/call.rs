@@ -36,9 +36,9 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
             Err(refused) => last(&mut sender, &ClientAnswer::Refused(refused)).await,
         },
         ClientRequest::Call(call) => answer(&mut sender, who, call, shared).await,
-        ClientRequest::History(query) => history(&mut sender, query, shared).await,
+        ClientRequest::History(query) => history(&mut sender, who, query, shared).await,
         ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
-        ClientRequest::Watch(order) => watch::serve(&mut sender, order, shared).await,
+        ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, shared).await,
         ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
         ClientRequest::Negotiator => negotiator::serve(sender, receiver, who, shared).await,
         ClientRequest::Launcher => launcher::serve(sender, receiver, who, shared).await,
@@ -77,7 +77,7 @@ async fn past_negotiations(
     job: JobId,
     shared: &Shared,
 ) -> Result<(), SessionError> {
-    let (change, record) = match watch::recorded(job, shared).await {
+    let (change, record) = match watch::recorded(job, who, shared).await {
         Ok(recorded) => recorded,
         Err(refused) => return last(sender, &ClientAnswer::Refused(refused)).await,
     };
@@ -87,7 +87,7 @@ async fn past_negotiations(
         let refusal = Refusal::NotYourJob { job, owner };
         return last(sender, &ClientAnswer::Refused(Refused::from(&refusal))).await;
     }
-    let records = match shared.history.negotiations(job).await {
+    let records = match shared.history.negotiations(&who.name, job).await {
         Ok(records) => records,
         Err(error) => return last(sender, &ClientAnswer::Refused(Refused::new("history", chain(&error)))).await,
     };
@@ -115,10 +115,15 @@ async fn launchers(sender: &mut Sender, who: &Identity, shared: &Shared) -> Resu
 }
 
 /// Page by page, so that neither the history's thread nor memory waits for a slow client.
-async fn history(sender: &mut Sender, query: HistoryQuery, shared: &Shared) -> Result<(), SessionError> {
+async fn history(
+    sender: &mut Sender,
+    who: &Identity,
+    query: HistoryQuery,
+    shared: &Shared,
+) -> Result<(), SessionError> {
     let mut page = Some(Page::first(query));
     while let Some(wanted) = page {
-        let found = match shared.history.ask(wanted).await {
+        let found = match shared.history.ask(&who.name, wanted).await {
             Ok(found) => found,
             Err(error) => return last(sender, &ClientAnswer::Refused(Refused::new("history", chain(&error)))).await,
         };

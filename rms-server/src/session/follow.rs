@@ -104,7 +104,7 @@ impl Following {
         let (owner, first, changes) = match found.pop() {
             Some(found) => (found.owner, found.change, Some(changes)),
             None => {
-                let (change, record) = recorded(order.job, shared).await?;
+                let (change, record) = recorded(order.job, who, shared).await?;
                 (record.owner, change, None)
             }
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rms_core::effect::{JobChange, JobState};
-use rms_model::{JobId, JobRecord};
+use rms_model::{Identity, JobId, JobRecord};
 use rms_wire::link::Sender;
 use rms_wire::{Followed, Refused, Watch};
 
@@ -17,8 +17,8 @@ use crate::shared::Shared;
 const MAX_JOBS: usize = 10_000;
 
 /// Sends what the jobs are now, then every change.
-pub async fn serve(sender: &mut Sender, order: Watch, shared: &Shared) -> Result<(), SessionError> {
-    let last = match watch(sender, &order.jobs, shared).await? {
+pub async fn serve(sender: &mut Sender, who: &Identity, order: Watch, shared: &Shared) -> Result<(), SessionError> {
+    let last = match watch(sender, who, &order.jobs, shared).await? {
         Ok(()) => Followed::End,
         Err(refused) => Followed::Refused(refused),
     };
@@ -27,7 +27,12 @@ pub async fn serve(sender: &mut Sender, order: Watch, shared: &Shared) -> Result
     Ok(())
 }
 
-async fn watch(sender: &mut Sender, jobs: &[JobId], shared: &Shared) -> Result<Result<(), Refused>, SessionError> {
+async fn watch(
+    sender: &mut Sender,
+    who: &Identity,
+    jobs: &[JobId],
+    shared: &Shared,
+) -> Result<Result<(), Refused>, SessionError> {
     if jobs.len() > MAX_JOBS {
         let message = format_args!("{} jobs are too many to watch at once; at most {MAX_JOBS} are taken", jobs.len());
         return Ok(Err(Refused::new("too_many", message)));
@@ -38,7 +43,7 @@ async fn watch(sender: &mut Sender, jobs: &[JobId], shared: &Shared) -> Result<R
     };
     let mut open: BTreeSet<JobId> = found.iter().map(|found| found.change.job).collect();
     for job in jobs.iter().filter(|job| !open.contains(job)) {
-        match recorded(*job, shared).await {
+        match recorded(*job, who, shared).await {
             Ok((change, _)) => sender.send(&Followed::Change((&change).into())).await?,
             Err(refused) => return Ok(Err(refused)),
         }
@@ -66,8 +71,8 @@ async fn watch(sender: &mut Sender, jobs: &[JobId], shared: &Shared) -> Result<R
 }
 
 /// A job that has left the system, as its last change told it.
-pub async fn recorded(job: JobId, shared: &Shared) -> Result<(JobChange, JobRecord), Refused> {
-    match shared.history.of_job(job).await {
+pub async fn recorded(job: JobId, who: &Identity, shared: &Shared) -> Result<(JobChange, JobRecord), Refused> {
+    match shared.history.of_job(&who.name, job).await {
         Ok(Some(record)) => {
             let (nodes, outcome) = (record.nodes.clone(), Some(record.outcome.clone()));
             Ok((JobChange { job, run: record.run, state: JobState::Finished, nodes, outcome }, record))

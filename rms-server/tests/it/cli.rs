@@ -39,24 +39,23 @@ fn nothing_is_made_over_what_is_there() {
 fn a_journal_of_another_format_is_refused_and_not_touched() {
     let mut server = Server::start();
     server.kill();
-    let journal = server.path().join("journal.db");
-    let conn = rusqlite::Connection::open(&journal).expect("a database");
-    conn.pragma_update(None, "user_version", 99).expect("a pragma");
-    drop(conn);
-    let before = fs::read(&journal).expect("a file");
+    let log = server.path().join("journal/log.1");
+    let mut before = fs::read(&log).expect("a file");
+    before[7] = b'9';
+    fs::write(&log, &before).expect("a file");
     let run = command(&["run", "--listen", "127.0.0.1:0", "--dir"]).arg(server.path()).output().expect("a process");
     expect_failure(
         &run,
-        "has journal format 99, and this server reads format 1: start the server version that wrote it",
+        "has journal format 9, and this server reads format 1: start the server version that wrote it",
     );
-    assert_eq!(fs::read(&journal).expect("a file"), before);
+    assert_eq!(fs::read(&log).expect("a file"), before);
 }
 
 #[test]
 fn a_directory_without_a_deployment_is_named() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let run = command(&["run", "--listen", "127.0.0.1:0", "--dir"]).arg(dir.path()).output().expect("a process");
-    expect_failure(&run, "journal.db: make the data directory with 'rms-server init'");
+    expect_failure(&run, "journal: make the data directory with 'rms-server init'");
 }
 
 #[test]

@@ -16,7 +16,7 @@ const POLICY: SnapshotPolicy = SnapshotPolicy { facts: 300, bytes: u64::MAX };
 #[test]
 fn killed_in_the_middle_of_commits_nothing_acknowledged_is_lost() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     drop(FactLog::create(&path, POLICY).expect("a new journal"));
     let mut n_before = 0;
     for round in 0..8_u64 {
@@ -59,7 +59,7 @@ fn child_appends_for_ever() {
         println!("durable {}", log.last_seq());
         if let Some(order) = log.due_compaction() {
             let made = order.run(restored, |state| state).expect("a snapshot");
-            log.adopt(&made).expect("space");
+            log.adopt(&made);
         }
     }
 }

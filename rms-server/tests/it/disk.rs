@@ -23,7 +23,7 @@ fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
         println!("skipped: {reason}");
         return;
     }
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     fs::write(dir.path().join("ballast"), vec![0; 1024 * 1024]).expect("half the disk");
     let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
     let mut n_durable = 0;

@@ -108,7 +108,7 @@ fn a_state_with_negotiations_is_read_back_from_its_bytes() {
 #[test]
 fn the_history_tells_what_a_job_has_negotiated() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
     let at = Time::from_secs(1_700_000_000);
     let (direction, rounds, hosts) = (Direction::Grow, Vec::new(), vec!["n5".to_owned()]);
@@ -119,8 +119,8 @@ fn the_history_tells_what_a_job_has_negotiated() {
     let job = record.job;
     log.append(&[Fact::JobDone { record, ghost_until: at, negotiations: vec![told.clone()] }]).expect("space");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let history = History::start(&path).expect("a readable journal");
-    let found = runtime.block_on(history.negotiations(job)).expect("an answer");
+    let history = History::start(log.history()).expect("a readable journal");
+    let found = runtime.block_on(history.negotiations("ann", job)).expect("an answer");
     assert_eq!(found, [told]);
-    assert_eq!(runtime.block_on(history.negotiations(JobId(8))).expect("an answer"), []);
+    assert_eq!(runtime.block_on(history.negotiations("ann", JobId(8))).expect("an answer"), []);
 }

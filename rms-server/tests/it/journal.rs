@@ -1,21 +1,21 @@
 //! The journal gives back what it was given, and never something else.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
+use rand::{RngExt, SeedableRng};
 use rms_core::{Fact, State};
 use rms_model::{ClusterId, Environment, JobId, Request, Settings, Span, Time};
-use rms_server::journal::{Compaction, FactLog, OpenError, SnapshotPolicy};
-use rusqlite::Connection;
+use rms_server::journal::{Compaction, FactLog, Loss, SnapshotPolicy, recover};
 
 use crate::golden::spec;
-use crate::story::{facts, reopened, replayed, restored};
+use crate::story::{copy_files, facts, reopened, replayed, restored};
 
 #[test]
 fn what_was_appended_comes_back_in_order() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
     log.append(&facts(0..3)).expect("space");
     log.append(&facts(3..4)).expect("space");
@@ -31,7 +31,7 @@ fn what_was_appended_comes_back_in_order() {
 #[test]
 fn what_was_only_noted_comes_back_in_its_place() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
     log.append(&facts(0..3)).expect("space");
     log.note(&facts(3..5)).expect("space");
@@ -45,7 +45,7 @@ fn what_was_only_noted_comes_back_in_its_place() {
 #[test]
 fn a_snapshot_and_the_facts_after_it_are_what_all_facts_would_have_been() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     let policy = SnapshotPolicy { facts: 1000, bytes: u64::MAX };
     let mut log = FactLog::create(&path, policy).expect("a new journal");
     let mut n_snapshots = 0;
@@ -54,35 +54,56 @@ fn a_snapshot_and_the_facts_after_it_are_what_all_facts_would_have_been() {
         let Some(order) = log.due_compaction() else { continue };
         // While it is made aside, the journal goes on.
         let made = order.run(restored, |state| state).expect("a snapshot");
-        log.adopt(&made).expect("space");
+        log.adopt(&made);
         n_snapshots += 1;
         assert_eq!(replayed(&path).expect("a whole journal"), facts(0..(batch + 1) * 100), "after batch {batch}");
     }
     assert!(n_snapshots > 1, "{n_snapshots}");
     drop(log);
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..10_000));
-    // What the snapshots replaced is gone from the table, and so are the older snapshots.
-    let conn = Connection::open(&path).expect("a database");
-    let n_stored: u64 = conn.query_row("SELECT count(*) FROM facts", [], |row| row.get(0)).expect("a count");
-    assert!(n_stored < 9000, "{n_stored} facts are still stored");
-    let n_files = fs::read_dir(dir.path())
-        .expect("a directory")
-        .filter(|entry| entry.as_ref().expect("an entry").file_name().to_string_lossy().starts_with("snapshot."))
-        .count();
-    assert_eq!(n_files, 1);
+    // What the snapshots replaced is gone, and so are the older snapshots.
+    let names = names(&path);
+    let snapshot: u64 = names[2].strip_prefix("snapshot.").and_then(|seq| seq.parse().ok()).expect("a snapshot");
+    assert!(snapshot > 1000);
+    assert_eq!(names, ["history.db".to_owned(), format!("log.{}", snapshot + 1), format!("snapshot.{snapshot}")]);
 }
 
+/// The files of a journal that is closed.
+fn names(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).expect("a directory");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// A kill can come between any two steps of a snapshot.
 #[test]
-fn a_snapshot_that_was_made_and_never_adopted_changes_nothing() {
+fn a_snapshot_that_was_begun_changes_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
-    let mut log = FactLog::create(&path, SnapshotPolicy { facts: 10, bytes: u64::MAX }).expect("a new journal");
+    let path = dir.path().join("journal");
+    let policy = SnapshotPolicy { facts: 10, bytes: u64::MAX };
+    let mut log = FactLog::create(&path, policy).expect("a new journal");
     log.append(&facts(0..20)).expect("space");
     let order: Compaction = log.due_compaction().expect("more than ten facts");
+    let begun = dir.path().join("begun");
+    copy_files(&path, &begun);
+    log.append(&facts(20..30)).expect("space");
     order.run(restored, |state| state).expect("a snapshot");
     drop(log);
-    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..20));
-    assert!(!dir.path().join("snapshot.20").exists(), "a stray snapshot is cleared away");
+    assert_eq!(replayed(&begun).expect("a whole journal"), facts(0..20));
+    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..30));
+    // The new file was made, and the old one does not say so yet.
+    let old = begun.join("log.1");
+    let bytes = fs::read(&old).expect("a file");
+    let seal = bytes.len() - 64;
+    fs::write(&old, &bytes[..seal]).expect("a file");
+    assert_eq!(replayed(&begun).expect("a whole journal"), facts(0..20));
+    // The old one says so, and the new one is gone.
+    fs::write(&old, &bytes).expect("a file");
+    fs::remove_file(begun.join("log.21")).expect("a file");
+    let error = replayed(&begun).expect_err("a missing file").to_string();
+    assert!(error.contains("log.21, which continues"), "{error}");
 }
 
 /// The submission of a job with one of `n_environments` large environments.
@@ -96,7 +117,7 @@ fn submitted(job: u64, n_environments: u64) -> Fact {
 #[test]
 fn jobs_share_their_environments_on_the_disk_and_in_memory() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     let policy = SnapshotPolicy { facts: 250, bytes: u64::MAX };
     let mut log = FactLog::create(&path, policy).expect("a new journal");
     let facts: Vec<Fact> = (1..=1000).map(|job| submitted(job, 3)).collect();
@@ -105,15 +126,17 @@ fn jobs_share_their_environments_on_the_disk_and_in_memory() {
         if let Some(order) = log.due_compaction() {
             // Facts go on while it is made, and must not lean on what it replaces.
             let made = order.run(restored, |state| state).expect("a snapshot");
-            log.adopt(&made).expect("space");
+            log.adopt(&made);
         }
     }
     drop(log);
     assert_eq!(replayed(&path).expect("a whole journal"), facts);
-    let conn = Connection::open(&path).expect("a database");
-    let n_large: u64 =
-        conn.query_row("SELECT count(*) FROM facts WHERE length(body) > 4000", [], |row| row.get(0)).expect("a count");
-    assert!(n_large <= 2 * 3, "{n_large} facts hold an environment of their own");
+    let n_bytes: u64 = names(&path)
+        .iter()
+        .filter(|name| name.starts_with("log"))
+        .map(|name| fs::metadata(path.join(name)).expect("a file").len())
+        .sum();
+    assert!(n_bytes < 2 * 3 * 4000 + 1_000_000, "{n_bytes} bytes: each environment stands there more than once");
 
     let mut state = State::new(Settings::default());
     for fact in &facts[..9] {
@@ -128,81 +151,222 @@ fn jobs_share_their_environments_on_the_disk_and_in_memory() {
     assert!(Arc::ptr_eq(environment(1), environment(4)));
 }
 
-/// Writes a journal of ten facts, damages it, and expects to be told so.
-fn check_damage(damage: impl FnOnce(&Connection), expected: &str) {
+/// Writes a journal of ten appends, changes a file of it, and expects to be told so.
+fn check_damage(name: &str, damage: impl FnOnce(&mut Vec<u8>), expected: &str) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
-    let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
-    log.append(&facts(0..10)).expect("space");
-    drop(log);
-    damage(&Connection::open(&path).expect("a database"));
+    let path = dir.path().join("journal");
+    drop(ten_appends(&path));
+    let file = path.join(name);
+    let mut bytes = fs::read(&file).expect("a file");
+    damage(&mut bytes);
+    fs::write(&file, &bytes).expect("a file");
     let error = replayed(&path).expect_err("a damaged journal").to_string();
     assert!(error.contains(expected), "{error}");
-    assert!(error.contains("journal.db"), "the file is named: {error}");
+    assert!(error.contains(name), "the file is named: {error}");
+    assert_eq!(fs::read(&file).expect("a file"), bytes, "it is left for whoever can repair it");
+}
+
+fn ten_appends(path: &Path) -> FactLog {
+    let mut log = FactLog::create(path, SnapshotPolicy::default()).expect("a new journal");
+    for number in 0..10 {
+        log.append(&facts(number..number + 1)).expect("space");
+    }
+    log
+}
+
+/// Where the batches of the file begin.
+fn batches(bytes: &[u8]) -> Vec<usize> {
+    bytes.windows(4).enumerate().filter(|(_, window)| window == b"LMBF").map(|(at, _)| at).collect()
 }
 
 #[test]
 fn damage_is_found_and_named() {
-    let run = |sql: &'static str| move |conn: &Connection| conn.execute_batch(sql).expect("a statement");
-    check_damage(run("DELETE FROM facts WHERE seq = 5"), "facts 5 to 5 are missing");
-    check_damage(run("DELETE FROM facts WHERE seq > 7"), "facts 8 to 10 are missing");
-    check_damage(run("DELETE FROM facts"), "facts 1 to 10 are missing");
-    check_damage(run("UPDATE facts SET body = x'00' WHERE seq = 3"), "fact 3 does not match its checksum");
-    check_damage(run("UPDATE head SET snapshot_seq = 99"), "its snapshot is newer than its last fact");
-    check_damage(run("PRAGMA user_version = 7"), "has journal format 7, and this server reads format 1");
-    check_damage(run("PRAGMA application_id = 7"), "is not a journal of this program");
+    let log = "log.1";
+    // The end of the last append: it was acknowledged, which the mark knows.
+    check_damage(log, |bytes| bytes.truncate(batches(bytes)[9] + 70), "facts 10 to 10 do not match their checksum");
+    check_damage(log, |bytes| bytes.truncate(batches(bytes)[7]), "facts 8 to 10 do not match");
+    check_damage(log, |bytes| bytes.truncate(4096), "facts 1 to 10 do not match");
+    check_damage(log, |bytes| bytes.truncate(100), "its first page does not match");
+    check_damage(
+        log,
+        |bytes| {
+            let at = batches(bytes)[2] + 80;
+            bytes[at] ^= 1;
+        },
+        "facts 3 to 10 do not match",
+    );
+    // Even where both marks are older, what follows the damage tells that it was durable.
+    let no_marks = |bytes: &mut Vec<u8>| {
+        let at = batches(bytes)[2] + 80;
+        bytes[at] ^= 1;
+        let (first, second) = (bytes[512..544].to_vec(), bytes[1024..1056].to_vec());
+        let mut older = second;
+        older[..8].copy_from_slice(&1_u64.to_le_bytes());
+        bytes[512..544].copy_from_slice(&first);
+    };
+    check_damage(log, no_marks, "facts 3 to");
+    check_damage(log, |bytes| bytes[500..1100].fill(0), "both of its marks are damaged");
+    check_damage(log, |bytes| bytes[9] ^= 1, "its first page does not match");
+    check_damage(log, |bytes| bytes[0] ^= 1, "is not a journal of this program");
+    check_damage(log, |bytes| bytes[7] = b'7', "has journal format 7, and this server reads format 1");
+    check_damage("history.db", |bytes| bytes.truncate(10), "history.db");
+}
+
+/// What a write that a kill or a loss of power cut short leaves is not damage: nobody was told of it.
+#[test]
+fn a_write_that_was_cut_short_is_dropped() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal");
+    let mut log = ten_appends(&path);
+    let file = path.join("log.1");
+    let before = fs::read(&file).expect("a file");
+    log.append(&facts(10..40)).expect("space");
+    drop(log);
+    let after = fs::read(&file).expect("a file");
+    let begin = *batches(&after).last().expect("eleven batches");
+    // The mark is written after the sync.
+    for n_written in [1, 63, 64, 65, 300, after.len() - begin - 1] {
+        let mut torn = before.clone();
+        torn.resize(after.len(), 0);
+        let end = (begin + n_written).min(after.len());
+        torn[begin..end].copy_from_slice(&after[begin..end]);
+        if end < after.len() {
+            fs::write(&file, &torn).expect("a file");
+            let found = replayed(&path).expect("a whole journal");
+            assert!(found == facts(0..10) || found == facts(0..40), "{n_written}: {} facts", found.len());
+        }
+    }
+    let mut log = reopened(&path, SnapshotPolicy::default());
+    let n_facts = log.last_seq();
+    log.append(&facts(n_facts..50)).expect("space");
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..50));
 }
 
 #[test]
 fn a_fact_of_a_newer_server_is_not_passed_over() {
-    let damage = |conn: &Connection| {
-        use rms_server::journal::Chain;
-        let body = rmp_serde::to_vec_named(&std::collections::BTreeMap::from([("JobTeleported", 1)])).expect("bytes");
-        let read = |row: &rusqlite::Row<'_>| row.get::<_, Vec<u8>>(0);
-        let chain = conn.query_row("SELECT chain FROM facts WHERE seq = 9", [], read).expect("a row");
-        let chain = Chain::from_stored(&chain).expect("a chain").then(None, &body);
-        conn.execute("UPDATE facts SET body = ?1, chain = ?2 WHERE seq = 10", (&body, &chain.0[..])).expect("a row");
+    // As long as the real one, so that no length changes; its digest does.
+    let damage = |bytes: &mut Vec<u8>| {
+        let at = batches(bytes)[9];
+        let name = b"JobHeld";
+        let found = bytes[at..].windows(name.len()).position(|window| window == name).expect("a name");
+        bytes[at + found..at + found + name.len()].copy_from_slice(b"JobHeal");
+        let n_bytes = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().expect("four")) as usize;
+        let mut digested = bytes[at..at + 48].to_vec();
+        digested.extend_from_slice(&bytes[at + 64..at + 64 + n_bytes]);
+        let digest = ring::digest::digest(&ring::digest::SHA256, &digested);
+        bytes[at + 48..at + 64].copy_from_slice(&digest.as_ref()[..16]);
     };
-    check_damage(damage, "fact 10 is unreadable (unknown variant `JobTeleported`");
+    check_damage("log.1", damage, "fact 10 is unreadable (unknown variant `JobHeal`");
 }
 
+/// Whatever happens to one file, either all that was acknowledged is there, or the server says that it is not.
 #[test]
-fn garbage_in_the_file_is_an_error_and_no_panic() {
+fn random_damage_never_loses_anything_in_silence() {
+    let seed = std::env::var("LIMBER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    println!("LIMBER_SEED={seed}");
+    let mut dice = rand::rngs::StdRng::seed_from_u64(seed);
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
-    fs::write(&path, "no database at all, just some text that is long enough to have a header of its own".repeat(9))
-        .expect("a file");
-    assert!(matches!(replayed(&path), Err(OpenError::Foreign { .. })));
-    fs::remove_file(&path).expect("a file");
-    assert!(matches!(replayed(&path), Err(OpenError::Missing { .. })));
-
-    let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
-    log.append(&facts(0..2000)).expect("space");
-    drop(log);
-    let n_bytes = fs::metadata(&path).expect("a file").len();
-    // Each page in turn is overwritten: found, or of no consequence, but never a wrong answer.
-    for page in 1..n_bytes / 4096 {
-        let copy = dir.path().join("copy.db");
-        fs::copy(&path, &copy).expect("a copy");
-        let file = fs::OpenOptions::new().write(true).open(&copy).expect("a file");
-        file.write_all_at(&[0xa5; 4096], page * 4096).expect("a page");
-        match replayed(&copy) {
-            Ok(found) => assert_eq!(found, facts(0..2000), "page {page}"),
-            Err(error) => assert!(error.to_string().contains("copy.db"), "page {page}: {error}"),
+    let path = dir.path().join("journal");
+    let policy = SnapshotPolicy { facts: 60, bytes: u64::MAX };
+    let mut log = FactLog::create(&path, policy).expect("a new journal");
+    let mut last = 0;
+    while last < 200 {
+        let n_facts = dice.random_range(1..9);
+        log.append(&facts(last..last + n_facts)).expect("space");
+        last += n_facts;
+        if last < 150
+            && let Some(order) = log.due_compaction()
+        {
+            log.adopt(&order.run(restored, |state| state).expect("a snapshot"));
         }
     }
+    // A second file that no snapshot has replaced.
+    drop(log.due_compaction());
+    log.append(&facts(last..last + 5)).expect("space");
+    last += 5;
+    drop(log);
+    let log_files: Vec<String> = names(&path).into_iter().filter(|name| name != "history.db").collect();
+    let mut n_refused = 0;
+    for round in 0..300 {
+        let copy = dir.path().join(format!("copy{round}"));
+        copy_files(&path, &copy);
+        let name = &log_files[dice.random_range(0..log_files.len())];
+        let file = copy.join(name);
+        let mut bytes = fs::read(&file).expect("a file");
+        // Behind its last byte that is not zero nothing was written yet.
+        let n_written = bytes.iter().rposition(|byte| *byte != 0).expect("it was written") + 1;
+        let (begin, length) = (dice.random_range(0..n_written), dice.random_range(1..2000));
+        let end = bytes.len().min(begin + length);
+        let what = dice.random_range(0..4);
+        match what {
+            0 => bytes.truncate(begin),
+            1 => bytes[begin..end].fill(0),
+            2 => bytes[begin..end].iter_mut().for_each(|byte| *byte ^= 0x5a),
+            _ => drop(bytes.drain(begin..end)),
+        }
+        fs::write(&file, bytes).expect("a file");
+        if dice.random_range(0..20) == 0 {
+            fs::remove_file(&file).expect("a file");
+        }
+        match replayed(&copy) {
+            Ok(found) => {
+                let n_found = found.len();
+                assert!(found == facts(0..last), "round {round}: {name}, {what}, {begin}..{end}: {n_found} facts");
+            }
+            Err(_) => n_refused += 1,
+        }
+        fs::remove_dir_all(&copy).expect("ours");
+    }
+    assert!(n_refused > 100, "{n_refused}");
+}
+
+/// Without a backup, an admin can go on with what is whole.
+#[test]
+fn a_damaged_journal_is_recovered_up_to_the_damage() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal");
+    drop(FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal"));
+    let mut log = reopened(&path, SnapshotPolicy::default());
+    let facts: Vec<Fact> = (1..=10).map(|job| submitted(job, 1)).collect();
+    for fact in &facts {
+        log.append(std::slice::from_ref(fact)).expect("space");
+    }
+    drop(log);
+    assert_eq!(recover(&path, false).expect("a whole journal"), Loss { last_seq: 10, problems: vec![], history: None });
+    let file = path.join("log.1");
+    let mut bytes = fs::read(&file).expect("a file");
+    let at = batches(&bytes)[6] + 90;
+    bytes[at] ^= 1;
+    fs::write(&file, &bytes).expect("a file");
+    let loss = recover(&path, false).expect("a part of it is whole");
+    assert!(loss.last_seq == 6 && loss.problems[0].contains("facts 7 to 10"), "{loss:?}");
+    assert!(replayed(&path).is_err(), "asking changes nothing");
+    recover(&path, true).expect("a part of it is whole");
+    assert_eq!(replayed(&path).expect("a whole journal"), facts[..6]);
+    assert_eq!(fs::read(path.join("damaged.log.1")).expect("a file"), bytes, "what was damaged is kept");
+    let mut log = reopened(&path, SnapshotPolicy::default());
+    log.append(&facts[6..]).expect("space");
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts);
+    // A history that is lost is made up for as far as the log goes.
+    fs::remove_file(path.join("history.db")).expect("a file");
+    assert!(replayed(&path).expect_err("no history").to_string().contains("history.db is damaged: it is missing"));
+    let loss = recover(&path, true).expect("the log is whole");
+    assert!(loss.history.is_none() && loss.problems[0].contains("it is missing"), "{loss:?}");
+    assert_eq!(replayed(&path).expect("a whole journal"), facts);
 }
 
 #[test]
 fn a_damaged_snapshot_is_named() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     let mut log = FactLog::create(&path, SnapshotPolicy { facts: 10, bytes: u64::MAX }).expect("a new journal");
     log.append(&facts(0..20)).expect("space");
     let made = log.due_compaction().expect("more than ten facts").run(restored, |state| state).expect("a snapshot");
-    log.adopt(&made).expect("space");
+    log.adopt(&made);
     drop(log);
-    let snapshot = dir.path().join("snapshot.20");
+    let snapshot = path.join("snapshot.20");
     let whole = fs::read(&snapshot).expect("a snapshot");
     for (n_kept, flip) in
         [(3, None), (whole.len() - 1, None), (whole.len(), Some(whole.len() / 2)), (whole.len(), Some(9))]
@@ -216,5 +380,5 @@ fn a_damaged_snapshot_is_named() {
         assert!(error.contains("snapshot.20 is damaged"), "{error}");
     }
     fs::remove_file(&snapshot).expect("a file");
-    assert!(replayed(&path).expect_err("no snapshot").to_string().contains("snapshot.20"));
+    assert!(replayed(&path).expect_err("no snapshot").to_string().contains("facts 1 to 20 are missing"));
 }

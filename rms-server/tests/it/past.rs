@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use rms_core::Fact;
+use rms_core::{Config, Fact, Rms, State};
 use rms_model::{
     ClusterId, Inventory, JobId, JobRecord, NodeId, NodeLink, Outcome, Owner, Request, Run, Span, Time, Usage,
 };
-use rms_server::journal::{FactLog, Past, SnapshotPolicy};
+use rms_server::journal::{FactLog, Past, SnapshotPolicy, backup};
 
 use crate::golden::spec;
+use crate::story::copy_files;
 
 fn at(secs: i64) -> Time {
     Time::from_secs(secs)
@@ -56,7 +57,7 @@ fn facts() -> Vec<Fact> {
 #[test]
 fn the_past_is_read_while_it_is_written_and_nothing_is_changed() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("journal.db");
+    let path = dir.path().join("journal");
     let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
     log.append(&facts()).expect("space");
     let past = Past::read(&path).expect("a journal");
@@ -68,8 +69,33 @@ fn the_past_is_read_while_it_is_written_and_nothing_is_changed() {
     assert!(past.specs.contains_key(&JobId(1)));
     log.append(&[Fact::NodeLinkChanged { node: NodeId(1), link: NodeLink::Away { since: at(40) } }]).expect("space");
     drop(log);
-    let copy = dir.path().join("copy.db");
-    std::fs::copy(&path, &copy).expect("space");
+    let copy = dir.path().join("copy");
+    copy_files(&path, &copy);
     assert_eq!(Past::read(&copy).expect("a copy").records, past.records);
-    assert!(Past::read(&dir.path().join("none.db")).is_err());
+    assert!(Past::read(&dir.path().join("none")).is_err());
+}
+
+/// A backup is taken while the server writes, begins new files and removes old ones.
+#[test]
+fn a_backup_of_a_running_journal_is_whole() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (path, to) = (dir.path().join("journal"), dir.path().join("backup"));
+    let policy = SnapshotPolicy { facts: 2, bytes: u64::MAX };
+    let mut log = FactLog::create(&path, policy).expect("a new journal");
+    let facts = facts();
+    log.append(&facts[..3]).expect("space");
+    let order = log.due_compaction().expect("more than two facts");
+    log.append(&facts[3..6]).expect("space");
+    backup(&path, &to).expect("a whole copy");
+    let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
+        Rms::restore(Config::default(), snapshot, facts)
+    };
+    log.adopt(&order.run(restore, Rms::state).expect("a snapshot"));
+    log.append(&facts[6..]).expect("space");
+    assert!(Past::read(&to).expect("a copy").records.is_empty());
+    assert!(backup(&path, &to).is_err(), "a backup is not written over");
+    let later = dir.path().join("later");
+    backup(&path, &later).expect("a whole copy");
+    assert_eq!(Past::read(&later).expect("a copy").records, Past::read(&path).expect("a journal").records);
+    assert_eq!(Past::read(&later).expect("a copy").records.len(), 1);
 }

@@ -72,7 +72,7 @@ fn a_restart_from_a_snapshot_knows_what_one_from_all_facts_would_know() {
 }
 
 fn has_snapshot(server: &Server) -> bool {
-    let entries = std::fs::read_dir(server.path()).expect("a directory").flatten();
+    let entries = std::fs::read_dir(server.path().join("journal")).expect("a directory").flatten();
     entries.map(|entry| entry.file_name()).any(|name| {
         let name = name.to_string_lossy().into_owned();
         name.strip_prefix("snapshot.").is_some_and(|seq| seq.parse::<u64>().is_ok())

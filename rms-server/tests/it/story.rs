@@ -1,5 +1,6 @@
 //! What the stories about the journal share: facts with a number, and what a replay finds.
 
+use std::fs;
 use std::path::Path;
 
 use rms_core::Fact;
@@ -32,12 +33,18 @@ pub fn restored(
 
 /// What a restart finds.
 pub fn replayed(path: &Path) -> Result<Vec<Fact>, OpenError> {
-    FactLog::open(path, SnapshotPolicy::default())?.replay(restore)
+    FactLog::open(path, SnapshotPolicy::default(), restore).map(|(_, facts)| facts)
 }
 
 /// Opens a journal for appending, as a restart does.
 pub fn reopened(path: &Path, policy: SnapshotPolicy) -> FactLog {
-    let mut log = FactLog::open(path, policy).expect("a whole journal");
-    log.replay(restore).expect("readable facts");
-    log
+    FactLog::open(path, policy, restore).expect("a whole journal").0
+}
+
+/// Copies the files of a journal.
+pub fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a directory").flatten() {
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a copy");
+    }
 }

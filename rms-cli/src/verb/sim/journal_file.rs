@@ -21,25 +21,20 @@ pub(super) struct Journal {
 /// No journal there, a damaged one, or one that holds nothing to run.
 pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
     place::is_there(path)?;
-    // What is named may be the server's directory, or that of a whole cluster.
+    // What is named may be the journal, the server's directory, or that of a whole cluster.
     let within = [path.join("server").join(JOURNAL), path.join(JOURNAL)];
-    let file: PathBuf = if path.is_dir() {
-        let found = within.iter().find(|file| file.exists());
-        found.unwrap_or(&within[1]).clone()
-    } else {
-        path.to_owned()
-    };
-    let past = Past::read(&file).map_err(|error| Failure::new("journal", chain(&error)))?;
+    let journal = within.iter().find(|dir| dir.is_dir()).map_or(path, PathBuf::as_path);
+    let past = Past::read(journal).map_err(|error| Failure::new("journal", chain(&error)))?;
     let jobs = JournalJobs::new(&past.records, &past.specs, &past.state);
     let hosts = known_hosts(&past.state);
     if jobs.is_empty() || hosts.is_empty() {
-        let failure = Failure::new("journal", format!("{} knows of no job that ran, or of no node", file.display()));
+        let failure = Failure::new("journal", format!("{} knows of no job that ran, or of no node", journal.display()));
         return Err(failure.hint("jobs that never started, or that have not ended yet, can not be run again"));
     }
     Ok(Journal { jobs, hosts, settings: past.state.settings().clone() })
 }
 
-const JOURNAL: &str = "journal.db";
+const JOURNAL: &str = "journal";
 
 /// `key=value` for `--set`.
 pub(super) fn apply(settings: &mut Settings, changes: &[String]) -> Result<(), Failure> {

@@ -21,7 +21,7 @@ constraints, and runs for as long as it did. Nodes are those that the server
 knows, settings are its own but for what --set changes.
 
 Examples:
-  rms sim replay /var/lib/limber/server/journal.db --set fair_start=10s
+  rms sim replay /var/lib/limber/server --set fair_start=10s
   rms sim replay /var/lib/limber/server --set policy=easy \\
       --set queue_depth=0 --json")]
 pub struct Args {

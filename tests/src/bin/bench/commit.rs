@@ -23,7 +23,7 @@ pub fn table() -> Result<Table> {
     table.note("facts of one job", n_facts as f64 / N_JOBS as f64, "");
     let home = tempfile::tempdir().context("no temporary directory")?;
     for n_grouped in [1, 8, 64] {
-        let path = home.path().join(format!("{n_grouped}.db"));
+        let path = home.path().join(format!("{n_grouped}"));
         // Without snapshots, which are made beside the driver.
         let policy = SnapshotPolicy { facts: u64::MAX, bytes: u64::MAX };
         let mut log = FactLog::create(&path, policy).map_err(|error| anyhow!("{error}"))?;
@@ -40,7 +40,7 @@ pub fn table() -> Result<Table> {
         let share = 100.0 * each(spent.as_secs_f64()) / floor.cpu_ms;
         let target = if n_grouped == 1 { Target::Reference } else { Target::AtMost(5.0) };
         let what = format!("{n_grouped} jobs in a commit: CPU, beside the floor of a job");
-        table.measure(what, share, "%", target, "encoding and SQLite's inserts");
+        table.measure(what, share, "%", target, "encoding, and history's inserts");
     }
     Ok(table)
 }

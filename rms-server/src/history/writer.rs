@@ -1,0 +1,270 @@
+//! Writes the rows of the history behind the log, many at a time, on a thread of its own.
+//!
+//! Nothing waits for a row but who reads the history: what is not written when the server dies is in the log.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rms_core::Fact;
+use rms_core::negotiate::contract::NegotiationRecord;
+use rms_model::JobRecord;
+use rusqlite::Connection;
+
+use super::{HistoryError, table};
+use crate::error::chain;
+use crate::journal::OpenError;
+
+/// What the history keeps of one job.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub record: JobRecord,
+    pub negotiations: Vec<NegotiationRecord>,
+}
+
+impl Row {
+    /// The row that a fact becomes, if it ends a job.
+    pub fn of(fact: &Fact) -> Option<Row> {
+        let Fact::JobDone { record, negotiations, .. } = fact else { return None };
+        Some(Row { record: (**record).clone(), negotiations: negotiations.clone() })
+    }
+}
+
+/// A handle on the thread. When the last one goes, the thread writes what it still has and ends.
+#[derive(Clone, Debug)]
+pub struct HistoryWriter {
+    owner: Arc<Owner>,
+}
+
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+    path: PathBuf,
+    last_seq: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Of the thread: there is something to do.
+    wake: Condvar,
+    /// Of those who wait for the thread.
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    rows: Vec<Row>,
+    /// The last fact that was put here, with a row or without.
+    put_seq: u64,
+    /// The thread has taken rows that are not in the database yet.
+    is_writing: bool,
+    /// How many wait for the thread now: it does not gather rows then.
+    n_waiting: u32,
+    /// Up to which fact the history is to be made durable, and what came of it.
+    sync_until: Option<u64>,
+    synced: Option<Result<(), HistoryError>>,
+    failure: Option<String>,
+    is_closed: bool,
+}
+
+impl Queue {
+    fn is_hurried(&self) -> bool {
+        self.n_waiting > 0 || self.sync_until.is_some() || self.is_closed || self.rows.len() >= MAX_GATHERED
+    }
+
+    fn is_written(&self) -> bool {
+        self.rows.is_empty() && !self.is_writing
+    }
+}
+
+/// How long rows are gathered for one transaction, and how many at most.
+const PATIENCE: Duration = Duration::from_millis(200);
+const MAX_GATHERED: usize = 1000;
+
+/// Between two tries while the disk fails.
+const BACKOFF: Duration = Duration::from_millis(250);
+
+impl HistoryWriter {
+    /// Makes an empty history beside a log.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn create(journal: &Path) -> Result<(), OpenError> {
+        table::create(&table::path_of(journal))
+    }
+
+    /// Opens the history of a journal, and starts the thread.
+    ///
+    /// # Errors
+    /// A missing or damaged file.
+    pub fn start(journal: &Path) -> Result<HistoryWriter, OpenError> {
+        let path = table::path_of(journal);
+        let conn = table::open_writer(&path)?;
+        let last_seq = table::last_seq(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;
+        let shared = Arc::new(Shared::default());
+        shared.lock().put_seq = last_seq;
+        let thread = thread::Builder::new()
+            .name("history-writer".to_owned())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || shared.serve(conn)
+            })
+            .map_err(|source| OpenError::Write { path: path.clone(), source })?;
+        Ok(HistoryWriter { owner: Arc::new(Owner { shared, path, last_seq, thread: Some(thread) }) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.owner.path
+    }
+
+    /// The last fact that was accounted for when the history was opened.
+    pub fn last_seq(&self) -> u64 {
+        self.owner.last_seq
+    }
+
+    /// Takes what became of fact number `seq`.
+    pub fn put(&self, row: Option<Row>, seq: u64) {
+        let mut queue = self.owner.shared.lock();
+        queue.put_seq = seq;
+        let Some(row) = row else { return };
+        queue.rows.push(row);
+        // The thread sleeps while there are none, and gathers until there are many.
+        if queue.rows.len() == 1 || queue.rows.len() == MAX_GATHERED {
+            self.owner.shared.wake.notify_one();
+        }
+    }
+
+    /// Why rows cannot be written now.
+    pub fn failure(&self) -> Option<String> {
+        self.owner.shared.lock().failure.clone()
+    }
+
+    /// Waits until all that was put is in the database, or cannot be written now.
+    pub fn wait_until_written(&self) {
+        let shared = &self.owner.shared;
+        let mut queue = shared.lock();
+        if queue.is_written() {
+            return;
+        }
+        queue.n_waiting += 1;
+        shared.wake.notify_one();
+        let mut queue = shared.wait_while(queue, |queue| !queue.is_written() && queue.failure.is_none());
+        queue.n_waiting -= 1;
+    }
+
+    /// Makes the history durable, with all that the facts up to `seq` have made of it.
+    ///
+    /// # Errors
+    /// A full or failing disk.
+    pub fn sync(&self, seq: u64) -> Result<(), HistoryError> {
+        let shared = &self.owner.shared;
+        let mut queue = shared.lock();
+        queue.sync_until = Some(seq);
+        shared.wake.notify_one();
+        let mut queue = shared.wait_while(queue, |queue| queue.synced.is_none());
+        queue.synced.take().expect("it was waited for")
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the history's thread has panicked; the next start makes up for what it did not write");
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("nobody panics with the queue in hand")
+    }
+
+    fn wait_while<'a>(&self, queue: MutexGuard<'a, Queue>, goes_on: fn(&mut Queue) -> bool) -> MutexGuard<'a, Queue> {
+        self.done.wait_while(queue, goes_on).expect("nobody panics with the queue in hand")
+    }
+
+    /// Sleeps until somebody wants something, or for so long.
+    fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, at_most: Duration) -> MutexGuard<'a, Queue> {
+        self.wake.wait_timeout(queue, at_most).expect("nobody panics with the queue in hand").0
+    }
+
+    /// The thread.
+    fn serve(&self, mut conn: Connection) {
+        let mut queue = self.lock();
+        loop {
+            if !queue.rows.is_empty() {
+                if !queue.is_hurried() {
+                    queue = self.sleep(queue, PATIENCE);
+                }
+                let (rows, seq) = (std::mem::take(&mut queue.rows), queue.put_seq);
+                queue.is_writing = true;
+                drop(queue);
+                let is_written = self.write_until_done(&mut conn, &rows, seq);
+                queue = self.lock();
+                queue.is_writing = false;
+                self.done.notify_all();
+                if !is_written {
+                    return;
+                }
+            } else if let Some(until) = queue.sync_until.take() {
+                drop(queue);
+                let synced = sync(&conn, until);
+                queue = self.lock();
+                queue.synced = Some(synced);
+                self.done.notify_all();
+            } else if queue.is_closed {
+                return;
+            } else {
+                queue = self.wake.wait(queue).expect("nobody panics with the queue in hand");
+            }
+        }
+    }
+
+    /// Tries until it succeeds; false if the server ends before. The log still has the facts then.
+    fn write_until_done(&self, conn: &mut Connection, rows: &[Row], seq: u64) -> bool {
+        loop {
+            let Err(error) = write(conn, rows, seq) else {
+                if self.lock().failure.take().is_some() {
+                    tracing::info!("the history can be written again");
+                }
+                return true;
+            };
+            let mut queue = self.lock();
+            let reason = chain(&error);
+            if queue.failure.is_none() {
+                tracing::error!("the history cannot be written: {reason}");
+            }
+            queue.failure = Some(reason.clone());
+            // Who wants it durable must not wait for the disk's recovery.
+            if queue.sync_until.take().is_some() {
+                queue.synced = Some(Err(error));
+            }
+            self.done.notify_all();
+            if queue.is_closed {
+                return false;
+            }
+            drop(self.sleep(queue, BACKOFF));
+        }
+    }
+}
+
+fn write(conn: &mut Connection, rows: &[Row], seq: u64) -> Result<(), HistoryError> {
+    let transaction = conn.transaction()?;
+    rows.iter().try_for_each(|row| table::insert(&transaction, row))?;
+    table::set_last_seq(&transaction, seq)?;
+    Ok(transaction.commit()?)
+}
+
+fn sync(conn: &Connection, until: u64) -> Result<(), HistoryError> {
+    table::set_last_seq(conn, until)?;
+    let (is_busy, _, _): (bool, i64, i64) =
+        conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    if is_busy { Err(HistoryError::Busy) } else { Ok(()) }
+}

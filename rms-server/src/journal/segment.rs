@@ -1,0 +1,277 @@
+//! One file of the log: a page that names it and marks how far it was durable, then batches, then zeros.
+//!
+//! The page holds the magic and format, the number of the first fact, the digest before it, and a digest of these; then, in
+//! sectors of their own, two places for the mark, written in turn. The mark is written after each sync and becomes durable
+//! with the next: a process that is killed leaves it exact, a loss of power at most one append behind.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::batch::{Digest, HEADER_LEN, Header, MAGIC};
+use super::error::OpenError;
+use crate::dir::sync_dir;
+
+/// Raised when an older server could no longer read what this one writes.
+pub const FORMAT: u8 = b'1';
+
+/// The last of its bytes is the format.
+const NAME: &[u8; 7] = b"LMBRLOG";
+const PAGE: u64 = 4096;
+const MARK_LEN: usize = 16 + Digest::LEN;
+const MARKS: [u64; 2] = [512, 1024];
+
+/// The file grows by so much at a time: an append then changes no metadata, which would have to be synced, too.
+const GROWTH: usize = 256 * 1024;
+
+/// How far a segment was durable when it was last marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    pub seq: u64,
+    /// Where the batch with that fact ends.
+    pub end: u64,
+}
+
+impl Mark {
+    fn encode(self) -> [u8; MARK_LEN] {
+        let mut bytes = [0; MARK_LEN];
+        bytes[..8].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.end.to_le_bytes());
+        let digest = Digest::of(&[&bytes[..16]]);
+        bytes[16..].copy_from_slice(&digest.0);
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Mark> {
+        let (content, digest) = bytes.split_at_checked(16)?;
+        let (seq, end) = content.split_at(8);
+        let mark =
+            Mark { seq: u64::from_le_bytes(seq.try_into().ok()?), end: u64::from_le_bytes(end.try_into().ok()?) };
+        (Digest::of(&[content]).0 == digest).then_some(mark)
+    }
+}
+
+/// The file of the segment that begins with fact `first_seq`.
+pub fn path_of(dir: &Path, first_seq: u64) -> PathBuf {
+    dir.join(format!("log.{first_seq}"))
+}
+
+/// The segments of a journal, by their first facts.
+pub fn list(dir: &Path) -> io::Result<Vec<u64>> {
+    numbered(dir, "log")
+}
+
+/// The numbers of the files `STEM.NUMBER`, in ascending order.
+pub fn numbered(dir: &Path, stem: &str) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.split_once('.')).filter(|(found, _)| *found == stem);
+        numbers.extend(number.and_then(|(_, number)| number.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// A segment that is written.
+#[derive(Debug)]
+pub struct Segment {
+    file: File,
+    path: PathBuf,
+    end: u64,
+    n_bytes: u64,
+    n_marks: usize,
+}
+
+impl Segment {
+    /// Makes an empty one; when this returns, it is durable.
+    pub fn create(dir: &Path, first_seq: u64, previous: Digest) -> io::Result<Segment> {
+        let (path, partial) = (path_of(dir, first_seq), dir.join("log.partial"));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+        let mut page = vec![0; PAGE as usize];
+        page[..7].copy_from_slice(NAME);
+        page[7] = FORMAT;
+        page[8..16].copy_from_slice(&first_seq.to_le_bytes());
+        page[16..32].copy_from_slice(&previous.0);
+        let digest = Digest::of(&[&page[..32]]);
+        page[32..48].copy_from_slice(&digest.0);
+        let mark = Mark { seq: first_seq - 1, end: PAGE };
+        for place in MARKS {
+            page[place as usize..place as usize + MARK_LEN].copy_from_slice(&mark.encode());
+        }
+        file.write_all_at(&page, 0)?;
+        file.sync_all()?;
+        fs::rename(&partial, &path)?;
+        sync_dir(&path)?;
+        Ok(Segment { file, path, end: PAGE, n_bytes: PAGE, n_marks: 0 })
+    }
+
+    /// Opens one that was read up to `end`, and marks it there; what a crash left behind that is removed.
+    pub fn open(path: &Path, end: u64, seq: u64) -> io::Result<Segment> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        file.set_len(end)?;
+        let mut segment = Segment { file, path: path.to_owned(), end, n_bytes: end, n_marks: 0 };
+        for _ in MARKS {
+            segment.mark(seq)?;
+            segment.file.sync_all()?;
+        }
+        Ok(segment)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Writes behind the end without waiting for the disk. What was written in part is written over by the next try.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let end = self.end + bytes.len() as u64;
+        if end > self.n_bytes {
+            self.grow(end);
+        }
+        self.file.write_all_at(bytes, self.end)?;
+        self.end = end;
+        self.n_bytes = self.n_bytes.max(end);
+        Ok(())
+    }
+
+    /// Where no more than the batch itself finds space, it is appended without.
+    fn grow(&mut self, end: u64) {
+        let n_zeros = GROWTH.max((end - self.n_bytes) as usize);
+        if self.file.write_all_at(&vec![0; n_zeros], self.n_bytes).is_ok() {
+            self.n_bytes += n_zeros as u64;
+        }
+    }
+
+    /// Takes back what was appended since: the next append begins there.
+    pub fn rewind(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    /// Waits until the disk has all of it.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Notes that all up to the end is durable.
+    pub fn mark(&mut self, seq: u64) -> io::Result<()> {
+        self.n_marks += 1;
+        self.file.write_all_at(&Mark { seq, end: self.end }.encode(), MARKS[self.n_marks % MARKS.len()])
+    }
+}
+
+/// A segment that is read.
+#[derive(Debug)]
+pub struct SegmentReader {
+    file: File,
+    path: PathBuf,
+    pub first_seq: u64,
+    pub previous: Digest,
+    pub mark: Mark,
+    /// One of the two is unreadable. If a crash cut it short, what it was to mark is in the file.
+    pub is_mark_lost: bool,
+    offset: u64,
+}
+
+impl SegmentReader {
+    pub fn open(path: &Path) -> Result<SegmentReader, OpenError> {
+        let of_io = |source| OpenError::Read { path: path.to_owned(), source };
+        let damaged = |problem: &str| OpenError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
+        let file = File::open(path).map_err(of_io)?;
+        let mut page = vec![0; PAGE as usize];
+        let n_read = read_up_to(&file, &mut page, 0).map_err(of_io)?;
+        if &page[..7] != NAME {
+            return Err(OpenError::Foreign { path: path.to_owned() });
+        }
+        if page[7] != FORMAT {
+            let found = String::from_utf8_lossy(&page[7..8]).into_owned();
+            return Err(OpenError::Version { path: path.to_owned(), found });
+        }
+        if n_read < page.len() || Digest::of(&[&page[..32]]).0 != page[32..48] {
+            return Err(damaged("its first page does not match its checksum"));
+        }
+        let marks = MARKS.map(|place| Mark::parse(&page[place as usize..place as usize + MARK_LEN]));
+        let is_mark_lost = marks.contains(&None);
+        let mark = marks.into_iter().flatten().max().ok_or_else(|| damaged("both of its marks are damaged"))?;
+        Ok(SegmentReader {
+            file,
+            path: path.to_owned(),
+            first_seq: u64::from_le_bytes(std::array::from_fn(|idx| page[8 + idx])),
+            previous: Digest(std::array::from_fn(|idx| page[16 + idx])),
+            mark,
+            is_mark_lost,
+            offset: PAGE,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the last batch ended that was read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next batch, with its body in `body`; `None` where no whole one begins.
+    pub fn next(&mut self, body: &mut Vec<u8>) -> io::Result<Option<(Header, Digest)>> {
+        let found = read_batch(&self.file, self.offset, body)?;
+        if found.is_some() {
+            self.offset += (HEADER_LEN + body.len()) as u64;
+        }
+        Ok(found)
+    }
+
+    /// What the batches behind the present place say of the last fact that once was durable; 0 if there are none. A write
+    /// that a crash cut short can be followed by nothing that knows it as durable.
+    pub fn durable_behind(&self) -> io::Result<u64> {
+        let n_bytes = self.file.metadata()?.len();
+        let mut rest = vec![0; usize::try_from(n_bytes.saturating_sub(self.offset)).unwrap_or(0)];
+        let n_read = read_up_to(&self.file, &mut rest, self.offset)?;
+        rest.truncate(n_read);
+        let mut durable = 0;
+        let mut body = Vec::new();
+        for at in rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| bytes == MAGIC).map(|(at, _)| at) {
+            if let Some((header, _)) = read_batch(&self.file, self.offset + at as u64, &mut body)? {
+                durable = durable.max(header.durable_seq);
+            }
+        }
+        Ok(durable)
+    }
+}
+
+fn read_batch(file: &File, offset: u64, body: &mut Vec<u8>) -> io::Result<Option<(Header, Digest)>> {
+    let mut bytes = [0; HEADER_LEN];
+    if read_up_to(file, &mut bytes, offset)? < HEADER_LEN {
+        return Ok(None);
+    }
+    let Some(header) = Header::parse(&bytes) else { return Ok(None) };
+    let begin = offset + HEADER_LEN as u64;
+    // A damaged length must not become an allocation.
+    if begin + u64::from(header.n_bytes) > file.metadata()?.len() {
+        return Ok(None);
+    }
+    body.resize(header.n_bytes as usize, 0);
+    if read_up_to(file, body, begin)? < body.len() {
+        return Ok(None);
+    }
+    Ok(Header::verify(&bytes, body).map(|digest| (header, digest)))
+}
+
+/// Fills the buffer as far as the file goes.
+fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut n_read = 0;
+    while n_read < buffer.len() {
+        match file.read_at(&mut buffer[n_read..], offset + n_read as u64) {
+            Ok(0) => break,
+            Ok(n) => n_read += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(n_read)
+}
