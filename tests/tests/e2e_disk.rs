@@ -159,12 +159,6 @@ fn a_missing_or_damaged_journal_is_named_and_left_alone() {
     assert_eq!(deployment.rms(&["queue", "--json"]).ok().json()["jobs"].as_array().map(Vec::len), Some(3));
 }
 
-fn with(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
 #[test]
 fn credentials_that_are_missing_or_mixed_up_are_named() {
     let mut deployment = Deployment::builder().start();
