@@ -23,6 +23,19 @@ pub fn reason(reason: &Reason, now: Time) -> String {
             let until = until.map_or(String::new(), |until| format!("; it is expected {}", ahead(until, now)));
             format!("its launcher has not requested hosts yet{until}")
         }
+        Reason::AgentsExpected { cluster, n_nodes, until } => format!(
+            "its nodes are free, but the agents of {n_nodes} nodes of cluster {cluster} have not come back since the server \
+             was restarted; the server waits for them until {}, then others are used",
+            ahead(*until, now)
+        ),
+        Reason::LauncherAway { since, until } => {
+            let until = until.map_or(String::new(), |until| format!("; it ends as lost {}", ahead(until, now)));
+            format!(
+                "its nodes are free, but its launcher, which has to be told of the start, has not been connected since {}; \
+                 it keeps its place in the queue{until}",
+                stamp::short(*since, now)
+            )
+        }
         Reason::BeyondDepth { depth, position } => format!(
             "it stands at place {position} of the queue, and only the first {depth} are planned; its turn comes as \
              those before it start"

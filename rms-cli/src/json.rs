@@ -114,6 +114,12 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::NotBefore { at } => json!({"kind": "not_before", "at": time(Some(*at))}),
         Reason::NotPlanned { next_pass } => json!({"kind": "not_planned", "next_pass": time(Some(*next_pass))}),
         Reason::NoRequest { until } => json!({"kind": "no_request", "until": time(*until)}),
+        Reason::AgentsExpected { cluster, n_nodes, until } => {
+            json!({"kind": "agents_expected", "cluster": cluster, "nodes": n_nodes, "until": time(Some(*until))})
+        }
+        Reason::LauncherAway { since, until } => {
+            json!({"kind": "launcher_away", "since": time(Some(*since)), "until": time(*until)})
+        }
         Reason::BeyondDepth { depth, position } => {
             json!({"kind": "beyond_depth", "depth": depth, "position": position})
         }

@@ -147,7 +147,7 @@ impl Rms {
         queue_idx: Option<usize>,
     ) -> Option<crate::effect::Reason> {
         match placed {
-            Some(placed) if entry.is_queued() => plan::short_reason(&self.state, plan, placed),
+            Some(placed) if entry.is_queued() => plan::short_reason(&self.state, plan, entry, placed),
             Some(_) => None,
             None => plan::reason(&self.state, plan, job, queue_idx, plan.now),
         }
@@ -163,7 +163,8 @@ impl Rms {
         let is_ghost = |job: &JobId| self.state.jobs()[job].state() == JobState::Ghost;
         let is_held = !node.holders.is_empty();
         let link_since = match node.link {
-            NodeLink::Connected { since } | NodeLink::Away { since } | NodeLink::Lost { since } => since,
+            NodeLink::Connected { since } | NodeLink::Away { since } => since,
+            NodeLink::Lost { since } | NodeLink::Expected { since } => since,
         };
         let (state, reason, since) = match (&node.admin, node.link) {
             (NodeAdmin::Down { reason, by: _, since }, _) => (NodeState::Down, Some(reason.clone()), *since),
@@ -171,6 +172,10 @@ impl Rms {
                 (NodeState::Lost, Some("its agent has been away for too long".to_owned()), since)
             }
             (_, NodeLink::Away { since }) => (NodeState::Away, Some("its agent is not connected".to_owned()), since),
+            (_, NodeLink::Expected { since }) => {
+                let reason = "its agent has not come back since the server was restarted".to_owned();
+                (NodeState::Away, Some(reason), since)
+            }
             (NodeAdmin::Drain { reason, by: _, since }, NodeLink::Connected { .. }) => {
                 let state = if is_held { NodeState::Draining } else { NodeState::Drained };
                 (state, Some(reason.clone()), *since)

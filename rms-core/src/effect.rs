@@ -285,6 +285,18 @@ pub enum Reason {
     NoRequest {
         until: Option<Time>,
     },
+    /// Its hosts are free, but the agents of so many nodes of the cluster have not come back since the server was
+    /// restarted; it is planned with them until then.
+    AgentsExpected {
+        cluster: String,
+        n_nodes: u32,
+        until: Time,
+    },
+    /// It could start, but its launcher could not be told: it has been away since then, and is lost at `until`.
+    LauncherAway {
+        since: Time,
+        until: Option<Time>,
+    },
 }
 
 /// A job that holds hosts in the blocking step.

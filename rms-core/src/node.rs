@@ -1,6 +1,6 @@
 //! A node inside the core.
 
-use rms_model::{ClusterId, Generation, Inventory, JobId, NodeAdmin, NodeLink, Run};
+use rms_model::{ClusterId, Generation, Inventory, JobId, NodeAdmin, NodeLink, Run, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::state::Holders;
@@ -26,22 +26,38 @@ pub struct Node {
 impl Node {
     /// May something be planned here? Whether it is free is another question.
     pub fn is_usable(&self) -> bool {
-        let is_connected = match self.link {
-            NodeLink::Connected { .. } => true,
+        let is_there = match self.link {
+            NodeLink::Connected { .. } | NodeLink::Expected { .. } => true,
             NodeLink::Away { .. } | NodeLink::Lost { .. } => false,
         };
-        self.admin == NodeAdmin::Enabled && is_connected && self.stale.is_empty()
+        self.admin == NodeAdmin::Enabled && is_there && self.stale.is_empty()
     }
 
     pub fn is_connected(&self) -> bool {
         match self.link {
             NodeLink::Connected { .. } => true,
-            NodeLink::Away { .. } | NodeLink::Lost { .. } => false,
+            NodeLink::Away { .. } | NodeLink::Lost { .. } | NodeLink::Expected { .. } => false,
         }
     }
 
-    /// Is it usable, and does nobody hold it?
+    /// May something start here now? So it is if it is usable, its agent is there, and nobody holds it.
     pub fn is_free(&self) -> bool {
-        self.is_usable() && self.holders.is_empty()
+        self.is_usable() && self.is_connected() && self.holders.is_empty()
+    }
+
+    /// Since when its agent is away, if it is and the node is not lost.
+    pub(crate) fn away_since(&self) -> Option<Time> {
+        match self.link {
+            NodeLink::Away { since } | NodeLink::Expected { since } => Some(since),
+            NodeLink::Connected { .. } | NodeLink::Lost { .. } => None,
+        }
+    }
+
+    /// Since when the server, which was restarted, expects its agent back and plans with it meanwhile.
+    pub(crate) fn expected_since(&self) -> Option<Time> {
+        match self.link {
+            NodeLink::Expected { since } => Some(since),
+            NodeLink::Connected { .. } | NodeLink::Away { .. } | NodeLink::Lost { .. } => None,
+        }
     }
 }

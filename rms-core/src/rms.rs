@@ -121,14 +121,20 @@ impl Rms {
     }
 
     /// To be called once after [`Rms::restore`]: no agent is connected to a server that just started, and none is
-    /// lost for the time in which it could not connect. The clock may have been set back meanwhile.
+    /// lost for the time in which it could not connect. Those that are not lost are planned with until they are back, for
+    /// a while: otherwise who comes first would be started with less than there is. The clock may have been set back
+    /// meanwhile.
     pub fn boot(&mut self, now: Time) -> Step {
         let mut step = Step::default();
         self.booted = Some(now);
         for node in self.state.nodes().keys().copied().collect::<Vec<_>>() {
             let is_lost = matches!(self.state.nodes()[&node].link, NodeLink::Lost { .. });
             if !is_lost {
-                self.record(&mut step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since: now } });
+                let link = match self.state.settings().restart_grace {
+                    Span::ZERO => NodeLink::Away { since: now },
+                    _ => NodeLink::Expected { since: now },
+                };
+                self.record(&mut step, Fact::NodeLinkChanged { node, link });
             }
         }
         let is_of_tomorrow = |entry: &Job| matches!(&entry.phase, Phase::Ghost(ghost) if ghost.done_at > now);
@@ -185,11 +191,15 @@ impl Rms {
     /// events even with a re-scheduling timer of zero.
     pub fn next_timer(&self) -> Option<Time> {
         let lost = self.state.longest_away().map(|(since, _)| since + self.state.settings().node_lost_after);
+        let expected = self.state.longest_expected().map(|(since, _)| since + self.state.settings().restart_grace);
         let ghost = self.state.next_ghost().map(|(until, _)| until);
         let begin = self.state.next_begin().map(|(at, _)| at);
         let launcher = self.state.next_launcher_deadline();
         let negotiation = [self.next_negotiation(), self.next_offer()].into_iter().flatten().min();
-        [self.next_pass(), lost, ghost, begin, launcher, self.next_stage(), negotiation].into_iter().flatten().min()
+        [self.next_pass(), lost, expected, ghost, begin, launcher, self.next_stage(), negotiation]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub fn state(&self) -> &State {
@@ -244,6 +254,13 @@ impl Rms {
         {
             self.node_lost(now, step, node);
         }
+        while let Some((since, node)) = self.state.longest_expected()
+            && since + self.state.settings().restart_grace <= now
+        {
+            // It is late. Others start without it.
+            self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since } });
+            self.passes.wanted = true;
+        }
         self.end_late_launchers(now, step);
         self.enter_stages(now, step);
         self.tick_negotiations(now, step);
@@ -278,6 +295,11 @@ impl Rms {
         for placement in plan.placements {
             let job = placement.job;
             let promise = match placement.outcome {
+                // 001, §5.3.1: who is not there cannot be told of a start. What it would start on is kept for it in this
+                // pass, and so its place before those behind it.
+                Placed::Now { .. } if self.state.jobs()[&job].unheard_since().is_some() => {
+                    Some(Promise { at: now + Span::from_secs(1), option_idx: 0 })
+                }
                 Placed::Now { request, nodes, fit } => {
                     self.start(now, step, job, request, nodes);
                     fit.iter().for_each(|fit| self.begin_course(now, step, job, fit));

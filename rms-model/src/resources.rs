@@ -79,4 +79,8 @@ pub enum NodeLink {
     Lost {
         since: Time,
     },
+    /// The server was restarted then, and the agent has not come back yet. It is planned with, for a while.
+    Expected {
+        since: Time,
+    },
 }

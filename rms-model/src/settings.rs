@@ -97,6 +97,8 @@ pub struct Settings {
     pub share: u32,
     /// The same for users who have their own.
     pub share_of: Own<u32>,
+    /// For how long after a restart of the server nodes are planned with whose agents are not back yet.
+    pub restart_grace: Span,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -140,6 +142,7 @@ impl Default for Settings {
             growth_limit_of: Own::default(),
             share: 1,
             share_of: Own::default(),
+            restart_grace: Span::from_secs(10),
         }
     }
 }
@@ -156,7 +159,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 27] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -183,6 +186,7 @@ pub const KEYS: [&str; 26] = [
     "budget",
     "growth_limit",
     "share",
+    "restart_grace",
 ];
 
 /// A budget or a limit that is none.
@@ -282,6 +286,7 @@ impl Settings {
             "budget" => or_none(&self.budget),
             "growth_limit" => or_none(&self.growth_limit),
             "share" => self.share.to_string(),
+            "restart_grace" => self.restart_grace.to_string(),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -342,6 +347,7 @@ impl Settings {
             "budget" => self.budget = budget(key, value)?,
             "growth_limit" => self.growth_limit = limit(key, value)?,
             "share" => self.share = share(key, value)?,
+            "restart_grace" => self.restart_grace = span()?,
             "default_wall" => self.default_wall = wall()?,
             "max_wall" => self.max_wall = wall()?,
             "max_jobs" => {

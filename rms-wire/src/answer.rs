@@ -144,6 +144,8 @@ pub enum Reason {
     TooFewHosts { cluster: String, wanted: u32, usable: u32, total: u32 },
     Blocked { cluster: String, wanted: u32, capacity: u32, busy: u32, from: i64, until: i64, by: Vec<Blocker> },
     NoRequest { until: Option<i64> },
+    AgentsExpected { cluster: String, n_nodes: u32, until: i64 },
+    LauncherAway { since: i64, until: Option<i64> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

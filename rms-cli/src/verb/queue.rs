@@ -175,6 +175,8 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::NotBefore { at } => format!("(not before {})", stamp::short(*at, now)),
         Reason::NotPlanned { .. } => "(not planned yet)".to_owned(),
         Reason::NoRequest { .. } => "(no request yet)".to_owned(),
+        Reason::AgentsExpected { n_nodes, .. } => format!("(waits for {n_nodes} agents)"),
+        Reason::LauncherAway { .. } => "(its launcher is away)".to_owned(),
         Reason::BeyondDepth { position, .. } => format!("(place {position}, beyond the planned depth)"),
         Reason::TooFewHosts { cluster, wanted, usable, .. } => {
             format!("({wanted} of {cluster} wanted, {usable} usable)")

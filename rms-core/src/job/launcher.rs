@@ -79,6 +79,14 @@ impl Launcher {
 }
 
 impl Job {
+    /// Since when nobody could be told that it starts: its launcher is away.
+    pub(crate) fn unheard_since(&self) -> Option<Time> {
+        match self.launcher.as_ref()?.link {
+            LauncherLink::Connected { .. } => None,
+            LauncherLink::Away { since } | LauncherLink::Lost { since } => Some(since),
+        }
+    }
+
     pub(crate) fn awaited(&self) -> Awaited {
         let Some(launcher) = &self.launcher else { return Awaited::default() };
         // Time that a launcher had no connection does not count against it, or a restart of the server would end all.

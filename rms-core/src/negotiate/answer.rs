@@ -39,8 +39,14 @@ impl Rms {
         let Some(case) = self.case(job, id) else { return };
         let Some(proposal) = case.dialogue.proposal().cloned() else { return };
         let place = (case.opened, job, id);
-        let is_patient = case.dialogue.lapses().is_some_and(|lapses| lapses > now + LAST_MOMENT);
+        let case_lapses = case.dialogue.lapses();
+        let is_patient = case_lapses.is_some_and(|lapses| lapses > now + LAST_MOMENT);
         let action = match self.offer(now, job, id, &proposal) {
+            // After a restart less may be there than in a moment.
+            Ok(Offer { items, .. }) if self.may_become_more(&proposal, &items, case_lapses) => {
+                self.negotiators.waiting.insert(place);
+                return;
+            }
             Ok(Offer { items, hosts }) => {
                 self.keep(step, job, id, hosts);
                 self.say_offer(now, job, &proposal, items)
@@ -57,6 +63,21 @@ impl Rms {
             // What can be given now is no proper answer to what was said before.
             let _ = self.act(now, step, job, id, Action::Reject(Reason::NoResources));
         }
+    }
+
+    /// Are fewer hosts given than were asked for, of a cluster where agents are expected back before the proposal lapses?
+    fn may_become_more(&self, proposal: &Template, items: &[Item], lapses: Option<Time>) -> bool {
+        let Some((since, _)) = self.state.longest_expected() else { return false };
+        let until = since + self.state.settings().restart_grace;
+        let is_less = |(given, asked): (&Item, &Item)| match asked.resource {
+            Resource::Hosts(cluster) => {
+                let is_short = given.quantity < asked.quantity || given.status != asked.status;
+                is_short && self.state.n_expected(cluster) > 0
+            }
+            Resource::Cores(_) | Resource::Time => false,
+        };
+        let is_patient = lapses.is_some_and(|lapses| lapses > until + LAST_MOMENT);
+        is_patient && items.iter().zip(proposal.items()).any(is_less)
     }
 
     /// Is more needed of a cluster than there are hosts of it, in whatever state they are? Waiting helps nobody then.

@@ -79,7 +79,7 @@ impl Rms {
 
 fn is_only_away(entry: &Node) -> bool {
     let is_away = match entry.link {
-        NodeLink::Away { .. } => true,
+        NodeLink::Away { .. } | NodeLink::Expected { .. } => true,
         NodeLink::Connected { .. } => !entry.stale.is_empty(),
         NodeLink::Lost { .. } => false,
     };

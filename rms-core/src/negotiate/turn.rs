@@ -15,6 +15,10 @@ impl Rms {
             return;
         }
         self.clear_drained(now, step);
+        if self.state.longest_expected().is_some() {
+            // After a restart nobody is asked to give, or offered, what may be needed or free in a moment.
+            return;
+        }
         let gathering = self.make_room(now, step);
         self.offer_idle(now, step, &gathering);
     }

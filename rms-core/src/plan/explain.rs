@@ -1,10 +1,10 @@
 //! Why a job is where it is, in terms of the profile that the pass saw.
 
-use rms_model::{JobId, Time};
+use rms_model::{ClusterId, JobId, Time};
 
 use super::{Blocked, Placed, Plan, ledger};
 use crate::effect::{Blocker, Reason};
-use crate::job::Phase;
+use crate::job::{Job, Phase};
 use crate::state::State;
 
 /// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass. `queue_idx` is
@@ -26,7 +26,10 @@ pub(crate) fn reason(
         Phase::RequestSent | Phase::Waiting => {
             let queue_idx = queue_idx?;
             match plan.placements.get(queue_idx) {
-                Some(placement) => outcome_reason(state, plan, job, &placement.outcome, next_pass),
+                Some(placement) => match (&placement.outcome, launcher_away(state, entry)) {
+                    (Placed::Now { .. }, Some(away)) => Some(away),
+                    (outcome, _) => outcome_reason(state, plan, job, outcome, next_pass),
+                },
                 None => {
                     let position = queue_idx as u32 + 1;
                     Some(Reason::BeyondDepth { depth: state.settings().queue_depth, position })
@@ -38,8 +41,17 @@ pub(crate) fn reason(
 }
 
 /// The reason of a placement, without looking for the blockers.
-pub(crate) fn short_reason(state: &State, plan: &Plan, outcome: &Placed) -> Option<Reason> {
+pub(crate) fn short_reason(state: &State, plan: &Plan, entry: &Job, outcome: &Placed) -> Option<Reason> {
+    if let (Placed::Now { .. }, Some(away)) = (outcome, launcher_away(state, entry)) {
+        return Some(away);
+    }
     outcome_reason_by(state, plan, outcome, plan.now, |_| Vec::new())
+}
+
+/// It could start, but nobody is there to be told.
+fn launcher_away(state: &State, entry: &Job) -> Option<Reason> {
+    let since = entry.unheard_since()?;
+    Some(Reason::LauncherAway { since, until: Some(since + state.settings().launcher_grace) })
 }
 
 /// The same for a placement alone.
@@ -71,9 +83,12 @@ fn outcome_reason_by(
                 total: state.nodes().values().filter(in_cluster).count() as u32,
             })
         }
-        Placed::Later { blocked, .. } => {
-            // Without a blocking step the hosts are held by a job past its wall time: it starts with the next pass.
-            let Some(blocked) = blocked else { return Some(Reason::NotPlanned { next_pass }) };
+        Placed::Later { request, blocked, .. } => {
+            let Some(blocked) = blocked else {
+                let expected = request.hosts.keys().find_map(|cluster| agents_expected(state, *cluster));
+                // Otherwise the hosts are held by a job past its wall time: it starts with the next pass.
+                return Some(expected.unwrap_or(Reason::NotPlanned { next_pass }));
+            };
             Some(Reason::Blocked {
                 cluster: state.clusters()[&blocked.cluster].clone(),
                 wanted: blocked.wanted,
@@ -85,6 +100,15 @@ fn outcome_reason_by(
             })
         }
     }
+}
+
+/// The agents of this cluster that are waited for after a restart of the server.
+fn agents_expected(state: &State, cluster: ClusterId) -> Option<Reason> {
+    let (since, _) = state.longest_expected()?;
+    let n_nodes = state.n_expected(cluster) as u32;
+    let until = since + state.settings().restart_grace;
+    let cluster = state.clusters()[&cluster].clone();
+    (n_nodes > 0).then_some(Reason::AgentsExpected { cluster, n_nodes, until })
 }
 
 /// The jobs before this one that hold hosts in the blocking step, the largest first.

@@ -199,9 +199,17 @@ impl<'a, 'l> Walk<'a, 'l> {
             let view = self.view_for(job);
             let outcome = self.pass.place(self.spec(job), self.earliest);
             let waits = match &outcome {
-                Placed::Now { .. } | Placed::Never { .. } => false,
+                Placed::Never { .. } => false,
+                Placed::Now { .. } => {
+                    let waits = self.state.jobs()[&job].unheard_since().is_some();
+                    if waits {
+                        self.earliest = self.earliest.max(self.now + Span::from_millis(1));
+                    }
+                    waits
+                }
                 Placed::Later { at, .. } => {
-                    self.earliest = self.earliest.max(*at);
+                    // Who would start now if its hosts were there is waited for, too.
+                    self.earliest = self.earliest.max(*at).max(self.now + Span::from_millis(1));
                     true
                 }
             };

@@ -201,7 +201,10 @@ impl Streams {
     /// The pass, and what each launcher is to be told after it.
     pub fn pass(&mut self, state: &State, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
         let (plan, changes) = self.run(state, now, true);
-        let starts = |placement: &&super::Placement| matches!(placement.outcome, Placed::Now { .. });
+        let starts = |placement: &&super::Placement| {
+            let is_told = state.jobs()[&placement.job].unheard_since().is_none();
+            matches!(placement.outcome, Placed::Now { .. }) && is_told
+        };
         for placement in plan.placements.iter().filter(starts) {
             // R6: the started are told of the start and of nothing else.
             self.forget(placement.job);

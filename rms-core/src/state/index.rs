@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, NodeLink, Request, Span, Time};
+use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, Request, Span, Time};
 
 use super::free::FreeHosts;
 use super::occupation::Occupation;
@@ -42,6 +42,8 @@ pub(crate) struct Index {
     pub(crate) kinds: BTreeMap<ClusterId, BTreeMap<Inventory, u32>>,
     /// Since when agents are away that are not lost yet.
     pub(crate) away: BTreeSet<(Time, NodeId)>,
+    /// Those of them whose nodes are planned with, because the server was restarted then.
+    pub(crate) expected: BTreeSet<(Time, NodeId)>,
     /// Each environment once, and how many jobs have it: most jobs of a user share theirs, and it is most of a job.
     pub(crate) environments: BTreeMap<Arc<Environment>, u32>,
 }
@@ -241,9 +243,8 @@ impl Index {
                 kinds.insert(entry.inventory.clone(), 1);
             }
         }
-        if let NodeLink::Away { since } = entry.link {
-            self.away.insert((since, node));
-        }
+        self.away.extend(entry.away_since().map(|since| (since, node)));
+        self.expected.extend(entry.expected_since().map(|since| (since, node)));
         if entry.is_usable() {
             *self.usable.entry(entry.cluster).or_default() += 1;
         }
@@ -267,8 +268,9 @@ impl Index {
                 self.free.remove(&entry.cluster);
             }
         }
-        if let NodeLink::Away { since } = entry.link {
+        if let Some(since) = entry.away_since() {
             self.away.remove(&(since, node));
+            self.expected.remove(&(since, node));
         }
         if entry.is_usable()
             && let Some(n_usable) = self.usable.get_mut(&entry.cluster)

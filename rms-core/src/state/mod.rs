@@ -259,6 +259,17 @@ impl State {
         self.index.away.first().copied()
     }
 
+    /// The agent that has been expected back for the longest time since a restart of the server.
+    pub(crate) fn longest_expected(&self) -> Option<(Time, NodeId)> {
+        self.index.expected.first().copied()
+    }
+
+    /// How many hosts of a cluster are planned with though their agents are not back yet after a restart of the server.
+    pub(crate) fn n_expected(&self, cluster: ClusterId) -> usize {
+        let entries = self.index.expected.iter().map(|(_, node)| &self.nodes[node]);
+        entries.filter(|entry| entry.cluster == cluster && entry.is_usable()).count()
+    }
+
     pub(crate) fn node_names(&self, nodes: &[NodeId]) -> Vec<String> {
         nodes.iter().map(|node| self.nodes[node].name.clone()).collect()
     }

@@ -8,6 +8,7 @@ mod negotiate;
 mod negotiate_policy;
 mod placing;
 mod policies;
+mod restart;
 
 use rms_model::{Identity, Inventory, JobId, NodeId, Role, Span, Time, Work};
 

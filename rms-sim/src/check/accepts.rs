@@ -27,7 +27,10 @@ pub(crate) struct Accepted {
 impl Accepts {
     pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
         match fact {
-            Fact::NodeLinkChanged { link: NodeLink::Away { .. } | NodeLink::Lost { .. }, .. }
+            Fact::NodeLinkChanged {
+                link: NodeLink::Away { .. } | NodeLink::Expected { .. } | NodeLink::Lost { .. },
+                ..
+            }
             | Fact::NodeAdminChanged { admin: NodeAdmin::Drain { .. } | NodeAdmin::Down { .. }, .. }
             | Fact::NodeFenced { .. }
             | Fact::NodeDescribed { .. }

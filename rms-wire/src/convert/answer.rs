@@ -159,6 +159,12 @@ impl From<&effect::Reason> for wire::Reason {
             effect::Reason::NotBefore { at } => wire::Reason::NotBefore { at: at.as_millis() },
             effect::Reason::NotPlanned { next_pass } => wire::Reason::NotPlanned { next_pass: next_pass.as_millis() },
             effect::Reason::NoRequest { until } => wire::Reason::NoRequest { until: opt_millis(until) },
+            effect::Reason::AgentsExpected { cluster, n_nodes, until } => {
+                wire::Reason::AgentsExpected { cluster, n_nodes, until: until.as_millis() }
+            }
+            effect::Reason::LauncherAway { since, until } => {
+                wire::Reason::LauncherAway { since: since.as_millis(), until: opt_millis(until) }
+            }
             effect::Reason::BeyondDepth { depth, position } => wire::Reason::BeyondDepth { depth, position },
             effect::Reason::TooFewHosts { cluster, wanted, usable, total } => {
                 wire::Reason::TooFewHosts { cluster, wanted, usable, total }

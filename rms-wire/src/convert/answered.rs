@@ -56,6 +56,12 @@ impl From<wire::Reason> for effect::Reason {
             wire::Reason::NotBefore { at } => effect::Reason::NotBefore { at: time(at) },
             wire::Reason::NotPlanned { next_pass } => effect::Reason::NotPlanned { next_pass: time(next_pass) },
             wire::Reason::NoRequest { until } => effect::Reason::NoRequest { until: opt_time(until) },
+            wire::Reason::AgentsExpected { cluster, n_nodes, until } => {
+                effect::Reason::AgentsExpected { cluster, n_nodes, until: time(until) }
+            }
+            wire::Reason::LauncherAway { since, until } => {
+                effect::Reason::LauncherAway { since: time(since), until: opt_time(until) }
+            }
             wire::Reason::BeyondDepth { depth, position } => effect::Reason::BeyondDepth { depth, position },
             wire::Reason::TooFewHosts { cluster, wanted, usable, total } => {
                 effect::Reason::TooFewHosts { cluster, wanted, usable, total }

@@ -262,6 +262,8 @@ fn reasons() -> Vec<Reason> {
         Reason::Held { by: "alice".to_owned() },
         Reason::NotBefore { at: secs(1) },
         Reason::NotPlanned { next_pass: secs(2) },
+        Reason::AgentsExpected { cluster: cluster(), n_nodes: 3, until: secs(5) },
+        Reason::LauncherAway { since: secs(6), until: Some(secs(7)) },
         Reason::BeyondDepth { depth: 1000, position: 1001 },
         Reason::TooFewHosts { cluster: cluster(), wanted: 8, usable: 3, total: 9 },
         Reason::Blocked {

@@ -117,3 +117,43 @@ fn an_application_whose_node_is_lost_is_ended_though_nothing_of_it_runs_there() 
     launchers.after(60);
     assert_eq!(launchers.ended(job), Some(Outcome::NodeLost { node: "b2".to_owned() }));
 }
+
+/// 001: a start is something that its launcher is told; within its grace it keeps its place.
+#[test]
+fn who_cannot_be_told_is_not_started_and_keeps_its_place_for_its_grace() {
+    for policy in ["views", "fcfs", "easy", "conservative"] {
+        let mut launchers = Launchers::new();
+        launchers.set("policy", policy);
+        launchers.set("start_timeout", "0s");
+        let holder = launchers.waiting(on_a(4, 100));
+        launchers.accept(holder, 1);
+        let (absent, behind) = (launchers.waiting(on_a(4, 50)), launchers.waiting(on_a(3, 50)));
+        launchers.event(Event::LauncherGone { job: absent });
+        launchers.finish(holder, 1, 0);
+        launchers.after(30);
+        assert_eq!(launchers.state(absent), Some(JobState::Waiting), "{policy}");
+        assert_eq!(launchers.state(behind), Some(JobState::Waiting), "{policy}: it does not overtake");
+        let reason = launchers.world.line(absent).reason;
+        let is_said = matches!(&reason, Some(crate::effect::Reason::LauncherAway { until: Some(_), .. }));
+        assert!(is_said, "{policy}: {reason:?}");
+        launchers.ann(LauncherCall::Attach { job: absent }).expect("in time");
+        launchers.after(1);
+        assert_eq!(launchers.grant(absent).tag, Tag(1), "{policy}: it is told now");
+        launchers.finish(absent, 1, 0);
+        launchers.after(1);
+        assert_eq!(launchers.state(behind), Some(JobState::Started), "{policy}");
+    }
+}
+
+#[test]
+fn a_launcher_that_stays_away_gives_its_place_to_the_next_after_its_grace() {
+    let mut launchers = Launchers::new();
+    let holder = launchers.waiting(on_a(4, 100));
+    launchers.accept(holder, 1);
+    let (absent, behind) = (launchers.waiting(on_a(4, 50)), launchers.waiting(on_a(3, 50)));
+    launchers.event(Event::LauncherGone { job: absent });
+    launchers.finish(holder, 1, 0);
+    launchers.after(60);
+    assert_eq!(launchers.state(absent), None);
+    assert_eq!(launchers.state(behind), Some(JobState::Started));
+}
