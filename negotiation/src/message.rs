@@ -125,6 +125,9 @@ pub enum Reason {
     /// Something has changed since.
     #[error("circumstances have changed")]
     Changed,
+    /// What the RMS had offered is needed for somebody more urgent, or for whom a setting lets offers be taken back.
+    #[error("the offer was taken back for a waiting job")]
+    Recalled,
 }
 
 impl NegotiationId {

@@ -50,6 +50,7 @@ pub fn reason_word(reason: Reason) -> &'static str {
         Reason::Administrator => "administrator",
         Reason::Stopping => "stopping",
         Reason::Changed => "changed",
+        Reason::Recalled => "recalled",
     }
 }
 

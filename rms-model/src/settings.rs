@@ -99,6 +99,8 @@ pub struct Settings {
     pub share_of: Own<u32>,
     /// For how long after a restart of the server nodes are planned with whose agents are not back yet.
     pub restart_grace: Span,
+    /// For which waiting jobs offers are taken back that nobody has answered, before their time is over.
+    pub offer_recall: ShrinkRule,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -143,6 +145,7 @@ impl Default for Settings {
             share: 1,
             share_of: Own::default(),
             restart_grace: Span::from_secs(10),
+            offer_recall: ShrinkRule::Priority,
         }
     }
 }
@@ -159,7 +162,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 27] = [
+pub const KEYS: [&str; 28] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -187,6 +190,7 @@ pub const KEYS: [&str; 27] = [
     "growth_limit",
     "share",
     "restart_grace",
+    "offer_recall",
 ];
 
 /// A budget or a limit that is none.
@@ -287,6 +291,7 @@ impl Settings {
             "growth_limit" => or_none(&self.growth_limit),
             "share" => self.share.to_string(),
             "restart_grace" => self.restart_grace.to_string(),
+            "offer_recall" => self.offer_recall.to_string(),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -348,6 +353,9 @@ impl Settings {
             "growth_limit" => self.growth_limit = limit(key, value)?,
             "share" => self.share = share(key, value)?,
             "restart_grace" => self.restart_grace = span()?,
+            "offer_recall" => {
+                self.offer_recall = value.parse().map_err(|_| bad(key, value, "never, priority or queue"))?;
+            }
             "default_wall" => self.default_wall = wall()?,
             "max_wall" => self.max_wall = wall()?,
             "max_jobs" => {
@@ -491,6 +499,7 @@ mod tests {
             ("offer_valid", "2h"),
             ("offer_idle", "everybody"),
             ("shrink_for", "me"),
+            ("offer_recall", "me"),
             ("fair_start", "9223372036854775807ms"),
             ("fair_start@a", "36601d"),
             ("kill_grace", "36601d"),

@@ -174,6 +174,8 @@ struct SettingsText {
     budget: Option<Spanned<Scalar>>,
     growth_limit: Option<Spanned<Scalar>>,
     share: Option<Spanned<Scalar>>,
+    restart_grace: Option<Spanned<Scalar>>,
+    offer_recall: Option<Spanned<Scalar>>,
 }
 
 impl SettingsText {
@@ -205,6 +207,8 @@ impl SettingsText {
             ("budget", &self.budget),
             ("growth_limit", &self.growth_limit),
             ("share", &self.share),
+            ("restart_grace", &self.restart_grace),
+            ("offer_recall", &self.offer_recall),
         ]
     }
 }
@@ -311,7 +315,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,

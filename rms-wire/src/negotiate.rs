@@ -57,6 +57,7 @@ pub enum EndReason {
     Administrator,
     Stopping,
     Changed,
+    Recalled,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

@@ -48,6 +48,28 @@ fn a_killed_server_loses_no_job_and_starts_none_twice() {
     }
 }
 
+/// The first agent that is back is not all that there is: the job takes the whole idle cluster.
+#[test]
+fn after_a_restart_a_moldable_job_waits_for_the_agents_that_are_on_their_way() {
+    let mut deployment = Deployment::of_nodes(4);
+    let late = ["a2", "a3", "a4"];
+    late.iter().for_each(|name| deployment.kill_agent(name));
+    deployment.kill_server();
+    deployment.start_server();
+    let began = std::time::Instant::now();
+    wait_until("the first agent to be back", SOON, || {
+        let nodes = deployment.rms(&["nodes", "--json"]).ok().json();
+        let lines = nodes["nodes"].as_array()?.clone();
+        lines.iter().any(|line| line["name"] == "a1" && line["state"] == "idle").then_some(())
+    });
+    let job = deployment.submit(&["-N", "1-4", "--amdahl", "1", "-t", "1000s", "--wrap", "sleep 60"]);
+    let line = deployment.queued(job).expect("it waits");
+    assert_eq!(line["reason"]["kind"], "agents_expected", "after {:?}: {line}", began.elapsed());
+    late.iter().for_each(|name| deployment.restart_agent(name));
+    let line = deployment.wait_for_state(job, "started");
+    assert_eq!(line["nodes"].as_array().map(Vec::len), Some(4), "{line}");
+}
+
 #[test]
 fn a_restarted_agent_takes_its_jobs_over() {
     let mut deployment = Deployment::of_nodes(1);

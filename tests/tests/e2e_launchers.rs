@@ -137,6 +137,32 @@ fn a_launcher_that_is_killed_is_lost_after_the_grace() {
     assert_eq!(deployment.wait_for_end(next)["outcome"]["word"], "completed");
 }
 
+/// Nobody else could be told of the start.
+#[test]
+fn the_application_of_a_launcher_that_was_killed_is_away_within_three_seconds_and_not_started() {
+    let deployment = Deployment::of_nodes(1);
+    deployment.rms(&["admin", "set", "launcher_grace", "8s"]).ok();
+    let blocker = deployment.submit(&["-t", "100s", "--wrap", &until("go")]);
+    deployment.wait_for_state(blocker, "started");
+    let launcher = Running::start(deployment.example("rigid", &["1", "60", "true"]));
+    let job = job_of(&deployment, "rigid");
+    deployment.wait_for_state(job, "waiting");
+    let behind = deployment.submit(&["--wrap", "true"]);
+    launcher.kill();
+    let killed = Instant::now();
+    fs::write(deployment.path().join("go"), "").expect("the directory is ours");
+    deployment.wait_for_end(blocker);
+    std::thread::sleep(Duration::from_secs(3).saturating_sub(killed.elapsed()));
+    let line = deployment.queued(job).expect("it keeps its place for its grace");
+    assert_eq!((&line["state"], &line["reason"]["kind"]), (&"waiting".into(), &"launcher_away".into()), "{line}");
+    let told = deployment.rms(&["queue"]).ok().stdout;
+    assert!(told.contains("its launcher is away"), "{told}");
+    let told = deployment.rms(&["explain", &job.to_string()]).ok().stdout;
+    assert!(told.contains("has not been connected since"), "{told}");
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "launcher_lost");
+    assert_eq!(deployment.wait_for_end(behind)["outcome"]["word"], "completed");
+}
+
 #[test]
 fn a_launcher_that_is_started_again_within_the_grace_goes_on() {
     let deployment = Deployment::of_nodes(2);

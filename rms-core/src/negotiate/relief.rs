@@ -117,7 +117,9 @@ impl Rms {
         })
     }
 
-    /// Takes back offers that nobody has answered, or asks for hosts. False if there are not enough.
+    /// Takes back offers that nobody has answered, where the setting lets it, or asks for hosts. Other offers are held
+    /// for their time: it is soon known what becomes of them, so nobody is asked for as many meanwhile. False if there are
+    /// not enough.
     fn ask_for(&mut self, now: Time, step: &mut Step, head: JobId, lack: Lack, rule: ShrinkRule) -> bool {
         let offered = self.unanswered_offers(lack.cluster);
         let n_offered: usize = offered.iter().map(|(_, _, hosts)| hosts).sum();
@@ -126,17 +128,21 @@ impl Rms {
         let candidates: Vec<Candidate<'_>> = victims.iter().map(Changeable::as_candidate).collect();
         let missing = lack.hosts.saturating_sub(n_offered as u32);
         let Some(asked) = shrinks(missing, occasion, &candidates, rule) else { return false };
+        let recall = self.state.settings().offer_recall;
+        let may_recall = |job: &JobId| occasion.may_disturb(recall, self.state.jobs()[job].spec.priority);
         let mut n_back = 0;
         let withdrawn: Vec<_> = offered
-            .into_iter()
+            .iter()
+            .filter(|(job, ..)| may_recall(job))
             .take_while(|(_, _, hosts)| {
                 let is_short = n_back < lack.hosts as usize;
                 n_back += hosts;
                 is_short
             })
+            .copied()
             .collect();
         let mut losses: Vec<Loss> = self.asked_losses(lack.cluster);
-        losses.extend(withdrawn.iter().filter_map(|(job, id, _)| {
+        losses.extend(offered.iter().filter_map(|(job, id, _)| {
             let nodes = self.case(*job, *id)?.held.iter().copied().collect();
             Some(Loss { nodes, until: self.end_of(*job)? })
         }));
@@ -146,7 +152,7 @@ impl Rms {
             return false;
         }
         for (job, id, _) in withdrawn {
-            self.withdraw(now, step, job, id, Reason::NoResources);
+            self.withdraw(now, step, job, id, Reason::Recalled);
             // It has declined nothing.
             self.negotiators.refusals.note(job, Direction::Grow, 0, now);
         }

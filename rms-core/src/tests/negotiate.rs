@@ -50,7 +50,7 @@ pub(super) struct Scene {
 
 /// A process of an application that speaks for it.
 pub(super) struct App {
-    desk: Desk,
+    pub(super) desk: Desk,
     run: Run,
     refused: Vec<String>,
     holding: Option<Holding>,

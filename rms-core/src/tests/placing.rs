@@ -98,7 +98,7 @@ fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_hosts() {
     world.joins("n2", Inventory::default(), vec![JobReport { job: running, run, status }]);
     let next = world.submit(1, 60, &[]);
     let line = world.line(next);
-    assert!(matches!(line.reason, Some(Reason::Blocked { .. })), "{line:?}");
+    assert!(matches!(line.reason, Some(Reason::AgentsExpected { n_nodes: 1, .. })), "{line:?}");
     world.joins("n1", Inventory::default(), Vec::new());
     assert_eq!(world.hosts()[&next], [n1]);
 }

@@ -54,6 +54,10 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # How long the launcher of an application may be away before it is lost; "0s" is not at all.
 # launcher_grace = "1m"
 
+# For how long after a restart of the server nodes are planned with whose agents are not back yet: no job starts with
+# less meanwhile; "0s" is not at all.
+# restart_grace = "10s"
+
 # What becomes of running processes whose launcher is lost: "end", as 001 does, or "run", to let them finish.
 # launcher_policy = "end"
 
@@ -73,6 +77,10 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 
 # For how long an offer stands, and its hosts are held.
 # offer_valid = "30s"
+
+# For which waiting jobs offers that nobody has answered are taken back before: "never", "priority" (for jobs of a
+# higher priority) or "queue" (for the first waiting job, but of a lower priority).
+# offer_recall = "priority"
 
 # So long after an offer was declined, only more than what was declined is offered.
 # offer_again = "1m"

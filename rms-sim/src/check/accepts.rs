@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use negotiation::{Direction, Ending, NegotiationId, Phase, Reason, Side};
 use rms_core::{Fact, State};
-use rms_model::{JobId, NodeAdmin, NodeLink, Run};
+use rms_model::{JobId, NodeAdmin, NodeLink, Run, ShrinkRule};
 
 use super::{Rule, Violation};
 
@@ -25,7 +25,8 @@ pub(crate) struct Accepted {
 }
 
 impl Accepts {
-    pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
+    /// `state` is what holds with the fact.
+    pub(super) fn durable(&mut self, fact: &Fact, state: &State) -> Result<(), Violation> {
         match fact {
             Fact::NodeLinkChanged {
                 link: NodeLink::Away { .. } | NodeLink::Expected { .. } | NodeLink::Lost { .. },
@@ -59,7 +60,10 @@ impl Accepts {
                 let grows = dialogue.direction() == Some(Direction::Grow);
                 let Phase::Ended(ending) = to else { return Ok(()) };
                 let why = dialogue.reason();
-                if !was_promised || !grows || self.may_end(ending, why, from) {
+                let is_recalled = why == Some(Reason::Recalled)
+                    && from == Phase::Offered(Side::Rms)
+                    && is_for_the_more_urgent(state, *job);
+                if !was_promised || !grows || is_recalled || self.may_end(ending, why, from) {
                     return Ok(());
                 }
                 Err(Rule::Accepts.broken(format!("job {job}, {id} was {from} and is {to} because of {why:?}")))
@@ -86,6 +90,17 @@ impl Accepts {
     }
 }
 
+/// Does a job wait for whom offers to this one may be taken back?
+fn is_for_the_more_urgent(state: &State, offered: JobId) -> bool {
+    let Some(mine) = state.jobs().get(&offered).map(|entry| entry.spec.priority) else { return false };
+    let mut waiting = state.jobs().values().filter(|entry| entry.is_queued()).map(|entry| entry.spec.priority);
+    match state.settings().offer_recall {
+        ShrinkRule::Never => false,
+        ShrinkRule::Priority => waiting.any(|priority| priority > mine),
+        ShrinkRule::Queue => waiting.any(|priority| priority >= mine),
+    }
+}
+
 fn may_withdraw(reason: Reason) -> bool {
     match reason {
         Reason::Declined | Reason::Policy | Reason::Changed | Reason::Price | Reason::NoResources => true,
@@ -93,6 +108,8 @@ fn may_withdraw(reason: Reason) -> bool {
         Reason::Unknown => true,
         Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal | Reason::Crossed | Reason::AlreadyOpen => false,
         Reason::Overdue | Reason::Lost | Reason::BrokenPromise | Reason::Administrator | Reason::Stopping => false,
+        // What is offered is held: it is not taken back because others want it, but for whom the setting says.
+        Reason::Recalled => false,
     }
 }
 
@@ -130,5 +147,6 @@ mod tests {
         let offered = Phase::Offered(Side::Rms);
         assert!(calm.may_end(Ending::Rejected, Some(Reason::Declined), offered));
         assert!(!calm.may_end(Ending::Withdrawn, Some(Reason::Lapsed), offered));
+        assert!(!calm.may_end(Ending::Withdrawn, Some(Reason::Recalled), offered), "but for whom a setting says");
     }
 }

@@ -228,7 +228,7 @@ impl Checks {
         self.stages.durable(fact, state)?;
         self.runs.durable(fact, state, nodes)?;
         releases::are_clear(fact, state, nodes)?;
-        self.accepts.durable(fact)?;
+        self.accepts.durable(fact, state)?;
         self.delays.durable(fact)?;
         self.agreement.durable(fact);
         self.sizes.durable(fact, self.delays.state(), state)?;

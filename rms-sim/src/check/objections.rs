@@ -214,13 +214,13 @@ fn an_accept_that_comes_to_nothing() {
     assert_eq!(is_agreed(&Accepted { job, run: Run(1), id: FIRST }, world.state()), Ok(()));
     let mut accepts = accepts::Accepts::default();
     for fact in world.facts() {
-        assert_eq!(accepts.durable(fact), Ok(()));
+        assert_eq!(accepts.durable(fact, world.state()), Ok(()));
         let Fact::Talked { dialogue, at, .. } = fact else { continue };
         if dialogue.phase() == Phase::Accepted {
             let mut failed = dialogue.clone();
             let _ = failed.act(*at, Action::Fail(Reason::NoResources)).expect("what is agreed may fail");
             let fact = Fact::Talked { job, at: *at, dialogue: failed, asking: None };
-            objects(Rule::Accepts, accepts.durable(&fact));
+            objects(Rule::Accepts, accepts.durable(&fact, world.state()));
             return;
         }
     }

@@ -110,7 +110,7 @@ fn sizes(dice: &mut Dice) -> Sizes {
 }
 
 /// What admins turn that is about negotiations.
-const SETTINGS: [(&str, &str); 22] = [
+const SETTINGS: [(&str, &str); 25] = [
     ("offer_idle", "never"),
     ("offer_idle", "equal_share"),
     ("offer_idle", "fewest_above_minimum"),
@@ -118,6 +118,9 @@ const SETTINGS: [(&str, &str); 22] = [
     ("shrink_for", "never"),
     ("shrink_for", "priority"),
     ("shrink_for", "queue"),
+    ("offer_recall", "never"),
+    ("offer_recall", "priority"),
+    ("offer_recall", "queue"),
     ("offer_valid", "5s"),
     ("offer_valid", "40s"),
     ("offer_again", "0s"),

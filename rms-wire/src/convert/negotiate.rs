@@ -60,7 +60,8 @@ same!(
     BrokenPromise,
     Administrator,
     Stopping,
-    Changed
+    Changed,
+    Recalled
 );
 same!(core::Order, wire::Order, Withdraw, Force);
 

@@ -170,7 +170,10 @@ pub fn later_calls() -> Vec<Call> {
 
 /// Answers that came later.
 pub fn later_answers() -> Vec<Answer> {
-    vec![Answer::Budgets(negotiating::budgets())]
+    let stuck = |reason| Answer::WouldStart { request: request(), at: None, reason: Some(reason) };
+    let mut answers = vec![Answer::Budgets(negotiating::budgets())];
+    answers.extend(later_reasons().map(stuck));
+    answers
 }
 
 fn host(idx: u32) -> Host {
@@ -256,14 +259,20 @@ pub fn report() -> NodeReport {
     NodeReport { seen: Generation(76), jobs: statuses.enumerate().map(report).collect() }
 }
 
+/// What is younger than the others, which must keep their places.
+fn later_reasons() -> [Reason; 2] {
+    [
+        Reason::AgentsExpected { cluster: "a".to_owned(), n_nodes: 3, until: secs(5) },
+        Reason::LauncherAway { since: secs(6), until: Some(secs(7)) },
+    ]
+}
+
 fn reasons() -> Vec<Reason> {
     let cluster = || "a".to_owned();
     vec![
         Reason::Held { by: "alice".to_owned() },
         Reason::NotBefore { at: secs(1) },
         Reason::NotPlanned { next_pass: secs(2) },
-        Reason::AgentsExpected { cluster: cluster(), n_nodes: 3, until: secs(5) },
-        Reason::LauncherAway { since: secs(6), until: Some(secs(7)) },
         Reason::BeyondDepth { depth: 1000, position: 1001 },
         Reason::TooFewHosts { cluster: cluster(), wanted: 8, usable: 3, total: 9 },
         Reason::Blocked {

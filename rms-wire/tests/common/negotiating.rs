@@ -129,6 +129,12 @@ pub fn messages() -> Vec<Message> {
     messages
 }
 
+/// What is younger than the others, which must keep their places.
+fn recalled() -> Message {
+    let statement = Statement::End { ending: Ending::Withdrawn, reason: Reason::Recalled };
+    Message { id: id(Side::Rms, 7), number: 4, seen: 1, statement: Some(statement) }
+}
+
 pub fn declared() -> Declared {
     Declared { least: 2, most: 64, sizes: Sizes::Listed(vec![2, 4, 64]), speedup: speedup() }
 }
@@ -137,6 +143,7 @@ pub fn calls() -> Vec<NegotiatorCall> {
     let bare = Declared { sizes: Sizes::MultipleOf(2), speedup: Speedup::default(), ..declared() };
     let mut calls = vec![NegotiatorCall::Attach, NegotiatorCall::Declare(declared()), NegotiatorCall::Declare(bare)];
     calls.extend(messages().into_iter().map(|message| NegotiatorCall::Say(Box::new(message))));
+    calls.push(NegotiatorCall::Say(Box::new(recalled())));
     calls
 }
 
@@ -209,6 +216,7 @@ pub fn notices() -> Vec<NegotiatorNotice> {
     ];
     notices.extend(messages().into_iter().map(|message| NegotiatorNotice::Said(Box::new(message))));
     notices.push(NegotiatorNotice::Counted { n_opened: 300 });
+    notices.push(NegotiatorNotice::Said(Box::new(recalled())));
     notices
 }
 

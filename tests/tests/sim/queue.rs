@@ -5,7 +5,7 @@ use rms_core::event::Query;
 use rms_core::{Answer, Call, Refusal};
 use rms_model::{JobId, Outcome, Time};
 use rms_sim::story::{admin, completed, ended, ghost, held, hours, mins, secs, started, submitted, user, waiting};
-use rms_sim::{World, WorldBuilder, rigid};
+use rms_sim::{World, WorldBuilder, moldable, rigid};
 
 fn cluster_of(n_nodes: u32) -> World {
     let mut world = WorldBuilder::default().cluster("a", n_nodes).build();
@@ -216,4 +216,40 @@ fn waiting_jobs_keep_their_places_over_a_restart() {
     world.bounce_server();
     assert_eq!(order(&mut world), before);
     assert_eq!(jobs.iter().map(|job| world.estimate(*job)).collect::<Vec<_>>(), estimates);
+}
+
+/// The agents come back one after the other: the first of them is not all that there is.
+#[test]
+fn after_a_restart_a_moldable_job_and_the_queue_wait_for_the_agents_that_are_on_their_way() {
+    let mut world = cluster_of(4);
+    world.set("restart_grace", "30s");
+    world.kill_server();
+    for node in ["a2", "a3", "a4"] {
+        world.kill_agent(node);
+    }
+    world.restart_server();
+    world.after(secs(15));
+    let job = world.submit(moldable(&[(1, mins(8)), (2, mins(4)), (4, mins(2))]).runs(mins(1)));
+    world.after(secs(2));
+    world.expect(waiting(job));
+    assert!(matches!(world.explain(job), Some(Reason::AgentsExpected { n_nodes: 3, .. })), "{:?}", world.explain(job));
+    for node in ["a2", "a3", "a4"] {
+        world.restart_agent(node);
+    }
+    world.after(secs(3));
+    world.expect(started(job));
+    assert_eq!(world.line(job).expect("it runs").nodes.len(), 4);
+
+    // One that does not come back is waited for no longer than the setting says.
+    world.after(mins(3));
+    world.kill_server();
+    world.kill_agent("a4");
+    world.restart_server();
+    world.after(secs(15));
+    let next = world.submit(moldable(&[(1, mins(8)), (2, mins(4)), (4, mins(2))]).runs(mins(1)));
+    world.after(secs(2));
+    world.expect(waiting(next));
+    world.after(secs(15));
+    world.expect(started(next));
+    assert_eq!(world.line(next).expect("it runs").nodes.len(), 2);
 }

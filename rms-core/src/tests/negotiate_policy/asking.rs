@@ -1,5 +1,6 @@
 //! When running applications are asked to give hosts back, and by whom.
 
+use negotiation::{Action, Reason};
 use rms_model::{JobId, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
@@ -105,9 +106,65 @@ fn nobody_shrinks_for_what_will_be_free_in_a_moment() {
     assert!(!scene.is_started(waits));
 }
 
+/// What is offered is held for its time (002): nobody takes it from under an accept.
 #[test]
-fn offers_that_nobody_has_answered_are_taken_back_first() {
+fn an_offer_is_held_for_its_time_against_whoever_is_no_more_urgent() {
+    let offered = || {
+        let mut scene = Scene::offering(8);
+        let job = scene.submit(4, hour(), Some(speaking(1, 8, Sizes::Any)));
+        scene.attach(job).expect("it may");
+        scene.after(Span::from_secs(1));
+        let offer = scene.offer_to(job).expect("four are idle");
+        let waits = scene.rigid(4, hour());
+        scene.after(Span::from_secs(28));
+        assert!(!scene.app_phase(job, offer).is_over(), "it stands for 30 seconds");
+        assert_eq!(scene.wish_to(job), None, "nor is it asked for others meanwhile");
+        assert!(!scene.is_started(waits));
+        (scene, job, offer, waits)
+    };
+    let (mut scene, job, offer, _) = offered();
+    scene.accepts(job, offer);
+    assert_eq!(scene.n_held(job), 8);
+    scene.is_durable();
+
+    let (mut scene, job, offer, waits) = offered();
+    scene.declines(job, offer);
+    assert!(scene.is_started(waits), "it was next");
+
+    let (mut scene, job, offer, waits) = offered();
+    scene.after(Span::from_secs(2));
+    assert!(scene.app_phase(job, offer).is_over());
+    assert!(scene.is_started(waits), "the offer has lapsed");
+}
+
+#[test]
+fn an_offer_is_taken_back_for_a_more_urgent_job_and_the_reason_is_said() {
+    for (setting, priority, is_recalled) in
+        [("priority", 0, false), ("priority", 1, true), ("never", 1, false), ("queue", 0, true), ("queue", -1, false)]
+    {
+        let mut scene = Scene::offering(8);
+        scene.set("offer_recall", setting);
+        let job = scene.submit(4, hour(), Some(speaking(1, 8, Sizes::Any)));
+        scene.attach(job).expect("it may");
+        scene.after(Span::from_secs(1));
+        let offer = scene.offer_to(job).expect("four are idle");
+        // What the application says now crosses what the server is about to say.
+        let now = scene.world.now;
+        let accept = scene.app(job).desk.act(now, offer, Action::Accept).expect("it stands");
+        let urgent = scene.urgent(4, priority);
+        assert_eq!(scene.phase(job, offer).is_over(), is_recalled, "{setting}, {priority}");
+        assert_eq!(scene.is_started(urgent), is_recalled, "{setting}, {priority}");
+        accept.messages.into_iter().for_each(|message| scene.send(job, message));
+        let hears = scene.app(job).desk.get(offer).and_then(|dialogue| dialogue.reason());
+        assert_eq!(hears, is_recalled.then_some(Reason::Recalled), "{setting}, {priority}: it is told why");
+        assert_eq!(scene.n_held(job), if is_recalled { 4 } else { 8 }, "{setting}, {priority}");
+    }
+}
+
+#[test]
+fn offers_that_nobody_has_answered_are_taken_back_first_where_a_setting_lets_the_queue_do_so() {
     let mut scene = Scene::offering(8);
+    scene.set("offer_recall", "queue");
     let job = scene.submit(4, hour(), Some(speaking(1, 8, Sizes::Any)));
     scene.attach(job).expect("it may");
     scene.after(Span::from_secs(1));
@@ -140,6 +197,7 @@ fn an_application_that_declines_everything_does_not_keep_the_server_busy() {
 #[test]
 fn who_will_not_shrink_is_not_asked_again_and_others_are() {
     let mut scene = Scene::offering(8);
+    scene.set("offer_recall", "queue");
     let stubborn = scene.submit(5, hour(), Some(speaking(1, 8, Sizes::Any)));
     scene.attach(stubborn).expect("it may");
     let other = scene.submit(3, hour(), Some(speaking(1, 8, Sizes::Any)));
@@ -162,6 +220,7 @@ fn who_will_not_shrink_is_not_asked_again_and_others_are() {
 #[test]
 fn hosts_that_come_together_are_not_given_away() {
     let mut scene = Scene::offering(8);
+    scene.set("offer_recall", "queue");
     let job = scene.submit(5, hour(), Some(speaking(1, 8, Sizes::Any)));
     scene.attach(job).expect("it may");
     scene.set("offer_idle", "never");
