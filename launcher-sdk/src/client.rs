@@ -181,8 +181,13 @@ impl Client {
                     source: error,
                 });
             }
-            tokio::time::sleep(delay).await;
+            self.pause(delay).await;
         }
+    }
+
+    /// Waits before the next attempt: so long, or until the server is back and says so.
+    pub(crate) async fn pause(&self, delay: Duration) {
+        self.0.endpoint.pause(delay).await;
     }
 
     /// Asks; repeated over a new link if the link breaks, because a question changes nothing.

@@ -183,7 +183,7 @@ impl Following {
             match ended? {
                 Ended::Complete | Ended::Unwanted => return Ok(()),
                 // Never in a busy circle with a server that drops us each time.
-                Ended::Broken { heard: false } => tokio::time::sleep(backoff.delay()).await,
+                Ended::Broken { heard: false } => self.client.pause(backoff.delay()).await,
                 Ended::Broken { heard: true } => backoff.reset(),
             }
         }

@@ -108,7 +108,7 @@ impl Watching {
             if heard {
                 backoff.reset();
             } else {
-                tokio::time::sleep(backoff.delay()).await;
+                self.client.pause(backoff.delay()).await;
             }
         }
         Ok(())

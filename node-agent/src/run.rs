@@ -155,9 +155,9 @@ fn bind(config: &Config, credentials: &Credentials, serve: &Serve) -> anyhow::Re
     let path = config.dir.join("port");
     let last = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
     let again = last.filter(|_| config.listen.port() == 0).map(|port| SocketAddr::new(config.listen.ip(), port));
-    let endpoint = match again.map(|address| Endpoint::bind(address, credentials, serve.clone())) {
+    let endpoint = match again.map(|address| Endpoint::bind_lasting(address, credentials, serve.clone(), &config.dir)) {
         Some(Ok(endpoint)) => endpoint,
-        Some(Err(_)) | None => Endpoint::bind(config.listen, credentials, serve.clone())?,
+        Some(Err(_)) | None => Endpoint::bind_lasting(config.listen, credentials, serve.clone(), &config.dir)?,
     };
     let port = endpoint.local_addr()?.port();
     std::fs::write(&path, format!("{port}\n")).with_context(|| format!("cannot write {}", path.display()))?;

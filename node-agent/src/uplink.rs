@@ -8,7 +8,9 @@ use rms_core::desired::NodeReport;
 use rms_core::event::AgentHello;
 use rms_model::{Inventory, JobId, Run};
 use rms_wire::convert::{DesiredParts, report_parts};
-use rms_wire::{Backoff, Channel, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer};
+use rms_wire::{
+    Backoff, Channel, End, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer,
+};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -42,6 +44,9 @@ pub struct Uplink {
 const MAX_REPORTS: usize = 4096;
 /// A link that held for so long was not refused: the next attempt may come soon.
 const STEADY: Duration = Duration::from_secs(30);
+/// The first attempt after a link that ended; soon enough that nobody waits for it, and never all agents at once.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+const AGAIN_AT_LAST: Duration = Duration::from_secs(30);
 /// A renewal that was refused is asked for again after this.
 const RENEW_AGAIN: Duration = Duration::from_secs(600);
 
@@ -75,7 +80,7 @@ impl Uplink {
     /// Connects, serves, and connects again, until the node's task is gone.
     pub async fn run(self) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-        let mut refused = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        let mut refused = Backoff::new(AGAIN_AFTER, AGAIN_AT_LAST);
         loop {
             let mut n_failures = 0_u32;
             let link = self
@@ -91,15 +96,19 @@ impl Uplink {
                 .await;
             tracing::info!(server = self.server, "connected");
             let since = Instant::now();
-            let reason = self.serve(&link).await;
+            let mut is_taken_in = false;
+            let reason = self.serve(&link, &mut is_taken_in).await;
             if self.events.send(NodeEvent::LinkDown).await.is_err() {
                 return;
             }
             tracing::warn!(server = self.server, reason, "the link to the server has ended; jobs go on");
-            if since.elapsed() > STEADY {
+            // A server that was killed or stopped refuses nobody. One that closes links may do so again: it does to two
+            // agents of one name, each time the other one comes.
+            let has_gone = matches!(link.end(), Some(End::Lost | End::Leaving));
+            if (is_taken_in && has_gone) || since.elapsed() > STEADY {
                 refused.reset();
             }
-            tokio::time::sleep(refused.delay()).await;
+            self.endpoint.pause(refused.delay()).await;
         }
     }
 
@@ -110,7 +119,8 @@ impl Uplink {
         let _ = writeln!(stdout, "connected to {}", self.server).and_then(|()| stdout.flush());
     }
 
-    async fn serve(&self, link: &Link) -> String {
+    /// Why the link has ended. Notes as soon as the server has taken the agent in.
+    async fn serve(&self, link: &Link, is_taken_in: &mut bool) -> String {
         let Ok(channel) = link.open().await else { return link.closed().await };
         let (sender, mut receiver) = channel.split();
         let outbox = Outbox::new(sender, MAX_REPORTS);
@@ -123,7 +133,6 @@ impl Uplink {
         }
         self.keys.link_up();
         let mut desired = DesiredParts::new();
-        let mut is_announced = false;
         let mut next_key: Option<NewKey> = None;
         let mut revoked = Vec::new();
         let mut renew_at = Instant::now() + self.until_renewal();
@@ -132,7 +141,7 @@ impl Uplink {
                 message = receiver.recv::<ToAgent>() => match message {
                     Ok(Some(ToAgent::Desire(part))) => match desired.push(part) {
                         Ok(Some(desired)) => {
-                            if !std::mem::replace(&mut is_announced, true) {
+                            if !std::mem::replace(is_taken_in, true) {
                                 self.announce();
                             }
                             self.tell(NodeEvent::Desired(desired)).await;
@@ -183,7 +192,7 @@ impl Uplink {
                     Err(_) => return link.closed().await,
                 },
                 // An agent says hello and reports before all else: once the server has said what it desires, it has.
-                request = self.keys.next_request(), if is_announced => {
+                request = self.keys.next_request(), if *is_taken_in => {
                     let _heard_by_the_receiver = outbox.push(&request.into());
                 }
                 () = tokio::time::sleep_until(renew_at) => {

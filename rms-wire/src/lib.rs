@@ -34,7 +34,8 @@ pub use hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
 pub use join::{JoinError, Joined, join};
 pub use launcher::{LauncherSays, LauncherTold};
 pub use link::{
-    Accepted, Backoff, ByteCount, Channel, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve, Tuning,
+    Accepted, Backoff, ByteCount, Channel, End, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve,
+    Tuning,
 };
 pub use message::{Kind, Message};
 pub use negotiate::{NegotiatorSays, NegotiatorTold};

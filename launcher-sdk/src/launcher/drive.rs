@@ -426,7 +426,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
         let begun = std::time::Instant::now();
         loop {
             // Never in a busy circle with a server that lets go of us each time.
-            tokio::time::sleep(self.backoff.delay()).await;
+            self.client.pause(self.backoff.delay()).await;
             match Session::attach(self.client, self.job).await {
                 Ok(session) => {
                     self.session = session;

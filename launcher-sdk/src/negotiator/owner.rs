@@ -375,7 +375,7 @@ impl Owner {
         let delay = self.backoff.delay();
         let (environment, endpoint) = (self.environment.clone(), self.endpoint.clone());
         self.connection = Connection::Away(Box::pin(async move {
-            tokio::time::sleep(delay).await;
+            endpoint.pause(delay).await;
             Channel::attach(environment, endpoint).await
         }));
     }
@@ -444,7 +444,7 @@ async fn first_attach(
             let (server, waited) = (environment.server.clone(), begun.elapsed());
             return Err(ConnectError::Unreachable { server, waited, source: error });
         }
-        tokio::time::sleep(delay).await;
+        endpoint.pause(delay).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, Incoming};
+use quinn::{Connection, Incoming, VarInt};
 use rms_model::Role;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use super::channel::Channel;
 use super::endpoint::{SOFTWARE, check_role, peer_of};
 use super::error::{CODE_CLOSED, CODE_DENIED, LinkError, chain};
-use super::peering::{Link, Wire};
+use super::lasting::{Caller, Lasting};
+use super::peering::{Bond, Link, Wire};
 use super::tuning::Tuning;
 use crate::hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
 use crate::refused::Refused;
@@ -79,6 +80,10 @@ pub struct Admission {
     pub roles: Vec<Role>,
     pub revoked: Revoked,
     pub patience: Duration,
+    /// What each connection is made with.
+    pub window: VarInt,
+    /// Where peers are listed that have links.
+    pub lasting: Option<Lasting>,
 }
 
 /// Lets new connections of one endpoint in.
@@ -153,7 +158,7 @@ async fn admit(incoming: Incoming, admission: Arc<Admission>, accepted: mpsc::Se
     let remote = incoming.remote_address();
     let handshake = async {
         let connection = incoming.await.map_err(|error| LinkError::closed(&error))?;
-        let wire = Wire::new(connection);
+        let wire = Wire::new(connection, admission.window);
         let unfinished = Unfinished { wire: wire.clone(), is_over: false };
         let greeted = greet(wire.clone(), &admission).await;
         if let Err(error) = &greeted {
@@ -217,7 +222,10 @@ async fn greet(wire: Wire, admission: &Admission) -> Result<(Accepted, Option<on
     channel.send(&HelloAnswer::Welcome { software: SOFTWARE.to_owned() }).await?;
     channel.finish();
     tracing::debug!(peer = %peer.identity, software = hello.software, "welcomed");
-    Ok((Accepted::Link(Link::new(wire, peer, &admission.revoked)), None))
+    let (remote, local) = (wire.connection().remote_address(), wire.connection().local_ip());
+    let listed = admission.lasting.as_ref().map(|lasting| lasting.list(Caller { remote, local }));
+    let bond = Bond::Accepted { _listed: listed };
+    Ok((Accepted::Link(Link::new(wire, peer, &admission.revoked, bond)), None))
 }
 
 async fn first_channel(wire: &Wire) -> Result<Channel, LinkError> {

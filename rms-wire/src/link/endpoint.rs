@@ -1,7 +1,8 @@
 //! One UDP port: connects to others, and accepts them if it serves.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::path::Path;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use quinn::{AsyncUdpSocket, ClientConfig, Connection, Runtime as _, ServerConfig, TokioRuntime, TransportConfig};
@@ -13,8 +14,10 @@ use tokio::sync::{Mutex, mpsc};
 use super::accept::{Accepted, Admission, Gate};
 use super::backoff::Backoff;
 use super::channel::Channel;
-use super::error::{CODE_CLOSED, LinkError};
-use super::peering::{Link, Wire};
+use super::error::{CODE_CLOSED, CODE_LEAVING, LinkError};
+use super::knock::{Doorway, Expecting, Knocks};
+use super::lasting::{Lasting, reset_key};
+use super::peering::{Bond, Link, Wire};
 use super::tuning::Tuning;
 use super::{Expect, socket};
 use crate::hello::{Hello, HelloAnswer};
@@ -57,6 +60,10 @@ struct Parts {
     serve: Serve,
     credentials: RwLock<Credentials>,
     accepted: Option<Mutex<mpsc::Receiver<Accepted>>>,
+    knocks: Knocks,
+    /// Whom we have dialled last: a knock from there ends a pause.
+    dialled: SyncMutex<Option<Expecting>>,
+    lasting: Option<Lasting>,
 }
 
 impl Endpoint {
@@ -78,10 +85,26 @@ impl Endpoint {
         serve: Serve,
         tuning: Tuning,
     ) -> Result<Endpoint, EndpointError> {
-        let failed = |source| EndpointError::Bind { address: listen, source };
-        let socket = socket::bind(listen).map_err(failed)?;
-        let socket = TokioRuntime.wrap_udp_socket(socket).map_err(failed)?;
-        Endpoint::bind_on(socket, credentials, serve, tuning)
+        Endpoint::bind_on(bind(listen)?, credentials, serve, tuning)
+    }
+
+    /// As [`Endpoint::bind`], for an endpoint whose place is taken by another process when this one ends: in `dir` it
+    /// keeps what makes its peers notice that at once.
+    ///
+    /// # Errors
+    /// As [`Endpoint::bind`].
+    pub fn bind_lasting(
+        listen: SocketAddr,
+        credentials: &Credentials,
+        serve: Serve,
+        dir: &Path,
+    ) -> Result<Endpoint, EndpointError> {
+        let kept = reset_key(dir).and_then(|key| Ok((key, Lasting::open(dir)?)));
+        let kept = kept.inspect_err(|error| {
+            let dir = dir.display();
+            tracing::warn!(%error, %dir, "cannot keep the list of links here: after a restart, peers will notice later");
+        });
+        Endpoint::bind_kept(bind(listen)?, credentials, serve, Tuning::default(), kept.ok())
     }
 
     /// An endpoint that only connects, to IPv6 and IPv4 alike where the system has both.
@@ -119,10 +142,25 @@ impl Endpoint {
         serve: Serve,
         tuning: Tuning,
     ) -> Result<Endpoint, EndpointError> {
+        Endpoint::bind_kept(socket, credentials, serve, tuning, None)
+    }
+
+    /// As [`Endpoint::bind_on`], with what a process before has left.
+    fn bind_kept(
+        socket: Arc<dyn AsyncUdpSocket>,
+        credentials: &Credentials,
+        serve: Serve,
+        tuning: Tuning,
+        kept: Option<([u8; 32], Lasting)>,
+    ) -> Result<Endpoint, EndpointError> {
+        let (secret, lasting) = kept.unzip();
+        let knocks = Knocks::default();
+        let doorway = Arc::new(Doorway::new(socket, knocks.clone()));
+        let socket: Arc<dyn AsyncUdpSocket> = Arc::clone(&doorway) as Arc<dyn AsyncUdpSocket>;
         let address = socket.local_addr().unwrap_or_else(|_| (Ipv4Addr::UNSPECIFIED, 0).into());
         let server = quic_server(&serve, credentials, &tuning)?;
         let quinn = quinn::Endpoint::new_with_abstract_socket(
-            tuning.endpoint(credentials),
+            tuning.endpoint(credentials, secret),
             server,
             socket,
             Arc::new(TokioRuntime),
@@ -133,15 +171,25 @@ impl Endpoint {
             Serve::Peers { roles, join: _, revoked } => {
                 // Full: handshakes that are done wait in their places.
                 let (sender, receiver) = mpsc::channel(64);
-                let admission =
-                    Admission { roles: roles.clone(), revoked: revoked.clone(), patience: tuning.handshake };
+                let admission = Admission {
+                    roles: roles.clone(),
+                    revoked: revoked.clone(),
+                    patience: tuning.handshake,
+                    window: tuning.window(),
+                    lasting: lasting.clone(),
+                };
                 tokio::spawn(Gate::new(quinn.clone(), admission, sender).run());
                 Some(Mutex::new(receiver))
             }
         };
         let transport = tuning.connecting();
+        if let Some(lasting) = &lasting {
+            tokio::spawn(knock_at_former(lasting.clone(), Arc::downgrade(&doorway)));
+        }
         let credentials = RwLock::new(credentials.clone());
-        Ok(Endpoint(Arc::new(Parts { quinn, tuning, transport, serve, credentials, accepted })))
+        let dialled = SyncMutex::default();
+        let parts = Parts { quinn, tuning, transport, serve, credentials, accepted, knocks, dialled, lasting };
+        Ok(Endpoint(Arc::new(parts)))
     }
 
     /// Where this endpoint is bound.
@@ -166,8 +214,27 @@ impl Endpoint {
     /// # Errors
     /// Nobody answers in time, somebody else answers, or we are not welcome.
     pub async fn connect(&self, address: SocketAddr, expect: Expect) -> Result<Link, LinkError> {
-        let agreed = tokio::time::timeout(self.0.tuning.handshake, self.agree(address, expect)).await;
+        let mut expecting = self.0.knocks.expect(address);
+        *self.0.dialled.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.0.knocks.expect(address));
+        let agreed = async {
+            tokio::select! {
+                agreed = self.agree(address, expect.clone()) => return agreed,
+                () = back_since(&mut expecting) => {}
+            }
+            // What we have said nobody has heard; QUIC would say it again, but not so soon.
+            self.agree(address, expect).await
+        };
+        let agreed = tokio::time::timeout(self.0.tuning.handshake, agreed).await;
         agreed.unwrap_or(Err(LinkError::TooSlow { secs: self.0.tuning.handshake.as_secs() }))
+    }
+
+    /// Waits before the next attempt to connect: so long, or until whom we have dialled last is back and knocks.
+    pub async fn pause(&self, delay: Duration) {
+        let address = self.0.dialled.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Expecting::address);
+        let Some(address) = address else { return tokio::time::sleep(delay).await };
+        let mut expecting = self.0.knocks.expect(address);
+        // Somebody who knocks in time makes the rest of the delay idle.
+        let _ = tokio::time::timeout(delay, expecting.knock()).await;
     }
 
     /// Connects to `host:port`, again and again with growing delays, until it works. `failed` is told of each
@@ -189,7 +256,7 @@ impl Endpoint {
                 Err(error) => {
                     let delay = backoff.delay();
                     failed(&error, delay);
-                    tokio::time::sleep(delay).await;
+                    self.pause(delay).await;
                 }
             }
         }
@@ -202,7 +269,7 @@ impl Endpoint {
         };
         let tls = client_config(&self.credentials(), &revoked, &expect).map_err(EndpointError::from)?;
         let connection = self.connect_with(tls, address).await?;
-        let wire = Wire::new(connection);
+        let wire = Wire::new(connection, self.0.tuning.window());
         let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
         // TLS believes us connected before the other side has looked at our certificate: only a welcome counts.
         let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
@@ -214,7 +281,10 @@ impl Endpoint {
             Err(error) => Err(error),
         };
         match answered? {
-            Some(HelloAnswer::Welcome { software: _ }) => Ok(Link::new(wire, peer, &revoked)),
+            Some(HelloAnswer::Welcome { software: _ }) => {
+                let bond = Bond::Dialled(self.0.knocks.expect(address));
+                Ok(Link::new(wire, peer, &revoked, bond))
+            }
             Some(HelloAnswer::Denied { reason }) => {
                 wire.close(CODE_CLOSED, "denied");
                 Err(LinkError::Denied { reason })
@@ -251,13 +321,44 @@ impl Endpoint {
 
     /// Ends every link with this reason and accepts nobody any more.
     pub fn close(&self, reason: &str) {
-        self.0.quinn.close(CODE_CLOSED, reason.as_bytes());
+        if let Some(lasting) = &self.0.lasting {
+            lasting.close();
+        }
+        self.0.quinn.close(CODE_LEAVING, reason.as_bytes());
     }
 
     /// Waits until the peers were told of the end of their links, or do not answer.
     pub async fn wait_idle(&self) {
         self.0.quinn.wait_idle().await;
     }
+}
+
+/// Knocks at those who had links with the process before, some at a time, so that they do not all come at once.
+async fn knock_at_former(lasting: Lasting, doorway: Weak<Doorway>) {
+    for wait in KNOCK_AFTER {
+        tokio::time::sleep(wait).await;
+        for some in lasting.missing().chunks(KNOCKS_AT_ONCE) {
+            let Some(doorway) = doorway.upgrade() else { return };
+            for caller in some {
+                // One that is lost, or that a full socket did not take, comes again.
+                let _ = doorway.knock(caller.remote, caller.local);
+            }
+            tokio::time::sleep(KNOCK_PAUSE).await;
+        }
+    }
+    tokio::time::sleep(KNOCK_LAST_WAIT).await;
+    lasting.give_up_missing();
+}
+
+/// Knocks count at once for an attempt that should have been answered by now.
+async fn back_since(expecting: &mut Expecting) {
+    tokio::time::sleep(ANSWERED_BY_NOW).await;
+    expecting.knock().await;
+}
+
+fn bind(listen: SocketAddr) -> Result<Arc<dyn AsyncUdpSocket>, EndpointError> {
+    let socket = socket::bind(listen).and_then(|socket| TokioRuntime.wrap_udp_socket(socket));
+    socket.map_err(|source| EndpointError::Bind { address: listen, source })
 }
 
 /// The first address that `host:port` stands for.
@@ -317,6 +418,15 @@ fn quic_server(
         }
     }
 }
+
+/// When knocks go out, each after the one before.
+const KNOCK_AFTER: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(150), Duration::from_millis(500), Duration::from_secs(2)];
+const KNOCKS_AT_ONCE: usize = 64;
+const KNOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Who is not back after this has noticed its loss by itself, or is gone.
+const KNOCK_LAST_WAIT: Duration = Duration::from_secs(27);
+const ANSWERED_BY_NOW: Duration = Duration::from_millis(100);
 
 /// What peers may log of us.
 pub(super) const SOFTWARE: &str = concat!("limber ", env!("CARGO_PKG_VERSION"));

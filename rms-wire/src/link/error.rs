@@ -127,6 +127,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 pub(super) const CODE_CLOSED: VarInt = VarInt::from_u32(0);
 pub(super) const CODE_DENIED: VarInt = VarInt::from_u32(1);
 pub(super) const CODE_VIOLATION: VarInt = VarInt::from_u32(2);
+/// The whole endpoint goes; another process may take its place.
+pub(super) const CODE_LEAVING: VarInt = VarInt::from_u32(3);
 
 /// Why a connection has ended, in words.
 pub(super) fn reason(error: &ConnectionError) -> String {

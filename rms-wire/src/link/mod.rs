@@ -6,6 +6,8 @@ mod channel;
 mod endpoint;
 mod error;
 mod joining;
+mod knock;
+mod lasting;
 mod outbox;
 mod peering;
 mod socket;
@@ -19,7 +21,7 @@ pub use error::LinkError;
 pub(crate) use error::chain;
 pub(crate) use joining::JoinChannel;
 pub use outbox::{Outbox, OutboxClosed};
-pub use peering::Link;
+pub use peering::{End, Link};
 pub use tuning::Tuning;
 
 pub use crate::tls::Expect;

@@ -9,7 +9,9 @@ use rms_model::Identity;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::channel::Channel;
-use super::error::{CODE_CLOSED, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, chain, reason};
+use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, chain, reason};
+use super::knock::Expecting;
+use super::lasting::Listed;
 use crate::tls::{Peer, Revoked};
 
 /// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
@@ -24,6 +26,26 @@ struct Parts {
     peer: Peer,
 }
 
+/// How a link has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nobody meant it: the peer was killed, or is out of reach.
+    Lost,
+    /// The peer goes, and another process may take its place.
+    Leaving,
+    /// One side has closed this link.
+    Closed,
+}
+
+/// What a link has to do with restarts, of this end or of the other one.
+#[derive(Debug)]
+pub(super) enum Bond {
+    /// The peer is on the list of those who are told of ours, if there is one.
+    Accepted { _listed: Option<Listed> },
+    /// We are told of the peer's.
+    Dialled(Expecting),
+}
+
 /// The part of a link that its channels hold too: the connection lives as long as any of them.
 #[derive(Clone, Debug)]
 pub(super) struct Wire(Arc<Life>);
@@ -32,6 +54,8 @@ pub(super) struct Wire(Arc<Life>);
 struct Life {
     connection: Connection,
     closed_here: OnceLock<String>,
+    /// Of the connection: what may be sent to us and not read yet.
+    window: VarInt,
     large_frames: Arc<Semaphore>,
 }
 
@@ -39,9 +63,9 @@ struct Life {
 pub(super) const SMALL_FRAME: usize = 128 << 10;
 
 impl Link {
-    pub(super) fn new(wire: Wire, peer: Peer, revoked: &Revoked) -> Link {
+    pub(super) fn new(wire: Wire, peer: Peer, revoked: &Revoked, bond: Bond) -> Link {
         let link = Link(Arc::new(Parts { wire, peer }));
-        tokio::spawn(link.0.wire.end_with_certificate(&link.0.peer, revoked.clone()));
+        tokio::spawn(link.0.wire.end_with_certificate(&link.0.peer, revoked.clone(), bond));
         link
     }
 
@@ -102,6 +126,20 @@ impl Link {
         self.0.wire.reason(&error)
     }
 
+    /// How the link has ended; `None` as long as it has not.
+    pub fn end(&self) -> Option<End> {
+        Some(match self.0.wire.connection().close_reason()? {
+            ConnectionError::ApplicationClosed(close) if close.error_code == CODE_LEAVING => End::Leaving,
+            ConnectionError::Reset | ConnectionError::TimedOut => End::Lost,
+            ConnectionError::ApplicationClosed(_)
+            | ConnectionError::ConnectionClosed(_)
+            | ConnectionError::LocallyClosed
+            | ConnectionError::TransportError(_)
+            | ConnectionError::VersionMismatch
+            | ConnectionError::CidsExhausted => End::Closed,
+        })
+    }
+
     /// Has the link ended?
     pub fn is_closed(&self) -> bool {
         self.0.wire.connection().close_reason().is_some()
@@ -109,9 +147,10 @@ impl Link {
 }
 
 impl Wire {
-    pub fn new(connection: Connection) -> Wire {
+    /// `window` is what the connection was made with.
+    pub fn new(connection: Connection, window: VarInt) -> Wire {
         let large_frames = Arc::new(Semaphore::new(1));
-        Wire(Arc::new(Life { connection, closed_here: OnceLock::new(), large_frames }))
+        Wire(Arc::new(Life { connection, closed_here: OnceLock::new(), window, large_frames }))
     }
 
     pub fn connection(&self) -> &Connection {
@@ -151,16 +190,27 @@ impl Wire {
     }
 
     /// Handshakes check a certificate only at their time; a link must not outlive what they found.
-    fn end_with_certificate(&self, peer: &Peer, revoked: Revoked) -> impl Future<Output = ()> + use<> {
+    fn end_with_certificate(&self, peer: &Peer, revoked: Revoked, bond: Bond) -> impl Future<Output = ()> + use<> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let expires = Duration::from_millis(peer.expires.as_millis().max(0) as u64);
         let end = tokio::time::Instant::now() + expires.saturating_sub(now);
         let (who, serial) = (peer.identity.clone(), peer.serial.clone());
         // It does not keep the link alive.
-        let (connection, life) = (self.connection().clone(), Arc::downgrade(&self.0));
+        let (connection, life, window) = (self.connection().clone(), Arc::downgrade(&self.0), self.0.window);
+        let mut bond = bond;
         async move {
+            let pinging = async {
+                match &mut bond {
+                    Bond::Dialled(expecting) => loop {
+                        expecting.knock().await;
+                        ping(&connection, window);
+                    },
+                    Bond::Accepted { .. } => std::future::pending().await,
+                }
+            };
             let reason = tokio::select! {
                 _ = connection.closed() => return,
+                () = pinging => return,
                 () = tokio::time::sleep_until(end) => format!("the certificate of {who} has expired"),
                 () = revoked.until_it_has(&serial) => {
                     tracing::debug!(peer = %who, serial, "closing a link: revoked");
@@ -172,6 +222,13 @@ impl Wire {
             }
         }
     }
+}
+
+/// Sends a packet that the peer must answer. QUIC's interface has no word for it, but what is larger by one byte than it
+/// was before is told at once.
+fn ping(connection: &Connection, window: VarInt) {
+    connection.set_receive_window(window);
+    connection.set_receive_window(VarInt::from_u64(window.into_inner() + 1).unwrap_or(window));
 }
 
 impl Life {

@@ -51,26 +51,33 @@ impl Tuning {
     const INCOMING_BYTES_TOTAL: u64 = 16 << 20;
     /// Unread bytes of one channel.
     const CHANNEL_WINDOW: u32 = 128 << 10;
+    /// What is taken for the round trip before one was measured. A first packet that was lost, or came before the
+    /// server was up, is sent again after three of them.
+    const INITIAL_RTT: Duration = Duration::from_millis(50);
     /// Bytes sent and not yet acknowledged.
     const SEND_WINDOW: u64 = 2 << 20;
 
     /// For the side that connects.
     pub(super) fn connecting(&self) -> Arc<TransportConfig> {
         let mut transport = self.transport();
-        transport.keep_alive_interval(Some(self.keep_alive));
+        transport.keep_alive_interval(Some(self.keep_alive)).initial_rtt(Tuning::INITIAL_RTT);
         Arc::new(transport)
+    }
+
+    /// Unread bytes of one link. Channels that nobody reads fill only their own windows: together they must not use up
+    /// the link's, or a slow follower of output would silence the reports beside it.
+    pub(super) fn window(&self) -> VarInt {
+        let window = u64::from(self.max_channels).saturating_mul(u64::from(Tuning::CHANNEL_WINDOW));
+        VarInt::from_u64(window).unwrap_or(VarInt::MAX)
     }
 
     fn transport(&self) -> TransportConfig {
         let mut transport = TransportConfig::default();
-        // Channels that nobody reads fill only their own windows: together they must not use up the
-        // connection's, or a slow follower of output would silence the reports beside it.
-        let window = u64::from(self.max_channels).saturating_mul(u64::from(Tuning::CHANNEL_WINDOW));
         transport
             .max_concurrent_bidi_streams(self.max_channels.into())
             .max_concurrent_uni_streams(VarInt::from_u32(0))
             .stream_receive_window(Tuning::CHANNEL_WINDOW.into())
-            .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
+            .receive_window(self.window())
             .send_window(Tuning::SEND_WINDOW)
             .datagram_receive_buffer_size(None)
             .crypto_buffer_size(16 << 10)
@@ -78,16 +85,24 @@ impl Tuning {
         transport
     }
 
-    /// What follows from the credentials' key is the same after a restart: a server that was killed then tells
-    /// the peers of its lost links so at their next heartbeat, instead of leaving them to wait out the idle time.
-    pub(super) fn endpoint(&self, credentials: &Credentials) -> EndpointConfig {
-        let secret = hmac::Key::new(hmac::HMAC_SHA256, credentials.key().secret_der());
+    /// What follows from `secret` is the same after a restart: a server that was killed then tells the peers of its
+    /// lost links so at their next packet, instead of leaving them to wait out the idle time. An endpoint that has none
+    /// takes the credentials' key, which lasts as long as they do.
+    pub(super) fn endpoint(&self, credentials: &Credentials, secret: Option<[u8; 32]>) -> EndpointConfig {
+        let secret = match &secret {
+            Some(secret) => hmac::Key::new(hmac::HMAC_SHA256, secret),
+            None => hmac::Key::new(hmac::HMAC_SHA256, credentials.key().secret_der()),
+        };
         let derived = |purpose: &[u8]| hmac::sign(&secret, purpose);
         let reset_key = hmac::Key::new(hmac::HMAC_SHA256, derived(b"limber stateless reset").as_ref());
         let ids = derived(b"limber connection ids");
         let ids = u64::from_le_bytes(*ids.as_ref().first_chunk().expect("SHA-256 is 32 bytes long"));
         let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
-        endpoint.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids))).rng_seed(self.seed);
+        endpoint
+            .cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids)))
+            // A thousand peers ask at once after a restart. A reset is smaller than what asks for it, so none is withheld.
+            .min_reset_interval(Duration::ZERO)
+            .rng_seed(self.seed);
         endpoint
     }
 
