@@ -1,7 +1,7 @@
 //! Faults under real processes: whatever is killed, no job is lost and none runs twice.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -68,6 +68,35 @@ fn after_a_restart_a_moldable_job_waits_for_the_agents_that_are_on_their_way() {
     late.iter().for_each(|name| deployment.restart_agent(name));
     let line = deployment.wait_for_state(job, "started");
     assert_eq!(line["nodes"].as_array().map(Vec::len), Some(4), "{line}");
+}
+
+/// The tenth time as the first: nobody waits for a heartbeat, and no back-off grows with the restarts.
+#[test]
+fn long_a_server_is_of_use_at_once_after_each_of_ten_restarts() {
+    let mut deployment = Deployment::of_nodes(2);
+    let job =
+        deployment.submit(&["-N", "1", "--wrap", &format!("while [ ! -e {} ]; do sleep 0.1; done", end(&deployment))]);
+    deployment.wait_for_state(job, "started");
+    let mut waiting = deployment.command(&["wait", &job.to_string()]).spawn().expect("rms starts");
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        deployment.kill_server();
+        let begun = Instant::now();
+        deployment.start_server();
+        deployment.rms(&["run", "-N", "1", "true"]).ok();
+        all.push(begun.elapsed());
+    }
+    println!("{all:?}");
+    // Far more than it takes, for machines that are busy, and far less than the thirty seconds of a back-off.
+    assert!(all.iter().all(|took| *took < Duration::from_secs(6)), "{all:?}");
+    fs::write(end(&deployment), "").expect("the directory is ours");
+    let waited = Instant::now();
+    assert!(waiting.wait().expect("it is our child").success());
+    assert!(waited.elapsed() < Duration::from_secs(6), "a client that waits has noticed, too: {:?}", waited.elapsed());
+}
+
+fn end(deployment: &Deployment) -> String {
+    deployment.path().join("end").display().to_string()
 }
 
 #[test]

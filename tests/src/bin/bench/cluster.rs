@@ -1,19 +1,21 @@
 //! A whole cluster for the bench, as `rms up` makes it, and what its processes have used.
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::process::{self, Process};
-use crate::server::{Client, sibling};
+use crate::server::{Client, sibling, spawn_at};
 
 /// Ends with this value.
 pub struct Cluster {
     home: TempDir,
     rms: PathBuf,
+    /// In the place of the one that `rms up` has started.
+    server: Option<Child>,
 }
 
 /// CPU time of the parts of a cluster.
@@ -31,7 +33,7 @@ pub struct Spent {
 impl Cluster {
     pub fn up(n_nodes: u32) -> Result<Cluster> {
         let home = tempfile::Builder::new().prefix("limber-bench-").tempdir().context("no temporary directory")?;
-        let cluster = Cluster { home, rms: sibling("rms")? };
+        let cluster = Cluster { home, rms: sibling("rms")?, server: None };
         cluster.rms(&["up", "--nodes", &n_nodes.to_string(), "--topology", "pack:1 core:8 pu:1"])?;
         Ok(cluster)
     }
@@ -45,6 +47,30 @@ impl Cluster {
             bail!("`rms {}` ended with {}: {}", args.join(" "), output.status, complaint.trim());
         }
         Ok(output)
+    }
+
+    /// Kills the server as a power cut would, and starts it again on the same port; says when.
+    pub fn restart_server(&mut self) -> Result<Instant> {
+        let dir = self.dir().join("server");
+        let address = std::fs::read_to_string(dir.join("address")).context("the server says where it listens")?;
+        match self.server.take() {
+            Some(mut server) => {
+                server.kill().context("cannot kill the server")?;
+                server.wait().context("cannot wait for the server")?;
+            }
+            None => {
+                let roots = self.roots();
+                let server = roots.iter().find(|root| root.name == "rms-server").context("there is no server")?;
+                let killed = Command::new("kill").args(["-9", &server.pid.to_string()]).status();
+                anyhow::ensure!(killed.context("cannot run kill")?.success(), "cannot kill the server");
+                while process::read(server.pid).is_some_and(|process| process.name == "rms-server") {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        let begun = Instant::now();
+        self.server = Some(spawn_at(&dir, address.trim().parse()?)?);
+        Ok(begun)
     }
 
     pub async fn client(&self) -> Result<Client> {
@@ -95,6 +121,11 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            // It may have ended by itself; there is nothing else to do about either.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
         if let Err(error) = self.rms(&["down"]) {
             eprintln!("bench: {error:#}");
         }

@@ -13,6 +13,7 @@ mod pass;
 mod process;
 mod profile;
 mod resize;
+mod restart;
 mod scale;
 mod server;
 mod swf;
@@ -46,6 +47,7 @@ const PARTS: &[Part] = &[
     ("launchers", delegated::table),
     ("negotiation", bargain::table),
     ("resize", resize::table),
+    ("restart", restart::table),
 ];
 
 /// What this program does as a process that another part of it has started.

@@ -203,7 +203,7 @@ fn spawn(dir: &Path) -> Result<Child> {
     spawn_at(dir, (Ipv4Addr::LOCALHOST, 0).into())
 }
 
-fn spawn_at(dir: &Path, listen: SocketAddr) -> Result<Child> {
+pub fn spawn_at(dir: &Path, listen: SocketAddr) -> Result<Child> {
     let log = std::fs::File::create(dir.join("bench.log")).context("cannot write the log")?;
     Command::new(sibling("rms-server")?)
         .args(["run", "--listen", &listen.to_string(), "--dir"])
