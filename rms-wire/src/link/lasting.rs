@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn caller(port: u16) -> Caller {
-        Caller { remote: ([10, 0, 0, 1], port).into(), local: (port % 2 == 0).then(|| [10, 0, 0, 9].into()) }
+        Caller { remote: ([10, 0, 0, 1], port).into(), local: port.is_multiple_of(2).then(|| [10, 0, 0, 9].into()) }
     }
 
     fn missing(dir: &Path) -> Vec<u16> {
