@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use rms_model::identity::check_name;
-use rms_model::settings::LostPolicy;
 use rms_model::{ClusterId, Generation, JobId, NodeId, NodeLink, Outcome, Run, Time, Usage};
 
 use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
@@ -191,10 +190,7 @@ impl Rms {
         let is_promised = entry.promised_hosts().any(|promised| promised == node);
         let is_running = entry.started().is_some_and(|started| started.ending.is_none() && !started.is_leaving(node));
         if is_running && !is_promised {
-            let requeue = match self.state.settings().lost_policy {
-                LostPolicy::Fail => false,
-                LostPolicy::Requeue => entry.spec.requeue,
-            };
+            let requeue = entry.spec.may_run_again(self.state.settings().lost_policy);
             let outcome = Outcome::NodeLost { node: self.state.nodes()[&node].name.clone() };
             self.end(now, step, job, outcome, requeue);
         }

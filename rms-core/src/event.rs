@@ -279,7 +279,8 @@ pub struct Submission {
     pub constraint: Constraint,
     pub priority: i32,
     pub hold: bool,
-    pub requeue: bool,
+    /// After a node of it was lost; absent: as the setting says.
+    pub requeue: Option<bool>,
     pub begin: Option<Time>,
     pub comment: String,
     /// Check and estimate only: nothing is submitted.
@@ -313,7 +314,7 @@ impl Submission {
             constraint: Constraint::default(),
             priority: 0,
             hold: false,
-            requeue: false,
+            requeue: None,
             begin: None,
             comment: String::new(),
             test_only: false,

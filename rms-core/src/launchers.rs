@@ -109,7 +109,7 @@ impl Rms {
             constraint: filter.constraint.clone(),
             priority,
             // A new execution would be another start, of which its launcher knows nothing.
-            requeue: false,
+            requeue: Some(false),
             begin: None,
             comment,
             evolving: None,

@@ -12,6 +12,7 @@ use crate::id::{JobId, Run};
 use crate::malleable::Malleable;
 use crate::request::Request;
 use crate::resources::Mebibytes;
+use crate::settings::LostPolicy;
 use crate::time::{Span, Time};
 
 /// Environment variables in the order given; shared between the jobs that have the same.
@@ -35,8 +36,7 @@ pub enum Work {
     Hosts,
 }
 
-/// Where a task's streams go. Patterns may hold `%j` (job), `%x` (name), `%u` (user), `%N` (node),
-/// `%n` (node index), `%t` (task); relative paths start at the working directory.
+/// Where a task's streams go, as [patterns](crate::pattern); relative paths start at the working directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stdio {
     pub input: Option<String>,
@@ -115,8 +115,8 @@ pub struct JobSpec {
     pub constraint: Constraint,
     /// Higher goes first.
     pub priority: i32,
-    /// May the job start again after its node was lost?
-    pub requeue: bool,
+    /// May the job start again after its node was lost? Absent: as the setting says.
+    pub requeue: Option<bool>,
     /// Not eligible before this time.
     pub begin: Option<Time>,
     pub comment: String,
@@ -126,6 +126,18 @@ pub struct JobSpec {
     /// Between which sizes it may be changed while it runs (002); its options are then the sizes it may start with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub malleable: Option<Malleable>,
+}
+
+impl JobSpec {
+    /// May it start again after its node was lost? Its own word counts before the setting. Who follows its streams
+    /// would see them twice, and its input is gone: unasked, such a job does not run again.
+    pub fn may_run_again(&self, policy: LostPolicy) -> bool {
+        let by_setting = match policy {
+            LostPolicy::Requeue => !self.stdio.stream,
+            LostPolicy::Fail => false,
+        };
+        self.requeue.unwrap_or(by_setting)
+    }
 }
 
 /// How an application ended.

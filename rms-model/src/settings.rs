@@ -11,13 +11,13 @@ use crate::time::{ParseSpanError, Span};
 use own::Keyed;
 pub use own::{AS_OTHERS, Own, Subject};
 
-/// What becomes of the jobs of a node that is lost.
+/// What becomes of the jobs of a node that is lost, if they do not say so themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LostPolicy {
     /// The job ends as `node lost`.
     Fail,
-    /// The job waits again, in its old place, under a new run number, if it allows that.
+    /// The job waits again, in its old place, under a new run number.
     Requeue,
 }
 

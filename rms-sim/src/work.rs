@@ -166,7 +166,18 @@ impl ModelJob {
     }
 
     pub fn requeue(mut self) -> ModelJob {
-        self.submission.requeue = true;
+        self.submission.requeue = Some(true);
+        self
+    }
+
+    pub fn no_requeue(mut self) -> ModelJob {
+        self.submission.requeue = Some(false);
+        self
+    }
+
+    /// Its output goes to the client that follows it.
+    pub fn streamed(mut self) -> ModelJob {
+        self.submission.stdio.stream = true;
         self
     }
 

@@ -119,7 +119,7 @@ pub struct Submission {
     pub constraint: Constraint,
     pub priority: i32,
     pub hold: bool,
-    pub requeue: bool,
+    pub requeue: Option<bool>,
     pub begin: Option<i64>,
     pub comment: String,
     pub test_only: bool,

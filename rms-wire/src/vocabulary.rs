@@ -139,7 +139,7 @@ pub struct JobSpec {
     pub options: Vec<Request>,
     pub constraint: Constraint,
     pub priority: i32,
-    pub requeue: bool,
+    pub requeue: Option<bool>,
     pub begin: Option<i64>,
     pub comment: String,
     pub evolving: Option<Evolving>,

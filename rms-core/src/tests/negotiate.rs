@@ -322,7 +322,7 @@ impl Scene {
         submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(wall) }];
         submission.work = work;
         submission.malleable = malleable;
-        submission.requeue = true;
+        submission.requeue = Some(true);
         match self.call(Call::Submit(Box::new(submission))) {
             Ok(Answer::Submitted { job }) => job,
             other => panic!("not submitted: {other:?}"),

@@ -28,7 +28,8 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # How long an agent may be away before its node is lost and the jobs on it are ended.
 # node_lost_after = "1m"
 
-# What becomes of the jobs of a lost node: "fail", or "requeue" for those that allow it.
+# What becomes of the jobs of a lost node: "fail", or "requeue". --requeue and --no-requeue of a job count
+# before this; what 'rms run' shows is started again only with --requeue.
 # lost_policy = "fail"
 
 # Between TERM and KILL.

@@ -214,7 +214,7 @@ pub fn spec(request: Request) -> JobSpec {
         options: vec![request],
         constraint: Constraint { features: BTreeSet::from(["ib".to_owned()]), memory: Mebibytes(1000), cpus: 8 },
         priority: 0,
-        requeue: true,
+        requeue: Some(true),
         begin: None,
         comment: "a comment".to_owned(),
         evolving: None,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::desired::DesiredJob;
 use rms_core::{Fact, State};
+use rms_model::settings::LostPolicy;
 use rms_model::{JobId, Run, Time};
 
 use super::{Rule, Violation};
@@ -35,7 +36,7 @@ impl Runs {
 
     pub(super) fn durable(&mut self, fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
         if let Fact::JobSubmitted { job, spec, .. } = fact
-            && spec.requeue
+            && spec.may_run_again(LostPolicy::Requeue)
         {
             self.may_requeue.insert(*job);
         }

@@ -222,7 +222,7 @@ fn spec(request: Request) -> JobSpec {
         options: vec![request],
         constraint: Constraint::default(),
         priority: 0,
-        requeue: false,
+        requeue: None,
         begin: None,
         comment: String::new(),
         evolving: None,

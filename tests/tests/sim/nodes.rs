@@ -4,7 +4,7 @@ use rms_core::effect::NodeState;
 use rms_core::{Call, Fact, Refusal};
 use rms_model::{Outcome, Run};
 use rms_sim::story::{admin, completed, ended, hours, mins, secs, started, waiting};
-use rms_sim::{World, WorldBuilder, rigid, script};
+use rms_sim::{ModelJob, World, WorldBuilder, rigid, script};
 
 fn cluster_of(n_nodes: u32) -> World {
     let mut world = WorldBuilder::default().cluster("a", n_nodes).build();
@@ -84,14 +84,13 @@ fn a_partition_shorter_than_the_idle_time_does_not_even_cost_the_link() {
 #[test]
 fn a_job_on_a_node_that_stays_away_fails_and_its_other_hosts_are_ended() {
     let mut world = cluster_of(2);
-    let job = world.submit(rigid(2, hours(1)).requeue());
+    let job = world.submit(rigid(2, hours(1)));
     world.after(mins(1));
     world.kill_node("a2");
     world.after(secs(30));
     world.expect(started(job));
     assert_eq!(world.node("a2").state, NodeState::Away);
     world.after(mins(1));
-    // It would wait again, but the policy is to fail.
     world.expect(ended(job, lost("a2")));
     assert_eq!(world.node("a2").state, NodeState::Lost);
     assert_eq!(world.alive_on("a1"), 0);
@@ -118,14 +117,26 @@ fn a_lost_job_that_may_waits_again_in_its_old_place_and_runs_as_another_run() {
 }
 
 #[test]
-fn a_lost_job_that_may_not_run_twice_does_not() {
-    let mut world = cluster_of(2);
-    world.set("lost_policy", "requeue");
-    let job = world.submit(rigid(1, hours(1)));
-    world.after(mins(1));
-    world.kill_node("a1");
-    world.after(mins(2));
-    world.expect(ended(job, lost("a1")));
+fn a_lost_jobs_own_word_counts_before_the_setting() {
+    let check = |policy: &str, job: ModelJob, runs_again: bool| {
+        let mut world = cluster_of(2);
+        world.set("lost_policy", policy);
+        let job = world.submit(job);
+        world.after(mins(1));
+        world.kill_node("a1");
+        world.after(mins(2));
+        world.expect(if runs_again { started(job) } else { ended(job, lost("a1")) });
+    };
+    let job = || rigid(1, hours(1));
+    check("fail", job(), false);
+    check("fail", job().requeue(), true);
+    check("fail", job().no_requeue(), false);
+    check("requeue", job(), true);
+    check("requeue", job().requeue(), true);
+    check("requeue", job().no_requeue(), false);
+    // Somebody follows it: what it has written and read cannot be taken back.
+    check("requeue", job().streamed(), false);
+    check("requeue", job().streamed().requeue(), true);
 }
 
 #[test]

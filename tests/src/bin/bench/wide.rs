@@ -104,7 +104,7 @@ fn asked(job: JobId, options: Vec<Request>, environment: &Arc<Environment>) -> [
         options,
         constraint: Constraint::default(),
         priority: 0,
-        requeue: false,
+        requeue: None,
         begin: None,
         comment: String::new(),
         evolving: None,
