@@ -1,7 +1,7 @@
 //! Checks what is to be executed: its texts, and that its tasks fit the hosts; the same for a submit and a launch.
 
 use rms_model::job::TaskCount;
-use rms_model::{Environment, Stdio, Work};
+use rms_model::{Environment, Stdio, Work, pattern};
 
 use crate::refusal::Refusal;
 
@@ -20,11 +20,12 @@ pub(crate) fn check(work: &Work, cwd: &str, environment: &Environment, stdio: &S
     if !environment.0.iter().all(is_variable) {
         return Err(Refusal::Malformed("an environment variable has no name, or holds '=' in it or a NUL byte"));
     }
-    for pattern in [&stdio.input, &stdio.output, &stdio.error].into_iter().flatten() {
-        too_large("a file name", pattern.len(), MAX_PATH)?;
-        if pattern.is_empty() || !has_no_nul(pattern) {
+    for name in [&stdio.input, &stdio.output, &stdio.error].into_iter().flatten() {
+        too_large("a file name", name.len(), MAX_PATH)?;
+        if name.is_empty() || !has_no_nul(name) {
             return Err(Refusal::Malformed("a file name for a stream is empty or holds a NUL byte"));
         }
+        pattern::check(name)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use negotiation::NegotiationId;
 use rms_model::identity::NameError;
+use rms_model::pattern::PatternError;
 use rms_model::settings::SettingError;
 use rms_model::{Identity, JobId, Role, Span};
 use thiserror::Error;
@@ -48,6 +49,8 @@ pub enum Refusal {
     Malformed(&'static str),
     #[error(transparent)]
     Name(#[from] NameError),
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
     #[error(transparent)]
     Setting(#[from] SettingError),
     #[error("there is no token '{0}'; 'rms token list' shows them")]

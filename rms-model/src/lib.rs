@@ -11,6 +11,7 @@ pub mod id;
 pub mod identity;
 pub mod job;
 pub mod malleable;
+pub mod pattern;
 pub mod policy;
 pub mod profile;
 pub mod request;
@@ -20,6 +21,7 @@ pub mod settings;
 pub mod sizes;
 pub mod time;
 pub mod token;
+pub mod variables;
 
 pub use evolution::{Evolution, ExpandLimit, Expansion, Stage};
 pub use evolving::Evolving;

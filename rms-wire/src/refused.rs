@@ -64,6 +64,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TooLarge { .. } => "too_large",
         Refusal::Malformed(_) => "malformed",
         Refusal::Name(_) => "bad_name",
+        Refusal::Pattern(_) => "bad_pattern",
         Refusal::Setting(_) => "bad_setting",
         Refusal::NoSuchToken(_) => "no_such_token",
         Refusal::TokenInvalid => "token_invalid",

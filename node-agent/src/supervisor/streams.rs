@@ -11,10 +11,11 @@ use std::rc::Rc;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::pipe2;
+use rms_model::Work;
+use rms_model::pattern::{Names, fill};
 use thiserror::Error;
 
 use super::order::Order;
-use super::pattern::{Names, fill};
 use super::user::{Account, Acting};
 use crate::spool;
 
@@ -132,6 +133,7 @@ impl Opener<'_> {
             node: order.place().map_or("", |place| &place.name),
             node_idx: order.host_idx,
             task,
+            is_batch: matches!(order.work, Work::Script { .. }),
         };
         Path::new(&order.cwd).join(fill(pattern, &names))
     }

@@ -1,0 +1,48 @@
+//! Which variables of a job's environment say what, and which ones launchers leave behind.
+
+/// Left over from the launcher under which somebody submitted; an MPI library would believe them.
+const OF_LAUNCHERS: [&str; 9] = ["SLURM_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "RMS_"];
+
+/// Is this variable a trace of a launcher, which no job inherits?
+pub fn is_of_a_launcher(name: &str) -> bool {
+    OF_LAUNCHERS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Where somebody submitted the job: the submitter sets it, and the directory of a job may be another one.
+pub const SUBMIT_DIR: &str = "RMS_SUBMIT_DIR";
+pub const SUBMIT_HOST: &str = "RMS_SUBMIT_HOST";
+
+/// Set to 1 by the submitter of a job that is told of itself in Slurm's words, too. Variables `SLURM_*` beside it are the
+/// submitter's own and not inherited from anywhere.
+pub const SLURM: &str = "RMS_SLURM_ENV";
+
+/// The variables that an agent sets for the processes of each such job. In the process of a script, the last three are
+/// those of a first and only task, as under sbatch.
+pub const SLURM_OF_AGENT: [&str; 26] = [
+    "SLURMD_NODENAME",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_CPUS_ON_NODE",
+    "SLURM_JOBID",
+    "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_JOB_GID",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_UID",
+    "SLURM_JOB_USER",
+    "SLURM_NNODES",
+    "SLURM_NODEID",
+    "SLURM_NODELIST",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS",
+    "SLURM_PRIO_PROCESS",
+    "SLURM_SUBMIT_DIR",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_TOPOLOGY_ADDR",
+    "SLURM_TOPOLOGY_ADDR_PATTERN",
+    "SLURM_GTIDS",
+    "SLURM_LOCALID",
+    "SLURM_PROCID",
+];
