@@ -5,23 +5,29 @@ use std::ffi::CString;
 use std::net::SocketAddr;
 
 use rms_model::hostlist;
+use rms_model::variables::{SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
 use super::hostfile::HostFiles;
 use super::order::{Order, Place};
+use super::slurm;
 use super::user::Account;
 
 /// Variables by name; the last setting of a name wins.
 pub type Variables = BTreeMap<String, String>;
 
-/// Left over from the launcher under which somebody submitted; an MPI library would believe them.
-const INHERITED: [&str; 9] = ["SLURM_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "RMS_"];
-
 /// What all processes of the job on this host have in common.
 pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables {
     let mut variables = Variables::new();
     variables.insert("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned());
-    let is_inherited = |name: &str| INHERITED.iter().any(|prefix| name.starts_with(prefix));
-    let own = order.environment.0.iter().filter(|(name, _)| !is_inherited(name) && is_valid(name));
+    let submitted = &order.environment.0;
+    let speaks_slurm = submitted.iter().any(|(name, value)| name == SLURM && value == "1");
+    let is_the_submitters = |name: &str| match name {
+        SUBMIT_DIR | SUBMIT_HOST => true,
+        SLURM => speaks_slurm,
+        name => speaks_slurm && name.starts_with("SLURM_"),
+    };
+    let is_own = |name: &str| !is_of_a_launcher(name) || is_the_submitters(name);
+    let own = submitted.iter().filter(|(name, _)| is_own(name) && is_valid(name));
     variables.extend(own.cloned());
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("USER", account.name.clone());
@@ -38,14 +44,13 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("RMS_NTASKS", order.n_tasks.to_string());
     // Who asked for none has the one that he was counted for; scripts take it for a number of threads.
     set("RMS_CPUS_PER_TASK", order.cpus_per_task.max(1).to_string());
-    set("RMS_TASKS_PER_NODE", tasks_per_node(order));
+    set("RMS_TASKS_PER_NODE", slurm::on_each(order.usable().map(|host| host.n_tasks)));
     set("RMS_NODE_ID", order.host_idx.to_string());
     if let Some(place) = order.place() {
         set("RMS_NODE_NAME", place.name.clone());
         set("RMS_CLUSTER", place.cluster.clone());
         set("RMS_CPUS_ON_NODE", place.cpus.to_string());
     }
-    set("RMS_SUBMIT_DIR", order.cwd.clone());
     set("RMS_HOSTFILE", files.openmpi.display().to_string());
     set("RMS_HOSTFILE_MPICH", files.mpich.display().to_string());
     // Counts the host file's contents; it is rewritten when the job's hosts change.
@@ -61,6 +66,10 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         set("RMS_MALLEABLE_LEAST", order.least.to_string());
         set("RMS_MALLEABLE_MOST", order.most.to_string());
     }
+    let submit_dir = variables.entry(SUBMIT_DIR.to_owned()).or_insert_with(|| order.cwd.clone()).clone();
+    if slurm::is_spoken(&variables) {
+        slurm::of_job(&mut variables, order, account, &submit_dir);
+    }
     set_for_mpirun(&mut variables, order, account, files);
     variables
 }
@@ -69,6 +78,9 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
 pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     variables.insert("RMS_TASK_ID".to_owned(), task.to_string());
     variables.insert("RMS_LOCAL_ID".to_owned(), local.to_string());
+    if slurm::is_spoken(variables) {
+        slurm::of_task(variables, task, local);
+    }
 }
 
 /// What the command for a change has of its own: which change it is for, though another one may have come.
@@ -94,6 +106,9 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     let mut set = |name: &str, value: &str| drop(variables.insert(name.to_owned(), value.to_owned()));
     // Open MPI 4 and the runtime of Open MPI 5.
     set("OMPI_MCA_plm", "rsh");
+    // Where the job is told of itself in Slurm's words, it would take its hosts from them.
+    set("OMPI_MCA_ras", "^slurm");
+    set("OMPI_MCA_schizo", "^slurm");
     set("OMPI_MCA_plm_rsh_agent", &rsh);
     set("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
     set("OMPI_MCA_orte_default_hostfile", &openmpi);
@@ -111,6 +126,7 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
         set("OMPI_MCA_oob_tcp_if_include", "lo");
     }
     set("PRTE_MCA_plm", "ssh");
+    set("PRTE_MCA_ras", "^slurm");
     set("PRTE_MCA_plm_ssh_agent", &rsh);
     set("PRTE_MCA_plm_ssh_no_tree_spawn", "1");
     set("PRTE_MCA_prte_default_hostfile", &openmpi);
@@ -118,6 +134,9 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     // MPICH and Intel MPI.
     set("HYDRA_LAUNCHER", "rsh");
     set("HYDRA_LAUNCHER_EXEC", &rsh);
+    set("HYDRA_RMK", "user");
+    set("I_MPI_HYDRA_BOOTSTRAP", "rsh");
+    set("I_MPI_HYDRA_BOOTSTRAP_EXEC", &rsh);
     set("HYDRA_HOST_FILE", &files.mpich.display().to_string());
     if account.uid.is_root() {
         for prefix in ["OMPI", "PRTE"] {
@@ -140,22 +159,6 @@ fn share_a_machine(order: &Order) -> bool {
     machines.windows(2).any(|two| two[0] == two[1])
 }
 
-/// `2(x3),1`: as Slurm prints it.
-fn tasks_per_node(order: &Order) -> String {
-    let mut groups: Vec<(u32, u32)> = Vec::new();
-    for host in order.usable() {
-        match groups.last_mut() {
-            Some((n_tasks, n_hosts)) if *n_tasks == host.n_tasks => *n_hosts += 1,
-            Some(_) | None => groups.push((host.n_tasks, 1)),
-        }
-    }
-    let print = |(n_tasks, n_hosts): &(u32, u32)| match n_hosts {
-        1 => n_tasks.to_string(),
-        _several => format!("{n_tasks}(x{n_hosts})"),
-    };
-    groups.iter().map(print).collect::<Vec<_>>().join(",")
-}
-
 fn is_valid(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
@@ -163,4 +166,108 @@ fn is_valid(name: &str) -> bool {
 /// As execve(2) takes them; a value that holds a zero byte cannot be passed to anybody.
 pub fn to_c(variables: &Variables) -> Vec<CString> {
     variables.iter().filter_map(|(name, value)| CString::new(format!("{name}={value}")).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use nix::unistd::{User, geteuid};
+    use rms_model::variables::SLURM_OF_AGENT;
+    use rms_model::{Environment, Run};
+
+    use super::*;
+    use crate::supervisor::order::tests::order;
+
+    fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> Place {
+        let (name, cluster, address) = (name.to_owned(), "alpha".to_owned(), format!("10.0.0.1:{first_task}"));
+        Place { name, cluster, address, first_task, n_tasks, cpus: 4, joined: 1, departing }
+    }
+
+    fn variables(environment: &[(&str, &str)], change: impl FnOnce(&mut Order)) -> Variables {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut order = Order {
+            environment: Arc::new(Environment(environment.iter().map(own).collect())),
+            hosts: vec![
+                place("n01", 0, 2, false),
+                place("n02", 2, 2, false),
+                place("n03", 4, 1, false),
+                place("n09", 5, 0, true),
+            ],
+            n_tasks: 5,
+            cpus_per_task: 0,
+            cwd: "/work".to_owned(),
+            rsh: Some(PathBuf::from("/usr/bin/rms-rsh")),
+            ..order()
+        };
+        change(&mut order);
+        let owner = User::from_uid(geteuid()).ok().flatten().map_or_else(|| geteuid().to_string(), |user| user.name);
+        let account = Account::resolve(&owner).expect("ourselves");
+        let files = HostFiles { openmpi: "/h".into(), mpich: "/m".into(), generation: "/g".into() };
+        let mut variables = of_job(&order, &account, &files);
+        of_task(&mut variables, 3, 1);
+        variables
+    }
+
+    fn slurms(variables: &Variables) -> Vec<&str> {
+        variables.keys().filter(|name| name.starts_with("SLURM")).map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_job_is_told_of_itself_in_slurms_words_where_it_asks_for_them() {
+        let asked = [(SLURM, "1"), (SUBMIT_DIR, "/home/ada"), ("SLURM_JOB_ACCOUNT", "physics"), ("SLURM_JOB_ID", "99")];
+        let variables = variables(&asked, |_| {});
+        let mut expected = SLURM_OF_AGENT.to_vec();
+        expected.push("SLURM_JOB_ACCOUNT");
+        expected.sort_unstable();
+        assert_eq!(slurms(&variables), expected);
+        let check = |name: &str, value: &str| assert_eq!(variables[name], value, "{name}");
+        check("SLURM_JOB_ID", "1");
+        check("SLURM_JOB_NODELIST", "n[01-03]");
+        check("SLURM_JOB_NUM_NODES", "3");
+        check("SLURM_NTASKS", "5");
+        check("SLURM_TASKS_PER_NODE", "2(x2),1");
+        check("SLURM_JOB_CPUS_PER_NODE", "4(x3)");
+        check("SLURM_PROCID", "3");
+        check("SLURM_LOCALID", "1");
+        check("SLURM_NODEID", "0");
+        check("SLURMD_NODENAME", "n01");
+        check("SLURM_JOB_PARTITION", "alpha");
+        check("SLURM_JOB_ACCOUNT", "physics");
+        check("SLURM_SUBMIT_DIR", "/home/ada");
+        check("RMS_SUBMIT_DIR", "/home/ada");
+    }
+
+    #[test]
+    fn what_sbatch_sets_on_request_is_set_on_request() {
+        let variables = variables(&[(SLURM, "1")], |order| {
+            order.cpus_per_task = 2;
+            order.run = Run(3);
+        });
+        assert_eq!((variables["SLURM_CPUS_PER_TASK"].as_str(), variables["SLURM_RESTART_COUNT"].as_str()), ("2", "2"));
+        assert_eq!(variables["SLURM_SUBMIT_DIR"], "/work");
+    }
+
+    #[test]
+    fn inherited_words_of_launchers_reach_no_job() {
+        let inherited = [("SLURM_JOB_ID", "99"), ("PMI_RANK", "1"), ("RMS_JOB_ID", "98"), ("I_AM", "ada")];
+        let variables = variables(&inherited, |_| {});
+        assert_eq!(slurms(&variables), [] as [&str; 0]);
+        assert_eq!((variables["RMS_JOB_ID"].as_str(), variables["I_AM"].as_str()), ("1", "ada"));
+        assert!(!variables.contains_key("PMI_RANK"));
+    }
+
+    #[test]
+    fn launchers_of_mpi_do_not_choose_slurms_ways() {
+        let variables = variables(&[(SLURM, "1"), ("I_MPI_HYDRA_BOOTSTRAP", "slurm")], |_| {});
+        let check = |name: &str, value: &str| assert_eq!(variables[name], value, "{name}");
+        check("OMPI_MCA_plm", "rsh");
+        check("OMPI_MCA_ras", "^slurm");
+        check("PRTE_MCA_plm", "ssh");
+        check("PRTE_MCA_ras", "^slurm");
+        check("HYDRA_LAUNCHER", "rsh");
+        check("HYDRA_RMK", "user");
+        check("I_MPI_HYDRA_BOOTSTRAP", "rsh");
+    }
 }

@@ -11,6 +11,7 @@ use super::environment::{self, Variables};
 use super::exec::{Exec, Feeder};
 use super::folder::Folder;
 use super::hostfile::HostFiles;
+use super::lone::Lone;
 use super::mpi::{Desk, Errand};
 use super::order::{Order, Place};
 use super::resize::{self, Untold};
@@ -40,6 +41,7 @@ pub struct Job {
     n_own: usize,
     pub input: Feeder,
     pub desk: Option<Desk>,
+    pub lone: Option<Lone>,
     pub execs: Vec<Exec>,
     /// Of the first task, for what is executed beside it, or told of it; only where something may be.
     pub streams: Option<Streams>,
@@ -112,6 +114,7 @@ impl Job {
             spawned: None,
             input: Feeder::default(),
             desk: None,
+            lone: None,
             execs: Vec::new(),
             streams: None,
             untold: Untold::default(),
@@ -140,6 +143,7 @@ impl Job {
         if self.has_ranks() {
             let desk = self.desk.insert(Desk::new(&self.order, started.rank_sockets));
             desk.open(errands);
+            self.lone = Lone::of(&self.order);
         }
         self.account = Some(started.account);
         self.variables = started.variables;
@@ -267,7 +271,8 @@ impl Job {
     /// When its supervisor is to wake up though nothing happens.
     pub fn wakes_at(&self) -> Instant {
         let of_desk = self.desk.as_ref().and_then(Desk::wakes_at);
-        let others = [self.tell_at, resize::wakes_at(self), of_desk].into_iter().flatten();
+        let of_lone = self.lone.as_ref().map(Lone::wakes_at);
+        let others = [self.tell_at, resize::wakes_at(self), of_desk, of_lone].into_iter().flatten();
         others.fold(self.deadline(), Instant::min)
     }
 
@@ -411,6 +416,7 @@ impl Job {
     pub fn ended(&mut self, exit: NodeExit, meter: &Meter) -> JobReport {
         self.tell_at = None;
         self.streams = None;
+        self.lone = None;
         self.untold = Untold::default();
         let usage = meter.usage(self.baseline).unwrap_or(self.reaped);
         let status = JobStatus::Ended { at: now(), exit, usage };

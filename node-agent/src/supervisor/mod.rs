@@ -12,10 +12,11 @@ mod exec;
 mod folder;
 mod hostfile;
 mod job;
+mod lone;
 mod mpi;
 pub mod order;
-mod pattern;
 mod resize;
+mod slurm;
 mod spawned;
 mod start;
 mod streams;
@@ -558,6 +559,7 @@ impl Supervisor {
         self.with_desk(|desk, errands| desk.on_time(now, errands));
         let Some(job) = &mut self.job else { return Next::Stay };
         resize::on_time(job, now);
+        lone::on_time(job, now);
         match &job.phase {
             // The end of a task wakes us by itself.
             Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Stay,

@@ -179,6 +179,11 @@ impl Desk {
         }
     }
 
+    /// Has a rank here spoken?
+    pub fn is_used(&self) -> bool {
+        self.ranks.is_used()
+    }
+
     /// Who still needs this share when its own tasks have ended.
     pub fn need(&self) -> Need {
         match &self.hub {

@@ -1,0 +1,129 @@
+//! Notices programs of Open MPI whose ranks do not find each other, each being rank 0 of 1: it speaks PMIx, we speak PMI-1.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+use rms_model::Work;
+
+use super::job::Job;
+use super::mpi::Desk;
+use super::order::Order;
+use super::{complaint, tree};
+
+/// Looks at the processes of a job's first node, ever more seldom.
+#[derive(Debug)]
+pub struct Lone {
+    next: Instant,
+    interval: Duration,
+    until: Instant,
+}
+
+/// Most jobs that end sooner are none of MPI: Open MPI alone takes longer to begin.
+const FIRST: Duration = Duration::from_millis(20);
+/// A program that has loaded Open MPI may be over soon after it has begun.
+const NEAR: Duration = Duration::from_millis(5);
+/// What has not begun to be a program of MPI by then is interactive, or none.
+const LAST: Duration = Duration::from_secs(60);
+
+impl Lone {
+    /// Nothing to look for, if no task could miss another one.
+    pub fn of(order: &Order) -> Option<Lone> {
+        let has_tasks = matches!(order.work, Work::Tasks { .. });
+        let may_miss = has_tasks && order.n_tasks > 1 && order.host_idx == 0;
+        let now = Instant::now();
+        may_miss.then_some(Lone { next: now + FIRST, interval: FIRST, until: now + LAST })
+    }
+
+    pub fn wakes_at(&self) -> Instant {
+        self.next
+    }
+}
+
+/// Looks, if that is due, and tells the owner what was seen, once.
+pub fn on_time(job: &mut Job, now: Instant) {
+    let Some(lone) = job.lone.as_mut().filter(|lone| lone.next <= now) else { return };
+    let is_used = job.desk.as_ref().is_some_and(Desk::is_used);
+    if is_used || lone.until <= now {
+        job.lone = None;
+        return;
+    }
+    let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
+    let seen = tasks.flat_map(|task| std::iter::once(task).chain(tree::descendants(task))).map(look).max();
+    lone.interval = if seen == Some(Seen::Loaded) { NEAR } else { lone.interval * 2 };
+    lone.next = now + lone.interval;
+    match seen {
+        Some(Seen::Alone) => {
+            job.lone = None;
+            complaint::complain(job, &advice(&job.order));
+        }
+        // Its tasks are over.
+        None => job.lone = None,
+        Some(Seen::Nothing | Seen::Loaded) => {}
+    }
+}
+
+fn advice(order: &Order) -> String {
+    let program = match &order.work {
+        Work::Tasks { argv } => argv.join(" "),
+        Work::Script { .. } | Work::Hosts => String::new(),
+    };
+    let program: String = program.chars().take(100).collect();
+    let (n_tasks, n_hosts) = (order.n_tasks, order.hosts.len());
+    format!(
+        "the ranks of this program do not find each other: it uses Open MPI, so each of the {n_tasks} tasks is rank 0 of 1. \
+         Start it by mpirun: rms submit -N {n_hosts} -n {n_tasks} --wrap 'mpirun {program}'"
+    )
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    Nothing,
+    /// It may call MPI, and may not.
+    Loaded,
+    /// It has begun to, without anybody who started its ranks together.
+    Alone,
+}
+
+fn look(pid: Pid) -> Seen {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let has_begun = has_begun(&maps);
+    if has_begun != Seen::Alone {
+        return has_begun;
+    }
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let has = |name: &[u8]| environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(name));
+    if has(b"OMPI_COMM_WORLD_SIZE=") || has(b"PMIX_RANK=") { Seen::Nothing } else { Seen::Alone }
+}
+
+/// By the files that a process has mapped: the libraries, and then what MPI_Init loads to send messages.
+fn has_begun(maps: &str) -> Seen {
+    let files = || maps.lines().filter_map(|line| line.rsplit('/').next());
+    let has = |part: &str| files().any(|file| file.starts_with(part));
+    match has("libmpi.so.") && has("libopen-pal.so.") {
+        // Open MPI 5 has all in these libraries.
+        true if has("mca_pml_") || has("libopen-pal.so.80") => Seen::Alone,
+        true => Seen::Loaded,
+        false => Seen::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_mpi_is_told_from_its_launcher_and_from_others() {
+        let check = |files: &[&str], expected: Seen| {
+            let line = |file: &&str| format!("7f0000000000-7f0000001000 r-xp 00000000 08:01 42   /usr/lib/{file}\n");
+            assert_eq!(has_begun(&files.iter().map(line).collect::<String>()), expected, "{files:?}");
+        };
+        check(&["libmpi.so.40.30.4", "libopen-pal.so.40.30.2", "openmpi/mca_pml_ob1.so"], Seen::Alone);
+        check(&["libmpi.so.40.40.7", "libopen-pal.so.80.0.5"], Seen::Alone);
+        check(&["libmpi.so.40.30.4", "libopen-pal.so.40.30.2"], Seen::Loaded);
+        check(&["libopen-rte.so.40", "libopen-pal.so.40.30.2", "openmpi/mca_plm_rsh.so"], Seen::Nothing);
+        check(&["libmpi.so.12.5.2", "libfabric.so.1"], Seen::Nothing);
+        check(&["libmpich.so.12"], Seen::Nothing);
+        check(&["libc.so.6"], Seen::Nothing);
+    }
+}

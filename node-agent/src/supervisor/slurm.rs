@@ -1,0 +1,77 @@
+//! Tells a job of itself in Slurm's words: the variables that sbatch and srun would set.
+
+use rms_model::hostlist;
+use rms_model::variables::SLURM;
+
+use super::environment::Variables;
+use super::order::{Order, Place};
+use super::user::Account;
+
+/// Was this asked for?
+pub fn is_spoken(variables: &Variables) -> bool {
+    variables.contains_key(SLURM)
+}
+
+/// What all processes of the job on this host have in common.
+pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submit_dir: &str) {
+    let usable: Vec<&Place> = order.usable().collect();
+    let names: Vec<&str> = usable.iter().map(|host| host.name.as_str()).collect();
+    let nodes = hostlist::fold(&names);
+    let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
+    set("SLURM_JOB_ID", order.job.to_string());
+    set("SLURM_JOBID", order.job.to_string());
+    set("SLURM_JOB_NAME", order.name.clone());
+    set("SLURM_JOB_NODELIST", nodes.clone());
+    set("SLURM_NODELIST", nodes);
+    set("SLURM_JOB_NUM_NODES", names.len().to_string());
+    set("SLURM_NNODES", names.len().to_string());
+    set("SLURM_NTASKS", order.n_tasks.to_string());
+    set("SLURM_NPROCS", order.n_tasks.to_string());
+    set("SLURM_TASKS_PER_NODE", on_each(usable.iter().map(|host| host.n_tasks)));
+    set("SLURM_JOB_CPUS_PER_NODE", on_each(usable.iter().map(|host| host.cpus)));
+    // As sbatch, which sets it only where the user did: scripts fall back on what they think best.
+    if order.cpus_per_task > 0 {
+        set("SLURM_CPUS_PER_TASK", order.cpus_per_task.to_string());
+    }
+    if order.run.0 > 1 {
+        set("SLURM_RESTART_COUNT", (order.run.0 - 1).to_string());
+    }
+    set("SLURM_JOB_USER", account.name.clone());
+    set("SLURM_JOB_UID", account.uid.to_string());
+    set("SLURM_JOB_GID", account.gid.to_string());
+    set("SLURM_NODEID", order.host_idx.to_string());
+    set("SLURM_PRIO_PROCESS", "0".to_owned());
+    if let Some(place) = order.place() {
+        set("SLURMD_NODENAME", place.name.clone());
+        set("SLURM_TOPOLOGY_ADDR", place.name.clone());
+        set("SLURM_TOPOLOGY_ADDR_PATTERN", "node".to_owned());
+        set("SLURM_CLUSTER_NAME", place.cluster.clone());
+        set("SLURM_CPUS_ON_NODE", place.cpus.to_string());
+        // The nearest thing to a partition; what the user wrote for one stays.
+        variables.entry("SLURM_JOB_PARTITION".to_owned()).or_insert_with(|| place.cluster.clone());
+    }
+    variables.entry("SLURM_SUBMIT_DIR".to_owned()).or_insert_with(|| submit_dir.to_owned());
+}
+
+/// What one task has of its own.
+pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
+    variables.insert("SLURM_PROCID".to_owned(), task.to_string());
+    variables.insert("SLURM_LOCALID".to_owned(), local.to_string());
+    variables.insert("SLURM_GTIDS".to_owned(), task.to_string());
+}
+
+/// `2(x3),1`: a number for each node, as Slurm prints it.
+pub fn on_each(counts: impl Iterator<Item = u32>) -> String {
+    let mut groups: Vec<(u32, u32)> = Vec::new();
+    for count in counts {
+        match groups.last_mut() {
+            Some((same, n_hosts)) if *same == count => *n_hosts += 1,
+            Some(_) | None => groups.push((count, 1)),
+        }
+    }
+    let print = |(count, n_hosts): &(u32, u32)| match n_hosts {
+        1 => count.to_string(),
+        _several => format!("{count}(x{n_hosts})"),
+    };
+    groups.iter().map(print).collect::<Vec<_>>().join(",")
+}
