@@ -24,22 +24,27 @@ pub struct DirectiveError {
     pub problem: String,
 }
 
-/// Reads the directives that stand before the first command of `script`.
+/// Reads the directives that stand before the first command of `script`. Several lines mean what they would mean in one;
+/// of an option that is given twice, the last one counts.
 ///
 /// # Errors
 /// The first line that is wrong; `#RMS` lines take no unknown option, `#SBATCH` lines none that would change
 /// what the job gets.
 pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
-    let mut rms = JobOptions::default();
-    let mut slurm = JobOptions::default();
+    let (mut rms, mut slurm) = (Source::default(), Source::default());
+    let mut variables = Vec::new();
     let mut warnings = Vec::new();
     let mut in_head = true;
     for (idx, text) in script.lines().enumerate() {
         let line = idx + 1;
         let fail = |problem: String| DirectiveError { file: file.to_owned(), line, problem };
         let Some(directive) = Directive::of(text) else {
-            let is_blank_or_comment = text.trim().is_empty() || text.starts_with('#');
-            in_head = in_head && is_blank_or_comment;
+            let text = text.trim_start();
+            in_head = in_head && (text.is_empty() || text.starts_with('#'));
+            if let Some(mark) = FOREIGN.iter().find(|mark| text.starts_with(**mark)).filter(|_| in_head) {
+                let mark = mark.trim_end();
+                warnings.push(format!("{file}:{line}: this {mark} line is not read: write its options in #RMS lines"));
+            }
             continue;
         };
         if !in_head {
@@ -50,18 +55,38 @@ pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
         match directive {
             Directive::Rms(rest) => {
                 let words = split_words(rest).map_err(|problem| fail(problem.to_owned()))?;
-                // A later line wins over an earlier one.
-                rms = parse_options(&words).map_err(fail)?.over(rms);
+                rms.add(words).map_err(fail)?;
             }
             Directive::Slurm(rest) => {
                 let words = split_words(rest).map_err(|problem| fail(problem.to_owned()))?;
                 let translated = sbatch::translate(&words).map_err(|error| fail(error.to_string()))?;
-                warnings.extend(translated.ignored.iter().map(|why| format!("{file}:{line}: {why}")));
-                slurm = parse_options(&translated.words).map_err(fail)?.over(slurm);
+                warnings.extend(translated.remarks.iter().map(|remark| format!("{file}:{line}: {remark}")));
+                variables.extend(translated.variables);
+                slurm.add(translated.words).map_err(fail)?;
+                slurm.options.slurm_env = true;
             }
         }
     }
-    Ok(Directives { options: rms.over(slurm), warnings })
+    let options = JobOptions { slurm: variables, ..rms.options.over(slurm.options) };
+    Ok(Directives { options, warnings })
+}
+
+/// Directives of other systems that would be dropped in silence.
+const FOREIGN: [&str; 4] = ["#PBS ", "#BSUB ", "#OAR ", "#COBALT "];
+
+/// The lines of one kind, as if they were one.
+#[derive(Default)]
+struct Source {
+    words: Vec<String>,
+    options: JobOptions,
+}
+
+impl Source {
+    fn add(&mut self, words: Vec<String>) -> Result<(), String> {
+        self.words.extend(words);
+        self.options = parse_options(&self.words)?;
+        Ok(())
+    }
 }
 
 enum Directive<'a> {
@@ -71,8 +96,10 @@ enum Directive<'a> {
 
 impl Directive<'_> {
     fn of(text: &str) -> Option<Directive<'_>> {
-        let after =
-            |mark: &str| text.strip_prefix(mark).filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        // sbatch takes options that follow the mark at once.
+        let after = |mark: &str| {
+            text.strip_prefix(mark).filter(|rest| rest.is_empty() || rest.starts_with(['-', ' ', '\t', '\r']))
+        };
         after("#RMS").map(Directive::Rms).or_else(|| after("#SBATCH").map(Directive::Slurm))
     }
 
@@ -117,6 +144,7 @@ fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
 
 fn parse_options(words: &[String]) -> Result<JobOptions, String> {
     let command = clap::Command::new("directive").no_binary_name(true).disable_help_flag(true);
+    let command = command.args_override_self(true);
     let mut command = JobOptions::augment_args(command);
     let matches = command.try_get_matches_from_mut(words).map_err(|error| one_line(&error))?;
     JobOptions::from_arg_matches(&matches).map_err(|error| one_line(&error))
@@ -182,12 +210,31 @@ mod tests {
 
     #[test]
     fn what_is_left_aside_is_said() {
-        let script = "#!/bin/sh\n#SBATCH --mail-user=ada -p fast\necho\n#RMS -N 4\n#RMSX\n";
+        let script = "#!/bin/sh\n#SBATCH --mail-user=ada -q long\n#PBS -l nodes=4\necho\n#RMS -N 4\n#RMSX\n";
         let directives = read("job.sh", script).unwrap();
-        assert_eq!(directives.options, JobOptions::default());
-        assert_eq!(directives.warnings.len(), 3, "{:?}", directives.warnings);
+        let slurm = vec![("SLURM_JOB_QOS".to_owned(), "long".to_owned())];
+        assert_eq!(directives.options, JobOptions { slurm_env: true, slurm, ..JobOptions::default() });
+        assert_eq!(directives.warnings.len(), 4, "{:?}", directives.warnings);
         assert!(directives.warnings[0].starts_with("job.sh:2: "), "{:?}", directives.warnings);
-        assert!(directives.warnings[2].starts_with("job.sh:4: this #RMS line is ignored"));
+        assert!(directives.warnings[2].starts_with("job.sh:3: this #PBS line is not read"));
+        assert!(directives.warnings[3].starts_with("job.sh:5: this #RMS line is ignored"));
+    }
+
+    #[test]
+    fn several_lines_mean_what_they_mean_in_one() {
+        let lines = options("#SBATCH --ntasks=4\n#SBATCH --ntasks-per-node=1\n#SBATCH -t 1:00\n#SBATCH -t 2:00\n");
+        assert_eq!(lines, options("#SBATCH --ntasks-per-node=1 -t 1:00 --ntasks=4 -t 2:00\n"));
+        assert_eq!((lines.tasks, lines.tasks_per_node, lines.time), (Some(4), Some(1), Some(Span::from_mins(2))));
+        let contradiction = error("#RMS -N 4\n#RMS --shapes 2x1h\n");
+        assert!(contradiction.starts_with("job.sh:2: ") && contradiction.contains("--shapes"), "{contradiction}");
+    }
+
+    #[test]
+    fn comments_and_marks_are_told_apart_as_sbatch_does() {
+        assert_eq!(options("#!/bin/sh\n  # indented\n#SBATCH--nodes=3\n").nodes, Some(NodeCount::Exactly(3)));
+        for comment in ["# SBATCH -N 3", "##SBATCH -N 3", " #SBATCH -N 3", "#SBATCHX -N 3"] {
+            assert_eq!(options(&format!("{comment}\n")), JobOptions::default(), "{comment}");
+        }
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Which variables a job gets: what `--export` names, without what other launchers left behind.
 
+use rms_model::variables::is_of_a_launcher;
 use thiserror::Error;
 
 /// Why a text is no list of variables.
@@ -11,26 +12,37 @@ pub enum ExportError {
     NotSet(String),
     #[error("--export: ALL and NONE cannot stand together")]
     AllAndNone,
+    #[error("--export: a quote is not closed")]
+    Quote,
+    #[error("--export: no job keeps {0}, which launchers of MPI would believe: set it in the script")]
+    OfALauncher(String),
 }
 
-/// The environment of a job for the words of `--export`.
+/// The environment of a job for the words of `--export`. One that is told of itself in Slurm's words may be given more
+/// of them.
 ///
 /// # Errors
 /// See [`ExportError`].
-pub fn select(words: Option<&str>, here: &[(String, String)]) -> Result<Vec<(String, String)>, ExportError> {
+pub fn select(
+    words: Option<&str>,
+    here: &[(String, String)],
+    speaks_slurm: bool,
+) -> Result<Vec<(String, String)>, ExportError> {
     let mut all = words.is_none();
     let mut none = false;
     let mut named: Vec<(String, String)> = Vec::new();
-    for word in words.unwrap_or_default().split(',').filter(|_| words.is_some()) {
+    let split = words.map(split_words).transpose()?.unwrap_or_default();
+    for word in &split {
+        let word = word.as_str();
         match word.split_once('=') {
             None if word == "ALL" => all = true,
-            None if word == "NONE" => none = true,
+            None if word == "NONE" || word == "NIL" => none = true,
             None => {
                 let value = here.iter().find(|(name, _)| name == word).map(|(_, value)| value.clone());
-                let word = checked(word)?;
+                let word = checked(word, speaks_slurm)?;
                 named.push((word.clone(), value.ok_or(ExportError::NotSet(word))?));
             }
-            Some((name, value)) => named.push((checked(name)?, value.to_owned())),
+            Some((name, value)) => named.push((checked(name, speaks_slurm)?, value.to_owned())),
         }
     }
     if all && none {
@@ -38,7 +50,8 @@ pub fn select(words: Option<&str>, here: &[(String, String)]) -> Result<Vec<(Str
     }
     let mut environment: Vec<(String, String)> = Vec::new();
     if all {
-        let inherited = here.iter().filter(|(name, _)| !is_a_launchers(name));
+        // What leads to the server is no trace of a job: `rms` works inside jobs too.
+        let inherited = here.iter().filter(|(name, _)| name == "RMS_DIR" || !is_of_a_launcher(name));
         environment.extend(inherited.cloned());
     }
     environment.retain(|(name, _)| !named.iter().any(|(named, _)| named == name));
@@ -53,18 +66,31 @@ pub fn select(words: Option<&str>, here: &[(String, String)]) -> Result<Vec<(Str
     Ok(environment)
 }
 
-fn checked(name: &str) -> Result<String, ExportError> {
+/// At the commas that stand in no quotes: `ALL,OPTIONS='a,b'`.
+fn split_words(words: &str) -> Result<Vec<String>, ExportError> {
+    let mut split = vec![String::new()];
+    let mut quote: Option<char> = None;
+    for c in words.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, ',') => split.push(String::new()),
+            (_, _) => split.last_mut().into_iter().for_each(|word| word.push(c)),
+        }
+    }
+    if quote.is_none() { Ok(split) } else { Err(ExportError::Quote) }
+}
+
+fn checked(name: &str, speaks_slurm: bool) -> Result<String, ExportError> {
     let is_name = !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && !name.starts_with(|c: char| c.is_ascii_digit());
-    if is_name { Ok(name.to_owned()) } else { Err(ExportError::Nonsense(name.chars().take(80).collect())) }
-}
-
-/// An MPI program that finds these would believe that it runs under another job, or another launcher.
-fn is_a_launchers(name: &str) -> bool {
-    // What leads to the server is no trace of a job: `rms` works inside jobs too.
-    let is_ours = name == "RMS_DIR";
-    !is_ours && ["SLURM_", "PMI_", "PMIX_", "OMPI_", "RMS_"].iter().any(|prefix| name.starts_with(prefix))
+    if !is_name {
+        return Err(ExportError::Nonsense(name.chars().take(80).collect()));
+    }
+    // The agents would remove it.
+    let is_removed = name != "RMS_DIR" && is_of_a_launcher(name) && !(speaks_slurm && name.starts_with("SLURM_"));
+    if is_removed { Err(ExportError::OfALauncher(name.to_owned())) } else { Ok(name.to_owned()) }
 }
 
 #[cfg(test)]
@@ -77,7 +103,7 @@ mod tests {
         };
         let here =
             own(&[("HOME", "/h"), ("PATH", "/bin"), ("RMS_DIR", "/d"), ("RMS_JOB_ID", "3"), ("SLURM_JOB_ID", "1")]);
-        assert_eq!(select(words, &here).unwrap(), own(expected), "{words:?}");
+        assert_eq!(select(words, &here, true).unwrap(), own(expected), "{words:?}");
     }
 
     #[test]
@@ -91,14 +117,21 @@ mod tests {
         check(Some("NONE"), &[]);
         check(Some("PATH,A=1,A=2"), &[("A", "2"), ("PATH", "/bin")]);
         check(Some("SLURM_JOB_ID"), &[("SLURM_JOB_ID", "1")]);
+        check(Some("A='1,2',B=\"3\""), &[("A", "1,2"), ("B", "3")]);
+        check(Some("ALL,A=x=y"), &[("A", "x=y"), ("HOME", "/h"), ("PATH", "/bin"), ("RMS_DIR", "/d")]);
     }
 
     #[test]
     fn mistakes_are_named() {
-        assert_eq!(select(Some("GONE"), &[]), Err(ExportError::NotSet("GONE".into())));
-        assert_eq!(select(Some("ALL,NONE"), &[]), Err(ExportError::AllAndNone));
+        assert_eq!(select(Some("GONE"), &[], false), Err(ExportError::NotSet("GONE".into())));
+        assert_eq!(select(Some("ALL,NONE"), &[], false), Err(ExportError::AllAndNone));
+        assert_eq!(select(Some("A='1"), &[], false), Err(ExportError::Quote));
+        for removed in ["OMPI_MCA_btl=tcp", "PMI_RANK=1", "RMS_JOB_ID=7", "SLURM_JOB_ID=7"] {
+            let refused = select(Some(removed), &[], false);
+            assert!(matches!(refused, Err(ExportError::OfALauncher(_))), "{removed}: {refused:?}");
+        }
         for words in ["", "1A=2", "=x", "A,,B", "A-B"] {
-            assert!(select(Some(words), &[("A".into(), "1".into())]).is_err(), "{words}");
+            assert!(select(Some(words), &[("A".into(), "1".into())], false).is_err(), "{words}");
         }
     }
 }

@@ -26,8 +26,8 @@ pub struct JobOptions {
     /// CPUs for each task
     #[arg(short = 'c', long, value_name = "COUNT", value_parser = count)]
     pub cpus_per_task: Option<u32>,
-    /// Tasks on each node, instead of -n; the number of nodes must be fixed
-    #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count, conflicts_with = "tasks")]
+    /// Tasks on each node; beside -n, at most so many. The number of nodes must be fixed
+    #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count)]
     pub tasks_per_node: Option<u32>,
     /// Wall time: 90s, 1h30m, 30 (minutes), MM:SS, HH:MM:SS or D-HH:MM:SS
     #[arg(short = 't', long, value_name = "SPAN")]
@@ -74,9 +74,12 @@ pub struct JobOptions {
     /// Keep it from starting until 'rms release'
     #[arg(short = 'H', long, help_heading = "Where and when")]
     pub hold: bool,
-    /// Start it again if a node of it is lost
-    #[arg(long, help_heading = "Where and when")]
+    /// Start it again if a node of it is lost, whatever the server's lost_policy says
+    #[arg(long, overrides_with = "no_requeue", help_heading = "Where and when")]
     pub requeue: bool,
+    /// Never start it again, whatever the server's lost_policy says
+    #[arg(long, overrides_with = "requeue", help_heading = "Where and when")]
+    pub no_requeue: bool,
 
     /// Name; the script's or the program's if absent
     #[arg(short = 'J', long, visible_alias = "job-name", value_name = "NAME", help_heading = "What runs")]
@@ -84,7 +87,7 @@ pub struct JobOptions {
     /// Working directory
     #[arg(short = 'D', long, value_name = "DIR", help_heading = "What runs")]
     pub chdir: Option<String>,
-    /// File for standard output; %j job, %x name, %u user, %N node, %n node index, %t task
+    /// File for standard output; %j job, %x name, %u user, %N node, %n node index, %t task, %s step, %% a percent sign
     #[arg(short = 'o', long, value_name = "FILE", help_heading = "What runs")]
     pub output: Option<String>,
     /// File for standard error; with the output if absent
@@ -99,6 +102,15 @@ pub struct JobOptions {
     /// Variables of the environment that the job gets: ALL, NONE, or a list like PATH,LEVEL=2 (ALL,LEVEL=2 adds)
     #[arg(long, value_name = "LIST", help_heading = "What runs")]
     pub export: Option<String>,
+    /// Tell the job of itself in Slurm's words, too: SLURM_JOB_ID and others. Scripts with #SBATCH lines are told
+    #[arg(long, help_heading = "What runs")]
+    pub slurm_env: bool,
+    /// Variables of Slurm that the script may use though its job will not have them; 'all' for any
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "What runs")]
+    pub allow_unset: Option<Vec<String>>,
+    /// What the job is told of options that mean nothing here.
+    #[arg(skip)]
+    pub slurm: Vec<(String, String)>,
     /// A remark, kept with the job
     #[arg(long, value_name = "TEXT", help_heading = "What runs")]
     pub comment: Option<String>,
@@ -109,16 +121,16 @@ impl JobOptions {
     pub fn over(self, lower: JobOptions) -> JobOptions {
         let names_a_size = self.nodes.is_some() || self.time.is_some() || self.shapes.is_some();
         let is_malleable = self.malleable.is_some();
+        let says_whether_again = self.requeue || self.no_requeue;
         let profile = self.profile.clone().or(lower.profile.clone().filter(|_| !names_a_size && !is_malleable));
         let lower_malleable =
             if self.profile.is_some() { MalleableOptions::default() } else { lower.malleable.clone() };
-        let (nodes, tasks_per_node, time, shapes) = self.size_over(&lower);
-        let tasks = if self.tasks_per_node.is_some() { None } else { self.tasks.or(lower.tasks) };
+        let (nodes, time, shapes) = self.size_over(&lower);
         JobOptions {
             nodes,
-            tasks,
+            tasks: self.tasks.or(lower.tasks),
             cpus_per_task: self.cpus_per_task.or(lower.cpus_per_task),
-            tasks_per_node,
+            tasks_per_node: self.tasks_per_node.or(lower.tasks_per_node),
             time,
             shapes,
             profile,
@@ -134,7 +146,8 @@ impl JobOptions {
             begin: self.begin.or(lower.begin),
             priority: self.priority.or(lower.priority),
             hold: self.hold || lower.hold,
-            requeue: self.requeue || lower.requeue,
+            requeue: if says_whether_again { self.requeue } else { lower.requeue },
+            no_requeue: if says_whether_again { self.no_requeue } else { lower.no_requeue },
             name: self.name.or(lower.name),
             chdir: self.chdir.or(lower.chdir),
             output: self.output.or(lower.output),
@@ -142,24 +155,25 @@ impl JobOptions {
             input: self.input.or(lower.input),
             open_mode: self.open_mode.or(lower.open_mode),
             export: self.export.or(lower.export),
+            slurm_env: self.slurm_env || lower.slurm_env,
+            allow_unset: self.allow_unset.or(lower.allow_unset),
+            slurm: [lower.slurm, self.slurm].concat(),
             comment: self.comment.or(lower.comment),
         }
     }
 
     /// `--shapes` says at once what `-N` and `-t` say apart, so the higher source silences the other form.
-    #[allow(clippy::type_complexity, reason = "four fields of one struct, used once")]
-    fn size_over(&self, lower: &JobOptions) -> (Option<NodeCount>, Option<u32>, Option<Span>, Option<Shapes>) {
+    fn size_over(&self, lower: &JobOptions) -> (Option<NodeCount>, Option<Span>, Option<Shapes>) {
         if self.shapes.is_some() {
-            return (None, None, None, self.shapes.clone());
+            return (None, None, self.shapes.clone());
         }
         if self.profile.is_some() {
-            return (None, self.tasks_per_node.or(lower.tasks_per_node), None, None);
+            return (None, None, None);
         }
         let names_a_size =
             self.nodes.is_some() || self.time.is_some() || self.tasks_per_node.is_some() || self.model.is_some();
         let shapes = if names_a_size { None } else { lower.shapes.clone() };
-        let per_node = if self.tasks.is_some() { None } else { self.tasks_per_node.or(lower.tasks_per_node) };
-        (self.nodes.clone().or(lower.nodes.clone()), per_node, self.time.or(lower.time), shapes)
+        (self.nodes.clone().or(lower.nodes.clone()), self.time.or(lower.time), shapes)
     }
 }
 
@@ -268,6 +282,7 @@ mod tests {
         let both = shapes.clone().over(counted.clone());
         assert_eq!((both.nodes, both.shapes, both.tasks), (None, shapes.shapes, Some(8)));
         let per_node = JobOptions { tasks_per_node: Some(3), ..JobOptions::default() }.over(counted);
-        assert_eq!((per_node.tasks, per_node.tasks_per_node), (None, Some(3)));
+        // As under Slurm they hold together: eight tasks, at most three on a node.
+        assert_eq!((per_node.tasks, per_node.tasks_per_node), (Some(8), Some(3)));
     }
 }

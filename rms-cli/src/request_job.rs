@@ -12,11 +12,13 @@ use crate::here::Here;
 use crate::job_options::JobOptions;
 use crate::json;
 use crate::names::ClusterNames;
-use crate::output::Show;
+use crate::output::{self, Show};
+use crate::script::Script;
 use crate::size::NodeCount;
 use crate::stamp;
 use crate::submission::{self, Order};
 use crate::table::Table;
+use crate::unmet;
 
 /// What became of a request for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +39,14 @@ pub enum Requested {
 pub async fn request(
     client: &Client,
     context: &Context,
-    options: JobOptions,
+    mut options: JobOptions,
     order: Order,
 ) -> Result<Requested, Failure> {
     let here = Here::look()?;
+    // Its lines may not be read, but they show for which system it was written.
+    options.slurm_env |= order.script.as_ref().is_some_and(Script::has_sbatch_lines);
+    let allow_unset = options.allow_unset.clone().unwrap_or_default();
+    let script = order.script.clone();
     let asks_for_all = match &options.nodes {
         Some(NodeCount::AtLeast(_)) => true,
         Some(NodeCount::Exactly(_) | NodeCount::Range { .. } | NodeCount::PerCluster(_)) | None => {
@@ -52,6 +58,11 @@ pub async fn request(
         false => 0,
     };
     let submission = submission::build(options, order, &here, largest)?;
+    if let Some(script) = script {
+        for warning in unmet::check(&script, &submission.environment.0, &allow_unset)? {
+            output::warn(&format!("rms: warning: {warning}"));
+        }
+    }
     match client.submit(submission).await? {
         Submitted::Job(job) => Ok(Requested::Job(job)),
         Submitted::WouldStart { request, at, reason } => {

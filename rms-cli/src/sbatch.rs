@@ -6,8 +6,10 @@ use thiserror::Error;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translated {
     pub words: Vec<String>,
-    /// Why an option was left aside, one sentence each.
-    pub ignored: Vec<String>,
+    /// What became of an option that is not the same here, one sentence each.
+    pub remarks: Vec<String>,
+    /// What the job is told of an option that means nothing here: variables.
+    pub variables: Vec<(String, String)>,
 }
 
 /// Why an `#SBATCH` line cannot be followed.
@@ -25,41 +27,63 @@ pub enum SbatchError {
     StrayValue(String),
 }
 
-/// What becomes of an option.
+/// What becomes of an option: there is no fourth way.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
     /// The same as this option of ours.
     Same(&'static str),
-    /// It would change nothing that matters to the job's result.
-    Harmless(&'static str),
-    /// The job would get something else than it asked for.
+    /// This option of ours, which comes nearest; it is said.
+    Nearest(&'static str, &'static str),
+    /// A remark that changes neither where nor how the job runs; it is said.
+    Comment(&'static str),
+    /// The same, and the job finds it in this variable.
+    Told(&'static str, &'static str),
+    /// The job would run elsewhere, otherwise or with something else than it asked for.
     Unsupported(&'static str),
 }
 
-use Meaning::{Harmless, Same, Unsupported};
+use Meaning::{Comment, Nearest, Same, Told, Unsupported};
+
+/// As getopt_long(3) takes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Value,
+    /// Only behind an equals sign.
+    PerhapsValue,
+    Nothing,
+}
 
 struct Slurm {
     short: Option<char>,
     long: &'static str,
-    takes_value: bool,
+    takes: Takes,
     meaning: Meaning,
 }
 
 const fn value(short: Option<char>, long: &'static str, meaning: Meaning) -> Slurm {
-    Slurm { short, long, takes_value: true, meaning }
+    Slurm { short, long, takes: Takes::Value, meaning }
+}
+
+const fn perhaps(short: Option<char>, long: &'static str, meaning: Meaning) -> Slurm {
+    Slurm { short, long, takes: Takes::PerhapsValue, meaning }
 }
 
 const fn flag(short: Option<char>, long: &'static str, meaning: Meaning) -> Slurm {
-    Slurm { short, long, takes_value: false, meaning }
+    Slurm { short, long, takes: Takes::Nothing, meaning }
 }
 
-const NO_MAIL: &str = "no mail is sent";
-const NO_ACCOUNTS: &str = "there are no accounts";
+const NO_MAIL: &str = "no mail is sent; 'rms wait' waits for jobs";
+const NO_ACCOUNTS: &str = "there are no accounts, and all users count alike";
 const WHOLE_NODES: &str = "jobs have their nodes to themselves";
 const NO_PROFILING: &str = "nothing is sampled";
 const BY_TASK: &str = "say the size by -N, -n and -c";
 const NO_GPUS: &str = "name a feature of the nodes by --constraint instead";
 const NO_NODE_NAMES: &str = "nodes cannot be picked by name; name a feature by --constraint instead";
+const NO_TOPOLOGY: &str = "there is no network topology";
+const OF_SUBMIT: &str = "it is about the submit command only";
+const BY_COMMAND: &str = "it is no property of a job; give it to the command";
+const AS_WHO_SUBMITS: &str = "a job runs as the user who submits it";
+const NO_CONTAINERS: &str = "call the container's own command in the script";
 
 #[rustfmt::skip]
 const OPTIONS: &[Slurm] = &[
@@ -67,6 +91,7 @@ const OPTIONS: &[Slurm] = &[
     value(Some('n'), "ntasks", Same("--tasks")),
     value(Some('c'), "cpus-per-task", Same("--cpus-per-task")),
     value(None, "ntasks-per-node", Same("--tasks-per-node")),
+    value(None, "tasks-per-node", Same("--tasks-per-node")),
     value(Some('t'), "time", Same("--time")),
     value(Some('J'), "job-name", Same("--name")),
     value(Some('o'), "output", Same("--output")),
@@ -75,6 +100,7 @@ const OPTIONS: &[Slurm] = &[
     value(Some('D'), "chdir", Same("--chdir")),
     value(None, "workdir", Same("--chdir")),
     value(Some('M'), "clusters", Same("--clusters")),
+    value(None, "cluster", Same("--clusters")),
     value(Some('C'), "constraint", Same("--constraint")),
     value(None, "mem", Same("--mem")),
     value(Some('b'), "begin", Same("--begin")),
@@ -84,58 +110,97 @@ const OPTIONS: &[Slurm] = &[
     value(None, "comment", Same("--comment")),
     flag(Some('H'), "hold", Same("--hold")),
     flag(None, "requeue", Same("--requeue")),
-    flag(None, "no-requeue", Harmless("a job is not requeued unless it asks for it")),
-    value(Some('p'), "partition", Harmless("there are no partitions; --clusters names clusters")),
-    value(Some('A'), "account", Harmless(NO_ACCOUNTS)),
-    value(Some('q'), "qos", Harmless(NO_ACCOUNTS)),
-    value(None, "wckey", Harmless(NO_ACCOUNTS)),
-    value(None, "mail-type", Harmless(NO_MAIL)),
-    value(None, "mail-user", Harmless(NO_MAIL)),
-    flag(None, "exclusive", Harmless(WHOLE_NODES)),
-    flag(Some('s'), "oversubscribe", Harmless(WHOLE_NODES)),
-    flag(Some('O'), "overcommit", Harmless(WHOLE_NODES)),
-    flag(Some('v'), "verbose", Harmless("it is about the submit command only")),
-    flag(Some('Q'), "quiet", Harmless("it is about the submit command only")),
-    flag(None, "parsable", Harmless("it is about the submit command only")),
-    flag(Some('W'), "wait", Harmless("'rms wait' waits for jobs")),
-    value(None, "nice", Harmless("--priority moves a job behind others")),
-    value(None, "profile", Harmless(NO_PROFILING)),
-    value(None, "acctg-freq", Harmless(NO_PROFILING)),
-    value(None, "hint", Harmless("tasks get the CPUs that -c says")),
-    value(None, "cpu-freq", Harmless("frequencies are left alone")),
-    flag(None, "spread-job", Harmless("tasks are spread in blocks")),
-    flag(None, "get-user-env", Harmless("use --export")),
-    flag(Some('k'), "no-kill", Harmless("a job ends when a node of it is lost")),
+    flag(None, "no-requeue", Same("--no-requeue")),
+    value(Some('p'), "partition", Nearest("--clusters", "partitions are clusters here")),
+    value(Some('A'), "account", Told("SLURM_JOB_ACCOUNT", NO_ACCOUNTS)),
+    value(Some('q'), "qos", Told("SLURM_JOB_QOS", NO_ACCOUNTS)),
+    value(None, "wckey", Comment(NO_ACCOUNTS)),
+    value(None, "mcs-label", Comment(NO_ACCOUNTS)),
+    value(None, "mail-type", Comment(NO_MAIL)),
+    value(None, "mail-user", Comment(NO_MAIL)),
+    value(None, "extra", Comment("nothing reads it")),
+    perhaps(None, "exclusive", Comment(WHOLE_NODES)),
+    flag(Some('s'), "oversubscribe", Comment(WHOLE_NODES)),
+    flag(None, "share", Comment(WHOLE_NODES)),
+    flag(Some('O'), "overcommit", Comment("without -c, tasks share the CPUs of their node")),
+    flag(Some('v'), "verbose", Comment(OF_SUBMIT)),
+    flag(Some('Q'), "quiet", Comment(OF_SUBMIT)),
+    flag(None, "parsable", Comment(OF_SUBMIT)),
+    flag(None, "ignore-pbs", Comment("#PBS lines are never read")),
+    perhaps(None, "nice", Comment("--priority moves a job behind others")),
+    value(None, "profile", Comment(NO_PROFILING)),
+    value(None, "acctg-freq", Comment(NO_PROFILING)),
+    value(None, "hint", Comment("tasks get the CPUs that -c says")),
+    value(None, "mem-bind", Comment("the kernel places memory")),
+    value(None, "cpu-freq", Comment("frequencies are left alone")),
+    value(None, "power", Comment("power is left alone")),
+    value(None, "delay-boot", Comment("nodes are up before jobs start")),
+    value(None, "prefer", Comment("any node that meets --constraint will do")),
+    value(None, "wait-all-nodes", Comment("the script starts when its nodes are ready")),
+    value(None, "kill-on-invalid-dep", Comment("there are no dependencies")),
+    flag(None, "spread-job", Comment("tasks are spread in blocks")),
+    flag(None, "use-min-nodes", Comment("of a range of nodes, the size that ends first is started")),
+    flag(None, "stepmgr", Comment("steps need no manager of their own")),
+    perhaps(None, "resv-ports", Comment("ports are not counted")),
+    perhaps(None, "get-user-env", Comment("the job gets the environment of who submits; --export says how much of it")),
+    perhaps(None, "propagate", Comment("the limits of who submits are kept")),
+    perhaps(Some('k'), "no-kill", Unsupported("a job ends when a node of it is lost; --requeue starts it again")),
+    flag(Some('W'), "wait", Unsupported("'rms wait' waits for a job after 'rms submit'")),
+    flag(None, "test-only", Unsupported(BY_COMMAND)),
+    flag(None, "help", Unsupported(BY_COMMAND)),
+    flag(None, "usage", Unsupported(BY_COMMAND)),
+    flag(Some('V'), "version", Unsupported(BY_COMMAND)),
     value(Some('a'), "array", Unsupported("submit one job for each index")),
     value(Some('d'), "dependency", Unsupported("wait for the other job by 'rms wait' before you submit")),
     value(None, "gres", Unsupported(NO_GPUS)),
+    value(None, "gres-flags", Unsupported(NO_GPUS)),
     value(Some('G'), "gpus", Unsupported(NO_GPUS)),
     value(None, "gpus-per-node", Unsupported(NO_GPUS)),
+    value(None, "gpus-per-socket", Unsupported(NO_GPUS)),
     value(None, "gpus-per-task", Unsupported(NO_GPUS)),
+    value(None, "gpu-bind", Unsupported(NO_GPUS)),
+    value(None, "gpu-freq", Unsupported(NO_GPUS)),
+    value(None, "cpus-per-gpu", Unsupported(NO_GPUS)),
+    value(None, "ntasks-per-gpu", Unsupported(NO_GPUS)),
+    value(None, "tres-bind", Unsupported(NO_GPUS)),
+    value(None, "tres-per-task", Unsupported(NO_GPUS)),
     value(Some('w'), "nodelist", Unsupported(NO_NODE_NAMES)),
     value(Some('x'), "exclude", Unsupported(NO_NODE_NAMES)),
     value(Some('F'), "nodefile", Unsupported(NO_NODE_NAMES)),
+    value(None, "batch", Unsupported("the script runs on the first node of the job")),
     value(None, "mem-per-cpu", Unsupported("say the memory of a node by --mem")),
     value(None, "mem-per-gpu", Unsupported("say the memory of a node by --mem")),
     value(None, "mincpus", Unsupported(BY_TASK)),
     value(Some('S'), "core-spec", Unsupported(BY_TASK)),
+    value(None, "thread-spec", Unsupported(BY_TASK)),
     value(None, "ntasks-per-socket", Unsupported(BY_TASK)),
     value(None, "ntasks-per-core", Unsupported(BY_TASK)),
     value(None, "threads-per-core", Unsupported(BY_TASK)),
     value(None, "sockets-per-node", Unsupported(BY_TASK)),
     value(None, "cores-per-socket", Unsupported(BY_TASK)),
+    value(Some('B'), "extra-node-info", Unsupported(BY_TASK)),
     value(Some('m'), "distribution", Unsupported("tasks are spread in blocks")),
     value(None, "reservation", Unsupported("there are no reservations")),
     value(Some('L'), "licenses", Unsupported("licences are not counted")),
     value(None, "signal", Unsupported("the job gets TERM, and KILL after the grace time")),
     value(None, "deadline", Unsupported("say the wall time by --time")),
     value(None, "time-min", Unsupported("say sizes and times by --shapes")),
-    value(None, "uid", Unsupported("a job runs as the user who submits it")),
-    value(None, "gid", Unsupported("a job runs as the user who submits it")),
+    value(None, "uid", Unsupported(AS_WHO_SUBMITS)),
+    value(None, "gid", Unsupported(AS_WHO_SUBMITS)),
     value(None, "tmp", Unsupported("local disks are not counted")),
-    value(None, "switches", Unsupported("there is no network topology")),
-    flag(None, "contiguous", Unsupported("there is no network topology")),
+    value(None, "bb", Unsupported("there are no burst buffers")),
+    value(None, "bbf", Unsupported("there are no burst buffers")),
+    value(None, "container", Unsupported(NO_CONTAINERS)),
+    value(None, "container-id", Unsupported(NO_CONTAINERS)),
+    value(None, "cluster-constraint", Unsupported("name clusters by --clusters")),
+    value(None, "export-file", Unsupported("name the variables by --export, or read the file in the script")),
+    value(None, "network", Unsupported(NO_TOPOLOGY)),
+    value(None, "switches", Unsupported(NO_TOPOLOGY)),
+    value(None, "segment", Unsupported(NO_TOPOLOGY)),
+    flag(None, "contiguous", Unsupported(NO_TOPOLOGY)),
+    flag(None, "reboot", Unsupported("nodes are not restarted for a job")),
     flag(Some('I'), "immediate", Unsupported("use --test-only to see when a job would start")),
+    perhaps(None, "x11", Unsupported("tasks have no display")),
     value(None, "wrap", Unsupported("a script holds its commands itself")),
 ];
 
@@ -148,21 +213,29 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let (slurm, shown, mut given) = find(word)?;
-        if !slurm.takes_value && given.is_some() {
-            // `--exclusive=user` and the like ask for no more than the flag alone.
-            if !matches!(slurm.meaning, Harmless(_)) {
-                return Err(SbatchError::StrayValue(shown));
+        match slurm.takes {
+            Takes::Nothing if given.is_some() => return Err(SbatchError::StrayValue(shown)),
+            Takes::Value if given.is_none() => {
+                given = Some(words.next().cloned().ok_or_else(|| SbatchError::NoValue(shown.clone()))?);
             }
+            Takes::Value | Takes::PerhapsValue | Takes::Nothing => {}
         }
-        if slurm.takes_value && given.is_none() {
-            given = Some(words.next().cloned().ok_or_else(|| SbatchError::NoValue(shown.clone()))?);
-        }
+        let said = given.as_deref().map_or_else(|| shown.clone(), |value| format!("{shown} {}", shorten(value)));
+        let ours = |ours: &str, given: Option<String>| match given {
+            Some(value) => format!("{ours}={value}"),
+            None => ours.to_owned(),
+        };
         match slurm.meaning {
-            Same(ours) => translated.words.push(match given {
-                Some(value) => format!("{ours}={value}"),
-                None => ours.to_owned(),
-            }),
-            Harmless(why) => translated.ignored.push(format!("option {shown} is ignored: {why}")),
+            Same(same) => translated.words.push(ours(same, given)),
+            Nearest(nearest, why) => {
+                translated.remarks.push(format!("option {said} is read as {nearest}: {why}"));
+                translated.words.push(ours(nearest, given));
+            }
+            Comment(why) => translated.remarks.push(format!("option {said} is kept as a comment only: {why}")),
+            Told(name, why) => {
+                translated.remarks.push(format!("option {said} is kept as a comment only, in ${name}: {why}"));
+                translated.variables.push((name.to_owned(), given.unwrap_or_default()));
+            }
             Unsupported(advice) => return Err(SbatchError::Unsupported { option: shown, advice }),
         }
     }
@@ -174,14 +247,14 @@ pub fn advice(option: &str) -> Option<String> {
     let (slurm, _, _) = find(option).ok()?;
     Some(match slurm.meaning {
         Same(ours) => format!("write {ours}"),
-        Harmless(why) => format!("leave it out, {why}"),
+        Nearest(ours, why) => format!("write {ours}, {why}"),
+        Comment(why) | Told(_, why) => format!("leave it out, {why}"),
         Unsupported(advice) => advice.to_owned(),
     })
 }
 
 /// The option that `word` begins, how to show it, and the value that is glued to it.
 fn find(word: &str) -> Result<(&'static Slurm, String, Option<String>), SbatchError> {
-    let shorten = |text: &str| text.chars().take(60).collect::<String>();
     if let Some(long) = word.strip_prefix("--") {
         let (name, glued) = match long.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -201,6 +274,10 @@ fn find(word: &str) -> Result<(&'static Slurm, String, Option<String>), SbatchEr
     found.map(|option| (option, shown.clone(), glued)).ok_or(SbatchError::Unknown(shown))
 }
 
+fn shorten(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,20 +290,43 @@ mod tests {
     fn known_options_are_said_in_our_words() {
         let translated = check("-N2 -n 8 --time=1:00:00 --job-name old -H").unwrap();
         assert_eq!(translated.words, ["--nodes=2", "--tasks=8", "--time=1:00:00", "--name=old", "--hold"]);
-        assert!(translated.ignored.is_empty());
+        assert!(translated.remarks.is_empty());
     }
 
     #[test]
-    fn harmless_options_are_ignored_aloud() {
-        let translated = check("--exclusive=user -p fast --mail-type=END").unwrap();
-        assert!(translated.words.is_empty());
-        assert_eq!(translated.ignored[0], "option --exclusive is ignored: jobs have their nodes to themselves");
-        assert_eq!(translated.ignored.len(), 3);
+    fn what_is_not_the_same_here_is_said() {
+        let translated = check("--exclusive=user -p fast --mail-type=END -A physics --nice -v").unwrap();
+        assert_eq!(translated.words, ["--clusters=fast"]);
+        assert_eq!(
+            translated.remarks,
+            [
+                "option --exclusive user is kept as a comment only: jobs have their nodes to themselves",
+                "option -p fast is read as --clusters: partitions are clusters here",
+                "option --mail-type END is kept as a comment only: no mail is sent; 'rms wait' waits for jobs",
+                "option -A physics is kept as a comment only, in $SLURM_JOB_ACCOUNT: there are no accounts, and all \
+                 users count alike",
+                "option --nice is kept as a comment only: --priority moves a job behind others",
+                "option -v is kept as a comment only: it is about the submit command only",
+            ]
+        );
+        assert_eq!(translated.variables, [("SLURM_JOB_ACCOUNT".to_owned(), "physics".to_owned())]);
+    }
+
+    #[test]
+    fn every_option_has_one_rule_and_a_letter_of_its_own() {
+        for (idx, option) in OPTIONS.iter().enumerate() {
+            let rest = &OPTIONS[idx + 1..];
+            assert!(rest.iter().all(|other| other.long != option.long), "{}", option.long);
+            let is_own = |other: &Slurm| option.short.is_none() || other.short != option.short;
+            assert!(rest.iter().all(is_own), "{}", option.long);
+        }
     }
 
     #[test]
     fn what_would_change_the_job_is_refused() {
-        assert!(matches!(check("--gres=gpu:1"), Err(SbatchError::Unsupported { .. })));
+        for option in ["--gres=gpu:1", "-a 1-4", "-d afterok:1", "-W", "-k", "-w n1", "--reservation=x", "-L matlab"] {
+            assert!(matches!(check(option), Err(SbatchError::Unsupported { .. })), "{option}");
+        }
         assert_eq!(check("--tiem=4"), Err(SbatchError::Unknown("--tiem".into())));
         assert_eq!(check("-Z"), Err(SbatchError::Unknown("-Z".into())));
         assert_eq!(check("--nodes"), Err(SbatchError::NoValue("--nodes".into())));

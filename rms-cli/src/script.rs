@@ -41,6 +41,18 @@ impl Script {
         Script { file: "--wrap".into(), job_name: "wrap".into(), text: format!("#!/bin/sh\n{command}\n") }
     }
 
+    /// Was it written for sbatch?
+    pub fn has_sbatch_lines(&self) -> bool {
+        self.text.lines().any(|line| line.starts_with("#SBATCH"))
+    }
+
+    /// The script that a command names, if it is one that lies here.
+    pub fn named_by(command: &str) -> Option<Script> {
+        // What has no slash is looked for in the job's PATH.
+        let is_path = command.contains('/') && Path::new(command).is_file();
+        is_path.then(|| Script::read(command).ok()).flatten()
+    }
+
     fn parse(file: &str, job_name: &str, bytes: Vec<u8>) -> Result<Script, Failure> {
         let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
         let Some(text) = text else {
@@ -48,7 +60,14 @@ impl Script {
             return Err(failure.hint(format!("to run a program, use 'rms run {file}' or --wrap '{file}'")));
         };
         if text.trim().is_empty() {
-            return Err(Failure::usage(format!("the script {file} is empty")));
+            let failure = Failure::usage(format!("the script {file} is empty"));
+            return Err(failure.hint("name a SCRIPT, write --wrap 'command', or pass one on: rms submit < job.sh"));
+        }
+        // The kernel would look for an interpreter whose name ends in CR, and a shell for such commands.
+        if let Some(line) = text.split('\n').position(|line| line.contains('\r')).map(|idx| idx + 1) {
+            let failure =
+                Failure::usage(format!("{file}:{line}: the script has CRLF line ends, as Windows writes them"));
+            return Err(failure.hint(format!("convert it: sed -i 's/\\r$//' {file}")));
         }
         if !text.starts_with("#!") {
             let failure = Failure::usage(format!("{file}:1: a script begins with the program that reads it"));
@@ -91,6 +110,8 @@ mod tests {
         check(b"#!/bin/sh\n\0", "binary");
         check(b" \n", "empty");
         check(b"echo\n", "#!/bin/sh");
+        check(b"#!/bin/sh\r\necho\r\n", "CRLF");
+        check(b"#!/bin/sh\n#SBATCH -N 2\r\necho\n", "job.sh:2: the script has CRLF");
         check(&[0xff, 0xfe], "binary");
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rms_core::event::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
+use rms_model::variables;
 use rms_model::{Environment, Evolving, Expansion, Malleable, Mebibytes, OnResize, Stdio, Work};
 use thiserror::Error;
 
@@ -14,6 +15,7 @@ use crate::job_options::{JobOptions, OpenMode};
 use crate::malleable_options::{Beside, MalleableError};
 use crate::model_options::ModelError;
 use crate::profile::ProfileError;
+use crate::script::Script;
 use crate::stamp::{self, ParseTimeError};
 
 /// What runs and what becomes of its output.
@@ -25,6 +27,8 @@ pub struct Order {
     /// Where the output goes if no file is named.
     pub output: Output,
     pub test_only: bool,
+    /// The script that runs, where it can be read here.
+    pub script: Option<Script>,
 }
 
 /// Where output goes that no flag sends anywhere.
@@ -54,10 +58,16 @@ pub enum SubmissionError {
     Malleable(#[from] MalleableError),
     #[error("--{0} says how a profile is planned: write --profile, too")]
     NoProfile(&'static str),
-    #[error("--tasks-per-node needs one fixed number of nodes: write -N 4, or say the tasks by -n")]
+    #[error("--tasks-per-node needs one fixed number of nodes: write -N 4, or say the tasks by -n alone")]
     PerNodeOfRange,
     #[error("{per_node} tasks on each of {n_nodes} nodes are more than can be counted")]
     TooManyTasks { per_node: u32, n_nodes: u32 },
+    #[error(
+        "{n_tasks} tasks are more than {per_node} on each of {n_nodes} nodes: ask for {} nodes, or leave out -n or \
+         --tasks-per-node",
+        n_tasks.div_ceil(*per_node)
+    )]
+    TasksDoNotFit { n_tasks: u32, per_node: u32, n_nodes: u32 },
     #[error("the directory '{0}' is not text in UTF-8: use --chdir with another one")]
     OddDirectory(String),
 }
@@ -88,7 +98,11 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         (Some(shapes), _) => shapes.clone(),
         (None, _) if malleable.is_some() => options.malleable.shapes(&beside, options.time)?,
         (None, Some(nodes)) => nodes.shapes(options.time, || largest),
-        (None, None) if options.tasks_per_node.is_some() => vec![Shape { nodes: Nodes::Count(1), wall: options.time }],
+        (None, None) if options.tasks_per_node.is_some() => {
+            let per_node = options.tasks_per_node.unwrap_or(1);
+            let n_nodes = options.tasks.unwrap_or(per_node).div_ceil(per_node);
+            vec![Shape { nodes: Nodes::Count(n_nodes), wall: options.time }]
+        }
         (None, None) if options.time.is_some() => vec![Shape { nodes: Nodes::FromTasks, wall: options.time }],
         (None, None) => Vec::new(),
     };
@@ -101,7 +115,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         evolving => (shapes, evolving),
     };
     let begin = options.begin.as_deref().map(|text| stamp::parse(text, here.now)).transpose()?;
-    let environment = export::select(options.export.as_deref(), &here.environment)?;
+    let environment = environment(&options, here)?;
     let n_tasks = n_tasks(&options, evolving.as_ref())?;
     let stream = order.output == Output::Stream && options.output.is_none();
     let output = if stream { None } else { Some(options.output.unwrap_or_else(|| DEFAULT_OUTPUT.to_owned())) };
@@ -134,13 +148,43 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         constraint,
         priority: options.priority.unwrap_or(0),
         hold: options.hold,
-        requeue: options.requeue,
+        requeue: (options.requeue || options.no_requeue).then_some(options.requeue),
         begin,
         comment: options.comment.unwrap_or_default(),
         test_only: order.test_only,
         malleable,
         evolving,
     })
+}
+
+/// What the job inherits, and what only its submitter knows of it.
+fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, String)>, SubmissionError> {
+    let mut environment = export::select(options.export.as_deref(), &here.environment, options.slurm_env)?;
+    let mut set = |name: &str, value: String| {
+        // What was given by --export stays.
+        if !environment.iter().any(|(given, _)| given == name) {
+            environment.push((name.to_owned(), value));
+        }
+    };
+    set(variables::SUBMIT_DIR, directory(None, &here.cwd)?);
+    set(variables::SUBMIT_HOST, here.host.clone());
+    if options.slurm_env {
+        set(variables::SLURM, "1".to_owned());
+        set("SLURM_SUBMIT_DIR", directory(None, &here.cwd)?);
+        set("SLURM_SUBMIT_HOST", here.host.clone());
+        if let Some(per_node) = options.tasks_per_node {
+            set("SLURM_NTASKS_PER_NODE", per_node.to_string());
+        }
+        if let Some(memory) = options.mem.filter(|memory| memory.0.0 > 0) {
+            set("SLURM_MEM_PER_NODE", memory.0.0.to_string());
+        }
+        // Of an option that was given twice, the last one counts.
+        for (name, value) in options.slurm.iter().rev() {
+            set(name, value.clone());
+        }
+    }
+    environment.sort();
+    Ok(environment)
 }
 
 /// What `--profile` and the flags beside it announce.
@@ -174,15 +218,22 @@ fn n_tasks(options: &JobOptions, evolving: Option<&Evolving>) -> Result<Option<u
     let Some(per_node) = options.tasks_per_node else {
         return Ok(options.tasks);
     };
+    if options.shapes.is_some() {
+        return Err(SubmissionError::PerNodeOfRange);
+    }
     // The server counts the tasks of a profile on each node, from those of its first stage.
     let first = evolving.and_then(|evolving| evolving.stages.stages().first()).map(|first| first.hosts);
     let n_nodes = match &options.nodes {
         None if first.is_some() => first.unwrap_or(1),
         Some(nodes) => nodes.fixed().ok_or(SubmissionError::PerNodeOfRange)?,
-        None => 1,
+        None => options.tasks.unwrap_or(per_node).div_ceil(per_node),
     };
-    let n_tasks = per_node.checked_mul(n_nodes).ok_or(SubmissionError::TooManyTasks { per_node, n_nodes })?;
-    Ok(Some(n_tasks))
+    let most = per_node.checked_mul(n_nodes).ok_or(SubmissionError::TooManyTasks { per_node, n_nodes })?;
+    match options.tasks {
+        Some(n_tasks) if n_tasks > most => Err(SubmissionError::TasksDoNotFit { n_tasks, per_node, n_nodes }),
+        Some(n_tasks) => Ok(Some(n_tasks)),
+        None => Ok(Some(most)),
+    }
 }
 
 /// Where the job works, absolute: the server has no directory that a relative one could start from.
@@ -200,6 +251,7 @@ mod tests {
     fn here() -> Here {
         Here {
             cwd: "/home/ada".into(),
+            host: "login1".into(),
             environment: vec![("PATH".into(), "/bin".into())],
             umask: 0o022,
             limits: Limits::default(),
@@ -208,7 +260,13 @@ mod tests {
     }
 
     fn order(output: Output) -> Order {
-        Order { work: Work::Tasks { argv: vec!["true".into()] }, name: "true".into(), output, test_only: false }
+        Order {
+            work: Work::Tasks { argv: vec!["true".into()] },
+            name: "true".into(),
+            output,
+            test_only: false,
+            script: None,
+        }
     }
 
     fn submission(options: JobOptions) -> Submission {
@@ -241,6 +299,24 @@ mod tests {
             |nodes: &str| JobOptions { nodes: nodes.parse().ok(), tasks_per_node: Some(3), ..JobOptions::default() };
         assert_eq!(submission(per_node("4")).n_tasks, Some(12));
         assert_eq!(submission(per_node("a:1,b:1")).n_tasks, Some(6));
+        let both = |nodes: Option<&str>, tasks, per_node| {
+            let nodes = nodes.and_then(|nodes| nodes.parse().ok());
+            let (tasks, tasks_per_node) = (Some(tasks), Some(per_node));
+            JobOptions { nodes, tasks, tasks_per_node, ..JobOptions::default() }
+        };
+        let shape = |n_nodes| vec![Shape { nodes: Nodes::Count(n_nodes), wall: None }];
+        // At most so many on a node, as under Slurm: without -N, as many nodes as that takes.
+        let four = submission(both(None, 4, 1));
+        assert_eq!((four.n_tasks, four.shapes), (Some(4), shape(4)));
+        let five = submission(both(None, 5, 2));
+        assert_eq!((five.n_tasks, five.shapes), (Some(5), shape(3)));
+        let four = submission(both(Some("4"), 4, 2));
+        assert_eq!((four.n_tasks, four.shapes), (Some(4), shape(4)));
+        let error = build(both(Some("2"), 4, 1), order(Output::File), &here(), 4);
+        assert_eq!(error, Err(SubmissionError::TasksDoNotFit { n_tasks: 4, per_node: 1, n_nodes: 2 }));
+        let shapes = JobOptions { shapes: "2x1h".parse().ok(), ..JobOptions::default() };
+        let error = build(shapes.over(per_node("4")), order(Output::File), &here(), 4);
+        assert_eq!(error, Err(SubmissionError::PerNodeOfRange));
         let error = build(per_node("1-4"), order(Output::File), &here(), 4);
         assert_eq!(error, Err(SubmissionError::PerNodeOfRange));
         let error = build(per_node("4000000000"), order(Output::File), &here(), 4);
@@ -254,6 +330,35 @@ mod tests {
         assert_eq!((streamed.stream, streamed.output), (true, None));
         let to_file = stdio(JobOptions { output: Some("x".into()), ..JobOptions::default() });
         assert_eq!((to_file.stream, to_file.output.as_deref()), (false, Some("x")));
+    }
+
+    #[test]
+    fn the_submitters_words_travel_in_the_environment() {
+        let has = |options: JobOptions, name: &str| {
+            let environment = submission(options).environment.0;
+            environment.into_iter().find(|(given, _)| given == name).map(|(_, value)| value)
+        };
+        let slurm = |account: &str| vec![("SLURM_JOB_ACCOUNT".to_owned(), account.to_owned())];
+        let plain = || JobOptions { slurm: slurm("a"), ..JobOptions::default() };
+        let told = || JobOptions { slurm_env: true, chdir: Some("/tmp".into()), ..plain() };
+        assert_eq!(has(plain(), "RMS_SUBMIT_DIR").as_deref(), Some("/home/ada"));
+        assert_eq!((has(plain(), "SLURM_SUBMIT_DIR"), has(plain(), "SLURM_JOB_ACCOUNT")), (None, None));
+        assert_eq!(has(told(), "SLURM_SUBMIT_DIR").as_deref(), Some("/home/ada"));
+        assert_eq!(has(told(), "SLURM_SUBMIT_HOST").as_deref(), Some("login1"));
+        let later = || JobOptions { slurm: slurm("b"), ..JobOptions::default() }.over(told());
+        assert_eq!(has(later(), "SLURM_JOB_ACCOUNT").as_deref(), Some("b"));
+        let given = JobOptions { export: Some("ALL,SLURM_JOB_ACCOUNT=c".into()), ..later() };
+        assert_eq!(has(given, "SLURM_JOB_ACCOUNT").as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn the_higher_source_says_whether_it_runs_again() {
+        let yes = || JobOptions { requeue: true, ..JobOptions::default() };
+        let no = || JobOptions { no_requeue: true, ..JobOptions::default() };
+        assert_eq!(submission(JobOptions::default()).requeue, None);
+        assert_eq!(submission(yes().over(no())).requeue, Some(true));
+        assert_eq!(submission(no().over(yes())).requeue, Some(false));
+        assert_eq!(submission(JobOptions::default().over(no())).requeue, Some(false));
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::submission::{Order, Output};
 
 /// What `--wrap` says, by a shell on each node.
 pub fn of_command_line(command: &str) -> Order {
-    order("wrap", vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()])
+    let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
+    Order { script: Some(Script::wrap(command)), ..order("wrap", argv) }
 }
 
 /// A program by its name. If it is a script that lies here, it may hold flags.
@@ -47,11 +48,12 @@ pub fn of_script(path: Option<&str>, args: Vec<String>) -> Result<Order, Failure
 
 fn of_words(program: String, args: Vec<String>) -> Order {
     let name = program.rsplit('/').next().unwrap_or_default().to_owned();
-    order(&name, std::iter::once(program).chain(args).collect())
+    let script = Script::named_by(&program);
+    Order { script, ..order(&name, std::iter::once(program).chain(args).collect()) }
 }
 
 fn order(name: &str, argv: Vec<String>) -> Order {
-    Order { work: Work::Tasks { argv }, name: name.to_owned(), output: Output::File, test_only: false }
+    Order { work: Work::Tasks { argv }, name: name.to_owned(), output: Output::File, test_only: false, script: None }
 }
 
 /// The whole path of a file here: with it, nodes find what the submitter sees.

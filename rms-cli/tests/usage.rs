@@ -176,7 +176,10 @@ fn scripts_are_checked_line_by_line() {
 fn what_is_ignored_in_a_script_is_said() {
     let output = rms(&["submit", "-"], "#!/bin/sh\n#SBATCH --mail-type=END\ntrue\n#RMS -N 2\n");
     let message = text(&output.stderr);
-    assert!(message.contains("warning: stdin:2: option --mail-type is ignored: no mail is sent"), "{message}");
+    assert!(
+        message.contains("warning: stdin:2: option --mail-type END is kept as a comment only: no mail is sent"),
+        "{message}"
+    );
     assert!(message.contains("warning: stdin:4: this #RMS line is ignored"), "{message}");
 }
 

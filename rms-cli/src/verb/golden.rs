@@ -444,7 +444,7 @@ fn detail(line: JobLine) -> JobDetail {
         options: vec![line.request.clone(), Request::on_one(ClusterId(1), 2, Span::from_hours(1))],
         constraint: Constraint::default(),
         priority: 0,
-        requeue: false,
+        requeue: None,
         begin: None,
         comment: "second try".into(),
         evolving: None,

@@ -16,6 +16,7 @@ use crate::json;
 use crate::lines::Streams;
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
+use crate::script::Script;
 use crate::stdin;
 use crate::submission::{Order, Output};
 
@@ -74,8 +75,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let wants_input = args.stdin || (!args.no_stdin && !stdin::is_terminal());
     let has_input = wants_input && args.options.input.is_none();
     let name = args.command[0].rsplit('/').next().unwrap_or_default().to_owned();
-    let order =
-        Order { work: Work::Tasks { argv: args.command }, name, output: Output::Stream, test_only: args.test_only };
+    let script = Script::named_by(&args.command[0]);
+    let work = Work::Tasks { argv: args.command };
+    let order = Order { work, name, output: Output::Stream, test_only: args.test_only, script };
     let client = context.client().await?;
     let job = match request_job::request(&client, context, args.options, order).await? {
         Requested::Job(job) => job,

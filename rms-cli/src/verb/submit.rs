@@ -9,6 +9,7 @@ use crate::job_options::JobOptions;
 use crate::output;
 use crate::request_job;
 use crate::script::Script;
+use crate::stdin;
 use crate::submission::{Order, Output};
 use crate::workers;
 
@@ -28,6 +29,7 @@ Examples:
   rms submit job.sh --input data.bin       what follows the script are its
                                            arguments
   rms submit --wrap 'sleep 10; hostname'   a command line instead of a script
+  generate | rms submit -N 2               a script from the standard input
   rms submit --shapes 2x1h,4x35m job.sh    two sizes; the one that ends first is
                                            started
   rms submit -N 1-64 --amdahl 0.95 -t 20h job.sh
@@ -52,8 +54,8 @@ pub struct Args {
     /// A command line to run instead of a script
     #[arg(long, value_name = "COMMAND", conflicts_with = "script", help_heading = "What runs")]
     wrap: Option<String>,
-    /// The script, or - for the standard input
-    #[arg(value_name = "SCRIPT", required_unless_present = "wrap", help_heading = "What runs")]
+    /// The script, or - for the standard input; the standard input if absent and no terminal
+    #[arg(value_name = "SCRIPT", help_heading = "What runs")]
     script: Option<String>,
     /// Arguments of the script
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS", help_heading = "What runs")]
@@ -62,6 +64,10 @@ pub struct Args {
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let has_workers = args.options.malleable.workers;
+    if args.wrap.is_none() && args.script.is_none() && stdin::is_terminal() {
+        return Err(Failure::usage("there is nothing to submit")
+            .hint("name a script, write --wrap 'command', or pass a script on: rms submit < job.sh"));
+    }
     let (directives, order) = match (&args.wrap, &args.script) {
         (Some(command), _) if command.trim().is_empty() => {
             return Err(Failure::usage("--wrap is empty").hint("write a command line, like --wrap 'hostname'"));
@@ -74,6 +80,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     for warning in &directives.warnings {
         output::warn(&format!("rms: warning: {warning}"));
     }
+    warn_of_sbatch_variables();
     let options = args.options.over(directives.options);
     let says_so_itself = options.malleable.workers && !has_workers;
     let order = if says_so_itself { workers::of_script(args.script.as_deref(), args.args)? } else { order };
@@ -84,8 +91,20 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
+/// They would be options of sbatch, between those of the command line and those of the script.
+fn warn_of_sbatch_variables() {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with("SBATCH_")).collect();
+    names.sort();
+    if !names.is_empty() {
+        let names = names.join(", ");
+        output::warn(&format!("rms: warning: {names} of the environment is ignored: write options, or #RMS lines"));
+    }
+}
+
 fn of_script(script: Script, args: Vec<String>) -> Result<(Directives, Order), Failure> {
     let directives = directive::read(&script.file, &script.text)?;
-    let work = Work::Script { script: script.text, args };
-    Ok((directives, Order { work, name: script.job_name, output: Output::File, test_only: false }))
+    let work = Work::Script { script: script.text.clone(), args };
+    let name = script.job_name.clone();
+    Ok((directives, Order { work, name, output: Output::File, test_only: false, script: Some(script) }))
 }

@@ -1,0 +1,532 @@
+//! Reads a shell script as far as to tell which variables it uses and sets, and which commands it calls, by their lines.
+//!
+//! Not a shell: quotes, comments, here-documents and nested expansions are followed, expansions of names put together at
+//! run time are not. What stands in quotes counts as used, because scripts write scripts (`srun sh -c '… $X'`).
+
+/// What stands in a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub line: usize,
+    pub what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A variable whose value goes into the script as it is.
+    Uses {
+        name: String,
+        is_quoted: bool,
+    },
+    /// `${NAME:-…}` and its like say what happens if it is empty; so do `[ -n "$NAME" ]` and `[ -z "$NAME" ]`.
+    Provides {
+        name: String,
+    },
+    Sets {
+        name: String,
+    },
+    Calls {
+        command: String,
+    },
+    /// A function of this name.
+    Defines {
+        command: String,
+    },
+}
+
+/// In the order of the script.
+pub fn read(script: &str) -> Vec<Found> {
+    let mut reader = Reader {
+        chars: script.chars().collect(),
+        at: 0,
+        line: 1,
+        frames: vec![Frame::code(None)],
+        found: Vec::new(),
+        here: Vec::new(),
+    };
+    reader.run();
+    reader.found
+}
+
+struct Reader {
+    chars: Vec<char>,
+    at: usize,
+    line: usize,
+    frames: Vec<Frame>,
+    found: Vec<Found>,
+    /// Here-documents that begin after this line: their last lines.
+    here: Vec<Here>,
+}
+
+struct Here {
+    end: String,
+    strips_tabs: bool,
+}
+
+/// Where the reader is, and the word that it is in.
+struct Frame {
+    kind: Kind,
+    word: String,
+    has_word: bool,
+    /// The next word is a command.
+    at_command: bool,
+    command: String,
+    previous: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Commands, up to this character.
+    Code(Option<char>),
+    /// Between double quotes.
+    Double,
+    /// In `${…}`.
+    Brace,
+    /// In `$((…))` or `((…))`; so many parentheses are open.
+    Arithmetic(u32),
+}
+
+impl Frame {
+    fn code(until: Option<char>) -> Frame {
+        Frame::of(Kind::Code(until))
+    }
+
+    fn of(kind: Kind) -> Frame {
+        Frame {
+            kind,
+            word: String::new(),
+            has_word: false,
+            at_command: true,
+            command: String::new(),
+            previous: String::new(),
+        }
+    }
+}
+
+impl Reader {
+    fn run(&mut self) {
+        while self.at < self.chars.len() {
+            let kind = self.frames.last().map_or(Kind::Code(None), |frame| frame.kind);
+            match kind {
+                Kind::Code(until) => self.in_code(until),
+                Kind::Double => self.in_double(),
+                Kind::Brace => self.in_brace(),
+                Kind::Arithmetic(depth) => self.in_arithmetic(depth),
+            }
+        }
+        while !self.frames.is_empty() {
+            self.end_word();
+            self.frames.pop();
+        }
+    }
+
+    fn peek(&self, ahead: usize) -> Option<char> {
+        self.chars.get(self.at + ahead).copied()
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let c = self.peek(0)?;
+        self.at += 1;
+        if c == '\n' {
+            self.line += 1;
+        }
+        Some(c)
+    }
+
+    fn note(&mut self, what: What) {
+        self.found.push(Found { line: self.line, what });
+    }
+
+    /// The commands that surround this place.
+    fn code(&mut self) -> Option<&mut Frame> {
+        self.frames.iter_mut().rev().find(|frame| matches!(frame.kind, Kind::Code(_)))
+    }
+
+    fn push(&mut self, c: char) {
+        if let Some(code) = self.code() {
+            code.word.push(c);
+            code.has_word = true;
+        }
+    }
+
+    fn begin_command(&mut self) {
+        self.end_word();
+        if let Some(code) = self.code() {
+            code.at_command = true;
+            code.command.clear();
+            code.previous.clear();
+        }
+    }
+
+    fn in_code(&mut self, until: Option<char>) {
+        let Some(c) = self.take() else { return };
+        match c {
+            '\n' => {
+                self.line -= 1;
+                self.begin_command();
+                self.line += 1;
+                self.here_documents();
+            }
+            c if Some(c) == until => {
+                self.end_word();
+                self.frames.pop();
+            }
+            ' ' | '\t' | '\r' => self.end_word(),
+            '#' if self.code().is_some_and(|code| !code.has_word) => {
+                while self.peek(0).is_some_and(|c| c != '\n') {
+                    self.at += 1;
+                }
+            }
+            '\'' => self.single_quoted(),
+            '"' => {
+                self.has_word();
+                self.frames.push(Frame::of(Kind::Double));
+            }
+            '\\' => {
+                if let Some(escaped) = self.take().filter(|c| *c != '\n') {
+                    self.push(escaped);
+                }
+            }
+            '`' => {
+                self.has_word();
+                self.frames.push(Frame::code(Some('`')));
+            }
+            '$' => self.dollar(false),
+            '<' if self.peek(0) == Some('<') => {
+                self.end_word();
+                self.at += 1;
+                if self.peek(0) == Some('<') {
+                    self.at += 1;
+                } else {
+                    self.here_begins();
+                }
+            }
+            '(' => self.parenthesis(),
+            ')' | ';' | '&' | '|' => self.begin_command(),
+            c => self.push(c),
+        }
+    }
+
+    fn has_word(&mut self) {
+        if let Some(code) = self.code() {
+            code.has_word = true;
+        }
+    }
+
+    fn parenthesis(&mut self) {
+        let Some(code) = self.code() else { return };
+        let (at_command, is_array, word) = (code.at_command, code.word.ends_with('='), code.word.clone());
+        if is_array {
+            // `words=(a b c)`: nothing of it is called.
+            self.frames.push(Frame { at_command: false, ..Frame::code(Some(')')) });
+        } else if at_command && word.is_empty() && self.peek(0) == Some('(') {
+            self.at += 1;
+            self.frames.push(Frame::of(Kind::Arithmetic(0)));
+        } else if at_command && !word.is_empty() && self.peek(0) == Some(')') {
+            self.at += 1;
+            if let Some(code) = self.code() {
+                code.word.clear();
+                code.has_word = false;
+            }
+            self.note(What::Defines { command: word });
+        } else {
+            self.begin_command();
+        }
+    }
+
+    fn in_double(&mut self) {
+        let Some(c) = self.take() else { return };
+        match c {
+            '"' => drop(self.frames.pop()),
+            '\\' => drop(self.take()),
+            '$' => self.dollar(false),
+            '`' => self.frames.push(Frame::code(Some('`'))),
+            c => self.push(c),
+        }
+    }
+
+    fn in_brace(&mut self) {
+        let Some(c) = self.take() else { return };
+        match c {
+            '}' => drop(self.frames.pop()),
+            '\\' => drop(self.take()),
+            '"' => self.frames.push(Frame::of(Kind::Double)),
+            '$' => self.dollar(false),
+            _of_no_matter => {}
+        }
+    }
+
+    fn in_arithmetic(&mut self, depth: u32) {
+        let set_depth = |reader: &mut Reader, depth| {
+            if let Some(frame) = reader.frames.last_mut() {
+                frame.kind = Kind::Arithmetic(depth);
+            }
+        };
+        let Some(c) = self.peek(0) else { return };
+        if is_name_start(c) {
+            // Here a name is a variable without any dollar.
+            let name = self.name();
+            return self.note(What::Uses { name, is_quoted: false });
+        }
+        self.take();
+        match c {
+            '$' => self.dollar(false),
+            '"' => self.frames.push(Frame::of(Kind::Double)),
+            '(' => set_depth(self, depth + 1),
+            ')' if depth > 0 => set_depth(self, depth - 1),
+            ')' => {
+                self.at += usize::from(self.peek(0) == Some(')'));
+                self.frames.pop();
+            }
+            _of_no_matter => {}
+        }
+    }
+
+    fn single_quoted(&mut self) {
+        self.has_word();
+        while let Some(c) = self.take().filter(|c| *c != '\'') {
+            match c {
+                '$' => self.dollar(true),
+                c => self.push(c),
+            }
+        }
+    }
+
+    /// After a `$`. In quotes only its name is looked at: another program may read it.
+    fn dollar(&mut self, is_quoted: bool) {
+        match self.peek(0) {
+            Some('{') => {
+                self.at += 1;
+                let is_plain = !matches!(self.peek(0), Some('#' | '!'));
+                self.at += usize::from(!is_plain);
+                let name = self.name();
+                let operator = if self.peek(0) == Some(':') { self.peek(1) } else { self.peek(0) };
+                let provides = is_plain && matches!(operator, Some('-' | '=' | '?' | '+'));
+                if !is_quoted {
+                    self.has_word();
+                    self.frames.push(Frame::of(Kind::Brace));
+                }
+                match (name.is_empty(), provides) {
+                    (true, _) => {}
+                    (false, true) => self.note(What::Provides { name: name.clone() }),
+                    (false, false) => self.used(name.clone(), is_quoted),
+                }
+                if provides && operator == Some('=') {
+                    self.note(What::Sets { name });
+                }
+            }
+            Some('(') if !is_quoted => {
+                self.has_word();
+                self.at += 1;
+                if self.peek(0) == Some('(') {
+                    self.at += 1;
+                    self.frames.push(Frame::of(Kind::Arithmetic(0)));
+                } else {
+                    self.frames.push(Frame::code(Some(')')));
+                }
+            }
+            Some(c) if is_name_start(c) => {
+                let name = self.name();
+                if !is_quoted {
+                    self.push('$');
+                }
+                self.used(name, is_quoted);
+            }
+            Some(_) | None if is_quoted => {}
+            Some(_) | None => self.push('$'),
+        }
+    }
+
+    fn used(&mut self, name: String, is_quoted: bool) {
+        let is_tested = self.code().is_some_and(|code| matches!(code.previous.as_str(), "-z" | "-n"));
+        self.note(if is_tested { What::Provides { name } } else { What::Uses { name, is_quoted } });
+    }
+
+    fn name(&mut self) -> String {
+        let mut name = String::new();
+        while let Some(c) = self.peek(0).filter(|c| *c == '_' || c.is_ascii_alphanumeric()) {
+            name.push(c);
+            self.at += 1;
+        }
+        name
+    }
+
+    fn here_begins(&mut self) {
+        let strips_tabs = self.peek(0) == Some('-');
+        self.at += usize::from(strips_tabs);
+        while self.peek(0).is_some_and(|c| c == ' ' || c == '\t') {
+            self.at += 1;
+        }
+        let mut end = String::new();
+        while let Some(c) = self.peek(0).filter(|c| !c.is_whitespace() && !";&|()<>".contains(*c)) {
+            if !matches!(c, '\'' | '"' | '\\') {
+                end.push(c);
+            }
+            self.at += 1;
+        }
+        self.here.push(Here { end, strips_tabs });
+    }
+
+    /// Their text is no commands, and what it uses is used: unquoted now, quoted by who reads it.
+    fn here_documents(&mut self) {
+        for Here { end, strips_tabs } in std::mem::take(&mut self.here) {
+            let begin = (self.at, self.line, self.found.len());
+            let mut is_over = false;
+            while !is_over && self.at < self.chars.len() {
+                let rest = &self.chars[self.at..];
+                let n_line = rest.iter().position(|c| *c == '\n').unwrap_or(rest.len());
+                let text: String = rest[..n_line].iter().collect();
+                is_over = if strips_tabs { text.trim_start_matches('\t') == end } else { text == end };
+                let line_end = self.at + n_line;
+                while !is_over && self.at < line_end {
+                    match self.take() {
+                        Some('\\') => drop(self.take().filter(|_| self.at < line_end)),
+                        Some('$') => self.dollar(true),
+                        Some(_) | None => {}
+                    }
+                }
+                self.at = line_end;
+                self.take();
+            }
+            if !is_over {
+                // It was none: what follows are commands.
+                (self.at, self.line) = (begin.0, begin.1);
+                self.found.truncate(begin.2);
+            }
+        }
+    }
+
+    fn end_word(&mut self) {
+        let Some(code) = self.code() else { return };
+        let word = std::mem::take(&mut code.word);
+        if !std::mem::take(&mut code.has_word) {
+            return;
+        }
+        let assigned = word.split_once('=').map(|(name, _)| name.trim_end_matches('+').to_owned());
+        let assigned = assigned.filter(|name| is_name(name));
+        let is_announced = matches!(code.previous.as_str(), "for" | "select");
+        let declares =
+            matches!(code.command.as_str(), "export" | "declare" | "typeset" | "local" | "readonly" | "env" | "setenv");
+        let reads = matches!(code.command.as_str(), "read" | "mapfile" | "readarray" | "getopts" | "setenv");
+        let what = match (assigned, code.at_command) {
+            (Some(name), true) => Some(What::Sets { name }),
+            (Some(name), false) if declares => Some(What::Sets { name }),
+            (_, true) if is_announced => {
+                code.at_command = false;
+                Some(What::Sets { name: word.clone() })
+            }
+            (_, true) if code.previous == "function" => Some(What::Defines { command: word.clone() }),
+            // What follows `timeout -k 5 60` and the like is a command, still.
+            (_, true) if !code.command.is_empty() && word.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => None,
+            (_, true) if BEFORE_COMMANDS.contains(&word.as_str()) => {
+                code.command.clone_from(&word);
+                None
+            }
+            // Which one is known only when it runs.
+            (_, true) if word.starts_with('$') => {
+                code.at_command = false;
+                None
+            }
+            (_, true) => {
+                code.at_command = false;
+                code.command.clone_from(&word);
+                Some(What::Calls { command: word.clone() })
+            }
+            (None, false) if reads && is_name(&word) => Some(What::Sets { name: word.clone() }),
+            (None, false) if code.previous == "-v" && is_name(&word) => Some(What::Provides { name: word.clone() }),
+            (_, false) => None,
+        };
+        code.previous = word;
+        if let Some(what) = what {
+            self.note(what);
+        }
+    }
+}
+
+/// The next word is a command, too.
+const BEFORE_COMMANDS: [&str; 21] = [
+    "!", "builtin", "command", "do", "elif", "else", "env", "exec", "for", "function", "if", "nice", "nohup", "select",
+    "then", "time", "timeout", "until", "while", "{", "}",
+];
+
+fn is_name_start(c: char) -> bool {
+    c == '_' || c.is_ascii_alphabetic()
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(is_name_start) && word.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `3 X` uses, `3 'X` quoted, `3 X?` provided for, `3 X=` set, `3 x` called, `3 x()` defined; by their lines.
+    fn check(script: &str, expected: &[&str]) {
+        let show = |found: &Found| {
+            let line = found.line;
+            match &found.what {
+                What::Uses { name, is_quoted: false } => format!("{line} ${name}"),
+                What::Uses { name, is_quoted: true } => format!("{line} '${name}"),
+                What::Provides { name } => format!("{line} {name}?"),
+                What::Sets { name } => format!("{line} {name}="),
+                What::Calls { command } => format!("{line} {command}"),
+                What::Defines { command } => format!("{line} {command}()"),
+            }
+        };
+        assert_eq!(read(script).iter().map(show).collect::<Vec<_>>(), expected, "{script}");
+    }
+
+    #[test]
+    fn variables_are_found_where_a_shell_would_expand_them() {
+        check("#!/bin/sh\ncd $A/x\nrm \"${B}/$C\" \\$D", &["2 cd", "2 $A", "3 rm", "3 $B", "3 $C"]);
+        check("# $A it's\necho x#$B # $C\n", &["2 echo", "2 $B"]);
+        check("n=${#A} m=${!B} o=${C%%.*}", &["1 $A", "1 n=", "1 $B", "1 m=", "1 $C", "1 o="]);
+        check("echo $((A * $B << 2)) $C", &["1 echo", "1 $A", "1 $B", "1 $C"]);
+        check("((i = N << 1))\necho $C", &["1 $i", "1 $N", "2 echo", "2 $C"]);
+        check("echo \"$(basename \"$A\" \"`date $B`\")\"", &["1 echo", "1 basename", "1 $A", "1 date", "1 $B"]);
+    }
+
+    #[test]
+    fn what_a_script_provides_for_is_told_apart() {
+        check(": ${A:-x} ${B-} ${C:?no} ${D:+y} ${E:=z}", &["1 :", "1 A?", "1 B?", "1 C?", "1 D?", "1 E?", "1 E="]);
+        check("x=${A:-$B}", &["1 A?", "1 $B", "1 x="]);
+        check("[ -n \"$A\" ] && [[ -v B ]]", &["1 [", "1 A?", "1 [[", "1 B?"]);
+        check(
+            "export A=1 B\nread -r C\nfor D in x; do A=2; done",
+            &["1 export", "1 A=", "2 read", "2 C=", "3 D=", "3 A=", "3 done"],
+        );
+    }
+
+    #[test]
+    fn commands_are_found_where_a_shell_would_call_them() {
+        check("if srun a; then X=1 srun b | srun c; fi", &["1 srun", "1 X=", "1 srun", "1 srun", "1 fi"]);
+        check(
+            "echo srun 'srun' # srun\nexec srun\n(srun)\ntimeout -k 5 60 srun",
+            &["1 echo", "2 srun", "3 srun", "4 srun"],
+        );
+        check("srun() { echo; }\nfunction module { :; }", &["1 srun()", "1 echo", "2 module()", "2 :"]);
+        check("a=(srun -n 4)\ncase $x in srun) ls;; esac", &["1 a=", "2 case", "2 $x", "2 ls", "2 esac"]);
+        check("time -p srun \\\n  -n 4\nsrun", &["1 srun", "3 srun"]);
+    }
+
+    #[test]
+    fn quoted_text_counts_by_its_own_line_and_comments_do_not() {
+        check("sh -c 'echo $A\n${B:-1} $C'", &["1 sh", "1 '$A", "2 B?", "2 '$C"]);
+        check("cat <<E > f\n$A \\$B srun\nE\nls", &["1 cat", "2 '$A", "4 ls"]);
+        check("cat <<-'E'\n$A\n\tE\nls", &["1 cat", "2 '$A", "4 ls"]);
+        check("cat << NEVER\n$A\nls", &["1 cat", "2 $A", "3 ls"]);
+        check("cat <<< $A\nls", &["1 cat", "1 $A", "2 ls"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_script_panics(script in "[$(){}<E'\"`#\\\\\n a-b=]{0,60}") {
+            let n_lines = script.matches('\n').count() + 1;
+            for found in read(&script) {
+                prop_assert!(found.line >= 1 && found.line <= n_lines, "{found:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Finds what a script uses and its job will not have, before the job starts: variables of Slurm and commands.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rms_model::variables::{SLURM, SLURM_OF_AGENT};
+
+use crate::failure::Failure;
+use crate::script::Script;
+use crate::shell::{self, Found, What};
+
+/// Variables that other batch systems set. Where a script uses one that is empty, `rm -rf /scratch/$USER/$ID` removes
+/// what belongs to other jobs.
+const FOREIGN: [&str; 8] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PBS_", "LSB_", "OAR_"];
+
+/// Slurm, too, sets these only if the user asked for what they tell, or for the processes of a step.
+const EMPTY_THERE_TOO: [&str; 8] = [
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_JOB_DEPENDENCY",
+    "SLURM_JOB_RESERVATION",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_RESTART_COUNT",
+    "SLURM_STEP_",
+];
+
+/// Commands that the nodes of a cluster with Slurm, or modules, have, and what to do here.
+const COMMANDS: [(&str, &str); 14] = [
+    ("srun", "'rms run' is the same here; MPI programs are started by mpirun"),
+    ("sbatch", "'rms submit' is the same here"),
+    ("salloc", "submit what is to run by 'rms submit', or start it by 'rms run'"),
+    ("scontrol", "the nodes are listed in $RMS_HOSTFILE, and 'rms show' tells about jobs"),
+    ("squeue", "'rms queue' is the same here"),
+    ("scancel", "'rms cancel' is the same here"),
+    ("sinfo", "'rms nodes' is the same here"),
+    ("sacct", "'rms history' is the same here"),
+    ("sstat", "'rms show' tells about jobs"),
+    ("sbcast", "put the file where all nodes see it"),
+    ("module", LOADED),
+    ("ml", LOADED),
+    ("spack", LOADED),
+    ("conda", LOADED),
+];
+
+const LOADED: &str =
+    "load what is needed before you submit (the job gets your environment), or source the file that defines it";
+
+/// One sentence for each thing that is missing and can do no harm. `allow_unset` names variables that may be, or `all`.
+///
+/// # Errors
+/// The script uses variables of a batch system that its job will not have, and does not say what then.
+pub fn check(
+    script: &Script,
+    environment: &[(String, String)],
+    allow_unset: &[String],
+) -> Result<Vec<String>, Failure> {
+    let job =
+        JobOf { environment, speaks_slurm: environment.iter().any(|(name, value)| name == SLURM && value == "1") };
+    let is_allowed =
+        |name: &str| allow_unset.iter().any(|allowed| allowed == name || allowed.eq_ignore_ascii_case("all"));
+    let found = if is_for_a_shell(&script.text) { shell::read(&script.text) } else { mentions(&script.text) };
+    let mut handled: BTreeSet<&str> = BTreeSet::new();
+    let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut refused: Vec<(usize, &str)> = Vec::new();
+    let mut warnings = Vec::new();
+    let mut is_prepared = job.prepares_shells(&script.text);
+    for Found { line, what } in &found {
+        match what {
+            What::Sets { name } | What::Provides { name } => drop(handled.insert(name)),
+            What::Defines { command } => drop(told.insert(command)),
+            What::Uses { name, is_quoted } => {
+                let is_unset = is_foreign(name) && !job.has(name) && !handled.contains(name.as_str());
+                if !is_unset || is_allowed(name) {
+                    continue;
+                }
+                let is_empty_there = job.speaks_slurm && EMPTY_THERE_TOO.iter().any(|there| name.starts_with(there));
+                match (is_empty_there, is_quoted) {
+                    // The tasks of a step have it, perhaps.
+                    (true, true) => {}
+                    (true, false) if told.insert(name) => {
+                        let file = &script.file;
+                        warnings.push(format!("{file}:{line}: {name} is empty, as under Slurm: nothing was asked for"));
+                    }
+                    (true, false) => {}
+                    (false, _) => refused.push((*line, name)),
+                }
+            }
+            What::Calls { command } if matches!(command.as_str(), "." | "source" | "eval") => is_prepared = true,
+            What::Calls { command } => {
+                let known = COMMANDS.iter().find(|(theirs, _)| theirs == command);
+                let Some((command, advice)) = known else { continue };
+                let is_function = *advice == LOADED;
+                let is_there = job.has_command(command) || (is_function && is_prepared);
+                if !is_there && told.insert(command) {
+                    let file = &script.file;
+                    warnings.push(format!("{file}:{line}: there may be no '{command}' in the job: {advice}"));
+                }
+            }
+        }
+    }
+    if refused.is_empty() { Ok(warnings) } else { Err(refusal(&script.file, &refused, job.speaks_slurm)) }
+}
+
+fn refusal(file: &str, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
+    let mut names: Vec<&str> = unset.iter().map(|(_, name)| *name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let shown: Vec<String> =
+        unset.iter().take(MOST_SHOWN).map(|(line, name)| format!("{file}:{line}: {name}")).collect();
+    let more = unset.len().saturating_sub(MOST_SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let text = format!(
+        "the script uses variables that its job will not have, so they would be empty: {}{more}",
+        shown.join(", ")
+    );
+    let would_have = names.iter().all(|name| SLURM_OF_AGENT.contains(name));
+    let hint = if would_have && !speaks_slurm {
+        "--slurm-env (or an #SBATCH line) gives the job Slurm's variables; $RMS_JOB_ID and others are there anyway"
+            .to_owned()
+    } else {
+        let (first, all) = (names[0], names.join(","));
+        format!("write ${{{first}:-DEFAULT}} or set it in the script, or accept that: --allow-unset {all}")
+    };
+    Failure::usage(text).hint(hint)
+}
+
+const MOST_SHOWN: usize = 8;
+
+fn is_foreign(name: &str) -> bool {
+    FOREIGN.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len())
+}
+
+/// What is known of the job to come.
+struct JobOf<'a> {
+    environment: &'a [(String, String)],
+    speaks_slurm: bool,
+}
+
+impl JobOf<'_> {
+    fn has(&self, name: &str) -> bool {
+        let is_set_here = self.environment.iter().any(|(here, _)| here == name);
+        is_set_here || (self.speaks_slurm && SLURM_OF_AGENT.contains(&name))
+    }
+
+    /// Functions travel in the environment of bash.
+    fn has_command(&self, command: &str) -> bool {
+        let value_of = |wanted: &str| self.environment.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        let is_function = [format!("BASH_FUNC_{command}%%"), format!("BASH_FUNC_{command}()")];
+        if is_function.iter().any(|name| value_of(name).is_some()) {
+            return true;
+        }
+        let path = value_of("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str);
+        let is_executable = |dir: &str| {
+            let found = std::fs::metadata(Path::new(dir).join(command));
+            found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        };
+        path.split(':').any(is_executable)
+    }
+
+    /// Does its shell read files that may define commands before the script?
+    fn prepares_shells(&self, script: &str) -> bool {
+        let first = script.lines().next().unwrap_or_default();
+        let is_login = first.split_whitespace().skip(1).any(|word| {
+            word == "--login" || (word.starts_with('-') && !word.starts_with("--") && word.contains(['l', 'i']))
+        });
+        is_login || self.environment.iter().any(|(name, _)| name == "BASH_ENV" || name == "ENV")
+    }
+}
+
+fn is_for_a_shell(script: &str) -> bool {
+    let first = script.lines().next().unwrap_or_default().trim_start_matches("#!");
+    let mut words = first.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or_default());
+    let program = words.find(|word| *word != "env" && !word.starts_with('-') && !word.contains('='));
+    program.is_some_and(|program| {
+        matches!(program, "sh" | "bash" | "dash" | "ksh" | "ksh93" | "mksh" | "zsh" | "ash" | "busybox")
+    })
+}
+
+/// Names of variables in a script of another language, one for each line. Whether it provides for them cannot be seen.
+fn mentions(script: &str) -> Vec<Found> {
+    let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let mut found = Vec::new();
+    for (line, text) in (1..).zip(script.lines()) {
+        if text.trim_start().starts_with('#') {
+            continue;
+        }
+        let names = text.split(|c| !is_part(c)).filter(|name| is_foreign(name));
+        found.extend(names.map(|name| Found { line, what: What::Uses { name: name.to_owned(), is_quoted: true } }));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> Script {
+        Script { file: "job.sh".into(), job_name: "job.sh".into(), text: text.to_owned() }
+    }
+
+    fn of_slurm() -> Vec<(String, String)> {
+        vec![(SLURM.to_owned(), "1".to_owned()), ("PATH".to_owned(), "/nowhere".to_owned())]
+    }
+
+    fn refused(text: &str) -> String {
+        check(&script(text), &of_slurm(), &[]).expect_err(text).to_text()
+    }
+
+    fn warnings(text: &str) -> Vec<String> {
+        check(&script(text), &of_slurm(), &[]).unwrap_or_else(|failure| panic!("{}", failure.to_text()))
+    }
+
+    #[test]
+    fn a_variable_that_would_be_empty_is_refused_with_its_line() {
+        let text = refused("#!/bin/bash\n#SBATCH -N 2\nSCRATCH=/scratch/$USER/$SLURM_TMPDIR\nrm -rf $SCRATCH\n");
+        assert!(text.contains("job.sh:3: SLURM_TMPDIR") && text.contains("--allow-unset SLURM_TMPDIR"), "{text}");
+        for use_of_it in [
+            "rm -rf \"/scratch/${SLURM_ARRAY_TASK_ID}\"",
+            "x=${SLURM_TMPDIR%/}",
+            "sh -c 'rm -rf /scratch/$SLURM_TMPDIR'",
+            "cat > run.sh <<'E'\nrm -rf /scratch/$SLURM_TMPDIR\nE",
+            "rm -rf /scratch/$PBS_JOBID",
+            "cd \"$(dirname \"$SLURM_CONF\")\"",
+            "echo $((SLURM_ARRAY_TASK_ID + 1))",
+        ] {
+            assert!(refused(&format!("#!/bin/sh\n{use_of_it}\n")).contains("job.sh:"), "{use_of_it}");
+        }
+    }
+
+    #[test]
+    fn what_the_job_will_have_or_the_script_provides_for_is_no_fault() {
+        for fine in [
+            "SCRATCH=/scratch/$USER/$SLURM_JOB_ID; rm -rf $SCRATCH",
+            "echo ${SLURM_ARRAY_TASK_ID:-1} ${SLURM_TMPDIR:?no scratch}",
+            "SLURM_TMPDIR=/tmp/x\ncd $SLURM_TMPDIR",
+            "[ -z \"$SLURM_TMPDIR\" ] && exit 1\ncd $SLURM_TMPDIR",
+            "# rm -rf $SLURM_TMPDIR",
+            "echo \\$SLURM_TMPDIR",
+            "for SLURM_X in 1 2; do echo $SLURM_X; done",
+        ] {
+            assert_eq!(warnings(&format!("#!/bin/sh\n{fine}\n")), [] as [&str; 0], "{fine}");
+        }
+        let mut environment = of_slurm();
+        environment.push(("SLURM_TMPDIR".to_owned(), "/tmp".to_owned()));
+        let given = check(&script("#!/bin/sh\ncd $SLURM_TMPDIR\n"), &environment, &[]);
+        assert_eq!(given.map_err(|failure| failure.to_text()), Ok(Vec::new()));
+        let allowed = ["SLURM_TMPDIR".to_owned()];
+        assert!(check(&script("#!/bin/sh\ncd $SLURM_TMPDIR\n"), &of_slurm(), &allowed).is_ok());
+        assert!(check(&script("#!/bin/sh\ncd $SLURM_CONF\n"), &of_slurm(), &allowed).is_err());
+    }
+
+    #[test]
+    fn a_script_without_sbatch_lines_is_told_how_to_get_slurms_variables() {
+        let failure = check(&script("#!/bin/sh\nrm -rf /s/$SLURM_JOB_ID\n"), &[], &[]).expect_err("unset");
+        assert!(failure.to_text().contains("--slurm-env"), "{}", failure.to_text());
+    }
+
+    #[test]
+    fn what_is_empty_under_slurm_too_is_said_once() {
+        let said = warnings("#!/bin/sh\nexport OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\necho $SLURM_CPUS_PER_TASK\n");
+        assert_eq!(said, ["job.sh:2: SLURM_CPUS_PER_TASK is empty, as under Slurm: nothing was asked for"]);
+        assert_eq!(warnings("#!/bin/sh\nx sh -c 'echo $SLURM_STEP_ID'\n"), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn commands_that_may_be_missing_are_named_once_with_what_to_do() {
+        let said = warnings("#!/bin/bash\nmodule load gcc\nsbatch next.sh\nsbatch more.sh\n");
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].starts_with("job.sh:2: there may be no 'module'"), "{said:?}");
+        assert!(said[1].starts_with("job.sh:3: ") && said[1].contains("'rms submit'"), "{said:?}");
+        for fine in
+            ["source /etc/profile\nmodule load x", "module() { :; }\nmodule load x", "echo sbatch", "eval x; conda x"]
+        {
+            assert_eq!(warnings(&format!("#!/bin/bash\n{fine}\n")), [] as [&str; 0], "{fine}");
+        }
+        assert_eq!(warnings("#!/bin/bash -l\nmodule load x\n"), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn scripts_of_other_languages_are_read_for_names() {
+        let text = refused("#!/usr/bin/env python3\n# SLURM_X\nimport os\nos.environ['SLURM_TMPDIR']\n");
+        assert!(text.contains("job.sh:4: SLURM_TMPDIR"), "{text}");
+        assert_eq!(warnings("#!/usr/bin/python3\nos.environ['SLURM_JOB_ID']\n"), [] as [&str; 0]);
+    }
+}
