@@ -161,3 +161,63 @@ fn a_malleable_application_makes_room_for_a_rigid_job_and_computes_the_same() {
     assert_eq!(told(&written, "nbody_malleable ", "checksum"), expected, "{written}");
     assert_eq!(told(&written, "nbody_malleable ", "largest"), "3", "{written}");
 }
+
+/// What the ranks of `leave` print while something happens that takes nodes from them.
+fn leaving(run: &[&str], work: &[&str], occasion: impl Fn(&Deployment)) -> Option<String> {
+    let program = negotiating("leave")?.display().to_string();
+    // Ranks that go finalize: on a slow machine that takes its time.
+    let deployment = Deployment::builder().cluster("a", 4).config("[settings]\nexit_grace = \"1m\"\n").start();
+    let all = [&["run", "-o", "out"], run, &[program.as_str()], work].concat();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| deployment.rms(&all).ok());
+        wait_until("a change", SOON, || {
+            occasion(&deployment);
+            let is_over = running.is_finished() || read(&deployment, "out").contains("changed ranks=2");
+            is_over.then_some(())
+        });
+    });
+    Some(read(&deployment, "out"))
+}
+
+/// Those that stay compute together until the end.
+fn stayed(written: &str, n_ranks: &str) {
+    let words = ["ranks", "sum"].map(|key| told(written, "leave ", key));
+    assert_eq!(words, [n_ranks, "1"], "{written}");
+}
+
+#[test]
+fn long_ranks_of_the_start_make_room_for_a_rigid_job_and_the_others_go_on() {
+    let run = ["--malleable", "2-4:pow2", "--negotiable", "-N", "4", "-n", "4"];
+    let Some(written) = leaving(&run, &["60", "100", "2", "4"], |deployment| {
+        deployment.rms(&["run", "-N", "2", "-n", "2", "true"]).ok();
+    }) else {
+        return;
+    };
+    assert!(written.contains("changed ranks=2"), "{written}");
+}
+
+#[test]
+fn long_ranks_of_the_start_leave_nodes_that_are_drained_and_the_others_go_on() {
+    let run = ["--malleable", "1-4", "--negotiable", "-N", "4", "-n", "8"];
+    let Some(written) = leaving(&run, &["80", "100", "1", "4"], |deployment| {
+        for node in ["a2", "a3", "a4"] {
+            deployment.rms(&["nodes", "drain", node]).ok();
+        }
+    }) else {
+        return;
+    };
+    stayed(&written, "2");
+}
+
+#[test]
+fn long_ranks_of_one_spawned_group_leave_node_by_node() {
+    let run = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1"];
+    let Some(written) = leaving(&run, &["120", "100", "1", "3", "--grow"], |deployment| {
+        if read(deployment, "out").contains("changed ranks=3") {
+            deployment.rms(&["nodes", "drain", "a3"]).ok();
+        }
+    }) else {
+        return;
+    };
+    stayed(&written, "2");
+}

@@ -23,6 +23,8 @@ enum HostState {
     Computing,
     InFence,
     Finalized,
+    /// It is none of the job's any more: nobody waits for it, and it for nobody.
+    Left,
 }
 
 /// What a fence may bring to each host: less than a frame between agents holds.
@@ -44,6 +46,9 @@ impl Fence {
     /// All ranks of a host are in fence `seq`. What the hosts are to be told now.
     pub fn enter(&mut self, host: &HostId, seq: u64, pairs: Vec<Pair>) -> Vec<(HostId, Down)> {
         let Some(state) = self.hosts.get_mut(host) else { return Vec::new() };
+        if *state == HostState::Left {
+            return vec![(host.clone(), Down::FenceDone { world: self.world, seq, pairs: Vec::new() })];
+        }
         let is_repeated = seq + 1 == self.seq;
         if is_repeated {
             return vec![(host.clone(), self.done(seq))];
@@ -64,6 +69,19 @@ impl Fence {
             None => return Vec::new(),
         }
         self.release()
+    }
+
+    /// The hosts for which `is_member` does not hold are none of the job's any more, whether or not they can say that
+    /// their ranks have finalized.
+    pub fn keep(&mut self, is_member: impl Fn(&HostId) -> bool) -> Vec<(HostId, Down)> {
+        let mut released = Vec::new();
+        for (host, state) in self.hosts.iter_mut().filter(|(host, _)| !is_member(host)) {
+            if std::mem::replace(state, HostState::Left) == HostState::InFence {
+                released.push((host.clone(), Down::FenceDone { world: self.world, seq: self.seq, pairs: Vec::new() }));
+            }
+        }
+        released.extend(self.release());
+        released
     }
 
     fn done(&self, seq: u64) -> Down {
@@ -146,6 +164,20 @@ mod tests {
         assert_eq!(fence.enter(&host("b"), 1, pair("l")).len(), 2);
         let again = fence.enter(&host("b"), 1, pair("l"));
         assert_eq!((again.len(), keys(&again[0].1)), (1, vec!["k", "l"]));
+    }
+
+    #[test]
+    fn a_host_that_is_none_of_the_jobs_any_more_waits_for_nobody_and_nobody_for_it() {
+        let mut fence = fence(&["a", "b", "c"]);
+        let names = |released: Vec<(HostId, Down)>| -> Vec<String> {
+            released.into_iter().map(|(host, _)| host.node).collect()
+        };
+        assert_eq!(fence.enter(&host("b"), 1, Vec::new()), []);
+        assert_eq!(names(fence.keep(|host| host.node != "b")), ["b"], "it has waited for those that stay");
+        assert_eq!(fence.enter(&host("a"), 1, pair("k")), []);
+        assert_eq!(names(fence.keep(|host| host.node == "a")), ["a"], "c was the last that was missing");
+        assert_eq!(names(fence.enter(&host("c"), 1, Vec::new())), ["c"], "it did not know yet");
+        assert_eq!(names(fence.enter(&host("a"), 2, Vec::new())), ["a"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::frames::{Down, Pair, Part, Placement, Up};
-use super::ranks::{Birth, Member, Out, Ranks};
+use super::ranks::{Birth, Ending, Member, Out, Ranks};
 use super::{RankId, VALLEN_MAX, WorldId};
 use crate::sys::End;
 
@@ -25,6 +25,8 @@ pub struct HostRanks {
     is_used: bool,
     is_aborted: bool,
     is_over: bool,
+    /// What runs here is being ended by order.
+    ending: Option<Ending>,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,7 @@ impl HostRanks {
             is_used: own.members.is_empty(),
             is_aborted: false,
             is_over: false,
+            ending: None,
         };
         if !own.members.is_empty() {
             host.insert(own);
@@ -97,6 +100,14 @@ impl HostRanks {
             self.tell_remaining(id, &mut outs);
         }
         self.note_abort(&outs);
+        outs
+    }
+
+    /// What runs here is ended by order.
+    pub fn end(&mut self, ending: Ending) -> Vec<Out> {
+        let mut outs = Vec::new();
+        self.ending = self.ending.max(Some(ending));
+        self.worlds.values_mut().for_each(|world| world.ranks.end(ending, &mut outs));
         outs
     }
 
@@ -166,7 +177,7 @@ impl HostRanks {
             Down::Over => {
                 self.is_over = true;
                 let is_left_alone = self.worlds.values().any(|world| world.ranks.somebody_waits());
-                if is_left_alone {
+                if is_left_alone && self.ending.is_none() {
                     self.abort(1, "the first host of the job has left", &mut outs);
                 }
                 outs.push(Out::Hub(Up::Bye));

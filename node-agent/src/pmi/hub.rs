@@ -27,7 +27,7 @@ pub enum HubOut {
     Pause,
     /// More hosts from the server; [`Hub::grown`] is to be called with the answer.
     Ask(Growth),
-    /// Why all ranks are to end, for who looks at the job's output.
+    /// Why all ranks are to end, or why a spawn has failed, for who looks at the job's output.
     Tell(String),
 }
 
@@ -185,27 +185,20 @@ impl Hub {
     /// Do other hosts still meet here?
     pub fn need(&self) -> Need {
         let is_other = |host: &HostId| *host != self.own && self.heard.contains(host);
-        let with_ranks: BTreeSet<&HostId> = self
-            .worlds
-            .values()
-            .flat_map(|world| &world.remaining)
-            .filter(|(host, n_ranks)| **n_ranks > 0 && is_other(host))
-            .map(|(host, _)| host)
-            .collect();
+        let mut remaining = self.worlds.values().flat_map(|world| &world.remaining);
         let is_placing = self.worlds.values().any(|world| matches!(world.phase, Phase::Placing { .. }));
-        if is_placing || with_ranks.iter().any(|host| self.is_member(host)) {
+        if is_placing || remaining.any(|(host, n_ranks)| *n_ranks > 0 && is_other(host) && self.is_member(host)) {
             return Need::Ranks;
         }
         let is_missing = |member: &Member| is_other(&member.host) && !self.bye.contains(&member.host);
-        // A host that was taken from the job may be gone with its last word.
-        let has_leavers = !with_ranks.is_empty();
-        if has_leavers || self.members.iter().any(is_missing) { Need::Farewell } else { Need::Nobody }
+        if self.members.iter().any(is_missing) { Need::Farewell } else { Need::Nobody }
     }
 
-    /// No rank is left that anybody has heard of.
+    /// No rank is left that anybody has heard of. A host that was taken from the job may be gone with its last word.
     fn is_over(&self) -> bool {
-        let is_present =
-            |(host, n_ranks): (&HostId, &u32)| *n_ranks > 0 && (*host == self.own || self.heard.contains(host));
+        let is_present = |(host, n_ranks): (&HostId, &u32)| {
+            *n_ranks > 0 && (*host == self.own || self.heard.contains(host) && self.is_member(host))
+        };
         !self.worlds.values().any(|world| world.remaining.iter().any(is_present))
     }
 
@@ -227,6 +220,12 @@ impl Hub {
             self.worlds.iter().filter(|(_, world)| self.waits_for_a_leaver(world)).map(|(id, _)| *id).collect();
         for world in lost {
             self.cancel(world, "a host was taken from the job", &mut outs);
+        }
+        let members = &self.members;
+        let is_member = |host: &HostId| members.iter().any(|member| member.host == *host);
+        for world in self.worlds.values_mut() {
+            let downs = world.fence.keep(is_member);
+            outs.extend(downs.into_iter().map(|(to, down)| HubOut::Down(to, down)));
         }
         self.settle(&mut outs);
         outs
@@ -377,6 +376,7 @@ impl Hub {
     }
 
     fn refuse(&mut self, asker: &Asker, reason: String, outs: &mut Vec<HubOut>) {
+        outs.push(HubOut::Tell(format!("a spawn by {} has failed: {reason}", asker.rank)));
         self.answer(asker, Answer::NotSpawned { reason }, outs);
     }
 
@@ -472,6 +472,7 @@ impl Hub {
     pub fn grown(&mut self, seq: u64, grown: Grown) -> Vec<HubOut> {
         let mut outs = Vec::new();
         let is_open = self.unanswered().is_some_and(|growth| growth.seq == seq);
+        let n_asked = self.unanswered().map_or(0, |growth| growth.hosts);
         let Some(asked) = self.asked.as_mut().filter(|_| is_open) else { return outs };
         match grown {
             Grown::Granted { generation } => asked.phase = Asking::Granted { generation },
@@ -480,7 +481,8 @@ impl Hub {
                 self.asked = None;
                 let position = self.waiting.iter().position(|wish| wish.asker.rank == rank);
                 if let Some(wish) = position.and_then(|position| self.waiting.remove(position)) {
-                    self.refuse(&wish.asker, reason, &mut outs);
+                    let nodes = if n_asked == 1 { "node" } else { "nodes" };
+                    self.refuse(&wish.asker, format!("asked for {n_asked} {nodes}, {reason}"), &mut outs);
                 }
             }
         }

@@ -30,6 +30,8 @@ pub enum Out {
     },
     /// Ranks of a new world; [`HostRanks::started`](super::host::HostRanks::started) is to be called then.
     Start(Placement),
+    /// For who looks at the job's output.
+    Tell(String),
     /// What has been started in vain.
     Kill {
         tasks: Vec<u32>,
@@ -74,6 +76,18 @@ pub struct Ranks {
     /// What the hub was told and has not answered.
     asked_fence: Option<Up>,
     is_aborted: bool,
+    /// They are being ended here by order, the job's or this host's.
+    ending: Option<Ending>,
+}
+
+/// How ranks end that do not end by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// They get TERM: that one of them ends without finalizing is no crash.
+    Ordered,
+    /// The job has left this host and goes on elsewhere. They may finalize before TERM, for which they must not wait for
+    /// those that stay.
+    Leaving,
 }
 
 #[derive(Debug)]
@@ -125,6 +139,7 @@ impl Ranks {
             seq: 1,
             asked_fence: None,
             is_aborted: false,
+            ending: None,
         }
     }
 
@@ -150,6 +165,27 @@ impl Ranks {
 
     pub fn tasks(&self) -> impl Iterator<Item = u32> {
         self.ranks.iter().map(|rank| rank.member.task)
+    }
+
+    /// They are ended by order: what became of them then is no crash.
+    pub fn end(&mut self, ending: Ending, outs: &mut Vec<Out>) {
+        self.ending = self.ending.max(Some(ending));
+        self.open_barrier_of_leavers(outs);
+    }
+
+    /// A fence of `MPI_Finalize` opens when the last rank of the world comes, which may be long after these are gone.
+    fn open_barrier_of_leavers(&mut self, outs: &mut Vec<Out>) {
+        if self.ending == Some(Ending::Leaving) {
+            self.asked_fence = None;
+            self.let_through(outs);
+        }
+    }
+
+    fn let_through(&mut self, outs: &mut Vec<Out>) {
+        for rank in self.ranks.iter_mut().filter(|rank| rank.state == State::InBarrier) {
+            rank.state = State::Active;
+            outs.push(Out::Line { task: rank.member.task, line: "cmd=barrier_out\n".to_owned() });
+        }
     }
 
     /// The job ends: nothing that they say counts any more.
@@ -196,6 +232,7 @@ impl Ranks {
         let Some(rank) = self.ranks.get_mut(local) else { return };
         let state = std::mem::replace(&mut rank.state, State::Gone);
         match state {
+            State::Silent | State::Active | State::InBarrier if self.ending.is_some() => {}
             // Whoever spawned it waits until it connects.
             State::Silent if self.world != WorldId::FIRST && !self.is_aborted => {
                 self.abort(local, code_of(end), format!("{} without MPI_Init", how(end)), outs);
@@ -217,12 +254,7 @@ impl Ranks {
         self.asked_fence = None;
         self.seq += 1;
         self.kvs.extend(pairs.into_iter().map(|pair| (pair.key, pair.value)));
-        for rank in &mut self.ranks {
-            if rank.state == State::InBarrier {
-                rank.state = State::Active;
-                outs.push(Out::Line { task: rank.member.task, line: "cmd=barrier_out\n".to_owned() });
-            }
-        }
+        self.let_through(outs);
     }
 
     /// The hub answers a question of this rank.
@@ -322,6 +354,7 @@ impl Ranks {
                 self.ranks[local].state = State::InBarrier;
                 self.check_nobody_waits_for_the_gone(outs);
                 self.check_fence(outs);
+                self.open_barrier_of_leavers(outs);
             }
             "finalize" => {
                 self.ranks[local].state = State::Finalized;
@@ -418,13 +451,14 @@ impl Ranks {
         };
         if let Err(reason) = asked {
             let task = self.ranks[local].member.task;
+            outs.push(Out::Tell(format!("a spawn by {} has failed: {reason}", self.name(&self.ranks[local]))));
             outs.push(Out::Line { task, line: answer_line(Answer::NotSpawned { reason }) });
         }
     }
 
     /// A fence in which a rank is missing for ever would hang until the wall time.
     fn check_nobody_waits_for_the_gone(&mut self, outs: &mut Vec<Out>) {
-        let somebody_waits = self.ranks.iter().any(|rank| rank.state == State::InBarrier);
+        let somebody_waits = self.ending.is_none() && self.ranks.iter().any(|rank| rank.state == State::InBarrier);
         let gone = self.ranks.iter().position(|rank| rank.state == State::Gone && !rank.is_of_mpi);
         if let Some(local) = gone.filter(|_| somebody_waits) {
             self.abort(local, 1, "ended without MPI_Init while others wait for it".to_owned(), outs);
@@ -435,7 +469,8 @@ impl Ranks {
     fn check_fence(&mut self, outs: &mut Vec<Out>) {
         let n_waiting = self.ranks.iter().filter(|rank| rank.state == State::InBarrier).count();
         let all_arrived = n_waiting > 0 && n_waiting == self.n_remaining() as usize;
-        if all_arrived && self.asked_fence.is_none() {
+        let is_for_all = self.ending != Some(Ending::Leaving);
+        if all_arrived && is_for_all && self.asked_fence.is_none() {
             self.n_fresh_bytes = 0;
             let fence = Up::Fence { world: self.world, seq: self.seq, pairs: std::mem::take(&mut self.fresh) };
             self.asked_fence = Some(fence.clone());

@@ -1,5 +1,6 @@
 //! Jobs of several hosts with their hub, tried line by line without a process or a network.
 
+mod leaving;
 mod lossy;
 mod spawning;
 mod speaking;
@@ -116,6 +117,7 @@ impl Job {
                 Out::Abort { code, reason } => self.aborted = self.aborted.take().or(Some((code, reason))),
                 Out::Hub(up) => self.ups.push_back((host.clone(), up)),
                 Out::Read { from, paths } => self.read.push((from, paths)),
+                Out::Tell(reason) => self.told.push(reason),
                 Out::Start(placement) => self.start(host, placement),
                 Out::Kill { tasks } => {
                     self.killed.extend(&tasks);

@@ -24,6 +24,7 @@ use crate::cgroup::{Baseline, Cgroup, Meter};
 use crate::pmi::RankId;
 use crate::pmi::frames::Placement;
 use crate::pmi::hub::Need;
+use crate::pmi::ranks;
 use crate::sys::{End, Reaped, SingleThreaded};
 use crate::topology::cpulist::CpuSet;
 use crate::topology::own_cpus;
@@ -279,7 +280,13 @@ impl Job {
     /// Does what is due by now; the result is not made durable here.
     pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
         match &mut self.phase {
-            Phase::Running if now >= self.wall_at => self.end(NodeExit::WallTime, self.order.grace, cgroup),
+            Phase::Running if now >= self.wall_at => {
+                if let Some(desk) = &mut self.desk {
+                    // Ranks that TERM ends are no crash; of others this asks nothing.
+                    desk.end(ranks::Ending::Ordered, &mut Vec::new());
+                }
+                self.end(NodeExit::WallTime, self.order.grace, cgroup);
+            }
             Phase::Ending(ending) if now < ending.kill_at => {
                 if ending.term_at.take_if(|at| *at <= now).is_some() {
                     tree::signal_descendants(getpid(), nix::libc::SIGTERM);

@@ -43,6 +43,7 @@ use rms_model::Span;
 use crate::cgroup::{Cgroup, Meter};
 use crate::frame::Frame;
 use crate::pmi::hub::{self, Grown};
+use crate::pmi::ranks::Ending;
 use crate::spool::{self, EntryRef};
 use crate::sys::{End, Harvest, SingleThreaded, reap};
 use connection::Connection;
@@ -409,6 +410,9 @@ impl Supervisor {
     }
 
     fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
+        // Only who has left a host of its own accord has time to end by itself.
+        let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
+        self.with_desk(|desk, errands| desk.end(ending, errands));
         if let Some(job) = &mut self.job {
             job.end_after(patience, exit, grace, &self.seat.cgroup);
         }

@@ -11,7 +11,7 @@ use crate::pmi::frames::{HubFrame, Placement, Up};
 use crate::pmi::host::{HostRanks, first_birth};
 use crate::pmi::hub::{Grown, Growth, Hub, HubOut, Member, Need};
 use crate::pmi::place::process_mapping;
-use crate::pmi::ranks::Out;
+use crate::pmi::ranks::{Ending, Out};
 use crate::pmi::{HostId, RankId};
 use crate::setup::fnv1a;
 use crate::sys::End;
@@ -61,7 +61,7 @@ pub enum Errand {
     },
     /// Asks for more hosts.
     Ask(Growth),
-    /// Writes why the job ends into its output.
+    /// Writes into the job's output why it ends, or why a spawn has failed.
     Tell(String),
 }
 
@@ -140,6 +140,12 @@ impl Desk {
         let outs = self.ranks.left(task, end);
         self.carry(outs, errands);
         self.close(task);
+    }
+
+    /// All tasks here are ended by order.
+    pub fn end(&mut self, ending: Ending, errands: &mut Vec<Errand>) {
+        let outs = self.ranks.end(ending);
+        self.carry(outs, errands);
     }
 
     /// Nothing of how this task ends counts.
@@ -247,6 +253,7 @@ impl Desk {
                 Out::Read { from, paths } => errands.push(Errand::Read { from, paths }),
                 Out::Start(placement) => errands.push(Errand::Start(placement)),
                 Out::Kill { tasks } => errands.push(Errand::Kill { tasks }),
+                Out::Tell(reason) => errands.push(Errand::Tell(reason)),
             }
         }
     }

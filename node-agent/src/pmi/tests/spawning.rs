@@ -212,7 +212,8 @@ fn a_refused_growth_refuses_the_spawn_and_no_other() {
     let outs = job.hub.grown(1, Grown::Refused { reason: "no hosts are free".to_owned() });
     job.hub_wants(outs);
     job.carry_all();
-    assert_eq!(job.hears(0), format!("{REFUSED}no_hosts_are_free"));
+    assert_eq!(job.hears(0), format!("{REFUSED}asked_for_1_node,_no_hosts_are_free"));
+    assert_eq!(job.told, ["a spawn by rank 0 has failed: asked for 1 node, no hosts are free"]);
     job.pause();
     assert_eq!(job.asked.len(), 2, "now for the other");
     assert_eq!(job.asked[1], Growth { seq: 2, hosts: 2, least: 2 });
