@@ -91,6 +91,7 @@ int main(int argc, char **argv)
         MPI_Comm_disconnect(&parent);
         team = all;
         MPI_Bcast(&heard.step, 1, MPI_INT, 0, team);
+        heard.step++;
     }
     MPI_Comm_rank(team, &rank);
     MPI_Comm_size(team, &began);
