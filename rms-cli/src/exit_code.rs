@@ -13,13 +13,17 @@ pub fn of(outcome: &Outcome) -> Exit {
         Outcome::Failed { code } => Exit(u8::try_from(*code).unwrap_or(u8::MAX).max(1)),
         Outcome::Signaled { signal } => by_signal(*signal),
         Outcome::Cancelled { .. } | Outcome::WallTime | Outcome::Violation { .. } => by_signal(TERM),
-        Outcome::NodeLost { .. } | Outcome::LauncherLost | Outcome::NotStarted { .. } | Outcome::StageLate { .. } => {
-            Exit::SYSTEM
-        }
+        Outcome::OutOfMemory { .. } => by_signal(KILL),
+        Outcome::NodeLost { .. }
+        | Outcome::LauncherLost
+        | Outcome::NotStarted { .. }
+        | Outcome::StageLate { .. }
+        | Outcome::Unsupervised { .. } => Exit::SYSTEM,
     }
 }
 
 const TERM: i32 = 15;
+const KILL: i32 = 9;
 
 #[cfg(test)]
 mod tests {
@@ -35,6 +39,8 @@ mod tests {
         check(Outcome::Signaled { signal: 9 }, 137);
         check(Outcome::Cancelled { by: "ada".into() }, 143);
         check(Outcome::WallTime, 143);
+        check(Outcome::OutOfMemory { node: "a1".into(), limit: rms_model::Mebibytes(64) }, 137);
+        check(Outcome::Unsupervised { node: "a1".into(), reason: "killed".into() }, 125);
         check(Outcome::NodeLost { node: "a1".into() }, 125);
         check(Outcome::NotStarted { node: "a1".into(), reason: "no such program".into() }, 125);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rms_model::identity::check_name;
-use rms_model::{ClusterId, Generation, JobId, NodeId, NodeLink, Outcome, Run, Time, Usage};
+use rms_model::{ClusterId, Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Usage};
 
 use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use crate::effect::Effect;
@@ -89,6 +89,21 @@ impl Rms {
     pub(crate) fn agent_reported(&mut self, now: Time, step: &mut Step, name: &str, report: NodeReport) {
         let Some(node) = self.state.node_named(name) else { return };
         self.take_in(now, step, node, &report, false);
+    }
+
+    /// A node that can start nothing is drained, and resumed once it can, unless an admin has said otherwise meanwhile.
+    pub(crate) fn agent_troubled(&mut self, now: Time, step: &mut Step, name: &str, reason: Option<String>) {
+        let Some(node) = self.state.node_named(name) else { return };
+        let admin = match (&self.state.nodes()[&node].admin, reason) {
+            (NodeAdmin::Enabled, Some(reason)) => NodeAdmin::Drain { reason, by: BY_ITSELF.to_owned(), since: now },
+            (NodeAdmin::Drain { reason: old, by, since }, Some(reason)) if by == BY_ITSELF && *old != reason => {
+                NodeAdmin::Drain { reason, by: BY_ITSELF.to_owned(), since: *since }
+            }
+            (NodeAdmin::Drain { by, .. }, None) if by == BY_ITSELF => NodeAdmin::Enabled,
+            (NodeAdmin::Enabled, None) | (NodeAdmin::Drain { .. } | NodeAdmin::Down { .. }, _) => return,
+        };
+        self.record(step, Fact::NodeAdminChanged { node, admin });
+        self.passes.wanted = true;
     }
 
     pub(crate) fn agent_gone(&mut self, now: Time, step: &mut Step, name: &str) {
@@ -181,6 +196,12 @@ impl Rms {
 
     /// The job ends, or waits again, because `node` is not to be had any more.
     pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
+        let outcome = Outcome::NodeLost { node: self.state.nodes()[&node].name.clone() };
+        self.end_lost_as(now, step, job, node, outcome);
+    }
+
+    /// The same for another reason, which the job's record tells.
+    pub(crate) fn end_lost_as(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, outcome: Outcome) {
         // What it only may get, or what has not come yet, is no part of it.
         if self.is_awaited(job, node) {
             self.arrival_failed(now, step, job, node);
@@ -191,11 +212,13 @@ impl Rms {
         let is_running = entry.started().is_some_and(|started| started.ending.is_none() && !started.is_leaving(node));
         if is_running && !is_promised {
             let requeue = entry.spec.may_run_again(self.state.settings().lost_policy);
-            let outcome = Outcome::NodeLost { node: self.state.nodes()[&node].name.clone() };
             self.end(now, step, job, outcome, requeue);
         }
     }
 }
+
+/// Who has drained a node that said that it can start nothing; no person is called so.
+const BY_ITSELF: &str = "the node itself";
 
 /// A million changes a second for a hundred thousand years: an agent that names more does not count.
 const MOST_GENERATIONS: Generation = Generation(1 << 62);

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use rms_model::{Environment, Generation, JobId, Limits, NodeId, OnResize, Owner, Run, Span, Stdio, Time, Usage, Work};
+use rms_model::{
+    Environment, Generation, JobId, Limits, Mebibytes, NodeId, OnResize, Owner, Run, Span, Stdio, Time, Usage, Work,
+};
 use serde::{Deserialize, Serialize};
 
 /// Everything one node should be doing.
@@ -73,6 +75,8 @@ pub struct Launch {
     /// Between how many hosts a malleable job was submitted; 0 and 0 where it named none.
     pub least: u32,
     pub most: u32,
+    /// So much its processes may have on each host, where the host can see to that; 0: all.
+    pub memory: Mebibytes,
 }
 
 /// One host of a job and its share of the tasks.
@@ -152,6 +156,16 @@ pub enum NodeExit {
     },
     /// Ended because the server wanted it, by KILL: it had not left within the grace after TERM.
     Overstayed,
+    /// The kernel killed processes of it that wanted more memory than it had asked for.
+    OutOfMemory,
+    /// Somebody killed the supervisor, and the agent ended what it had left.
+    Unsupervised {
+        reason: String,
+    },
+    /// Ended by the node, whose rules it did not keep to.
+    Violated {
+        reason: String,
+    },
 }
 
 /// What an agent tells: all its jobs after a (re)connect, the changed ones otherwise.

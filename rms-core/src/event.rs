@@ -40,6 +40,11 @@ pub enum Event {
     AgentGone {
         name: String,
     },
+    /// Why an agent can start no job; absent: it can.
+    AgentTroubled {
+        name: String,
+        reason: Option<String>,
+    },
     /// A launcher outside says something for its application (001, §4.2).
     LauncherCalled {
         ticket: Ticket,

@@ -45,8 +45,21 @@ impl Rms {
             self.settle_if_clear(now, step, job);
             return;
         }
-        if let NodeExit::Vanished { reason: _ } = exit {
-            self.end_lost(now, step, job, node);
+        match &exit {
+            NodeExit::Vanished { reason: _ } => self.end_lost(now, step, job, node),
+            NodeExit::Unsupervised { reason } => {
+                let name = self.state.nodes()[&node].name.clone();
+                self.end_lost_as(now, step, job, node, Outcome::Unsupervised { node: name, reason: reason.clone() });
+            }
+            NodeExit::Exited { .. }
+            | NodeExit::Signaled { .. }
+            | NodeExit::Aborted { .. }
+            | NodeExit::WallTime
+            | NodeExit::Ordered
+            | NodeExit::NotStarted { .. }
+            | NodeExit::Overstayed
+            | NodeExit::OutOfMemory
+            | NodeExit::Violated { .. } => {}
         }
         let entry = &self.state.jobs()[&job];
         let started = entry.started().expect("the caller has looked");
@@ -79,6 +92,9 @@ impl Rms {
             NodeExit::Ordered | NodeExit::Overstayed => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
             NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),
             NodeExit::NotStarted { reason } => Some(Outcome::NotStarted { node: name(), reason: reason.clone() }),
+            NodeExit::Violated { reason } => Some(Outcome::Violation { reason: format!("{reason} (on {})", name()) }),
+            NodeExit::OutOfMemory => Some(Outcome::OutOfMemory { node: name(), limit: entry.spec.constraint.memory }),
+            NodeExit::Unsupervised { reason } => Some(Outcome::Unsupervised { node: name(), reason: reason.clone() }),
         }
     }
 
@@ -294,6 +310,7 @@ impl Rms {
             on_resize: spec.malleable.as_ref().map(|malleable| malleable.on_resize.clone()),
             least: spec.malleable.as_ref().map_or(0, |malleable| malleable.least),
             most: spec.malleable.as_ref().map_or(0, |malleable| malleable.most),
+            memory: spec.constraint.memory,
         });
         self.launches.insert(job, Arc::clone(&launch));
         launch
@@ -340,7 +357,12 @@ impl Rms {
 /// Did nothing of the job ever run there, or is it gone without a word?
 fn has_not_come(exit: &NodeExit) -> bool {
     match exit {
-        NodeExit::NotStarted { .. } | NodeExit::Vanished { .. } | NodeExit::Ordered | NodeExit::Overstayed => true,
+        NodeExit::NotStarted { .. }
+        | NodeExit::Vanished { .. }
+        | NodeExit::Unsupervised { .. }
+        | NodeExit::Ordered
+        | NodeExit::Overstayed => true,
+        NodeExit::OutOfMemory | NodeExit::Violated { .. } => false,
         NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::WallTime => false,
     }
 }

@@ -157,6 +157,7 @@ impl Rms {
                 self.agent_connected(now, &mut step, &name, hello, report);
             }
             Event::AgentReported { name, report } => self.agent_reported(now, &mut step, &name, report),
+            Event::AgentTroubled { name, reason } => self.agent_troubled(now, &mut step, &name, reason),
             Event::AgentGone { name } => self.agent_gone(now, &mut step, &name),
             Event::LauncherCalled { ticket, who, call } => {
                 self.handle_launcher_call(now, &mut step, ticket, &who, call);

@@ -20,6 +20,43 @@ use crate::time::{Span, Time};
 #[serde(transparent)]
 pub struct Environment(pub Vec<(String, String)>);
 
+/// Bytes as text that is sent and kept: UTF-8 as it is, any other byte as a character of its own, which is none of a
+/// written text. [`to_bytes`] gives back exactly these bytes.
+pub fn from_bytes(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            // What stands for a byte must not be taken for itself.
+            let is_strange = FOR_BYTES.contains(&c);
+            match is_strange {
+                true => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| text.push(for_byte(byte))),
+                false => text.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push(for_byte(*byte)));
+    }
+    text
+}
+
+/// The bytes that [`from_bytes`] was given; text of any other origin is itself.
+pub fn to_bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        match FOR_BYTES.contains(&c) {
+            true => bytes.push(c as u8),
+            false => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    bytes
+}
+
+/// The last characters for private use: none of them is in any script.
+const FOR_BYTES: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
+
+fn for_byte(byte: u8) -> char {
+    char::from_u32(0x10_ff00 | u32::from(byte)).expect("below the last character")
+}
+
 /// Who a job belongs to: a Unix user name, which each agent resolves on its own node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -176,11 +213,21 @@ pub enum Outcome {
     StageLate {
         stage: u32,
     },
+    /// Processes of it were killed because they wanted more memory than it had asked for.
+    OutOfMemory {
+        node: String,
+        limit: Mebibytes,
+    },
+    /// Somebody killed the process that watched over it on a node, and it was ended there.
+    Unsupervised {
+        node: String,
+        reason: String,
+    },
 }
 
 impl Outcome {
     /// Every word of [`Outcome::word`], each once.
-    pub const WORDS: [&'static str; 9] = [
+    pub const WORDS: [&'static str; 11] = [
         "completed",
         "failed",
         "cancelled",
@@ -190,6 +237,8 @@ impl Outcome {
         "not_started",
         "violation",
         "stage_late",
+        "out_of_memory",
+        "supervisor_lost",
     ];
 
     /// The one word that `rms` prints and selects by.
@@ -204,6 +253,8 @@ impl Outcome {
             Outcome::NotStarted { .. } => "not_started",
             Outcome::Violation { .. } => "violation",
             Outcome::StageLate { .. } => "stage_late",
+            Outcome::OutOfMemory { .. } => "out_of_memory",
+            Outcome::Unsupervised { .. } => "supervisor_lost",
         }
     }
 
@@ -214,7 +265,9 @@ impl Outcome {
             Outcome::Failed { code } => (*code, 0),
             Outcome::Signaled { signal } => (0, *signal),
             Outcome::Cancelled { .. } | Outcome::WallTime => (0, 15),
+            Outcome::OutOfMemory { .. } => (0, 9),
             Outcome::NodeLost { .. }
+            | Outcome::Unsupervised { .. }
             | Outcome::LauncherLost
             | Outcome::NotStarted { .. }
             | Outcome::Violation { .. }
@@ -235,6 +288,10 @@ impl fmt::Display for Outcome {
             Outcome::LauncherLost => f.write_str("launcher lost"),
             Outcome::NotStarted { node, reason } => write!(f, "could not start on {node}: {reason}"),
             Outcome::Violation { reason } => write!(f, "ended for a violation: {reason}"),
+            Outcome::OutOfMemory { node, limit } => {
+                write!(f, "out of memory on {node}: its processes there wanted more than {limit} (--mem)")
+            }
+            Outcome::Unsupervised { node, reason } => write!(f, "ended on {node}: {reason}"),
             Outcome::StageLate { stage } => {
                 write!(f, "the hosts of stage {stage} were not free within its expand limit")
             }
@@ -298,7 +355,9 @@ mod tests {
             Outcome::LauncherLost => Outcome::NotStarted { node: "n1".to_owned(), reason: String::new() },
             Outcome::NotStarted { .. } => Outcome::Violation { reason: String::new() },
             Outcome::Violation { .. } => Outcome::StageLate { stage: 1 },
-            Outcome::StageLate { .. } => return None,
+            Outcome::StageLate { .. } => Outcome::OutOfMemory { node: "n1".to_owned(), limit: Mebibytes(1) },
+            Outcome::OutOfMemory { .. } => Outcome::Unsupervised { node: "n1".to_owned(), reason: String::new() },
+            Outcome::Unsupervised { .. } => return None,
         })
     }
 
@@ -309,5 +368,20 @@ mod tests {
         // A failure by code and one by signal read the same.
         words.dedup();
         assert_eq!(words, Outcome::WORDS);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_come_back_as_they_were() {
+        let check = |bytes: &[u8]| {
+            let text = from_bytes(bytes);
+            assert_eq!(to_bytes(&text), bytes, "{text:?}");
+            // As a journal or a frame does it.
+            assert_eq!(from_bytes(&to_bytes(&text)), text);
+        };
+        check(b"plain");
+        check("caf\u{e9} \u{10ff41} \u{10ff80} \u{10ffff}".as_bytes());
+        check(b"\xff\xfe/latin1-\xe9\xf4\x8f\xbf");
+        check(&(1..=255).collect::<Vec<u8>>());
+        assert_eq!(from_bytes("caf\u{e9}".as_bytes()), "caf\u{e9}", "text is itself");
     }
 }

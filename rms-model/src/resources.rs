@@ -18,6 +18,9 @@ impl fmt::Display for Mebibytes {
     }
 }
 
+/// The feature of a node that keeps jobs to the memory that they ask for; its agent finds out by itself.
+pub const MEMORY_FEATURE: &str = "memory-limit";
+
 /// What a node says of itself when it joins (001: the host part of CINFO).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Inventory {

@@ -148,6 +148,11 @@ impl Driver {
                 }
                 self.handle(Event::AgentConnected { name, hello, report });
             }
+            Inbound::AgentTroubled { name, link, reason } => {
+                if self.router.is_current(&name, link) {
+                    self.handle(Event::AgentTroubled { name, reason });
+                }
+            }
             Inbound::AgentReported { name, link, report } => {
                 if self.router.is_current(&name, link) {
                     self.handle(Event::AgentReported { name, report });

@@ -31,6 +31,12 @@ pub enum Inbound {
         outbox: AgentOutbox,
     },
     /// Taken for what it is only while `link` is the agent's newest.
+    /// Why an agent can start no job, or that it can.
+    AgentTroubled {
+        name: String,
+        link: LinkId,
+        reason: Option<String>,
+    },
     AgentReported {
         name: String,
         link: LinkId,

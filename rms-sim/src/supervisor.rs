@@ -143,6 +143,9 @@ impl Supervisor {
                 | NodeExit::WallTime
                 | NodeExit::Ordered
                 | NodeExit::Overstayed
+                | NodeExit::OutOfMemory
+                | NodeExit::Violated { .. }
+                | NodeExit::Unsupervised { .. }
                 | NodeExit::Vanished { .. } => self.phase = Phase::Running { since: now },
             },
             Phase::Running { since } if self.exits_at(since) <= since + self.told.wall => {

@@ -75,6 +75,7 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::Called { who, call: Call::Submit(submission), .. } => format!("{who} submits {}", submission.name),
         Event::Called { who, call, .. } => format!("{who} {call:?}"),
         Event::AgentConnected { name, report, .. } => format!("{name} connected: {}", short_report(report)),
+        Event::AgentTroubled { name, reason } => format!("{name} is in trouble: {reason:?}"),
         Event::AgentReported { name, report } => format!("{name} reports {}", short_report(report)),
         Event::AgentGone { name } => format!("{name} is gone"),
         Event::LauncherCalled { who, call, .. } => format!("the launcher {who} says {call:?}"),

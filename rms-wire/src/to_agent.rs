@@ -95,6 +95,7 @@ pub struct Launch {
     pub on_resize: Option<OnResize>,
     pub least: u32,
     pub most: u32,
+    pub memory_mib: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

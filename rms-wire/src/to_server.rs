@@ -30,6 +30,10 @@ pub enum ToServer {
         run: u32,
         csr: Vec<u8>,
     },
+    /// Why no job can start on the node; absent: it is well. Said on each new link, and at each change.
+    Trouble {
+        reason: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -71,6 +75,9 @@ pub enum NodeExit {
     Vanished { reason: String },
     NotStarted { reason: String },
     Overstayed,
+    OutOfMemory,
+    Unsupervised { reason: String },
+    Violated { reason: String },
 }
 
 impl Message for ToServer {

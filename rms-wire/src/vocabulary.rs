@@ -109,6 +109,8 @@ pub enum Outcome {
     NotStarted { node: String, reason: String },
     Violation { reason: String },
     StageLate { stage: u32 },
+    OutOfMemory { node: String, limit_mib: u64 },
+    Unsupervised { node: String, reason: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

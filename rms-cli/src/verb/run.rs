@@ -252,6 +252,8 @@ impl Running {
             | Outcome::LauncherLost
             | Outcome::NotStarted { .. }
             | Outcome::Violation { .. }
+            | Outcome::OutOfMemory { .. }
+            | Outcome::Unsupervised { .. }
             | Outcome::StageLate { .. } => true,
         };
         if is_worth_words && self.form == Form::Text {

@@ -201,7 +201,10 @@ impl State {
                         | NodeExit::Ordered
                         | NodeExit::Vanished { .. }
                         | NodeExit::NotStarted { .. }
-                        | NodeExit::Overstayed,
+                        | NodeExit::Overstayed
+                        | NodeExit::OutOfMemory
+                        | NodeExit::Violated { .. }
+                        | NodeExit::Unsupervised { .. },
                         _,
                     ) => {}
                 }

@@ -9,6 +9,7 @@ mod negotiate_policy;
 mod placing;
 mod policies;
 mod restart;
+mod trouble;
 
 use rms_model::{Identity, Inventory, JobId, NodeId, Role, Span, Time, Work};
 

@@ -77,6 +77,11 @@ async fn read(
                     return Ok(());
                 }
             }
+            ToServer::Trouble { reason } => {
+                let reason =
+                    reason.map(|reason| reason.chars().filter(|c| !c.is_control()).take(MOST_REASON).collect());
+                shared.inbox.put(Inbound::AgentTroubled { name: who.name.clone(), link: id, reason }).await?;
+            }
             ToServer::Ask { seq, job, run, ask } => asks.size(seq, JobId(job), Run(run), ask).await,
             ToServer::Certify { seq, job, run, csr } => asks.certificate(seq, JobId(job), Run(run), csr).await,
         }
@@ -84,12 +89,17 @@ async fn read(
     Ok(())
 }
 
+/// Characters of a node's trouble.
+const MOST_REASON: usize = 500;
+
 async fn receive_hello(receiver: &mut Receiver) -> Result<AgentHello, SessionError> {
     match receiver.recv_some::<ToServer>().await? {
         ToServer::Hello(hello) => Ok(AgentHello::try_from(hello).map_err(LinkError::from)?),
-        ToServer::Report(_) | ToServer::Renew { .. } | ToServer::Ask { .. } | ToServer::Certify { .. } => {
-            Err(SessionError::Violation("an agent says hello first"))
-        }
+        ToServer::Report(_)
+        | ToServer::Renew { .. }
+        | ToServer::Ask { .. }
+        | ToServer::Certify { .. }
+        | ToServer::Trouble { .. } => Err(SessionError::Violation("an agent says hello first")),
     }
 }
 
@@ -102,7 +112,11 @@ async fn receive_first_report(receiver: &mut Receiver) -> Result<NodeReport, Ses
                     return Ok(report);
                 }
             }
-            ToServer::Hello(_) | ToServer::Renew { .. } | ToServer::Ask { .. } | ToServer::Certify { .. } => {
+            ToServer::Hello(_)
+            | ToServer::Renew { .. }
+            | ToServer::Ask { .. }
+            | ToServer::Certify { .. }
+            | ToServer::Trouble { .. } => {
                 return Err(SessionError::Violation("an agent reports right after its hello"));
             }
         }

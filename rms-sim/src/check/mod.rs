@@ -244,11 +244,13 @@ impl Checks {
 /// Did the processes end by themselves?
 fn is_natural(exit: &NodeExit) -> bool {
     match exit {
-        NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } => true,
+        NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::OutOfMemory => true,
         NodeExit::WallTime
         | NodeExit::Ordered
         | NodeExit::Overstayed
         | NodeExit::Vanished { .. }
+        | NodeExit::Unsupervised { .. }
+        | NodeExit::Violated { .. }
         | NodeExit::NotStarted { .. } => false,
     }
 }

@@ -432,6 +432,7 @@ fn desired(job: JobId) -> DesiredJob {
         on_resize: None,
         least: 0,
         most: 0,
+        memory: rms_model::Mebibytes(0),
     };
     DesiredJob { job, run: Run(1), aim: Aim::Run, launch: Arc::new(launch), host_idx: 0 }
 }

@@ -69,6 +69,8 @@ impl Truth {
             | Outcome::Cancelled { .. }
             | Outcome::NodeLost { .. }
             | Outcome::NotStarted { .. }
+            | Outcome::OutOfMemory { .. }
+            | Outcome::Unsupervised { .. }
             | Outcome::StageLate { .. } => None,
         }
     }
@@ -166,6 +168,8 @@ impl Truth {
             }
             Outcome::LauncherLost | Outcome::Violation { .. } | Outcome::StageLate { .. } => false,
             Outcome::NotStarted { .. } => any(&|exit| matches!(exit, NodeExit::NotStarted { .. })),
+            Outcome::OutOfMemory { .. } => any(&|exit| *exit == NodeExit::OutOfMemory),
+            Outcome::Unsupervised { .. } => any(&|exit| matches!(exit, NodeExit::Unsupervised { .. })),
         };
         if self.by_launcher(record).unwrap_or(is_true) {
             return Ok(());
@@ -188,7 +192,8 @@ fn may_come_late(exit: &NodeExit) -> bool {
         NodeExit::Exited { code } => *code == 0,
         NodeExit::Ordered | NodeExit::Overstayed => true,
         // It was being ended when its node went down.
-        NodeExit::Vanished { .. } => true,
+        NodeExit::Vanished { .. } | NodeExit::Unsupervised { .. } => true,
+        NodeExit::OutOfMemory | NodeExit::Violated { .. } => false,
         NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::WallTime => false,
         NodeExit::NotStarted { .. } => false,
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rms_core::desired::{Aim, Desired, DesiredJob, Host, Launch};
 use rms_model::identity::check_name;
-use rms_model::{Generation, JobId, NodeId, Owner, Run};
+use rms_model::{Generation, JobId, Mebibytes, NodeId, Owner, Run};
 
 use super::vocabulary::{c_text, environment, named, variables};
 use super::{Malformed, all, span};
@@ -119,6 +119,7 @@ impl From<&Launch> for wire::Launch {
             on_resize: launch.on_resize.as_ref().map(Into::into),
             least: launch.least,
             most: launch.most,
+            memory_mib: launch.memory.0,
         }
     }
 }
@@ -146,6 +147,7 @@ impl TryFrom<wire::Launch> for Launch {
             on_resize: launch.on_resize.map(Into::into),
             least: launch.least,
             most: launch.most,
+            memory: Mebibytes(launch.memory_mib),
         })
     }
 }

@@ -146,6 +146,9 @@ impl From<&NodeExit> for wire::NodeExit {
             NodeExit::Vanished { reason } => wire::NodeExit::Vanished { reason },
             NodeExit::NotStarted { reason } => wire::NodeExit::NotStarted { reason },
             NodeExit::Overstayed => wire::NodeExit::Overstayed,
+            NodeExit::OutOfMemory => wire::NodeExit::OutOfMemory,
+            NodeExit::Unsupervised { reason } => wire::NodeExit::Unsupervised { reason },
+            NodeExit::Violated { reason } => wire::NodeExit::Violated { reason },
         }
     }
 }
@@ -161,6 +164,9 @@ impl From<wire::NodeExit> for NodeExit {
             wire::NodeExit::Vanished { reason } => NodeExit::Vanished { reason },
             wire::NodeExit::NotStarted { reason } => NodeExit::NotStarted { reason },
             wire::NodeExit::Overstayed => NodeExit::Overstayed,
+            wire::NodeExit::OutOfMemory => NodeExit::OutOfMemory,
+            wire::NodeExit::Unsupervised { reason } => NodeExit::Unsupervised { reason },
+            wire::NodeExit::Violated { reason } => NodeExit::Violated { reason },
         }
     }
 }

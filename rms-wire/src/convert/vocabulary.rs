@@ -253,6 +253,8 @@ impl From<&model::Outcome> for wire::Outcome {
             model::Outcome::NotStarted { node, reason } => wire::Outcome::NotStarted { node, reason },
             model::Outcome::Violation { reason } => wire::Outcome::Violation { reason },
             model::Outcome::StageLate { stage } => wire::Outcome::StageLate { stage },
+            model::Outcome::OutOfMemory { node, limit } => wire::Outcome::OutOfMemory { node, limit_mib: limit.0 },
+            model::Outcome::Unsupervised { node, reason } => wire::Outcome::Unsupervised { node, reason },
         }
     }
 }
@@ -270,6 +272,10 @@ impl From<wire::Outcome> for model::Outcome {
             wire::Outcome::NotStarted { node, reason } => model::Outcome::NotStarted { node, reason },
             wire::Outcome::Violation { reason } => model::Outcome::Violation { reason },
             wire::Outcome::StageLate { stage } => model::Outcome::StageLate { stage },
+            wire::Outcome::OutOfMemory { node, limit_mib } => {
+                model::Outcome::OutOfMemory { node, limit: model::Mebibytes(limit_mib) }
+            }
+            wire::Outcome::Unsupervised { node, reason } => model::Outcome::Unsupervised { node, reason },
         }
     }
 }

@@ -209,6 +209,7 @@ pub fn desired() -> Desired {
         on_resize: None,
         least: 2,
         most: 8,
+        memory: Mebibytes(64),
     });
     let job =
         |job, aim, host_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), host_idx };
@@ -285,6 +286,20 @@ fn reasons() -> Vec<Reason> {
             by: vec![Blocker { job: JobId(4), state: JobState::Ghost, hosts: 6 }],
         },
     ]
+}
+
+/// Ends that a node alone can tell.
+pub fn ends_by_the_node() -> NodeReport {
+    let exits = [
+        NodeExit::OutOfMemory,
+        NodeExit::Unsupervised { reason: "its supervisor was killed".to_owned() },
+        NodeExit::Violated { reason: "its output is too long".to_owned() },
+    ];
+    let report = |(job, exit)| {
+        let status = JobStatus::Ended { at: secs(100), exit, usage: usage() };
+        JobReport { job: JobId(job), run: Run(1), status }
+    };
+    NodeReport { jobs: (1..).zip(exits).map(report).collect(), ..NodeReport::default() }
 }
 
 pub fn outcomes() -> Vec<Outcome> {

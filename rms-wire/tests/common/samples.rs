@@ -93,13 +93,16 @@ fn of_agents() -> Vec<Sample> {
     let asks = (1..).zip(negotiating::asks());
     to_server.extend(asks.map(|(seq, ask)| ToServer::Ask { seq, job: 5, run: 2, ask: (&ask).into() }));
     to_server.push(ToServer::Certify { seq: 9, job: 5, run: 2, csr: vec![0x30, 0x82] });
+    to_server.push(ToServer::Trouble { reason: None });
+    to_server.push(ToServer::Trouble { reason: Some("its spool is full".to_owned()) });
+    to_server.extend(report_parts(&domain::ends_by_the_node()));
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {
             ToServer::Hello(hello) => drop(AgentHello::try_from(hello)),
             ToServer::Report(part) => drop(ReportParts::new().push(part)),
             ToServer::Ask { ask, .. } => drop(Ask::try_from(ask)),
-            ToServer::Renew { .. } | ToServer::Certify { .. } => {}
+            ToServer::Renew { .. } | ToServer::Certify { .. } | ToServer::Trouble { .. } => {}
         }
         Ok(again(&message))
     });

@@ -1,0 +1,72 @@
+//! Nodes that can start nothing, and processes that nobody watches over any more.
+
+use rms_model::{NodeAdmin, NodeId, Outcome, Run, Span, Usage};
+
+use super::World;
+use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use crate::effect::{Effect, JobState};
+use crate::{Call, Event};
+
+fn troubled(world: &mut World, reason: Option<&str>) {
+    let reason = reason.map(str::to_owned);
+    world.event(Event::AgentTroubled { name: "n1".to_owned(), reason });
+}
+
+fn admin(world: &World, node: NodeId) -> NodeAdmin {
+    world.rms.state().nodes()[&node].admin.clone()
+}
+
+#[test]
+fn a_node_in_trouble_gets_no_jobs_until_it_is_well() {
+    let mut world = World::new();
+    let node = world.node("n1", &[]);
+    troubled(&mut world, Some("its spool is full"));
+    let NodeAdmin::Drain { reason, by, since: _ } = admin(&world, node) else { panic!("{:?}", admin(&world, node)) };
+    assert_eq!((reason.as_str(), by.as_str()), ("its spool is full", "the node itself"));
+    let job = world.submit(1, 60, &[]);
+    assert_eq!(world.line(job).state, JobState::Waiting);
+    // A restart of the server does not make it well.
+    world.restart(1);
+    assert!(matches!(admin(&world, node), NodeAdmin::Drain { .. }));
+    troubled(&mut world, None);
+    assert_eq!(admin(&world, node), NodeAdmin::Enabled);
+    world.now += Span::from_secs(60);
+    world.event(Event::Tick);
+}
+
+#[test]
+fn what_an_admin_says_of_a_node_holds_before_what_it_says_itself() {
+    let mut world = World::new();
+    let node = world.node("n1", &[]);
+    world.ask(Call::Drain { nodes: vec!["n1".to_owned()], reason: "fan".to_owned() });
+    troubled(&mut world, Some("its spool is full"));
+    troubled(&mut world, None);
+    assert!(matches!(admin(&world, node), NodeAdmin::Drain { reason, .. } if reason == "fan"));
+    // Who resumes a node that is still in trouble sees it drained again, by itself, when it says so again.
+    world.ask(Call::Resume { nodes: vec!["n1".to_owned()] });
+    troubled(&mut world, Some("its spool is full"));
+    assert!(matches!(admin(&world, node), NodeAdmin::Drain { by, .. } if by == "the node itself"));
+}
+
+#[test]
+fn an_end_has_its_own_words() {
+    let check = |exit: NodeExit, expected: Outcome| {
+        let mut world = World::new();
+        world.node("n1", &[]);
+        let job = world.submit_with(|submission| submission.constraint.memory = rms_model::Mebibytes(64));
+        let status = JobStatus::Ended { at: world.now, exit, usage: Usage::default() };
+        let report = NodeReport { jobs: vec![JobReport { job, run: Run(1), status }], ..NodeReport::default() };
+        let effects = world.event(Event::AgentReported { name: "n1".to_owned(), report });
+        let announced = effects.into_iter().find_map(|effect| match effect {
+            Effect::Announce(change) if change.job == job => change.outcome,
+            _other => None,
+        });
+        assert_eq!(announced, Some(expected));
+    };
+    let node = "n1".to_owned();
+    check(NodeExit::OutOfMemory, Outcome::OutOfMemory { node: node.clone(), limit: rms_model::Mebibytes(64) });
+    let reason = "its supervisor was killed".to_owned();
+    check(NodeExit::Unsupervised { reason: reason.clone() }, Outcome::Unsupervised { node, reason });
+    let reason = "too much output".to_owned();
+    check(NodeExit::Violated { reason }, Outcome::Violation { reason: "too much output (on n1)".to_owned() });
+}
