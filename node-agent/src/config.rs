@@ -77,6 +77,10 @@ pub struct Written {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_supervisors: Option<u32>,
+    /// What the output of a job may take in the spool, in MiB; a job that takes more is ended [default: a tenth of the disk]
+    #[arg(long, value_name = "MIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool_quota_mib: Option<u64>,
 }
 
 /// Everything checked.
@@ -92,6 +96,7 @@ pub struct Config {
     pub cgroup: Wanted,
     pub cgroup_parent: String,
     pub n_warm: usize,
+    pub spool_quota_mib: Option<u64>,
 }
 
 /// What is wrong with a configuration.
@@ -179,6 +184,7 @@ impl Written {
             cgroup: self.cgroup.or(file.cgroup),
             cgroup_parent: self.cgroup_parent.or(file.cgroup_parent),
             warm_supervisors: self.warm_supervisors.or(file.warm_supervisors),
+            spool_quota_mib: self.spool_quota_mib.or(file.spool_quota_mib),
         }
     }
 
@@ -238,6 +244,7 @@ impl Written {
             cgroup: self.cgroup.map_or(Ok(Wanted::Auto), |kind| kind.parse())?,
             cgroup_parent,
             n_warm: n_warm as usize,
+            spool_quota_mib: self.spool_quota_mib,
         })
     }
 }

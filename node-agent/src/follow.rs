@@ -101,6 +101,8 @@ struct SpoolFile {
     path: PathBuf,
     file: Option<File>,
     next: Chunk,
+    /// So much of what was sent is not in the file any more: the job has emptied it, by `> /dev/stderr`.
+    n_cut: u64,
 }
 
 /// Tasks that other tasks have asked for have streams as soon as they are started.
@@ -133,7 +135,7 @@ fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
             |from: &&rms_wire::Offset| from.task == task && from.stream == stream && from.host_idx == host_idx;
         let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
         let next = Chunk { host_idx, task, stream, offset, bytes: Vec::new() };
-        SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next }
+        SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next, n_cut: 0 }
     })
 }
 
@@ -149,12 +151,17 @@ impl SpoolFile {
             }
         }
         let Some(file) = &self.file else { return Ok(None) };
-        let n_new = file.metadata()?.len().saturating_sub(self.next.offset);
+        let len = file.metadata()?.len();
+        if len < self.next.offset - self.n_cut {
+            self.n_cut = self.next.offset;
+        }
+        let from = self.next.offset - self.n_cut;
+        let n_new = len - from;
         if n_new == 0 {
             return Ok(None);
         }
         let mut bytes = vec![0; n_new.min(MAX_CHUNK_BYTES as u64) as usize];
-        let n_read = file.read_at(&mut bytes, self.next.offset)?;
+        let n_read = file.read_at(&mut bytes, from)?;
         bytes.truncate(n_read);
         let chunk = Chunk { bytes, ..self.next.clone() };
         self.next.offset += n_read as u64;

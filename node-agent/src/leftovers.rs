@@ -6,13 +6,16 @@ use nix::sys::signal::{Signal, kill};
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
 use rms_model::Usage;
 
-use crate::cgroup::{Cgroup, Parent};
+use crate::cgroup::{Cgroup, Kind, Parent};
 use crate::spool;
 use crate::supervisor::{now, tree};
+use crate::takeover;
 use std::path::{Path, PathBuf};
 
 /// Kills until nobody is left, with growing pauses for the kernel to bury them. Returns how many would not die.
 async fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
+    // Nobody leaves a cgroup; and whoever reads the environment of a process may have to wait for its user.
+    let mark = mark.filter(|_| cgroup.kind() == Kind::None);
     let survivors = || {
         let mut pids = cgroup.processes();
         pids.extend(mark.map(tree::marked).unwrap_or_default());
@@ -39,6 +42,7 @@ async fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
 /// Ends everything of an execution whose supervisor is gone, and writes down that nobody saw its end.
 pub async fn vanish(entry_dir: &Path, entry: Option<&spool::Entry>, job: JobReport, reason: &str) -> JobReport {
     let mut n_left = 0;
+    let is_killed = reason == takeover::KILLED;
     if let Some(entry) = entry {
         n_left = kill_until_gone(&entry.cgroup, Some(&entry.order.mark)).await;
         let _still_inside = entry.cgroup.remove();
@@ -47,7 +51,8 @@ pub async fn vanish(entry_dir: &Path, entry: Option<&spool::Entry>, job: JobRepo
         0 => reason.to_owned(),
         n => format!("{reason}; {n} of its processes cannot be killed"),
     };
-    let status = JobStatus::Ended { at: now(), exit: NodeExit::Vanished { reason }, usage: Usage::default() };
+    let exit = if is_killed { NodeExit::Unsupervised { reason } } else { NodeExit::Vanished { reason } };
+    let status = JobStatus::Ended { at: now(), exit, usage: Usage::default() };
     let report = JobReport { status, ..job };
     let written = spool::write_result(entry_dir, &report).and_then(|()| spool::sync(&spool::result_path(entry_dir)));
     if let Err(error) = written {

@@ -26,5 +26,6 @@ pub mod supervisor;
 pub mod sys;
 pub mod takeover;
 pub mod topology;
+pub mod trouble;
 pub mod uplink;
 pub mod watch;

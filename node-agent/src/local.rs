@@ -37,6 +37,8 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 /// Callers that are served at once. They are processes of jobs, for strangers are turned away at once; more of them wait
 /// in the socket's queue until one has left.
 const MAX_CALLERS: usize = 1024;
+/// Who says nothing gives its place to others.
+const ASK_PATIENCE: Duration = Duration::from_secs(10);
 /// Before another caller is tried when there are no files for one. Nothing tells when some are free again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -74,7 +76,8 @@ fn turn_away(stream: &UnixStream, reason: String) {
 async fn serve_caller(stream: UnixStream, share: Share, peers: Peers) {
     let (mut read, mut write) = stream.into_split();
     let mut decoder = Decoder::default();
-    let Ok(Some(request)) = first_frame(&mut read, &mut decoder).await else { return };
+    let asked = tokio::time::timeout(ASK_PATIENCE, first_frame(&mut read, &mut decoder)).await;
+    let Ok(Ok(Some(request))) = asked else { return };
     match start(&share, &peers, request).await {
         Ok(Command { to, from }) => {
             let input = tokio::spawn(forward_input(read, decoder, to));

@@ -1,16 +1,20 @@
 //! The hands of the agent: gives orders to supervisors as the core decides, and tells it what came of them.
 
+mod faults;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::unistd::Pid;
 use rms_core::agent::{Agent, AgentEffect, AgentEvent, Found as Known};
 use rms_core::desired::{Desired, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_model::{JobId, Run, Usage};
 use tokio::process::Child;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 use crate::cgroup::Cgroup;
 use crate::frame;
@@ -26,6 +30,7 @@ use crate::spool;
 use crate::supervisor::order::{FromSupervisor, Growth, Order, ToSupervisor};
 use crate::supervisor::{now, seat_socket};
 use crate::takeover::{self, Found};
+use crate::trouble::Trouble;
 
 /// What the node's one task is told.
 #[derive(Debug)]
@@ -62,6 +67,8 @@ pub trait Reporter: Send + std::fmt::Debug {
     /// All jobs of the node.
     fn hello(&self, report: &NodeReport);
     fn report(&self, report: &NodeReport);
+    /// Why no job can start here; none: the node is well.
+    fn trouble(&self, reason: Option<&str>);
     /// More hosts for a job; the answer is a [`NodeEvent::Grown`].
     fn ask(&self, seq: u64, wish: &Wish);
 }
@@ -94,6 +101,9 @@ pub struct Node {
     reporter: Option<Box<dyn Reporter>>,
     carrier: Arc<dyn Carrier>,
     growths: Growths,
+    trouble: Trouble,
+    /// What the server was told of it.
+    told: Option<String>,
 }
 
 /// One supervisor.
@@ -107,6 +117,8 @@ struct Seat {
     cleared: Option<PathBuf>,
 }
 
+/// How often a node looks at its disk. A second's output of a job fills none that is not nearly full.
+const LOOK: Duration = Duration::from_secs(1);
 /// A spawner that dies again and again is a broken installation; the pause keeps that from burning a CPU.
 const SPAWNER_PAUSE: Duration = Duration::from_secs(1);
 /// A server that is restarted is back sooner.
@@ -122,6 +134,7 @@ impl Node {
         seat_events: Events,
         events: mpsc::Sender<NodeEvent>,
     ) -> Node {
+        let trouble = Trouble::new(setup.spool.dir().to_owned());
         Node {
             setup,
             agent: Agent::new(),
@@ -138,6 +151,8 @@ impl Node {
             reporter: None,
             carrier,
             growths: Growths::default(),
+            trouble,
+            told: None,
         }
     }
 
@@ -206,8 +221,11 @@ impl Node {
 
     /// Serves until both queues are closed.
     pub async fn run(mut self, mut seat_events: mpsc::Receiver<SeatEvent>, mut events: mpsc::Receiver<NodeEvent>) {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                _ = look.tick() => self.look(),
                 Some(event) = seat_events.recv() => self.seat_event(event).await,
                 Some(event) = events.recv() => self.event(event),
                 else => return,
@@ -226,6 +244,8 @@ impl Node {
             NodeEvent::LinkUp(reporter) => {
                 reporter.hello(&self.agent.full_report());
                 self.growths.all().for_each(|(seq, wish)| reporter.ask(seq, wish));
+                self.told = self.trouble.reason();
+                reporter.trouble(self.told.as_deref());
                 self.reporter = Some(reporter);
                 self.feed(AgentEvent::LinkUp);
             }
@@ -399,7 +419,9 @@ impl Node {
             Err(reason) => {
                 tracing::error!(reason);
                 self.clear_seat(&name, cgroup);
+                self.fault(&reason);
                 if let Some((job, run)) = self.waiting.pop_front() {
+                    let reason = spool::at_fault(&reason);
                     self.ended_without_start(job, run, NodeExit::NotStarted { reason });
                 }
             }
@@ -416,6 +438,12 @@ impl Node {
                 }
             }
             FromSupervisor::Job(report) => self.changed(report),
+            FromSupervisor::Fault { reason } => self.fault(&reason),
+            FromSupervisor::Undead { pids } => {
+                tracing::error!(?pids, seat = name, "processes of a job cannot be killed");
+                self.trouble.haunted(pids.into_iter().map(Pid::from_raw));
+                self.tell_trouble();
+            }
             FromSupervisor::AlreadyThere { job, run } => {
                 if let Some(seat) = self.seats.get_mut(name) {
                     seat.serves = None;
@@ -476,9 +504,16 @@ impl Node {
     fn changed(&mut self, report: JobReport) {
         let share = self.shares.get(report.job, report.run);
         match &report.status {
-            JobStatus::Starting | JobStatus::Running { .. } => share.iter().for_each(Share::begin),
+            JobStatus::Starting => share.iter().for_each(Share::begin),
+            JobStatus::Running { .. } => {
+                self.trouble.started();
+                share.iter().for_each(Share::begin);
+            }
             JobStatus::Ended { exit, .. } => {
                 tracing::debug!(job = %report.job, run = %report.run, ?exit, "ended");
+                if !matches!(exit, NodeExit::NotStarted { .. }) {
+                    self.trouble.started();
+                }
                 self.setup.keys.forget(report.job, report.run);
                 share.iter().for_each(Share::end);
             }
@@ -526,7 +561,7 @@ impl Node {
                 self.seats.insert(entry.seat.clone(), seat);
                 self.carrier.resume(share);
             }
-            Err(_) => self.vanish(job, run, Some(entry.clone()), "its supervisor was killed"),
+            Err(_) => self.vanish(job, run, Some(entry.clone()), takeover::KILLED),
         }
     }
 
@@ -563,7 +598,7 @@ impl Node {
             self.clear_seat(name, seat.cgroup);
         } else {
             let entry = spool::read_entry(share.entry_dir()).ok();
-            self.vanish(job, run, entry, "its supervisor was killed");
+            self.vanish(job, run, entry, takeover::KILLED);
         }
         self.fill_seats();
     }
@@ -641,8 +676,10 @@ impl Node {
             Ok(()) => self.fill_seats(),
             Err(error) => {
                 tracing::error!(%error, "cannot start a spawner; no job can start here");
+                let reason = format!("cannot start a spawner: {error}");
+                self.fault(&reason);
                 while let Some((job, run)) = self.waiting.pop_front() {
-                    let reason = format!("cannot start a spawner: {error}");
+                    let reason = spool::at_fault(&reason);
                     self.ended_without_start(job, run, NodeExit::NotStarted { reason });
                 }
             }

@@ -1,8 +1,9 @@
 //! Puts an agent together and runs it until it is told to stop.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{Identity, Role};
 use rms_wire::{Credentials, Endpoint, Revoked, Serve, TokenText};
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,6 +42,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// # Errors
 /// It cannot begin; each error says what to do.
 pub fn run(config: Config) -> anyhow::Result<()> {
+    crate::sys::protect_from_oom("-900");
     let credentials = load_credentials(&config)?;
     let name = own_name(&config, credentials.identity())?;
     let spool = Spool::create(&config.dir)
@@ -49,7 +52,11 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let instance = setup::instance(&name, &config.dir);
     let (cgroups, _claim) = claim_cgroups(&config, &instance, topology.mask.as_ref())?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = topology.inventory.cpus, "starting");
+    let mut inventory = topology.inventory;
+    if cgroups.limits_memory() {
+        inventory.features.insert(MEMORY_FEATURE.to_owned());
+    }
+    tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = inventory.cpus, "starting");
     let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
     let key_dirs = KeyDirs::create(&spool.keys_dir()).context("cannot make a directory for keys of jobs")?;
     let setup = Setup {
@@ -59,13 +66,14 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         cgroups,
         mask: topology.mask,
         cpus: topology.cpus,
-        n_cpus: topology.inventory.cpus,
+        n_cpus: inventory.cpus,
         rsh: setup::rsh_beside(&program),
         program,
         agent_socket,
         server: config.server.clone(),
         keys: Keys::new(key_dirs),
         n_warm: config.n_warm,
+        spool_quota: config.spool_quota_mib.map(|mib| mib << 20),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -73,7 +81,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         .max_blocking_threads(2)
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(serve(config, Arc::new(setup), topology.inventory, credentials))
+    runtime.block_on(serve(config, Arc::new(setup), inventory, credentials))
 }
 
 /// Makes this agent's cgroups, and removes those of agents that are no more.
@@ -198,7 +206,11 @@ fn own_name(config: &Config, identity: &Identity) -> anyhow::Result<String> {
 /// Two agents on one directory would both take over the same jobs.
 fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
     let path = dir.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    // Users can reach it: who may not open it cannot lock it.
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file
+        .and_then(|file| file.set_permissions(Permissions::from_mode(0o600)).map(|()| file))
+        .with_context(|| format!("cannot make {}", path.display()))?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(lock),
         Err((_, Errno::EWOULDBLOCK)) => bail!("another agent uses {}: stop it, or choose another --dir", dir.display()),

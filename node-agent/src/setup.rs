@@ -33,6 +33,8 @@ pub struct Setup {
     pub keys: Keys,
     /// Supervisors that wait for a job, so that none is forked while one waits for it.
     pub n_warm: usize,
+    /// Bytes that a job may leave in the spool; absent: a tenth of its disk.
+    pub spool_quota: Option<u64>,
 }
 
 /// The name of an agent's cgroups and of its marks: the node, and which directory of this machine it is in.
@@ -87,6 +89,7 @@ impl Setup {
             on_resize: launch.on_resize.clone(),
             least: launch.least,
             most: launch.most,
+            memory: launch.memory,
             host_idx: desired.host_idx,
             mask: self.mask_of(desired),
             agent_socket: self.agent_socket.clone(),

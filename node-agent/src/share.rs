@@ -206,6 +206,8 @@ impl Share {
             FromSupervisor::Idle
             | FromSupervisor::Job(_)
             | FromSupervisor::AlreadyThere { .. }
+            | FromSupervisor::Fault { .. }
+            | FromSupervisor::Undead { .. }
             | FromSupervisor::ExecStarted { .. }
             | FromSupervisor::Pmi { .. }
             | FromSupervisor::AskGrowth { .. } => {}

@@ -3,10 +3,11 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::statvfs;
 use rms_core::desired::JobReport;
 use rms_model::{JobId, Run};
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,39 @@ pub fn entry_name(job: JobId, run: Run) -> String {
 pub fn parse_entry_name(name: &str) -> Option<(JobId, Run)> {
     let (job, run) = name.split_once('.')?;
     Some((JobId(job.parse().ok()?), Run(run.parse().ok()?)))
+}
+
+/// What the files in a directory and below it take. Who has more of them than anybody would count has too many.
+pub fn bytes_in(dir: &Path) -> u64 {
+    let (mut n_bytes, mut n_entries) = (0, 0);
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            n_entries += 1;
+            if n_entries > MOST_ENTRIES {
+                return u64::MAX;
+            }
+            let Ok(metadata) = entry.metadata() else { continue };
+            // A file with holes takes less than it is long.
+            n_bytes += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                dirs.push(entry.path());
+            }
+        }
+    }
+    n_bytes
+}
+
+const MOST_ENTRIES: usize = 10_000;
+
+/// A tenth of the disk: what a job may leave in the spool if nobody says.
+pub fn share_of_disk(dir: &Path) -> u64 {
+    statvfs(dir).map_or(u64::MAX, |disk| disk.blocks() * disk.fragment_size() / 10)
+}
+
+/// Why a job did not start, where that says nothing of the job.
+pub fn at_fault(reason: &str) -> String {
+    format!("the node is at fault, not the job: {reason}")
 }
 
 /// Writes a file that is there as a whole or not at all.

@@ -11,6 +11,10 @@ use rms_model::{JobId, Run, Span};
 use crate::spool::{self, Entry, Spool};
 use crate::supervisor::order::Order;
 
+/// Why a job has ended whose supervisor is gone, though the node is not.
+pub const KILLED: &str =
+    "the process that watched over it (rms-supervisor) was killed there, so what was left of the job was ended";
+
 /// One execution as it was found.
 #[derive(Debug)]
 pub enum Found {
@@ -67,7 +71,7 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> io::Result<Fo
         // It may have ended between the two looks.
         Err(_) => match spool::read_result(&dir, job, run) {
             Ok(report) => Ok(Found::Ended { entry: Some(entry), report }),
-            Err(_) => Ok(Found::Vanished { entry: Some(entry), reason: "its supervisor was killed" }),
+            Err(_) => Ok(Found::Vanished { entry: Some(entry), reason: KILLED }),
         },
     }
 }

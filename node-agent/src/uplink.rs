@@ -70,6 +70,10 @@ impl Reporter for Control {
         }
     }
 
+    fn trouble(&self, reason: Option<&str>) {
+        let _heard_elsewhere = self.outbox.push(&ToServer::Trouble { reason: reason.map(str::to_owned) });
+    }
+
     fn ask(&self, seq: u64, wish: &Wish) {
         let (job, run, ask) = (wish.job.0, wish.run.0, (&wish.ask).into());
         let _heard_elsewhere = self.outbox.push(&ToServer::Ask { seq, job, run, ask });

@@ -74,7 +74,7 @@ async fn a_killed_supervisor_is_noticed(wanted: Wanted) {
     let entry = spool::read_entry(&world.spool().entry_dir(JobId(1), Run(1))).expect("an entry");
     node_agent::sys::kill(entry.supervisor, nix::libc::SIGKILL).expect("it lives");
     match world.ended(1).await.0 {
-        NodeExit::Vanished { reason } => assert!(reason.contains("supervisor was killed"), "{reason}"),
+        NodeExit::Unsupervised { reason } => assert!(reason.contains("rms-supervisor"), "{reason}"),
         other => panic!("{other:?}"),
     }
     assert!(!is_alive(pid) && !is_alive(child), "the rest of the job is ended");
@@ -102,7 +102,7 @@ async fn a_supervisor_killed_while_the_agent_is_away_is_noticed_too() {
     node_agent::sys::kill(entry.supervisor, nix::libc::SIGKILL).expect("it lives");
     gone(entry.supervisor).await;
     world.start_agent().await;
-    assert!(matches!(world.ended(1).await.0, NodeExit::Vanished { .. }));
+    assert!(matches!(world.ended(1).await.0, NodeExit::Unsupervised { .. }));
     assert!(!is_alive(pid));
     world.close().await;
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -53,6 +53,8 @@ fn bury(dir: &Path) {
 
 /// `None`: it is not there any more, or somebody else has it.
 fn lock(dir: &Path, how: FlockArg) -> io::Result<Option<Flock<File>>> {
+    // Users may pass through it, and read what is in it by name; who can open the directory itself could lock it.
+    let _not_ours = fs::set_permissions(dir, fs::Permissions::from_mode(0o711));
     let file = match File::open(dir) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -9,12 +9,16 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::unistd::Pid;
+use rms_model::Mebibytes;
 use serde::{Deserialize, Serialize};
 
 use crate::topology::cpulist::{self, CpuSet};
 pub use claim::Claim;
 pub use meter::{Baseline, Meter};
 pub use probe::{Parent, ProbeError, Wanted, WantedError, probe};
+
+/// What a supervisor needs for itself at most.
+const OWN_MIB: u64 = 4;
 
 /// How this node keeps track of process trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,12 +90,47 @@ impl Cgroup {
         fs::write(dir.join("cpuset.cpus"), cpulist::print(cpus))
     }
 
-    /// Lets nobody inside fork while the tree is being killed, or does so again.
-    pub fn forbid_forks(&self, forbid: bool) {
-        if let Some(dir) = &self.pids {
-            // Without the controller the kill is repeated until it has caught up with the forks.
-            let _best_effort = fs::write(dir.join("pids.max"), if forbid { "0" } else { "max" });
+    /// Lets nobody inside fork while the tree is being killed, or does so again. False where it cannot.
+    pub fn forbid_forks(&self, forbid: bool) -> bool {
+        let limit = if forbid { "0" } else { "max" };
+        self.pids.as_ref().is_some_and(|dir| fs::write(dir.join("pids.max"), limit).is_ok())
+    }
+
+    /// Lets everything inside have so much memory and no swap; 0: all that there is.
+    ///
+    /// # Errors
+    /// The kernel refuses, or there is nothing here that could see to it.
+    pub fn limit_memory(&self, limit: Mebibytes) -> io::Result<()> {
+        let Some(dir) = &self.memory else { return Err(io::ErrorKind::Unsupported.into()) };
+        // The supervisor is inside, too.
+        let bytes = limit.0.saturating_add(OWN_MIB).saturating_mul(1 << 20).to_string();
+        let is_limited = limit > Mebibytes(0);
+        match self.kind {
+            Kind::None => Err(io::ErrorKind::Unsupported.into()),
+            Kind::V1 => {
+                // Memory and swap together are never less than memory; not every kernel counts them.
+                let both = dir.join("memory.memsw.limit_in_bytes");
+                let _not_counted = fs::write(&both, "-1");
+                fs::write(dir.join("memory.limit_in_bytes"), if is_limited { &bytes } else { "-1" })?;
+                let _not_counted = is_limited.then(|| fs::write(&both, &bytes));
+                Ok(())
+            }
+            Kind::V2 => {
+                let _not_counted = fs::write(dir.join("memory.swap.max"), if is_limited { "0" } else { "max" });
+                fs::write(dir.join("memory.max"), if is_limited { &bytes } else { "max" })
+            }
         }
+    }
+
+    /// How many processes inside were killed so far because there was no memory left for them.
+    pub fn n_out_of_memory(&self) -> u64 {
+        let file = match self.kind {
+            Kind::V1 => "memory.oom_control",
+            Kind::V2 => "memory.events",
+            Kind::None => return 0,
+        };
+        let text = self.memory.as_ref().and_then(|dir| fs::read_to_string(dir.join(file)).ok()).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
     /// Can this cgroup count for another job? The peak of memory in v2 stays for ever.
@@ -117,5 +156,40 @@ impl Cgroup {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn memory_of(kind: Kind, dir: &Path) -> Cgroup {
+        Cgroup { kind, memory: Some(dir.to_owned()), ..Cgroup::none() }
+    }
+
+    #[test]
+    fn memory_is_limited_in_both_kinds_and_nowhere_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).expect("it was written");
+        let bytes = ((64 + OWN_MIB) << 20).to_string();
+        let v2 = memory_of(Kind::V2, dir.path());
+        v2.limit_memory(Mebibytes(64)).expect("written");
+        assert_eq!((read("memory.max"), read("memory.swap.max")), (bytes.clone(), "0".to_owned()));
+        v2.limit_memory(Mebibytes(0)).expect("written");
+        assert_eq!((read("memory.max"), read("memory.swap.max")), ("max".to_owned(), "max".to_owned()));
+        fs::write(dir.path().join("memory.events"), "low 0\nhigh 0\nmax 41\noom 3\noom_kill 2\n").expect("ours");
+        assert_eq!(v2.n_out_of_memory(), 2);
+
+        let v1 = memory_of(Kind::V1, dir.path());
+        v1.limit_memory(Mebibytes(64)).expect("written");
+        assert_eq!((read("memory.limit_in_bytes"), read("memory.memsw.limit_in_bytes")), (bytes.clone(), bytes));
+        v1.limit_memory(Mebibytes(0)).expect("written");
+        assert_eq!((read("memory.limit_in_bytes"), read("memory.memsw.limit_in_bytes")), ("-1".into(), "-1".into()));
+        fs::write(dir.path().join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
+            .expect("ours");
+        assert_eq!(v1.n_out_of_memory(), 5);
+        assert!(Cgroup::none().limit_memory(Mebibytes(64)).is_err());
     }
 }

@@ -190,6 +190,15 @@ impl Parent {
         self.has_cpuset
     }
 
+    /// Can jobs be kept to the memory that they ask for?
+    pub fn limits_memory(&self) -> bool {
+        match self.kind {
+            Kind::V1 => self.dirs.get("memory").is_some_and(|dir| dir.join("memory.limit_in_bytes").exists()),
+            Kind::V2 => self.counts_memory(),
+            Kind::None => false,
+        }
+    }
+
     fn counts_memory(&self) -> bool {
         let dir = self.dirs.get("");
         dir.and_then(|dir| fs::read_to_string(dir.join("cgroup.subtree_control")).ok())
@@ -210,6 +219,11 @@ impl Parent {
         let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
         let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
         entries.filter_map(Result::ok).filter(is_dir).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// Its directories, one in each hierarchy.
+    pub fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
+        self.dirs.values()
     }
 
     /// The cgroup of this name, which may not be there.

@@ -19,6 +19,8 @@ pub struct HostRanks {
     ordered: BTreeSet<WorldId>,
     /// Why a world could not be started here; kept until the hub gives it up.
     failed: BTreeMap<WorldId, String>,
+    /// Those that were given up elsewhere before they had started here.
+    cancelled: BTreeSet<WorldId>,
     /// How many ranks still take part, as the hub was told and has not noted.
     unnoted: BTreeMap<WorldId, u32>,
     /// Has anything here ever had to do with MPI? A host without ranks of its own is there for those to come.
@@ -46,6 +48,7 @@ impl HostRanks {
             tasks: BTreeMap::new(),
             ordered: BTreeSet::from([own.world]),
             failed: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
             unnoted: BTreeMap::new(),
             is_used: own.members.is_empty(),
             is_aborted: false,
@@ -209,6 +212,7 @@ impl HostRanks {
     pub fn started(&mut self, placement: &Placement, problem: Option<String>, n_started: usize) -> Vec<Out> {
         let mut outs = Vec::new();
         let world = placement.world;
+        let problem = problem.or(self.cancelled.remove(&world).then(|| "its start was called off".to_owned()));
         let mut birth = birth(placement);
         birth.members.truncate(n_started);
         let is_empty = birth.members.is_empty();
@@ -233,7 +237,10 @@ impl HostRanks {
         self.ordered.insert(world);
         match self.worlds.get(&world) {
             Some(_) => self.kill(world, outs),
-            None => self.remaining(world, 0, outs),
+            None => {
+                self.cancelled.insert(world);
+                self.remaining(world, 0, outs);
+            }
         }
     }
 

@@ -2,20 +2,23 @@
 
 use std::convert::Infallible;
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
 use rms_model::Limits;
 use thiserror::Error;
 
 use super::order::Order;
+use super::streams::{Input, open_input};
 use super::user::Account;
-use crate::sys::{self, Image, SingleThreaded};
+use crate::sys::{self, Image, Memory, SingleThreaded};
 
 /// Everything about a process that is decided before the fork.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ pub struct Program<'a> {
     /// Tried one after the other, as a shell searches `PATH`.
     pub candidates: &'a [CString],
     pub environment: Vec<CString>,
-    pub stdin: &'a OwnedFd,
+    pub stdin: &'a Input,
     pub stdout: &'a OwnedFd,
     pub stderr: &'a OwnedFd,
     /// Stays open under its number.
@@ -37,32 +40,67 @@ pub struct Program<'a> {
 /// Why a process of a job did not start.
 #[derive(Debug, Error)]
 pub enum ChildError {
-    #[error("cannot fork")]
-    Fork(#[source] nix::Error),
-    #[error("{0}")]
-    Complaint(String),
+    #[error("cannot fork: {0}")]
+    Fork(nix::Error),
+    #[error("cannot make a pipe: {0}")]
+    Pipe(nix::Error),
 }
 
+/// What a process says before it is executed: nothing if it was, or why it could not be.
+///
+/// Its user may stop it before it has, so nobody waits for this.
+#[derive(Debug)]
+pub struct Word(Option<File>);
+
+impl Word {
+    /// Becomes readable when there is something to [`hear`](Word::hear); none once it was heard.
+    pub fn awaited(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(AsFd::as_fd)
+    }
+
+    pub fn is_awaited(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The complaint, if there is one now.
+    pub fn hear(&mut self) -> Option<String> {
+        let mut text = [0; MOST_BYTES];
+        let n = match self.0.as_mut()?.read(&mut text) {
+            Ok(n) => n,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return None,
+            Err(_) => 0,
+        };
+        self.0 = None;
+        (n > 0).then(|| String::from_utf8_lossy(&text[..n]).into_owned())
+    }
+}
+
+/// A pipe takes so much in one piece.
+const MOST_BYTES: usize = 4096;
+
 impl Program<'_> {
-    /// Makes the process and waits until it is executed.
+    /// Makes the process. Where it could not be executed it says so, and ends.
     ///
     /// # Errors
-    /// No more processes, or what the process said that could not be executed; that one has ended.
-    pub fn start(&self, single: &SingleThreaded) -> Result<Pid, ChildError> {
+    /// No more processes or files.
+    pub fn start(&self, single: &SingleThreaded) -> Result<(Pid, Word), ChildError> {
         let mut image = Image::new(self.argv, &self.environment);
-        let mut complaint = None;
-        let pid = single.fork_to_execute(|| match self.execute(&mut image) {
+        let (word, mouth) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(ChildError::Pipe)?;
+        let mut mouth = File::from(mouth);
+        let memory = if self.account.is_another() { Memory::Copied } else { Memory::Borrowed };
+        let pid = single.fork_to_execute(memory, || match self.execute(&mut image) {
             Ok(never) => match never {},
             Err(reason) => {
-                complaint = Some(reason);
+                let text = reason.as_bytes();
+                let _nobody_listens_any_more = mouth.write(&text[..text.len().min(MOST_BYTES)]);
                 127
             }
         });
         let pid = pid.map_err(ChildError::Fork)?;
-        complaint.map_or(Ok(pid), |complaint| Err(ChildError::Complaint(complaint)))
+        Ok((pid, Word(Some(File::from(word)))))
     }
 
-    /// In the child, which has the parent's memory: does not return but with the reason, and leaves no allocation
+    /// In the child, which may have the parent's memory: does not return but with the reason, and leaves no allocation
     /// behind if it succeeds.
     fn execute(&self, image: &mut Image<'_>) -> Result<Infallible, String> {
         let order = self.order;
@@ -76,16 +114,25 @@ impl Program<'_> {
                 let _inside_a_smaller_cpuset = sched_setaffinity(Pid::from_raw(0), &set);
             }
         }
+        // The kernel kills jobs before anything else of the node. Their users may only raise it further.
+        let _not_on_this_kernel = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
         umask(Mode::from_bits_truncate(order.umask));
-        let streams =
-            dup2_stdin(self.stdin).and_then(|()| dup2_stdout(self.stdout)).and_then(|()| dup2_stderr(self.stderr));
-        streams.map_err(|error| format!("cannot set the standard streams: {}", error.desc()))?;
+        let no_streams = |error: Errno| format!("cannot set the standard streams: {}", error.desc());
+        dup2_stdout(self.stdout).and_then(|()| dup2_stderr(self.stderr)).map_err(no_streams)?;
         if let Some(fd) = self.inherited {
             fcntl(fd.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))
                 .map_err(|error| format!("cannot pass a file on: {}", error.desc()))?;
         }
         let who = &self.account.name;
         self.account.become_for_good().map_err(|error| format!("cannot become user {who}: {}", error.desc()))?;
+        // As the owner, for whom `/proc/self` is the job.
+        match self.stdin {
+            Input::Open(file) => dup2_stdin(file).map_err(no_streams)?,
+            Input::File(path) => {
+                let file = open_input(path).map_err(|error| error.to_string())?;
+                dup2_stdin(&file).map_err(no_streams)?;
+            }
+        }
         let cwd = self.cwd;
         chdir(cwd).map_err(|error| format!("cannot enter the working directory {cwd}: {}", error.desc()))?;
         // Their actions are the supervisor's, which are the default ones.
@@ -117,6 +164,9 @@ impl Program<'_> {
         worst
     }
 }
+
+/// Of the processes of jobs; from -1000, never killed, to 1000, killed first.
+const OOM_SCORE: &str = "500";
 
 /// Soft limits as they were at submit, as far as this node allows.
 fn set_limits(limits: &Limits) -> Result<(), String> {

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::net::SocketAddr;
 
 use rms_model::hostlist;
+use rms_model::job::to_bytes;
 use rms_model::variables::{SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
 use super::hostfile::HostFiles;
@@ -165,7 +166,8 @@ fn is_valid(name: &str) -> bool {
 
 /// As execve(2) takes them; a value that holds a zero byte cannot be passed to anybody.
 pub fn to_c(variables: &Variables) -> Vec<CString> {
-    variables.iter().filter_map(|(name, value)| CString::new(format!("{name}={value}")).ok()).collect()
+    let variable = |(name, value): (&String, &String)| CString::new(to_bytes(&format!("{name}={value}"))).ok();
+    variables.iter().filter_map(variable).collect()
 }
 
 #[cfg(test)]

@@ -5,14 +5,16 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, pipe2};
 
-use super::child::Program;
+use super::child::{ChildError, Program, Word};
 use super::environment::{self, Variables};
 use super::order::{Order, WINDOW};
 use super::start::StartError;
+use super::streams::Input;
 use super::user::Account;
 use crate::sys::{End, SingleThreaded};
 
@@ -22,6 +24,7 @@ pub struct Exec {
     /// Its input; output is the stream after it, errors the one after that.
     pub stream: u64,
     pub pid: Pid,
+    pub word: Word,
     pub end: Option<End>,
     pub input: Feeder,
     outputs: [Option<Output>; 2],
@@ -45,7 +48,7 @@ struct Output {
 
 impl Exec {
     /// # Errors
-    /// No more processes or files, or the shell cannot be executed as the owner.
+    /// No more processes or files.
     pub fn start(
         order: &Order,
         account: &Account,
@@ -54,7 +57,7 @@ impl Exec {
         command: String,
         single: &SingleThreaded,
     ) -> Result<Exec, StartError> {
-        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| StartError::Child(super::child::ChildError::Fork(error)));
+        let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| StartError::Child(ChildError::Pipe(error)));
         let (stdin, input) = pipe()?;
         let (output, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
@@ -67,14 +70,14 @@ impl Exec {
             argv: &argv,
             candidates: &[CString::from(c"/bin/sh")],
             environment: environment::to_c(variables),
-            stdin: &stdin,
+            stdin: &Input::Open(Rc::new(stdin)),
             stdout: &stdout,
             stderr: &stderr,
             inherited: None,
         };
-        let pid = program.start(single)?;
+        let (pid, word) = program.start(single)?;
         let outputs = [output, errors].map(|pipe| Some(Output { pipe: unblocked(pipe), n_unconfirmed: 0 }));
-        Ok(Exec { stream, pid, end: None, input: Feeder::new(input), outputs })
+        Ok(Exec { stream, pid, word, end: None, input: Feeder::new(input), outputs })
     }
 
     /// Pipes that may be read from now on: position and descriptor.

@@ -1,10 +1,11 @@
 //! One share of a job under a supervisor: its tasks, how it is ended, what it used.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nix::unistd::getpid;
+use nix::unistd::{Pid, getpid};
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
-use rms_model::{JobId, OnResize, Run, Span, Time, Usage, Work};
+use rms_model::{JobId, Mebibytes, OnResize, Run, Span, Time, Usage, Work};
 
 use super::confine::confine;
 use super::environment::{self, Variables};
@@ -40,6 +41,10 @@ pub struct Job {
     pub tasks: Vec<Task>,
     /// So many tasks, the first ones, were started with the share.
     n_own: usize,
+    /// Why one of those could not be executed.
+    complaint: Option<String>,
+    /// Ranks that other ranks have asked for, until all were executed.
+    births: Vec<Birth>,
     pub input: Feeder,
     pub desk: Option<Desk>,
     pub lone: Option<Lone>,
@@ -51,6 +56,8 @@ pub struct Job {
     pub cpus: CpuSet,
     /// They could be made to, when these changed last.
     is_confined: bool,
+    /// Those that they had before, if it was not sure then that all had begun.
+    confined_early: Option<CpuSet>,
     /// From here its wall time counts.
     begun: Instant,
     wall_at: Instant,
@@ -61,8 +68,20 @@ pub struct Job {
     /// When that it runs is told; none once it was.
     tell_at: Option<Instant>,
     baseline: Baseline,
+    /// Processes of jobs before it that were.
+    n_out_of_memory: u64,
     /// Added up from the children reaped, for where no cgroup counts.
     reaped: Usage,
+}
+
+/// Ranks that are being started together.
+#[derive(Debug)]
+struct Birth {
+    placement: Placement,
+    sockets: Vec<(u32, OwnedFd)>,
+    problem: Option<String>,
+    /// Those of which it is not known yet whether they were executed, or that have ended meanwhile.
+    tasks: Vec<u32>,
 }
 
 /// How far it is.
@@ -86,6 +105,8 @@ pub struct Ending {
     /// The next KILL.
     kill_at: Instant,
     n_kills: u32,
+    /// The first one.
+    killed_at: Option<Instant>,
     /// Was it sent TERM before?
     had_grace: bool,
 }
@@ -100,8 +121,14 @@ const TELL_AFTER: Duration = Duration::from_millis(5);
 /// Ranks on other hosts finalize with those here; a host whose last word was lost is not waited for much longer.
 const STAY: Duration = Duration::from_secs(30);
 
+/// After so many, with pauses between them, who is not dead never read the order.
+const SURELY_KILLED: u32 = 5;
+/// Longer than this nobody waits for processes that do not die.
+const UNKILLABLE: Duration = Duration::from_secs(60);
+
 impl Job {
-    pub fn new(order: Order, baseline: Baseline) -> Job {
+    pub fn new(order: Order, baseline: Baseline, cgroup: &Cgroup) -> Job {
+        let n_out_of_memory = if order.memory > Mebibytes(0) { cgroup.n_out_of_memory() } else { 0 };
         // A wall time that no clock can hold never comes.
         let begun = Instant::now();
         let wall_at = begun.checked_add(order.wall.to_std()).unwrap_or_else(far_away);
@@ -112,6 +139,8 @@ impl Job {
             variables: Variables::new(),
             tasks: Vec::new(),
             n_own: 0,
+            complaint: None,
+            births: Vec::new(),
             spawned: None,
             input: Feeder::default(),
             desk: None,
@@ -121,11 +150,13 @@ impl Job {
             untold: Untold::default(),
             cpus: cpus_of(&order),
             is_confined: true,
+            confined_early: None,
             begun,
             wall_at,
             stays_until: None,
             tell_at: None,
             baseline,
+            n_out_of_memory,
             reaped: Usage::default(),
             order,
         }
@@ -158,6 +189,44 @@ impl Job {
         self.since = now();
         let delay = if self.order.is_streamed() { Duration::ZERO } else { TELL_AFTER };
         self.tell_at = Some(Instant::now() + delay);
+        self.hear_words(errands);
+    }
+
+    /// Tasks that were not executed yet, and what becomes readable when they are.
+    pub fn words(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.tasks.iter().filter_map(|task| task.word.awaited())
+    }
+
+    fn is_starting(&self) -> bool {
+        self.tasks.iter().any(|task| task.word.is_awaited())
+    }
+
+    /// Tasks were executed, or could not be.
+    pub fn hear_words(&mut self, errands: &mut Vec<Errand>) {
+        for idx in 0..self.tasks.len() {
+            self.hear_word(idx);
+        }
+        let Some(desk) = &mut self.desk else { return };
+        let is_awaited = |id: &u32| self.tasks.iter().any(|task| task.task == *id && task.word.is_awaited());
+        for birth in self.births.extract_if(.., |birth| !birth.tasks.iter().any(is_awaited)).collect::<Vec<_>>() {
+            desk.started(&birth.placement, birth.sockets, birth.problem, errands);
+            // Some may be gone already, which the desk could not know before.
+            for id in birth.tasks {
+                let gone = self.tasks.iter().position(|task| task.task == id && task.end.is_some());
+                if let Some(idx) = gone {
+                    bury(desk, &mut self.tasks, idx, self.n_own, &mut self.spawned, errands);
+                }
+            }
+        }
+    }
+
+    fn hear_word(&mut self, idx: usize) {
+        let Some(complaint) = self.tasks[idx].word.hear() else { return };
+        let task = self.tasks[idx].task;
+        match self.births.iter_mut().find(|birth| birth.tasks.contains(&task)) {
+            Some(birth) => birth.problem.get_or_insert(complaint),
+            None => self.complaint.get_or_insert(complaint),
+        };
     }
 
     /// May there be ranks here, if only later? The tasks of hosts that come later are none.
@@ -194,6 +263,8 @@ impl Job {
         if cpus == self.cpus && self.is_confined {
             return;
         }
+        // Who was not executed yet may still be about to set the old ones.
+        self.confined_early = self.is_starting().then(|| self.cpus.clone());
         self.is_confined = match confine(cgroup, &self.cpus, &cpus) {
             Ok(()) => {
                 self.cpus = cpus;
@@ -208,20 +279,33 @@ impl Job {
         };
     }
 
+    /// The same for tasks that were executed only after a change.
+    pub fn confine_late(&mut self, cgroup: &Cgroup) {
+        let is_settled = self.is_confined && !self.is_starting();
+        if let Some(before) = self.confined_early.take_if(|_| is_settled) {
+            self.is_confined = confine(cgroup, &before, &self.cpus).is_ok();
+        }
+    }
+
     /// What is to be told of it now, which is then told.
     pub fn tell(&mut self) -> JobReport {
-        self.tell_at = None;
+        if !self.is_starting() {
+            self.tell_at = None;
+        }
         self.report()
     }
 
     /// That it runs, if that is due to be told.
     pub fn running_report(&mut self, now: Instant) -> Option<JobReport> {
         let is_due = self.tell_at.is_some_and(|at| at <= now);
-        is_due.then(|| self.tell())
+        (is_due && !self.is_starting()).then(|| self.tell())
     }
 
     fn report(&self) -> JobReport {
         match &self.phase {
+            Phase::Running | Phase::Ending(_) if self.is_starting() => {
+                JobReport { job: self.job(), run: self.run(), status: JobStatus::Starting }
+            }
             Phase::Running | Phase::Ending(_) => {
                 let (since, generation, is_confined) = (self.since, self.order.generation, self.is_confined);
                 let status = JobStatus::Running { since, generation, is_confined };
@@ -244,7 +328,7 @@ impl Job {
             Phase::Running => {
                 let had_grace = !grace.is_zero();
                 let term_at = had_grace.then_some(term_at);
-                self.phase = Phase::Ending(Ending { exit, term_at, kill_at, n_kills: 0, had_grace });
+                self.phase = Phase::Ending(Ending { exit, term_at, kill_at, n_kills: 0, killed_at: None, had_grace });
             }
             Phase::Ending(ending) => {
                 ending.term_at = ending.term_at.map(|before| before.min(term_at));
@@ -273,7 +357,8 @@ impl Job {
     pub fn wakes_at(&self) -> Instant {
         let of_desk = self.desk.as_ref().and_then(Desk::wakes_at);
         let of_lone = self.lone.as_ref().map(Lone::wakes_at);
-        let others = [self.tell_at, resize::wakes_at(self), of_desk, of_lone].into_iter().flatten();
+        let tell_at = self.tell_at.filter(|_| !self.is_starting());
+        let others = [tell_at, resize::wakes_at(self), of_desk, of_lone].into_iter().flatten();
         others.fold(self.deadline(), Instant::min)
     }
 
@@ -295,11 +380,15 @@ impl Job {
             }
             Phase::Ending(ending) => {
                 ending.term_at = None;
-                cgroup.forbid_forks(true);
+                if !cgroup.forbid_forks(true) {
+                    // Who is killed while others fork is replaced by them; who is stopped is not.
+                    tree::stop_descendants(getpid());
+                }
                 tree::signal_descendants(getpid(), nix::libc::SIGKILL);
                 // Whatever was forked during the walk is found by the next one; it mostly need not come,
                 // because the end of the last child wakes us first.
                 ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));
+                ending.killed_at.get_or_insert(now);
                 ending.n_kills += 1;
             }
             Phase::Running | Phase::Ended { .. } => {}
@@ -311,16 +400,14 @@ impl Job {
         self.reaped = self.reaped.and(reaped.usage);
         if let Some(local) = self.tasks.iter().position(|task| task.pid == reaped.pid && task.end.is_none()) {
             self.tasks[local].end = Some(reaped.end);
+            // What it had to say before it ended has been said.
+            self.hear_word(local);
             let task = self.tasks[local].task;
-            let is_in_vain = self.desk.as_ref().is_some_and(|desk| desk.is_in_vain(task));
-            if let Some(desk) = &mut self.desk {
-                desk.left(task, reaped.end, errands);
-            }
-            // A program may spawn for as long as it runs: of those that are gone, only how they ended is kept.
-            if local >= self.n_own {
-                self.tasks.swap_remove(local);
-                let end = (!is_in_vain).then_some(reaped.end);
-                self.spawned = worst(self.spawned.into_iter().chain(end));
+            let is_being_born = self.births.iter().any(|birth| birth.tasks.contains(&task));
+            match &mut self.desk {
+                Some(_) if is_being_born => self.hear_words(errands),
+                Some(desk) => bury(desk, &mut self.tasks, local, self.n_own, &mut self.spawned, errands),
+                None => {}
             }
         }
         if let Some(exec) = self.execs.iter_mut().find(|exec| exec.pid == reaped.pid && exec.end.is_none()) {
@@ -331,6 +418,9 @@ impl Job {
 
     /// The job ends with its last task, whatever else still runs. Hosts without tasks wait for the order.
     pub fn settle(&mut self, tree_is_gone: bool, cgroup: &Cgroup) {
+        if let Some(reason) = self.complaint.take() {
+            self.end(NodeExit::NotStarted { reason }, Span::ZERO, cgroup);
+        }
         // A host without tasks waits for the order, or for word that no ranks will come.
         let has_begun = !self.tasks.is_empty() || self.desk.is_some();
         let is_over = has_begun && self.tasks.iter().all(|task| task.end.is_some());
@@ -351,7 +441,14 @@ impl Job {
             let exit = self.tasks_exit();
             if tree_is_gone {
                 let kill_at = Instant::now();
-                self.phase = Phase::Ending(Ending { exit, term_at: None, kill_at, n_kills: 0, had_grace: false });
+                self.phase = Phase::Ending(Ending {
+                    exit,
+                    term_at: None,
+                    kill_at,
+                    n_kills: 0,
+                    killed_at: None,
+                    had_grace: false,
+                });
             } else {
                 self.end(exit, Span::ZERO, cgroup);
             }
@@ -384,11 +481,11 @@ impl Job {
                 Spawned { problem: Some(StartError::Ending), ..Spawned::default() }
             }
         };
+        let tasks = spawned.tasks.iter().map(|task| task.task).collect();
         self.tasks.extend(spawned.tasks);
-        if let Some(desk) = &mut self.desk {
-            let problem = spawned.problem.map(|problem| problem.to_string());
-            desk.started(placement, spawned.sockets, problem, errands);
-        }
+        let problem = spawned.problem.map(|problem| problem.to_string());
+        self.births.push(Birth { placement: placement.clone(), sockets: spawned.sockets, problem, tasks });
+        self.hear_words(errands);
     }
 
     /// Host files that a rank names.
@@ -401,8 +498,23 @@ impl Job {
     /// Tasks that were started in vain.
     pub fn kill(&self, tasks: &[u32]) {
         for task in self.tasks.iter().filter(|task| task.end.is_none() && tasks.contains(&task.task)) {
-            let _gone_already = crate::sys::kill(-task.pid.as_raw(), nix::libc::SIGKILL);
+            task.signal(nix::libc::SIGKILL);
         }
+    }
+
+    /// Was everything killed, though some of it is still to be seen? A tracer keeps dead processes from their parent for
+    /// as long as it likes, and who waits in the kernel for what never comes does not die.
+    pub fn is_beyond_killing(&self) -> bool {
+        let Phase::Ending(Ending { killed_at: Some(killed_at), n_kills: SURELY_KILLED.., .. }) = &self.phase else {
+            return false;
+        };
+        killed_at.elapsed() > UNKILLABLE || tree::descendants(getpid()).into_iter().all(tree::is_dead)
+    }
+
+    /// Those that KILL has not ended.
+    pub fn undead(&self) -> Vec<i32> {
+        let alive = tree::descendants(getpid()).into_iter().filter(|pid| !tree::is_dead(*pid));
+        alive.map(Pid::as_raw).collect()
     }
 
     /// No process is left. Returns the report if that is the end of it.
@@ -414,6 +526,11 @@ impl Job {
         let exit = match &ending.exit {
             // It had its time after TERM, and KILL was needed.
             NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
+            NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. }
+                if self.order.memory > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
+            {
+                NodeExit::OutOfMemory
+            }
             exit => exit.clone(),
         };
         Some(self.ended(exit, meter))
@@ -435,8 +552,26 @@ impl Job {
     /// A signal to every task and what it started in its session's first process group.
     pub fn signal(&self, signal: i32) {
         for task in self.tasks.iter().filter(|task| task.end.is_none()) {
-            let _gone_already = crate::sys::kill(-task.pid.as_raw(), signal);
+            task.signal(signal);
         }
+    }
+}
+
+/// A task has ended. A program may spawn for as long as it runs: of ranks that are gone, only how they ended is kept.
+fn bury(
+    desk: &mut Desk,
+    tasks: &mut Vec<Task>,
+    idx: usize,
+    n_own: usize,
+    spawned: &mut Option<End>,
+    errands: &mut Vec<Errand>,
+) {
+    let Task { task, end: Some(end), .. } = tasks[idx] else { return };
+    let is_in_vain = desk.is_in_vain(task);
+    desk.left(task, end, errands);
+    if idx >= n_own {
+        tasks.swap_remove(idx);
+        *spawned = worst(spawned.take().into_iter().chain((!is_in_vain).then_some(end)));
     }
 }
 

@@ -38,9 +38,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::setsid;
 use rms_core::desired::NodeExit;
-use rms_model::Span;
+use rms_model::{Mebibytes, Span};
 
-use crate::cgroup::{Cgroup, Meter};
+use crate::cgroup::{Cgroup, Kind, Meter};
 use crate::frame::Frame;
 use crate::pmi::hub::{self, Grown};
 use crate::pmi::ranks::Ending;
@@ -78,6 +78,7 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
     setsid()?;
     prctl::set_child_subreaper(true)?;
     let _only_cosmetic = prctl::set_name(c"rms-supervisor");
+    crate::sys::protect_from_oom("-1000");
     crate::sys::reset_signals();
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
@@ -93,7 +94,19 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
     let folder = Folder::open(&seat.seats_dir, &seat.name)?;
     let meter = seat.cgroup.meter();
     let boot = spool::boot_id();
-    Supervisor { seat, single, signals, folder, meter, boot, agent: None, job: None }.serve()
+    Supervisor {
+        seat,
+        single,
+        signals,
+        folder,
+        meter,
+        boot,
+        agent: None,
+        job: None,
+        is_haunted: false,
+        is_limited: false,
+    }
+    .serve()
 }
 
 struct Supervisor {
@@ -105,6 +118,18 @@ struct Supervisor {
     boot: String,
     agent: Option<Connection>,
     job: Option<Job>,
+    /// Processes of its job are left that will not go: it takes no other one.
+    is_haunted: bool,
+    /// Its cgroup limits the memory of its job.
+    is_limited: bool,
+}
+
+/// Why a job did not start.
+#[derive(Debug)]
+struct Unstarted {
+    reason: String,
+    /// The node's, not the job's.
+    is_fault: bool,
 }
 
 /// What one descriptor in the poll set stands for.
@@ -114,6 +139,8 @@ enum Source {
     Listener,
     Agent,
     Rank(u32),
+    /// Some task was executed, or could not be.
+    Word,
     Input,
     ExecInput(usize),
     ExecOutput(usize, usize),
@@ -154,6 +181,7 @@ impl Supervisor {
             if let Some(desk) = &job.desk {
                 fds.extend(desk.sockets().map(|(task, fd, out)| (Source::Rank(task), fd, flags(out))));
             }
+            fds.extend(job.words().map(|fd| (Source::Word, fd, PollFlags::POLLIN)));
             fds.extend(job.input.writable().map(|fd| (Source::Input, fd, PollFlags::POLLOUT)));
             for (idx, exec) in job.execs.iter().enumerate() {
                 fds.extend(exec.input.writable().map(|fd| (Source::ExecInput(idx), fd, PollFlags::POLLOUT)));
@@ -192,6 +220,16 @@ impl Supervisor {
             Source::Agent => Ok(self.hear_agent()),
             Source::Rank(task) => {
                 self.with_desk(|desk, errands| desk.ready(task, errands));
+                Ok(Next::Stay)
+            }
+            Source::Word => {
+                let mut errands = Vec::new();
+                if let Some(job) = &mut self.job {
+                    job.hear_words(&mut errands);
+                    job.confine_late(&self.seat.cgroup);
+                }
+                self.run_errands(errands);
+                // Who complained is about to end.
                 Ok(Next::Stay)
             }
             Source::Input => {
@@ -284,12 +322,17 @@ impl Supervisor {
                 }
             }
             ToSupervisor::Exec(order) => self.exec(order.stream, order.command),
+            ToSupervisor::Violated { reason } => {
+                self.job.iter().for_each(|job| complaint::complain(job, &reason));
+                let grace = self.job.as_ref().map_or(Span::ZERO, |job| job.order.grace);
+                self.end(Span::ZERO, NodeExit::Violated { reason }, grace);
+            }
             ToSupervisor::ExecAbandon { stream } => {
                 let job = self.job.as_mut();
                 let exec = job.and_then(|job| job.execs.iter_mut().find(|exec| exec.stream == stream));
                 if let Some(exec) = exec {
                     exec.abandon();
-                    let _gone_already = crate::sys::kill(-exec.pid.as_raw(), nix::libc::SIGTERM);
+                    crate::sys::kill_group(exec.pid, nix::libc::SIGTERM);
                 }
             }
             ToSupervisor::Taken { stream, n_bytes } => {
@@ -325,7 +368,7 @@ impl Supervisor {
     fn start(&mut self, order: Order) -> Next {
         let (job, run) = (order.job, order.run);
         let entry_dir = self.seat.jobs_dir.join(spool::entry_name(job, run));
-        let mut new = Job::new(order, self.meter.baseline());
+        let mut new = Job::new(order, self.meter.baseline(), &self.seat.cgroup);
         if self.job.is_some() {
             let reason = "its supervisor has a job already".to_owned();
             let report = new.ended(NodeExit::NotStarted { reason }, &self.meter);
@@ -342,19 +385,43 @@ impl Supervisor {
                 let is_bound_again = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
                 return if is_bound_again { Next::Stay } else { self.leave_empty() };
             }
-            Ok(()) => start::start(&new.order, &self.folder, &self.single).map_err(|error| error.to_string()),
-            Err(error) => Err(format!("cannot make {}: {error}", entry_dir.display())),
+            Ok(()) => self.limit_memory(&new.order).and_then(|()| {
+                let started = start::start(&new.order, &self.folder, &self.single);
+                started.map_err(|error| Unstarted { reason: error.to_string(), is_fault: error.is_of_node() })
+            }),
+            Err(error) => {
+                Err(Unstarted { reason: format!("cannot make {}: {error}", entry_dir.display()), is_fault: true })
+            }
         };
         let mut errands = Vec::new();
         match started {
             Ok(started) => new.started(started, &mut errands),
-            Err(reason) => new.end(NodeExit::NotStarted { reason }, Span::ZERO, &self.seat.cgroup),
+            Err(Unstarted { reason, is_fault }) => {
+                if is_fault {
+                    self.tell(&FromSupervisor::Fault { reason: reason.clone() });
+                }
+                let reason = if is_fault { spool::at_fault(&reason) } else { reason };
+                new.end(NodeExit::NotStarted { reason }, Span::ZERO, &self.seat.cgroup);
+            }
         }
         self.job = Some(new);
         self.tell_running(Instant::now());
         self.run_errands(errands);
         // A task may have ended before it was listed.
         self.reap()
+    }
+
+    /// Only who asks for memory, and who comes after one, pays for it.
+    fn limit_memory(&mut self, order: &Order) -> Result<(), Unstarted> {
+        let is_limited = order.memory > Mebibytes(0);
+        let was_limited = std::mem::replace(&mut self.is_limited, is_limited && self.seat.cgroup.kind() != Kind::None);
+        if !self.is_limited && !was_limited {
+            return Ok(());
+        }
+        self.seat.cgroup.limit_memory(order.memory).map_err(|error| {
+            let reason = format!("cannot limit its memory to {}: {error}", order.memory);
+            Unstarted { reason, is_fault: true }
+        })
     }
 
     fn update(&mut self, order: Order) {
@@ -423,7 +490,7 @@ impl Supervisor {
     fn forget(&mut self, keep: bool) -> Next {
         let is_ended = self.job.as_ref().is_some_and(|job| matches!(job.phase, Phase::Ended { .. }));
         let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Stay };
-        let can_start_over = self.seat.cgroup.can_start_over() && self.agent.is_some();
+        let can_start_over = self.seat.cgroup.can_start_over() && self.agent.is_some() && !self.is_haunted;
         let is_bound = can_start_over && prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
         let can_go_on = is_bound
             && match keep {
@@ -493,8 +560,14 @@ impl Supervisor {
         let Some(job) = &mut self.job else { return Next::Stay };
         job.settle(tree_is_gone, &self.seat.cgroup);
         resize::go_on(job, &self.single);
-        let report = if tree_is_gone { job.all_gone(&self.seat.cgroup, &self.meter) } else { None };
+        self.is_haunted |= !tree_is_gone && job.is_beyond_killing();
+        let is_over = tree_is_gone || self.is_haunted;
+        let undead = if self.is_haunted { job.undead() } else { Vec::new() };
+        let report = if is_over { job.all_gone(&self.seat.cgroup, &self.meter) } else { None };
         if let Some(report) = report {
+            if !undead.is_empty() {
+                self.tell(&FromSupervisor::Undead { pids: undead });
+            }
             let _told_all_the_same = self.folder.write_result(&report);
             self.tell(&FromSupervisor::Job(report));
             if self.agent.is_none() {
@@ -520,13 +593,13 @@ impl Supervisor {
                 }
             }
             let Some(job) = &mut self.job else { return };
-            let exec = job.execs.swap_remove(idx);
-            let code = match exec.end {
-                Some(End::Exited(code)) => code,
-                Some(End::Signaled(signal)) => 128 + signal,
-                None => 255,
+            let mut exec = job.execs.swap_remove(idx);
+            let stream = exec.stream;
+            let ended = match exec.word.hear() {
+                Some(reason) => FromSupervisor::ExecFailed { stream, reason },
+                None => FromSupervisor::ExecEnded { stream, code: exec.end.map_or(255, End::shell_code) },
             };
-            self.tell(&FromSupervisor::ExecEnded { stream: exec.stream, code });
+            self.tell(&ended);
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rms_core::desired::JobReport;
-use rms_model::{Environment, JobId, Limits, OnResize, Owner, Run, Span, Stdio, Work};
+use rms_model::{Environment, JobId, Limits, Mebibytes, OnResize, Owner, Run, Span, Stdio, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::pmi::HostId;
@@ -53,6 +53,9 @@ pub struct Order {
     /// Where processes of the job find what they negotiate with, if they may.
     #[serde(default)]
     pub negotiates: Option<Negotiates>,
+    /// So much memory the job may have here; 0: all.
+    #[serde(default)]
+    pub memory: Mebibytes,
 }
 
 /// How the processes of a job reach the server.
@@ -120,6 +123,10 @@ pub enum ToSupervisor {
         grace: Span,
     },
     Kill,
+    /// It does not keep to the rules of the node.
+    Violated {
+        reason: String,
+    },
     Signal {
         signal: i32,
     },
@@ -179,6 +186,14 @@ pub enum FromSupervisor {
     Idle,
     /// The first word on connecting to one that has a job, and each change after that.
     Job(JobReport),
+    /// The start failed, and it was the node's fault; the report follows.
+    Fault {
+        reason: String,
+    },
+    /// These processes of the job do not die; the report follows.
+    Undead {
+        pids: Vec<i32>,
+    },
     /// Another supervisor was faster; this one did nothing and is idle.
     AlreadyThere {
         job: JobId,
@@ -232,6 +247,7 @@ pub mod tests {
     pub fn order() -> Order {
         Order {
             negotiates: None,
+            memory: Mebibytes(0),
             job: JobId(1),
             run: Run(1),
             name: "story".to_owned(),

@@ -1,27 +1,25 @@
 //! Tells a job that its hosts have changed: by a signal, or by a command that is executed beside it.
 
 use std::ffi::CString;
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use rms_model::OnResize;
 
-use super::child::{ChildError, Program};
+use super::child::{ChildError, Program, Word};
 use super::complaint::complain;
 use super::environment;
 use super::job::{Job, Phase};
 use super::order::{Order, Place};
 use super::start::{StartError, c_string};
-use super::streams::Streams;
+use super::streams::{Input, Streams};
 use crate::sys::{self, End, SingleThreaded};
 
 /// What a job has not been told yet.
 #[derive(Debug, Default)]
 pub struct Untold {
     /// The command that runs now, and for which generation.
-    hook: Option<(Pid, u32)>,
+    hook: Option<(Pid, Word, u32)>,
     /// The generation for which the command is to be executed next.
     due: Option<u32>,
     signal: Option<Pending>,
@@ -136,11 +134,12 @@ impl Readiness {
 
 /// A process has ended: if it was the command, the next one may run, for the newest generation alone.
 pub fn reaped(job: &mut Job, pid: Pid, end: End) {
-    let Some((_, generation)) = job.untold.hook.take_if(|(running, _)| *running == pid) else { return };
-    let what = match end {
-        End::Exited(0) => return,
-        End::Exited(code) => format!("has ended with code {code}"),
-        End::Signaled(signal) => format!("was ended by signal {signal}"),
+    let Some((_, mut word, generation)) = job.untold.hook.take_if(|(running, _, _)| *running == pid) else { return };
+    let what = match (word.hear(), end) {
+        (Some(complaint), _) => format!("cannot be executed: {complaint}"),
+        (None, End::Exited(0)) => return,
+        (None, End::Exited(code)) => format!("has ended with code {code}"),
+        (None, End::Signaled(signal)) => format!("was ended by signal {signal}"),
     };
     complain(job, &format!("the command for generation {generation} {what}"));
 }
@@ -150,20 +149,18 @@ pub fn go_on(job: &mut Job, single: &SingleThreaded) {
     let is_free = job.untold.hook.is_none() && matches!(job.phase, Phase::Running);
     let Some(generation) = job.untold.due.take_if(|_| is_free) else { return };
     match execute(job, single) {
-        Ok(pid) => job.untold.hook = pid.map(|pid| (pid, generation)),
+        Ok(started) => job.untold.hook = started.map(|(pid, word)| (pid, word, generation)),
         Err(error) => complain(job, &format!("the command for generation {generation} cannot be executed: {error}")),
     }
 }
 
-fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<Pid>, StartError> {
+fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, StartError> {
     let (Some(OnResize::Hook(command)), Some(account)) = (&job.order.on_resize, &job.account) else {
         return Ok(None);
     };
     let Some(Streams { stdin: _, stdout, stderr }) = &job.streams else { return Ok(None) };
     // The job's own input is not for the command to read.
-    let nothing = File::open("/dev/null")
-        .map_err(|source| StartError::Write { path: "/dev/null".into(), source })
-        .map(OwnedFd::from)?;
+    let nothing = Input::nothing()?;
     let argv = ["sh".to_owned(), "-c".to_owned(), command.clone()].map(c_string);
     let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
     let mut variables = job.variables.clone();

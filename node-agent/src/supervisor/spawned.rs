@@ -81,8 +81,8 @@ fn start_into(
                 stderr: &streams.stderr,
                 inherited: Some(&theirs),
             };
-            let pid = program.start(single)?;
-            spawned.tasks.push(Task { task, pid, end: None });
+            let (pid, word) = program.start(single)?;
+            spawned.tasks.push(Task { task, pid, word, end: None });
             spawned.sockets.push((task, ours));
         }
     }

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use rms_model::Work;
 use thiserror::Error;
 
-use super::child::{ChildError, Program};
+use super::child::{ChildError, Program, Word};
 use super::environment::{self, Variables};
 use super::folder::Folder;
 use super::order::{Order, Place};
@@ -26,7 +26,15 @@ pub struct Task {
     /// Its number in the job.
     pub task: u32,
     pub pid: Pid,
+    pub word: Word,
     pub end: Option<End>,
+}
+
+impl Task {
+    /// To the task and what it has started in its session's first process group.
+    pub fn signal(&self, signal: i32) {
+        crate::sys::kill_group(self.pid, signal);
+    }
 }
 
 /// A share whose tasks run.
@@ -62,6 +70,17 @@ pub enum StartError {
     ZeroByte,
     #[error("the job is ending")]
     Ending,
+}
+
+impl StartError {
+    /// Would any job have failed so?
+    pub fn is_of_node(&self) -> bool {
+        match self {
+            StartError::Write { .. } | StartError::Child(_) | StartError::Socket(_) | StartError::NoPlace => true,
+            StartError::Streams(error) => error.is_of_node(),
+            StartError::Account(_) | StartError::ZeroByte | StartError::Ending => false,
+        }
+    }
 }
 
 /// # Errors
@@ -134,7 +153,8 @@ impl Starter<'_> {
                 stderr: &streams.stderr,
                 inherited: None,
             };
-            tasks.push(Task { task: 0, pid: program.start(self.single)?, end: None });
+            let (pid, word) = program.start(self.single)?;
+            tasks.push(Task { task: 0, pid, word, end: None });
         }
         Ok(Begun { tasks, input: all.input, streams: all.tasks.into_iter().next(), rank_sockets: Vec::new() })
     }
@@ -169,7 +189,8 @@ impl Starter<'_> {
                 stderr: &streams.stderr,
                 inherited: theirs.as_ref(),
             };
-            tasks.push(Task { task: rank, pid: program.start(self.single)?, end: None });
+            let (pid, word) = program.start(self.single)?;
+            tasks.push(Task { task: rank, pid, word, end: None });
             rank_sockets.extend(ours.map(|ours| (rank, ours)));
         }
         Ok(Begun { tasks, input: all.input, streams: all.tasks.into_iter().next(), rank_sockets })

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, OpenHow, ResolveFlag, fcntl, openat2};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::pipe2;
 use rms_model::Work;
@@ -22,9 +23,25 @@ use crate::spool;
 /// The streams of one task. Tasks that name the same file share one open file.
 #[derive(Clone, Debug)]
 pub struct Streams {
-    pub stdin: Rc<OwnedFd>,
+    pub stdin: Input,
     pub stdout: Rc<OwnedFd>,
     pub stderr: Rc<OwnedFd>,
+}
+
+/// Where a process reads from.
+#[derive(Clone, Debug)]
+pub enum Input {
+    Open(Rc<OwnedFd>),
+    /// Each process opens it, so each reads from the start.
+    File(PathBuf),
+}
+
+impl Input {
+    /// # Errors
+    /// No more files.
+    pub fn nothing() -> Result<Input, StreamsError> {
+        Ok(Input::Open(Rc::new(open_input(Path::new("/dev/null"))?)))
+    }
 }
 
 /// The streams of all tasks here.
@@ -50,10 +67,22 @@ pub enum StreamsError {
     Act { user: String, source: nix::Error },
     #[error("cannot open {path} for {what}: {source}")]
     Open { path: PathBuf, what: &'static str, source: io::Error },
+    #[error("cannot open {path} in the spool: {source}")]
+    Spool { path: PathBuf, source: io::Error },
     #[error("cannot make a pipe: {0}")]
     Pipe(nix::Error),
     #[error("the working directory {path} cannot be used here: {source}")]
     Cwd { path: PathBuf, source: io::Error },
+}
+
+impl StreamsError {
+    /// Would any job have failed so?
+    pub fn is_of_node(&self) -> bool {
+        match self {
+            StreamsError::Act { .. } | StreamsError::Spool { .. } | StreamsError::Pipe(_) => true,
+            StreamsError::Open { .. } | StreamsError::Cwd { .. } => false,
+        }
+    }
 }
 
 /// Where a script's output goes if nobody says.
@@ -71,21 +100,21 @@ pub fn open(
 ) -> Result<AllStreams, StreamsError> {
     let mut opener = Opener { order, account, occasion, files: BTreeMap::new() };
     let is_input_streamed = order.stdio.stream && order.stdio.input.is_none() && first == 0;
-    let nothing = Rc::new(open_input(Path::new("/dev/null"))?);
+    let nothing = Input::nothing()?;
     let mut input = None;
     let mut tasks = Vec::with_capacity(n as usize);
-    let spooled = if order.is_streamed() { Some(open_spooled(entry_dir, first, n)?) } else { None };
+    let spooled = if order.is_streamed() { Some(open_spooled(account, entry_dir, first, n)?) } else { None };
     let _acting = opener.act()?;
     opener.check_cwd()?;
     for task in first..first + n {
         let stdin = match &order.stdio.input {
-            Some(pattern) => opener.input(pattern, task)?,
+            Some(pattern) => Input::File(opener.path(pattern, task)),
             None if is_input_streamed && task == 0 => {
                 let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(StreamsError::Pipe)?;
                 input = Some(writer);
-                Rc::new(reader)
+                Input::Open(Rc::new(reader))
             }
-            None => Rc::clone(&nothing),
+            None => nothing.clone(),
         };
         let (stdout, stderr) = match spooled.as_ref().and_then(|spooled| spooled.get((task - first) as usize)) {
             Some((out, err)) => (Rc::clone(out), Rc::clone(err)),
@@ -151,13 +180,7 @@ impl Opener<'_> {
         };
         let empties = !self.order.stdio.append && is_first;
         let old = umask(Mode::from_bits_truncate(self.order.umask));
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o666)
-            // A FIFO without a reader must not hold up the supervisor.
-            .custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits())
-            .open(&path);
+        let file = open_output(&path);
         umask(old);
         let emptied = file.and_then(|file| {
             let is_file = file.metadata()?.is_file();
@@ -171,16 +194,28 @@ impl Opener<'_> {
         self.files.insert(path, Rc::clone(&file));
         Ok(file)
     }
+}
 
-    fn input(&self, pattern: &str, task: u32) -> Result<Rc<OwnedFd>, StreamsError> {
-        let path = self.path(pattern, task);
-        // Each task reads from the start, so nothing is shared.
-        Ok(Rc::new(open_input(&path)?))
+/// What `/proc` and `/dev/stdout` lead to is this process' own, and none of the job's.
+fn open_output(path: &Path) -> io::Result<File> {
+    // A FIFO without a reader must not hold up the supervisor.
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let how =
+        OpenHow::new().flags(flags).mode(Mode::from_bits_truncate(0o666)).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    match openat2(AT_FDCWD, path, how) {
+        // A kernel before 5.6 opens it like any other.
+        Err(Errno::ENOSYS) => Ok(File::from(nix::fcntl::open(path, flags, Mode::from_bits_truncate(0o666))?)),
+        Err(Errno::ELOOP) => Err(io::Error::other("it leads to an open file of another process")),
+        opened => Ok(File::from(opened?)),
     }
 }
 
-fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
-    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).and_then(block);
+/// # Errors
+/// It cannot be read by who asks.
+pub fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).and_then(block);
     file.map_err(|source| StreamsError::Open { path: path.to_owned(), what: "input", source })
 }
 
@@ -192,16 +227,19 @@ fn block(file: File) -> io::Result<OwnedFd> {
 
 type OutAndErr = (Rc<OwnedFd>, Rc<OwnedFd>);
 
-/// Streams that stay in the spool belong to the agent: the job writes through the open file only.
-fn open_spooled(entry_dir: &Path, first: u32, n: u32) -> Result<Vec<OutAndErr>, StreamsError> {
+/// Streams that stay in the spool belong to the job's user, whose processes may open `/dev/stdout` and `/dev/stderr`.
+/// The directory that they are in does not.
+fn open_spooled(account: &Account, entry_dir: &Path, first: u32, n: u32) -> Result<Vec<OutAndErr>, StreamsError> {
     let open = |stream: &str, task: u32| {
         let path = spool::stream_path(entry_dir, stream, task);
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        file.map(|file| Rc::new(OwnedFd::from(file))).map_err(|source| StreamsError::Open {
-            path,
-            what: "output",
-            source,
-        })
+        let owned = file.and_then(|file| {
+            if account.is_another() {
+                fchown(&file, Some(account.uid.as_raw()), Some(account.gid.as_raw()))?;
+            }
+            Ok(file)
+        });
+        owned.map(|file| Rc::new(OwnedFd::from(file))).map_err(|source| StreamsError::Spool { path, source })
     };
     (first..first + n).map(|task| Ok((open("out", task)?, open("err", task)?))).collect()
 }

@@ -32,6 +32,30 @@ pub fn signal_descendants(root: Pid, signal: i32) {
     }
 }
 
+/// Stops them all, so that none forks any more, until no new ones are found or it has taken long enough.
+pub fn stop_descendants(root: Pid) {
+    let mut n_before = 0;
+    for _ in 0..MOST_WALKS {
+        let found = descendants(root);
+        if found.len() == n_before {
+            return;
+        }
+        n_before = found.len();
+        for pid in found {
+            let _gone_already = crate::sys::kill(pid.as_raw(), nix::libc::SIGSTOP);
+        }
+    }
+}
+
+const MOST_WALKS: u32 = 32;
+
+/// Is it gone, or a zombie that somebody keeps?
+pub fn is_dead(pid: Pid) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    matches!(state, Some("Z" | "X"))
+}
+
 /// `None` if the kernel keeps no such lists; a process that is gone has no children.
 fn listed_children(parent: Pid) -> Option<Vec<Pid>> {
     let tasks = format!("/proc/{parent}/task");

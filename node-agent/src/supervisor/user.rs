@@ -54,6 +54,11 @@ impl Account {
         Ok(Account { name: user.name, uid: user.uid, gid: user.gid, home, shell, groups: Some(groups) })
     }
 
+    /// Is it somebody else than who this process runs as?
+    pub fn is_another(&self) -> bool {
+        self.groups.is_some()
+    }
+
     /// Becomes the owner for good; called in a child before it executes.
     ///
     /// # Errors

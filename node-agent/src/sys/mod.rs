@@ -46,22 +46,35 @@ impl SingleThreaded {
         unsafe { nix::unistd::fork() }
     }
 
-    /// Runs `child` in a new process, which should execute a program. Until it has, or has ended, this process stands
-    /// still and lends it its memory: nothing is copied that the program would throw away. What `child` leaves in
-    /// memory is seen here afterwards; when it returns, the new process ends with what it returns.
+    /// Runs `child` in a new process, which should execute a program; when it returns, the process ends with what it
+    /// returns. With borrowed memory this process stands still until then.
     ///
     /// # Errors
     /// As clone(2).
-    pub fn fork_to_execute(&self, mut child: impl FnMut() -> u8) -> nix::Result<Pid> {
+    pub fn fork_to_execute(&self, memory: Memory, mut child: impl FnMut() -> u8) -> nix::Result<Pid> {
         let mut stack = self.stack.borrow_mut();
         stack.resize(STACK_BYTES, 0);
-        let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+        let flags = match memory {
+            Memory::Borrowed => CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK,
+            Memory::Copied => CloneFlags::empty(),
+        };
         let run = Box::new(|| isize::from(child()));
-        // SAFETY: the one thread of this process waits in the kernel until the child has executed or ended, so memory
-        // has one user at a time, and allocator and locks are found as they were left. The child has a stack of its
-        // own. A panic in it aborts at the callback's C boundary, which ends the child alone.
+        // SAFETY: either the child has a copy of the memory of a process with one thread, or that thread waits in the
+        // kernel until the child has executed or ended: memory has one user at a time, and allocator and locks are
+        // found as they were left. The child has a stack of its own. A panic in it aborts at the callback's C
+        // boundary, which ends the child alone.
         unsafe { nix::sched::clone(run, &mut stack, flags, Some(libc::SIGCHLD)) }
     }
+}
+
+/// What memory a process has until it executes a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Its parent's, which stands still meanwhile: nothing is copied that the program would throw away. Only for a
+    /// process that nobody may stop who may not stop its parent, too.
+    Borrowed,
+    /// Its own.
+    Copied,
 }
 
 /// A child that has ended and what it and its own reaped children used.
@@ -77,6 +90,16 @@ pub struct Reaped {
 pub enum End {
     Exited(i32),
     Signaled(i32),
+}
+
+impl End {
+    /// As a shell tells it.
+    pub fn shell_code(self) -> i32 {
+        match self {
+            End::Exited(code) => code,
+            End::Signaled(signal) => 128 + signal,
+        }
+    }
 }
 
 /// What [`reap`] found.
@@ -166,4 +189,14 @@ pub fn close_inherited() {
 pub fn kill(pid: i32, signal: i32) -> nix::Result<()> {
     // SAFETY: kill has no memory preconditions.
     Errno::result(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// A signal to the process group that a child leads, or is about to make: until it has, to the child alone.
+pub fn kill_group(leader: Pid, signal: i32) {
+    let _gone_already = kill(-leader.as_raw(), signal).or_else(|_| kill(leader.as_raw(), signal));
+}
+
+/// Has the kernel kill others first when memory runs out, as far as this process may ask for that.
+pub fn protect_from_oom(score: &str) {
+    let _only_root_may = fs::write("/proc/self/oom_score_adj", score);
 }

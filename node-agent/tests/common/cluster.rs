@@ -227,8 +227,14 @@ impl Cluster {
     /// Waits until an agent asks for a new certificate, and grants it.
     pub async fn renew(&mut self, name: &str) {
         let agent = self.agents.get_mut(name).expect("it is there");
-        let message = tokio::time::timeout(PATIENCE, agent.receiver.recv()).await.expect("it asks in time");
-        let Some(ToServer::Renew { csr }) = message.expect("a frame") else { panic!("no renewal") };
+        let csr = loop {
+            let message = tokio::time::timeout(PATIENCE, agent.receiver.recv()).await.expect("it asks in time");
+            match message.expect("a frame") {
+                Some(ToServer::Renew { csr }) => break csr,
+                Some(ToServer::Trouble { reason: None }) => {}
+                other => panic!("no renewal: {other:?}"),
+            }
+        };
         let chain = sign(&self.authority, &csr, Role::Agent, name, Span::from_hours(1));
         let ca = self.authority.ca_pem().to_owned();
         agent.sender.send(&ToAgent::Renewed { chain, ca }).await.expect("the agent listens");
@@ -325,6 +331,7 @@ impl Agent {
                         return report.jobs;
                     }
                 }
+                Some(ToServer::Trouble { reason: None }) => {}
                 other => panic!("no report: {other:?}"),
             }
         }

@@ -23,7 +23,7 @@ use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
 use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
-use rms_model::{Environment, Generation, JobId, Limits, NodeId, Owner, Run, Span, Stdio, Usage, Work};
+use rms_model::{Environment, Generation, JobId, Limits, Mebibytes, NodeId, Owner, Run, Span, Stdio, Usage, Work};
 use tokio::sync::mpsc;
 
 /// Longer than anything here takes on the slowest machine; reached only by a failing test.
@@ -38,6 +38,7 @@ pub struct World {
     pub reports: mpsc::UnboundedReceiver<NodeReport>,
     reports_in: mpsc::UnboundedSender<NodeReport>,
     pub desired: Desired,
+    pub spool_quota: Option<u64>,
     pub shares: Shares,
 }
 
@@ -89,6 +90,8 @@ impl Reporter for Listener {
         let _test_is_over = self.0.send(report.clone());
     }
 
+    fn trouble(&self, _reason: Option<&str>) {}
+
     fn ask(&self, _seq: u64, _wish: &node_agent::growth::Wish) {}
 }
 
@@ -114,6 +117,7 @@ impl World {
             reports,
             reports_in,
             desired: Desired::default(),
+            spool_quota: None,
             shares: Shares::default(),
         };
         world.start_agent().await;
@@ -154,6 +158,7 @@ impl World {
             server: "127.0.0.1:7117".to_owned(),
             keys: Keys::new(KeyDirs::create(&self.spool().keys_dir()).expect("made")),
             n_warm: 1,
+            spool_quota: self.spool_quota,
         }
     }
 
@@ -318,6 +323,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         on_resize: None,
         least: 0,
         most: 0,
+        memory: Mebibytes(0),
     }
 }
 

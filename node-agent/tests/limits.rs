@@ -1,0 +1,129 @@
+//! What a node keeps jobs to: memory, room in the spool; and what it says when it cannot.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{World, script, tasks};
+use node_agent::cgroup::{Kind, Wanted, probe};
+use node_agent::spool;
+use rms_core::desired::NodeExit;
+use rms_model::{JobId, Mebibytes, Run, Span};
+
+/// A node whose cgroups limit memory, and the program that eats some; `None`, and says why, where that cannot be.
+async fn world_with_limits() -> Option<(World, String)> {
+    let cgroups = probe(Wanted::Auto, "limber-memory-test", None).expect("some or none");
+    let can = cgroups.limits_memory();
+    cgroups.remove();
+    if !can {
+        eprintln!("skipped: no memory cgroup that this user may make");
+        return None;
+    }
+    let world = World::new(Wanted::Auto).await;
+    let program = world.cwd().join("hostile");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile.c");
+    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status();
+    assert!(compiled.is_ok_and(|status| status.success()), "a C compiler, as for the MPI programs");
+    let program = program.display().to_string();
+    Some((world, program))
+}
+
+#[tokio::test]
+async fn a_job_gets_the_memory_that_it_asked_for_and_no_more() {
+    let Some((mut world, program)) = world_with_limits().await else { return };
+    let limited = |world: &World, mib: u32, limit: u64| {
+        let mut launch = tasks(world, 1, &[&program, "eat", &mib.to_string()]);
+        launch.memory = Mebibytes(limit);
+        launch
+    };
+    let launch = limited(&world, 200, 64);
+    world.submit(1, launch).await;
+    let (exit, usage) = world.ended(1).await;
+    assert_eq!(exit, NodeExit::OutOfMemory);
+    assert!((48 << 10..80 << 10).contains(&usage.peak_memory_kib), "its peak is the limit: {usage:?}");
+    world.forget(1).await;
+    let launch = limited(&world, 40, 64);
+    world.submit(2, launch).await;
+    assert_eq!(world.ended(2).await.0, NodeExit::Exited { code: 0 });
+    world.forget(2).await;
+    // The next one that the same supervisor serves has asked for nothing.
+    let launch = limited(&world, 200, 0);
+    world.submit(3, launch).await;
+    assert_eq!(world.ended(3).await.0, NodeExit::Exited { code: 0 });
+    world.forget(3).await;
+    // A script that does not look at its commands' codes does not hide it.
+    let mut launch = script(&world, &format!("{program} eat 200\necho done\n"));
+    launch.memory = Mebibytes(64);
+    world.submit(4, launch).await;
+    assert_eq!(world.ended(4).await.0, NodeExit::OutOfMemory);
+    // What it has not to do with counts for no later job.
+    world.forget(4).await;
+    let mut launch = script(&world, "exit 3\n");
+    launch.memory = Mebibytes(64);
+    world.submit(5, launch).await;
+    assert_eq!(world.ended(5).await.0, NodeExit::Exited { code: 3 });
+    world.close().await;
+}
+
+#[tokio::test]
+async fn without_a_memory_cgroup_nothing_is_limited_and_nothing_fails() {
+    let cgroups = probe(Wanted::None, "limber-no-memory-test", None).expect("none");
+    assert!(cgroups.kind() == Kind::None && !cgroups.limits_memory());
+    let mut world = World::new(Wanted::None).await;
+    let mut launch = script(&world, "exit 0\n");
+    launch.memory = Mebibytes(64);
+    world.submit(1, launch).await;
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 0 });
+    world.close().await;
+}
+
+#[tokio::test]
+async fn output_beyond_the_quota_of_the_spool_ends_its_job() {
+    let mut world = World::new(Wanted::Auto).await;
+    world.kill_agent().await;
+    world.spool_quota = Some(1 << 20);
+    world.start_agent().await;
+    let mut launch = script(&world, "head -c 100000 /dev/zero; sleep 3; exit 4\n");
+    launch.stdio.stream = true;
+    world.submit(1, launch).await;
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 4 }, "less is none of our business");
+    let mut launch = script(&world, "head -c 4000000 /dev/zero; sleep 1000\n");
+    (launch.stdio.stream, launch.grace) = (true, Span::from_millis(100));
+    world.submit(2, launch).await;
+    let (exit, _) = world.ended(2).await;
+    let NodeExit::Violated { reason } = &exit else { panic!("{exit:?}") };
+    assert!(reason.contains("spool_quota_mib = 1"), "{reason}");
+    world.close().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_supervisor_is_killed_says_so() {
+    let mut world = World::new(Wanted::Auto).await;
+    let launch = script(&world, "echo $PPID > supervisor; sleep 1000\n");
+    world.submit(1, launch).await;
+    let pid = world.line_in("supervisor").await.parse().expect("a pid");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).expect("ours");
+    let (exit, _) = world.ended(1).await;
+    let NodeExit::Unsupervised { reason } = &exit else { panic!("{exit:?}") };
+    assert!(reason.contains("rms-supervisor") && reason.contains("killed"), "{reason}");
+    world.close().await;
+}
+
+#[tokio::test]
+async fn a_start_that_fails_says_whose_fault_it_was() {
+    let mut world = World::new(Wanted::Auto).await;
+    let launch = tasks(&world, 1, &["/nowhere/at/all"]);
+    world.submit(1, launch).await;
+    let (exit, _) = world.ended(1).await;
+    let NodeExit::NotStarted { reason } = &exit else { panic!("{exit:?}") };
+    assert!(!reason.contains("the node is at fault"), "{reason}");
+    // Somebody has put a file where the entry of the next one would be.
+    std::fs::write(world.spool().entry_dir(JobId(2), Run(1)), "").expect("ours");
+    let launch = script(&world, "true\n");
+    world.submit(2, launch).await;
+    let (exit, _) = world.ended(2).await;
+    let NodeExit::NotStarted { reason } = &exit else { panic!("{exit:?}") };
+    assert!(reason.contains(&spool::at_fault("")), "{reason}");
+    world.close().await;
+}
