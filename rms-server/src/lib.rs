@@ -21,6 +21,7 @@ mod negotiators;
 pub mod outbox;
 pub mod reach;
 pub mod registry;
+mod room;
 mod router;
 pub mod run;
 mod session;

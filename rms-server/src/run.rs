@@ -25,6 +25,7 @@ use crate::journal::OpenError;
 use crate::listener::listen;
 use crate::reach::reached;
 use crate::registry::Registry;
+use crate::room::wait_for_room;
 use crate::shared::Shared;
 
 /// Why a server does not run.
@@ -65,6 +66,13 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     let mut stop = Stop::listen()?;
     if !dir.journal().exists() {
         return Err(OpenError::Missing { path: dir.journal() }.into());
+    }
+    tokio::select! {
+        () = wait_for_room(dir.root()) => {}
+        name = stop.requested() => {
+            tracing::info!("stopping: {name} was received while the disk was full");
+            return Ok(());
+        }
     }
     let authority = Authority::load(&dir.authority())?;
     let mut own = OwnCertificate::load(dir.credentials(), config.certificate_life)?;
