@@ -1,9 +1,11 @@
 //! What a job inherits from the shell that submits it: directory, environment, umask and limits.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use nix::sys::resource::{Resource, getrlimit};
+use rms_model::job::from_bytes;
 use rms_model::{Limits, Time};
 
 use crate::failure::Failure;
@@ -40,10 +42,10 @@ impl Here {
     }
 }
 
-/// Variables whose names and values are text, in the order of names. What is not text cannot be sent.
+/// Variables in the order of names. What is no text is carried as the bytes that it is.
 fn environment(vars: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    let mut environment: Vec<(String, String)> = vars.filter_map(text).filter(|(name, _)| !name.is_empty()).collect();
+    let text = |(name, value): (OsString, OsString)| (from_bytes(name.as_bytes()), from_bytes(value.as_bytes()));
+    let mut environment: Vec<(String, String)> = vars.map(text).filter(|(name, _)| !name.is_empty()).collect();
     environment.sort();
     environment
 }
@@ -81,9 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_are_no_text_are_left_out() {
+    fn variables_that_are_no_text_are_carried() {
         let odd = OsString::from_vec(vec![0xff]);
         let vars = vec![("B".into(), "2".into()), ("A".into(), "1".into()), ("X".into(), odd)];
-        assert_eq!(environment(vars.into_iter()), [("A".into(), "1".into()), ("B".into(), "2".into())]);
+        let found = environment(vars.into_iter());
+        assert_eq!(found[..2], [("A".into(), "1".into()), ("B".into(), "2".into())]);
+        assert_eq!(rms_model::job::to_bytes(&found[2].1), [0xff]);
     }
 }

@@ -23,9 +23,12 @@ pub struct JobOptions {
     /// Tasks; one per node if absent
     #[arg(short = 'n', long, visible_alias = "ntasks", value_name = "COUNT", value_parser = count)]
     pub tasks: Option<u32>,
-    /// CPUs for each task
+    /// CPUs for each task; 1 if absent
     #[arg(short = 'c', long, value_name = "COUNT", value_parser = count)]
     pub cpus_per_task: Option<u32>,
+    /// Let tasks share CPUs: start more tasks on a node than it has CPUs for
+    #[arg(short = 'O', long)]
+    pub overcommit: bool,
     /// Tasks on each node; beside -n, at most so many. The number of nodes must be fixed
     #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count)]
     pub tasks_per_node: Option<u32>,
@@ -130,6 +133,7 @@ impl JobOptions {
             nodes,
             tasks: self.tasks.or(lower.tasks),
             cpus_per_task: self.cpus_per_task.or(lower.cpus_per_task),
+            overcommit: self.overcommit || lower.overcommit,
             tasks_per_node: self.tasks_per_node.or(lower.tasks_per_node),
             time,
             shapes,

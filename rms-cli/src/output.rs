@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::failure::{Exit, Failure};
-use crate::table::Table;
+use crate::table::{Table, steers};
 
 /// The flags that choose the form of all output.
 #[derive(Args, Clone, Debug, Default)]
@@ -93,7 +93,7 @@ impl Output {
 /// The answer as it is written to the standard output.
 pub fn render(answer: &impl Show, form: Form) -> String {
     match form {
-        Form::Text => answer.text(),
+        Form::Text => harmless(&answer.text()),
         Form::Json => format!("{}\n", answer.json()),
         Form::Quiet => answer.ids().into_iter().map(|id| id + "\n").collect(),
         Form::Parsable => match answer.table() {
@@ -101,6 +101,31 @@ pub fn render(answer: &impl Show, form: Form) -> String {
             None => answer.ids().into_iter().map(|id| id + "\n").collect(),
         },
     }
+}
+
+/// Without what would steer the terminal, whoever wrote it; colours are ours.
+fn harmless(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c != '\n' && c != '\t' && steers(c)) {
+        let (before, strange) = rest.split_at(at);
+        safe.push_str(before);
+        let n_colour = colour_bytes(strange);
+        let n_bytes = match n_colour {
+            0 => strange.chars().next().map_or(0, char::len_utf8),
+            n => n,
+        };
+        safe.push_str(if n_colour == 0 { "\u{fffd}" } else { &strange[..n_bytes] });
+        rest = &strange[n_bytes..];
+    }
+    safe + rest
+}
+
+/// How long the colour is that the text begins with: `ESC [ digits m`.
+fn colour_bytes(text: &str) -> usize {
+    let Some(parameters) = text.strip_prefix("\u{1b}[") else { return 0 };
+    let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';');
+    end.filter(|end| parameters[*end..].starts_with('m')).map_or(0, |end| 2 + end + 1)
 }
 
 /// Writes to the standard output. A pipe that nobody reads any more (`rms queue | head`) ends the command
@@ -125,7 +150,7 @@ pub const GONE: &str = "output_closed";
 /// A line on the standard error; if that is gone, there is nobody to tell.
 pub fn warn(text: &str) {
     // It may repeat what was typed, or what somebody else called his job: neither may steer the terminal.
-    let text: String = text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+    let text: String = text.chars().map(|c| if steers(c) && c != '\n' { '\u{fffd}' } else { c }).collect();
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -142,4 +167,19 @@ pub fn is_terminal() -> bool {
 /// Is the standard error a terminal?
 pub fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_does_not_steer_the_terminal() {
+        let check = |text: &str, expected: &str| assert_eq!(harmless(text), expected);
+        check("plain\n\ttext", "plain\n\ttext");
+        check("\u{1b}[31mred\u{1b}[0m", "\u{1b}[31mred\u{1b}[0m");
+        check("\u{1b}[2Jgone\u{1b}]0;title\u{7}", "\u{fffd}[2Jgone\u{fffd}]0;title\u{fffd}");
+        check("a\u{202e}txt.exe\r\u{9b}2J", "a\u{fffd}txt.exe\u{fffd}\u{fffd}2J");
+        check("\u{1b}[", "\u{fffd}[");
+    }
 }

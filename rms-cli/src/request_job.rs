@@ -1,8 +1,9 @@
 //! What `submit` and `run` share: asks the server for a job, or only whether and when it would start.
 
 use launcher_sdk::{Client, Submitted};
-use rms_core::effect::Reason;
-use rms_model::{JobId, Request, Time};
+use rms_core::effect::{NodeLine, Reason};
+use rms_model::resources::MEMORY_FEATURE;
+use rms_model::{JobId, Mebibytes, Request, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -63,12 +64,35 @@ pub async fn request(
             output::warn(&format!("rms: warning: {warning}"));
         }
     }
+    let (memory, clusters) = (submission.constraint.memory, submission.clusters.clone());
     match client.submit(submission).await? {
-        Submitted::Job(job) => Ok(Requested::Job(job)),
+        Submitted::Job(job) => {
+            if memory > Mebibytes(0) {
+                warn_of_unlimited(client, &clusters, memory).await;
+            }
+            Ok(Requested::Job(job))
+        }
         Submitted::WouldStart { request, at, reason } => {
             let clusters = context.cluster_names(client).await?;
             Ok(Requested::WouldStart { request, at, reason, clusters, now: here.now })
         }
+    }
+}
+
+/// Says which of the nodes where the job may start would let it have more memory than it asks for.
+async fn warn_of_unlimited(client: &Client, wanted: &[String], memory: Mebibytes) {
+    // The job is submitted, whatever becomes of this question.
+    let Ok(answer) = client.nodes().await else { return };
+    let is_wanted = |node: &&NodeLine| wanted.is_empty() || wanted.contains(&node.cluster);
+    let lets_it =
+        |node: &&NodeLine| node.inventory.memory >= memory && !node.inventory.features.contains(MEMORY_FEATURE);
+    let names: Vec<&str> =
+        answer.nodes.iter().filter(is_wanted).filter(lets_it).map(|node| node.name.as_str()).collect();
+    if !names.is_empty() {
+        let names = hostlist::fold(&names);
+        output::warn(&format!(
+            "rms: warning: --mem chooses nodes, but is no limit on {names}: no memory cgroup there; -C {MEMORY_FEATURE} asks for others"
+        ));
     }
 }
 

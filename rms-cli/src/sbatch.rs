@@ -122,7 +122,7 @@ const OPTIONS: &[Slurm] = &[
     perhaps(None, "exclusive", Comment(WHOLE_NODES)),
     flag(Some('s'), "oversubscribe", Comment(WHOLE_NODES)),
     flag(None, "share", Comment(WHOLE_NODES)),
-    flag(Some('O'), "overcommit", Comment("without -c, tasks share the CPUs of their node")),
+    flag(Some('O'), "overcommit", Same("--overcommit")),
     flag(Some('v'), "verbose", Comment(OF_SUBMIT)),
     flag(Some('Q'), "quiet", Comment(OF_SUBMIT)),
     flag(None, "parsable", Comment(OF_SUBMIT)),

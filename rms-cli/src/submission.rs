@@ -131,7 +131,8 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         name: options.name.unwrap_or(order.name),
         work: order.work,
         n_tasks,
-        cpus_per_task: options.cpus_per_task.unwrap_or(0),
+        // Nobody counts the CPUs of tasks that share them.
+        cpus_per_task: if options.overcommit { 0 } else { options.cpus_per_task.unwrap_or(1) },
         cwd: directory(options.chdir.as_deref(), &here.cwd)?,
         environment: Environment(environment),
         umask: here.umask,
@@ -172,6 +173,9 @@ fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, String)
         set(variables::SLURM, "1".to_owned());
         set("SLURM_SUBMIT_DIR", directory(None, &here.cwd)?);
         set("SLURM_SUBMIT_HOST", here.host.clone());
+        if let Some(cpus) = options.cpus_per_task {
+            set("SLURM_CPUS_PER_TASK", cpus.to_string());
+        }
         if let Some(per_node) = options.tasks_per_node {
             set("SLURM_NTASKS_PER_NODE", per_node.to_string());
         }

@@ -64,7 +64,13 @@ impl Table {
 
 /// A name with control characters in it could repaint the terminal of whoever lists it.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Would it move the cursor, or turn the order of what is beside it?
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
 fn escape(cell: &str) -> String {
@@ -75,6 +81,7 @@ fn escape(cell: &str) -> String {
             '\\' => text.push_str("\\\\"),
             '\n' => text.push_str("\\n"),
             '\r' => text.push_str("\\r"),
+            c if steers(c) => text.extend(c.escape_unicode()),
             other => text.push(other),
         }
     }
@@ -100,7 +107,7 @@ mod tests {
 
     #[test]
     fn programs_get_every_field_back() {
-        assert_eq!(table().parsable(), "id|name\n7|a\\|b\\n\n12|x\u{1b}[31m\n");
+        assert_eq!(table().parsable(), "id|name\n7|a\\|b\\n\n12|x\\u{1b}[31m\n");
         assert_eq!(Table::new(&["id"]).parsable(), "id\n");
     }
 }

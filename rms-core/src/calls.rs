@@ -314,6 +314,10 @@ impl Rms {
         admin: NodeAdmin,
     ) -> Result<Answer, Refusal> {
         admins_only(who, "change nodes")?;
+        match &admin {
+            NodeAdmin::Enabled => {}
+            NodeAdmin::Drain { reason, .. } | NodeAdmin::Down { reason, .. } => check_reason(reason)?,
+        }
         for node in self.nodes_named(names)? {
             self.record(step, Fact::NodeAdminChanged { node, admin: admin.clone() });
             match &admin {
@@ -357,6 +361,12 @@ impl Rms {
         };
         names.iter().map(find).collect()
     }
+}
+
+/// It is shown on everybody's terminal.
+fn check_reason(reason: &str) -> Result<(), Refusal> {
+    let is_plain = !reason.chars().any(char::is_control);
+    if is_plain { Ok(()) } else { Err(Refusal::Malformed("a reason has no control characters")) }
 }
 
 /// Users may step back in the queue; only an admin may let a job go first.

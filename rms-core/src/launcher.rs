@@ -53,7 +53,9 @@ pub(crate) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<C
 
 /// Will any hosts do, whatever size the job starts with?
 pub(crate) fn takes_any_hosts(spec: &JobSpec) -> bool {
-    spec.cpus_per_task == 0 && spec.constraint == Constraint::default()
+    // Every host has one CPU.
+    let is_one_cpu = |request: &Request| spec.tasks.most_on_a_host(request.n_hosts()) * spec.cpus_per_task <= 1;
+    spec.constraint == Constraint::default() && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
 }
 
 /// What every host must have if the job starts with this size: CPUs for its share of the tasks, if it asked.

@@ -34,7 +34,7 @@ pub enum Refusal {
     #[error("{n_tasks} tasks cannot be spread over {n_nodes} nodes: ask for at least one task a node, or fewer nodes")]
     FewerTasksThanNodes { n_tasks: u32, n_nodes: u32 },
     #[error(
-        "a node would have to hold {tasks} tasks of {cpus_per_task} CPUs, but the largest node{place} has {cpus} CPUs: ask for more nodes (-N) or fewer CPUs"
+        "a node would have to hold {tasks} tasks of {cpus_per_task} CPUs, but the largest node{place} has {cpus} CPUs: ask for more nodes (-N), fewer tasks or fewer CPUs, or let tasks share CPUs (--overcommit)"
     )]
     TooManyCpus { tasks: u32, cpus_per_task: u32, cpus: u32, place: String },
     #[error("the wall time must be longer than zero")]

@@ -29,8 +29,9 @@ pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submi
     set("SLURM_NPROCS", order.n_tasks.to_string());
     set("SLURM_TASKS_PER_NODE", on_each(usable.iter().map(|host| host.n_tasks)));
     set("SLURM_JOB_CPUS_PER_NODE", on_each(usable.iter().map(|host| host.cpus)));
-    // As sbatch, which sets it only where the user did: scripts fall back on what they think best.
-    if order.cpus_per_task > 0 {
+    // As sbatch, which sets it only where the user did: scripts fall back on what they think best. One may be nobody's wish,
+    // and is told by the submitter.
+    if order.cpus_per_task > 1 {
         set("SLURM_CPUS_PER_TASK", order.cpus_per_task.to_string());
     }
     if order.run.0 > 1 {

@@ -14,6 +14,7 @@ use super::layout::{Layout, node_address};
 use super::ledger::{Ledger, NodeRecord, UpDir, VERSION};
 use super::process::ProcessRecord;
 use super::spawn::{self, Daemon, Starting};
+use super::stop::{Manner, stop};
 use crate::failure::Failure;
 use crate::place;
 use crate::stamp;
@@ -51,17 +52,27 @@ struct Programs {
 pub async fn build(dir: &UpDir, wish: &Wish) -> Result<Built, Failure> {
     let programs = Programs { server: spawn::program("rms-server")?, agent: spawn::program("node-agent")? };
     dir.make()?;
-    let _lock = dir.lock()?;
-    let (mut ledger, is_old) = match dir.load()? {
+    let lock = dir.lock()?;
+    let (ledger, is_old) = match dir.load()? {
         Some(ledger) => (agreed(ledger, wish, dir)?, true),
         None => (new_ledger(wish, dir)?, false),
     };
-    if !ledger.is_made {
-        make_server(dir, &mut ledger, &programs).await?;
+    let built = bring_up(dir, ledger, is_old, &programs).await;
+    if built.is_err() && !is_old {
+        drop(lock);
+        // Nobody could use what there is of it, and the next attempt may wish for something else.
+        let _what_failed_is_told = stop(dir, Manner { keep: false, now: true }).await;
     }
-    let server_started = start_server(dir, &mut ledger, &programs).await?;
+    built
+}
+
+async fn bring_up(dir: &UpDir, mut ledger: Ledger, is_old: bool, programs: &Programs) -> Result<Built, Failure> {
+    if !ledger.is_made {
+        make_server(dir, &mut ledger, programs).await?;
+    }
+    let server_started = start_server(dir, &mut ledger, programs).await?;
     let client = Client::connect(&dir.client()).await?;
-    let started = start_all(dir, &mut ledger, &programs, &client).await;
+    let started = start_all(dir, &mut ledger, programs, &client).await;
     client.close().await;
     let started = started?;
     Ok(Built { server: client.server().to_owned(), ledger, is_old, server_started, started })

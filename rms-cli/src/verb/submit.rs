@@ -7,7 +7,7 @@ use crate::directive::{self, Directives};
 use crate::failure::{Exit, Failure};
 use crate::job_options::JobOptions;
 use crate::output;
-use crate::request_job;
+use crate::request_job::{self, Requested};
 use crate::script::Script;
 use crate::stdin;
 use crate::submission::{Order, Output};
@@ -87,7 +87,12 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let order = Order { test_only: args.test_only, ..order };
     let client = context.client().await?;
     let requested = request_job::request(&client, context, options, order).await?;
-    context.output.show(&requested)?;
+    context.output.show(&requested).inspect_err(|_| {
+        // A number that is lost would be a job that nobody knows of.
+        if let Requested::Job(job) = &requested {
+            output::warn(&format!("rms: job {job} was submitted, but its number could not be written"));
+        }
+    })?;
     Ok(Exit::OK)
 }
 
