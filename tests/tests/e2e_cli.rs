@@ -40,7 +40,7 @@ fn what_the_server_refuses_is_said_with_what_would_be_right() {
         (&["submit", "-C", "gpu", "--wrap", "true"], 1, &["gpu"]),
         (&["submit", "--mem", "900T", "--wrap", "true"], 1, &["cluster a has 0"]),
         (&["submit", "-J", "evil\u{1b}[2J", "--wrap", "true"], 1, &["control characters"]),
-        (&["run", "-n", "1000000", "-N", "1", "true"], 1, &["4096 tasks"]),
+        (&["run", "-O", "-n", "1000000", "-N", "1", "true"], 1, &["4096 tasks"]),
         (&["cancel", "999"], 1, &["999"]),
         (&["show", "999"], 1, &["999"]),
         (&["explain", "999"], 1, &["999"]),

@@ -115,6 +115,27 @@ fn a_full_disk_is_said_and_what_was_promised_is_kept() {
 }
 
 #[test]
+fn a_server_that_starts_on_a_full_disk_waits_for_room_and_says_so() {
+    let Some(disk) = SmallDisk::of_mib(16) else { return };
+    let mut deployment = Deployment::builder().server_dir(&disk.server_dir()).start();
+    let job = deployment.rms(&["admin", "settings", "--json"]).ok().stdout;
+    deployment.kill_server();
+    let filler = disk.fill();
+    let log = deployment.path().join("server.log");
+    let room = std::thread::spawn(move || {
+        wait_until("the server to say that it waits", SOON, || {
+            let said = fs::read_to_string(&log).ok()?;
+            said.contains("the disk is full; make room").then_some(())
+        });
+        fs::remove_file(filler).expect("ours");
+    });
+    deployment.start_server();
+    room.join().expect("it said so");
+    assert_eq!(deployment.rms(&["admin", "settings", "--json"]).ok().stdout, job);
+    drop(deployment);
+}
+
+#[test]
 fn a_disk_that_cannot_be_written_stops_the_server_with_its_name() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
     let mut deployment = Deployment::builder().server_dir(&disk.server_dir()).start();

@@ -166,7 +166,7 @@ fn a_killed_supervisor_takes_its_tree_with_it_and_is_reported() {
     let supervisor: i32 =
         stat.rsplit_once(") ").expect("a stat line").1.split_whitespace().nth(1).expect("ppid").parse().expect("a pid");
     kill(Pid::from_raw(supervisor), Signal::SIGKILL).expect("it is ours");
-    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "node_lost");
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "supervisor_lost");
     wait_until("its tree to go", SOON, || (!is_alive(shell)).then_some(()));
     let next = deployment.submit(&["--wrap", "true"]);
     assert_eq!(deployment.wait_for_end(next)["outcome"]["word"], "completed");

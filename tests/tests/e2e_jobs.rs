@@ -35,7 +35,7 @@ fn run_streams_output_forwards_input_and_gives_the_highest_code() {
     lines.sort_unstable();
     assert_eq!(lines, ["task 0 on a1", "task 1 on a1", "task 2 on a2", "task 3 on a2"]);
 
-    let worst = deployment.rms(&["run", "-n", "3", "-N", "1", "sh", "-c", "exit $RMS_TASK_ID"]);
+    let worst = deployment.rms(&["run", "-O", "-n", "3", "-N", "1", "sh", "-c", "exit $RMS_TASK_ID"]);
     assert_eq!(worst.code, 2, "{worst:?}");
     let signalled = deployment.rms(&["run", "sh", "-c", "kill -USR1 $$"]);
     assert_eq!(signalled.code, 128 + 10, "{signalled:?}");
