@@ -67,7 +67,7 @@ impl Script {
         if let Some(line) = text.split('\n').position(|line| line.contains('\r')).map(|idx| idx + 1) {
             let failure =
                 Failure::usage(format!("{file}:{line}: the script has CRLF line ends, as Windows writes them"));
-            return Err(failure.hint(format!("convert it: sed -i 's/\\r$//' {file}")));
+            return Err(failure.hint("convert it by dos2unix, or: tr -d '\\r' < job.sh > unix.sh"));
         }
         if !text.starts_with("#!") {
             let failure = Failure::usage(format!("{file}:1: a script begins with the program that reads it"));

@@ -107,9 +107,9 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     let mut set = |name: &str, value: &str| drop(variables.insert(name.to_owned(), value.to_owned()));
     // Open MPI 4 and the runtime of Open MPI 5.
     set("OMPI_MCA_plm", "rsh");
-    // Where the job is told of itself in Slurm's words, it would take its hosts from them.
+    // Where the job is told of itself in Slurm's words, it would take its hosts from them. Its component `schizo` for
+    // Slurm is to stay: without it, a program that runs alone takes itself for one that srun has started, and gives up.
     set("OMPI_MCA_ras", "^slurm");
-    set("OMPI_MCA_schizo", "^slurm");
     set("OMPI_MCA_plm_rsh_agent", &rsh);
     set("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
     set("OMPI_MCA_orte_default_hostfile", &openmpi);
@@ -266,6 +266,7 @@ mod tests {
         let check = |name: &str, value: &str| assert_eq!(variables[name], value, "{name}");
         check("OMPI_MCA_plm", "rsh");
         check("OMPI_MCA_ras", "^slurm");
+        assert!(!variables.contains_key("OMPI_MCA_schizo"));
         check("PRTE_MCA_plm", "ssh");
         check("PRTE_MCA_ras", "^slurm");
         check("HYDRA_LAUNCHER", "rsh");

@@ -49,26 +49,26 @@ pub fn on_time(job: &mut Job, now: Instant) {
         return;
     }
     let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
-    let seen = tasks.flat_map(|task| std::iter::once(task).chain(tree::descendants(task))).map(look).max();
-    lone.interval = if seen == Some(Seen::Loaded) { NEAR } else { lone.interval * 2 };
+    let processes = tasks.flat_map(|task| std::iter::once(task).chain(tree::descendants(task)));
+    let seen = processes.map(|pid| (look(pid), pid)).max_by_key(|(seen, _)| *seen);
+    lone.interval = if matches!(seen, Some((Seen::Loaded, _))) { NEAR } else { lone.interval * 2 };
     lone.next = now + lone.interval;
     match seen {
-        Some(Seen::Alone) => {
+        Some((Seen::Alone, pid)) => {
             job.lone = None;
-            complaint::complain(job, &advice(&job.order));
+            complaint::complain(job, &advice(&job.order, pid));
         }
         // Its tasks are over.
         None => job.lone = None,
-        Some(Seen::Nothing | Seen::Loaded) => {}
+        Some((Seen::Nothing | Seen::Loaded, _)) => {}
     }
 }
 
-fn advice(order: &Order) -> String {
-    let program = match &order.work {
-        Work::Tasks { argv } => argv.join(" "),
-        Work::Script { .. } | Work::Hosts => String::new(),
-    };
-    let program: String = program.chars().take(100).collect();
+fn advice(order: &Order, pid: Pid) -> String {
+    // Not what the job was started with: that may be a shell around it.
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let program: String = words.join(" ").trim_end().chars().filter(|c| !c.is_control()).take(100).collect();
     let (n_tasks, n_hosts) = (order.n_tasks, order.hosts.len());
     format!(
         "the ranks of this program do not find each other: it uses Open MPI, so each of the {n_tasks} tasks is rank 0 of 1. \
