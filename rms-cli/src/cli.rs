@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::habits;
 use crate::output::{self, FormFlags, GONE, Output};
 use crate::place::Places;
+use crate::stamp;
 use crate::verb::Verb;
 
 /// Limber runs jobs on clusters whose applications grow and shrink.
@@ -48,6 +49,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return code(not_parsed(&error, &args)),
     };
     let output = Output::new(&cli.form);
+    if let Some(warning) = stamp::choose_zone(cli.form.utc) {
+        output::warn(&warning);
+    }
     let context = Context { output, dir: cli.dir, places: Places::look(), clients: Default::default() };
     let exit = match run(cli.verb, &context) {
         Ok(exit) => exit,

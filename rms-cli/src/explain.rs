@@ -46,7 +46,7 @@ pub fn reason(reason: &Reason, now: Time) -> String {
             hosts(*wanted)
         ),
         Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => {
-            let from = if *from <= now { "now".to_owned() } else { stamp::short(*from, now) };
+            let from = if *from <= now { "now".to_owned() } else { stamp::clock(*from, now) };
             let free = match capacity.saturating_sub(*busy) {
                 0 => format!("none of {capacity} is free"),
                 1 => format!("only 1 of {capacity} is free"),
@@ -55,7 +55,7 @@ pub fn reason(reason: &Reason, now: Time) -> String {
             format!(
                 "it needs {} of cluster {cluster}, but from {from} until {} {free}{}",
                 hosts(*wanted),
-                stamp::short(*until, now),
+                stamp::clock(*until, now),
                 blockers(by)
             )
         }
@@ -107,7 +107,7 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, open: &[&NegotiationLine], 
             let estimate = match line.estimate {
                 Some(at) if at <= now => format!("It is about to start on {size}."),
                 Some(at) => {
-                    let at_text = stamp::short(at, now);
+                    let at_text = stamp::clock(at, now);
                     format!("By the present plan it starts on {size} at {at_text} ({}).", ahead(at, now))
                 }
                 None => "No start can be told yet.".to_owned(),
@@ -118,7 +118,7 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, open: &[&NegotiationLine], 
             let since =
                 line.started.map_or_else(String::new, |at| format!(", for {} now", stamp::brief(now.since(at))));
             let until = line.until.map_or_else(String::new, |at| {
-                format!(" Its wall time ends at {} ({}).", stamp::short(at, now), ahead(at, now))
+                format!(" Its wall time ends at {} ({}).", stamp::clock(at, now), ahead(at, now))
             });
             let changes = match &line.malleable {
                 Some(_) => sizes::sentence(line, open, now),
@@ -132,7 +132,7 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, open: &[&NegotiationLine], 
         }
         JobState::Ghost => {
             let outcome = line.outcome.as_ref().map_or_else(String::new, |outcome| format!(" ({outcome})"));
-            let until = line.until.map_or_else(String::new, |at| format!(" until {}", stamp::short(at, now)));
+            let until = line.until.map_or_else(String::new, |at| format!(" until {}", stamp::clock(at, now)));
             format!(
                 "{job} has ended{outcome}. Its hosts stay reserved as a ghost{until}, so that every launcher gets its \
                  fair chance to ask for them."
@@ -181,7 +181,7 @@ mod tests {
         };
         assert_eq!(
             reason(&blocked, now),
-            "it needs 4 hosts of cluster a, but from now until 00:10:00 only 1 of 4 is free: job 3 holds 2, job 4 holds 1 \
+            "it needs 4 hosts of cluster a, but from now until 00:10:00 UTC only 1 of 4 is free: job 3 holds 2, job 4 holds 1 \
              (a ghost)"
         );
     }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
+use rms_model::time::parse_wall;
 use rms_model::{ExpandLimit, Mebibytes, Span};
 use thiserror::Error;
 
@@ -33,7 +34,7 @@ pub struct JobOptions {
     #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count)]
     pub tasks_per_node: Option<u32>,
     /// Wall time: 90s, 1h30m, 30 (minutes), MM:SS, HH:MM:SS or D-HH:MM:SS
-    #[arg(short = 't', long, value_name = "SPAN")]
+    #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall)]
     pub time: Option<Span>,
     /// Sizes with a wall time each, best first: 2x1h,4x35m; instead of -N and -t
     #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time", "tasks_per_node"])]
@@ -68,7 +69,7 @@ pub struct JobOptions {
     /// Memory that every node must have: 512M, 4G (a bare number is MiB)
     #[arg(long, value_name = "SIZE", help_heading = "Where and when")]
     pub mem: Option<Memory>,
-    /// Not before: now+1h, 16:00 (UTC), 2026-11-20T16:00
+    /// Not before: now+1h, 16:00, tomorrow, 2026-11-20T16:00 (local time) or 2026-11-20T16:00+01:00
     #[arg(long, value_name = "TIME", help_heading = "Where and when", allow_hyphen_values = true)]
     pub begin: Option<String>,
     /// Higher goes first; 0 if absent

@@ -11,7 +11,7 @@ use crate::sizes;
 use crate::stages;
 use crate::stamp;
 
-/// ISO 8601 in UTC, or null.
+/// ISO 8601 with its offset from UTC, or null.
 pub fn time(time: Option<Time>) -> Value {
     time.and_then(stamp::iso).map_or(Value::Null, Value::String)
 }

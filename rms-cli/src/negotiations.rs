@@ -157,13 +157,13 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, now: Time) -> Stri
         line.job,
         line.owner,
         record.id,
-        stamp::short(record.opened, now)
+        stamp::clock(record.opened, now)
     );
     for round in &record.rounds {
         text += &format!("  {}  {}\n", stamp::short(round.at, now), event(round, &record.hosts, clusters, now));
     }
     if !line.phase.is_over() {
-        let until = line.until.map(|until| format!(", until {}", stamp::short(until, now))).unwrap_or_default();
+        let until = line.until.map(|until| format!(", until {}", stamp::clock(until, now))).unwrap_or_default();
         text += &format!("  now       {}{until}\n", word(line.phase));
         if !line.held.is_empty() {
             text += &format!("  held      {}\n", hostlist::fold(&line.held));
@@ -248,10 +248,10 @@ fn terms(item: &Item, now: Time) -> Vec<String> {
         said.push(format!("for {}", stamp::brief(duration)));
     }
     if let Some(deadline) = terms.deadline {
-        said.push(format!("ready by {}", stamp::short(deadline, now)));
+        said.push(format!("ready by {}", stamp::clock(deadline, now)));
     }
     if let Some(give_back_by) = terms.give_back_by {
-        said.push(format!("back by {}", stamp::short(give_back_by, now)));
+        said.push(format!("back by {}", stamp::clock(give_back_by, now)));
     }
     if !item.hosts.is_empty() {
         said.push("named nodes".to_owned());

@@ -20,6 +20,9 @@ pub struct FormFlags {
     /// Print fields between '|', with a first line that names them
     #[arg(short = 'P', long, global = true, help_heading = "Output", display_order = 902)]
     pub parsable: bool,
+    /// Read and write times in UTC, not in the local time zone
+    #[arg(long, global = true, help_heading = "Output", display_order = 903)]
+    pub utc: bool,
 }
 
 /// How answers are written.
@@ -35,7 +38,7 @@ pub enum Form {
 pub trait Show {
     /// For people.
     fn text(&self) -> String;
-    /// One value; times are ISO 8601 in UTC, spans are milliseconds in fields that end in `_ms`.
+    /// One value; times are ISO 8601 with their offset from UTC, spans are milliseconds in fields that end in `_ms`.
     fn json(&self) -> Value;
     /// Bare ids or names, one a line.
     fn ids(&self) -> Vec<String>;

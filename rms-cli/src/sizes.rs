@@ -85,7 +85,7 @@ pub fn sentence(line: &JobLine, open: &[&NegotiationLine], now: Time) -> String 
         _ => format!(" While it runs it can be changed: {}.", in_words(declared)),
     };
     for line in open {
-        let until = line.until.map(|until| format!(", until {}", stamp::short(until, now))).unwrap_or_default();
+        let until = line.until.map(|until| format!(", until {}", stamp::clock(until, now))).unwrap_or_default();
         text += &format!(" It negotiates {}{until}.", negotiations::brief(line));
     }
     let leaving = line.stages.as_ref().map(|stages| stages.leaving.as_slice()).unwrap_or_default();

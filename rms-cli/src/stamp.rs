@@ -1,17 +1,33 @@
-//! Points in time as people and programs write them: ISO 8601 in UTC, `now+1h`, `16:00`.
+//! Points in time as people and programs write them: local time, ISO 8601 with its offset, `now+1h`, `16:00`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::civil::{self, DateTime};
+use jiff::tz::{Offset, TimeZone};
+use jiff::{Timestamp, Zoned};
 use rms_model::{Span, Time};
 use thiserror::Error;
 
 /// Why a text is not a point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' is not a time: write now+1h30m, 16:00 (UTC), 2026-11-20, 2026-11-20T16:00 or 2026-11-20T16:00:00Z; -1h is an hour ago"
-)]
-pub struct ParseTimeError {
-    text: String,
+pub enum ParseTimeError {
+    #[error(
+        "'{0}' is not a time: write now+1h30m, 16:00, tomorrow, 2026-11-20, 2026-11-20T16:00 (local time) or \
+         2026-11-20T16:00:00+01:00; -1h is an hour ago"
+    )]
+    Nonsense(String),
+    #[error("'{text}': {error}")]
+    Span { text: String, error: rms_model::time::ParseSpanError },
+}
+
+/// Which of the times that fit a clock without a date is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meant {
+    /// For what is planned.
+    Next,
+    /// For what has been.
+    Last,
 }
 
 /// The clock of this machine.
@@ -20,25 +36,96 @@ pub fn now() -> Time {
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// `2026-11-20T16:00:00.250Z`; `None` for what lies beyond the years 1970 to 9999.
+/// The zone of all times that this command reads and writes, once and for all: that of the system, or with `--utc` UTC.
+/// Gives what to tell a user whose `TZ` names no zone.
+pub fn choose_zone(utc: bool) -> Option<String> {
+    let zone = if utc { TimeZone::UTC } else { TimeZone::system() };
+    let is_lost = zone.is_unknown();
+    let _ = ZONE.set(if is_lost { TimeZone::UTC } else { zone });
+    let name = std::env::var("TZ").ok().filter(|name| is_lost && !name.is_empty())?;
+    Some(format!("warning: TZ='{name}' names no time zone of this machine: times are in UTC"))
+}
+
+/// Not chosen only in unit tests, which are about UTC unless they name another.
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+fn zone() -> &'static TimeZone {
+    ZONE.get().unwrap_or(const { &TimeZone::UTC })
+}
+
+/// `2026-11-20T17:00:00.250+01:00`, or with a `Z` in UTC; `None` for what lies beyond the years 1970 to 9999.
 pub fn iso(time: Time) -> Option<String> {
-    let millis = u64::try_from(time.as_millis()).ok().filter(|millis| *millis < YEAR_10000)?;
-    let at = UNIX_EPOCH + Duration::from_millis(millis);
-    Some(humantime::format_rfc3339_millis(at).to_string())
+    iso_in(zone(), time, "%Y-%m-%dT%H:%M:%S%.3f")
 }
 
 /// The same without fractions, and `-` where there is none: for tables.
 pub fn iso_secs(time: Time) -> String {
-    iso(time).map_or_else(|| "-".to_owned(), |text| format!("{}Z", &text[..19]))
+    iso_in(zone(), time, "%Y-%m-%dT%H:%M:%S").unwrap_or_else(|| "-".to_owned())
 }
 
-/// `HH:MM:SS` on the day of `now`, with the date before it on another day.
+fn iso_in(zone: &TimeZone, time: Time, format: &str) -> Option<String> {
+    let at = civil_time(zone, time)?;
+    let is_utc = *zone == TimeZone::UTC || at.offset() == Offset::UTC;
+    let offset = if is_utc { "Z".to_owned() } else { at.strftime("%:z").to_string() };
+    Some(format!("{}{offset}", at.strftime(format)))
+}
+
+/// What the clock on the wall shows then; `None` for what lies beyond the years 1970 to 9999.
+fn civil_time(zone: &TimeZone, time: Time) -> Option<Zoned> {
+    let at = Timestamp::from_millisecond(time.as_millis()).ok()?.to_zoned(zone.clone());
+    let is_sane = time >= Time::EPOCH && (1969..=9999).contains(&at.year());
+    is_sane.then_some(at)
+}
+
+/// `HH:MM:SS` on the day of `now`, with the date instead of the seconds on another day: for tables whose head names the
+/// zone. A time at another offset than now's says which.
 pub fn short(time: Time, now: Time) -> String {
-    let same_day = time.as_secs().div_euclid(DAY_SECS) == now.as_secs().div_euclid(DAY_SECS);
-    let Some(text) = iso(time) else {
+    short_in(zone(), time, now)
+}
+
+fn short_in(zone: &TimeZone, time: Time, now: Time) -> String {
+    let (Some(at), Some(now)) = (civil_time(zone, time), civil_time(zone, now)) else {
         return "-".to_owned();
     };
-    if same_day { text[11..19].to_owned() } else { format!("{} {}", &text[5..10], &text[11..16]) }
+    let text = if at.date() == now.date() {
+        at.strftime("%H:%M:%S")
+    } else if at.year() == now.year() {
+        at.strftime("%m-%d %H:%M")
+    } else {
+        at.strftime("%Y-%m-%d %H:%M")
+    };
+    if at.offset() == now.offset() { text.to_string() } else { format!("{text} {}", name_at(&at)) }
+}
+
+/// The same with the name of the zone: for sentences.
+pub fn clock(time: Time, now: Time) -> String {
+    clock_in(zone(), time, now)
+}
+
+fn clock_in(zone: &TimeZone, time: Time, now: Time) -> String {
+    let short = short_in(zone, time, now);
+    let Some(at) = civil_time(zone, time) else { return short };
+    let name = name_at(&at);
+    if short.ends_with(&name) { short } else { format!("{short} {name}") }
+}
+
+/// What the zone is called at that time: `CET`, `UTC`, `+0530`.
+pub fn zone_name(time: Time) -> String {
+    civil_time(zone(), time).map_or_else(|| "UTC".to_owned(), |at| name_at(&at))
+}
+
+fn name_at(at: &Zoned) -> String {
+    at.strftime("%Z").to_string()
+}
+
+/// A part of the local time, by a format of `strftime`; `-` where there is none.
+pub fn formatted(time: Time, format: &str) -> String {
+    civil_time(zone(), time).map_or_else(|| "-".to_owned(), |at| at.strftime(format).to_string())
+}
+
+/// How far local time is ahead of UTC then.
+pub fn ahead_of_utc_secs(time: Time) -> i64 {
+    civil_time(zone(), time).map_or(0, |at| i64::from(at.offset().seconds()))
 }
 
 /// A span as a table shows it: two units at most, `-` for nothing measured.
@@ -60,94 +147,262 @@ fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
 
 /// # Errors
 /// A text in none of the forms that [`ParseTimeError`] names.
-pub fn parse(text: &str, now: Time) -> Result<Time, ParseTimeError> {
-    let fail = || ParseTimeError { text: text.chars().take(80).collect() };
-    let text = text.trim();
-    if text == "now" {
-        return Ok(now);
-    }
-    if let Some(span) = text.strip_prefix("now+").or_else(|| text.strip_prefix('+')) {
-        return Ok(now + span.parse::<Span>().map_err(|_| fail())?);
-    }
-    if let Some(span) = text.strip_prefix("now-").or_else(|| text.strip_prefix('-')) {
-        return Ok(now - span.parse::<Span>().map_err(|_| fail())?);
-    }
-    if text.contains('-') {
-        return parse_date(text).ok_or_else(fail);
-    }
-    parse_clock(text, now).ok_or_else(fail)
+pub fn parse(text: &str, now: Time, meant: Meant) -> Result<Time, ParseTimeError> {
+    parse_in(zone(), text, now, meant)
 }
 
-/// The next time the UTC clock shows `HH:MM[:SS]`.
-fn parse_clock(text: &str, now: Time) -> Option<Time> {
+fn parse_in(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Result<Time, ParseTimeError> {
+    let fail = || ParseTimeError::Nonsense(text.chars().take(80).collect());
+    let trimmed = text.trim();
+    if trimmed == "now" {
+        return Ok(now);
+    }
+    let signed = |sign: char| trimmed.strip_prefix("now").unwrap_or(trimmed).strip_prefix(sign);
+    let span = |span: &str| {
+        let error = |error| ParseTimeError::Span { text: text.chars().take(80).collect(), error };
+        span.parse::<Span>().map_err(error)
+    };
+    if let Some(ahead) = signed('+') {
+        return Ok(now + span(ahead)?);
+    }
+    if let Some(ago) = signed('-') {
+        return Ok(now - span(ago)?);
+    }
+    let time = match parse_day(zone, trimmed, now) {
+        Some(time) => Some(time),
+        None if trimmed.contains('-') => parse_date(zone, trimmed),
+        None => parse_clock(zone, trimmed, now, meant),
+    };
+    time.filter(|time| *time >= Time::EPOCH).ok_or_else(fail)
+}
+
+/// `today`, `tomorrow` and `yesterday`: their first instant, or with a clock behind them that time of the day.
+fn parse_day(zone: &TimeZone, text: &str, now: Time) -> Option<Time> {
+    let (day, clock) = text.split_once([' ', 'T']).unwrap_or((text, ""));
+    let today = civil_time(zone, now)?.date();
+    let date = match day {
+        "today" => today,
+        "tomorrow" => today.tomorrow().ok()?,
+        "yesterday" => today.yesterday().ok()?,
+        _ => return None,
+    };
+    match clock {
+        "" => first_instant(zone, date),
+        clock => instants(zone, date.to_datetime(clock_time(clock)?)).first().copied(),
+    }
+}
+
+/// The next time at which the clock on the wall shows `HH:MM[:SS]`, or the last one.
+fn parse_clock(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Option<Time> {
+    let clock = clock_time(text)?;
+    let today = civil_time(zone, now)?.date();
+    let days = [today.yesterday().ok(), Some(today), today.tomorrow().ok()];
+    let mut fitting = days.into_iter().flatten().flat_map(|day| instants(zone, day.to_datetime(clock)));
+    match meant {
+        Meant::Next => fitting.find(|time| *time >= now),
+        Meant::Last => fitting.filter(|time| *time <= now).last(),
+    }
+}
+
+/// `HH:MM[:SS]`, `midnight` and `noon`.
+fn clock_time(text: &str) -> Option<civil::Time> {
+    match text {
+        "midnight" => return Some(civil::Time::midnight()),
+        "noon" => return civil::Time::new(12, 0, 0, 0).ok(),
+        _ => {}
+    }
     let parts: Vec<&str> = text.split(':').collect();
     let two_digits = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
     if !(2..=3).contains(&parts.len()) || !parts.iter().all(two_digits) {
         return None;
     }
-    let number = |idx: usize| parts.get(idx).map_or(Some(0), |part| part.parse::<i64>().ok());
-    let (hours, mins, secs) = (number(0)?, number(1)?, number(2)?);
-    if hours > 23 || mins > 59 || secs > 59 {
-        return None;
-    }
-    let midnight = now.as_secs().div_euclid(DAY_SECS) * DAY_SECS;
-    let today = Time::from_secs(midnight + hours * 3600 + mins * 60 + secs);
-    Some(if today >= now { today } else { today + Span::from_secs(DAY_SECS) })
+    let number = |idx: usize| parts.get(idx).map_or(Some(0), |part| part.parse::<i8>().ok());
+    civil::Time::new(number(0)?, number(1)?, number(2)?, 0).ok()
 }
 
-fn parse_date(text: &str) -> Option<Time> {
-    // The date alone means its first instant, and minutes may stand without seconds.
+/// When the clock on the wall shows this: twice where it is put back, and where it skips it, as much later as it skips.
+fn instants(zone: &TimeZone, shown: DateTime) -> Vec<Time> {
+    let ambiguous = || zone.to_ambiguous_timestamp(shown);
+    let mut times: Vec<Time> =
+        [ambiguous().compatible(), ambiguous().later()].into_iter().flatten().map(time_of).collect();
+    times.dedup();
+    times
+}
+
+fn parse_date(zone: &TimeZone, text: &str) -> Option<Time> {
     let is_plain = text.is_ascii() && text.len() <= 40;
     if !is_plain {
         return None;
     }
-    let full = match text.len() {
-        10 => format!("{text}T00:00:00Z"),
-        16 => format!("{text}:00Z"),
-        17 if text.ends_with('Z') => format!("{}:00Z", &text[..16]),
-        _ => text.to_owned(),
-    };
-    let at = humantime::parse_rfc3339_weak(&full).ok()?;
-    let since_epoch = at.duration_since(UNIX_EPOCH).ok()?;
-    i64::try_from(since_epoch.as_millis()).ok().map(Time::from_millis)
+    if text.len() == 10 {
+        return first_instant(zone, text.parse().ok()?);
+    }
+    // A date and hours alone would leave open whether the minutes were forgotten.
+    let has_minutes = text.as_bytes().get(13) == Some(&b':');
+    if !has_minutes {
+        return None;
+    }
+    // 'Z' behind minutes alone, which the standard has, too.
+    let with_seconds = text.strip_suffix(['Z', 'z']).filter(|head| head.len() == 16).map(|head| format!("{head}:00Z"));
+    match with_seconds.as_deref().unwrap_or(text).parse::<Timestamp>() {
+        Ok(at) => Some(time_of(at)),
+        Err(_) if text.ends_with(['Z', 'z']) => None,
+        Err(_) => instants(zone, text.parse().ok()?).first().copied(),
+    }
+}
+
+/// Not always midnight: some zones put their clocks forward then.
+fn first_instant(zone: &TimeZone, date: civil::Date) -> Option<Time> {
+    let begin = date.to_zoned(zone.clone()).ok()?.start_of_day().ok()?;
+    Some(time_of(begin.timestamp()))
+}
+
+fn time_of(at: Timestamp) -> Time {
+    Time::from_millis(at.as_millisecond())
 }
 
 const DAY_SECS: i64 = 86_400;
-/// Milliseconds from 1970 to the year 10000, which has no four-digit form.
-const YEAR_10000: u64 = 253_402_300_800_000;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// 2026-11-20T12:30:00Z
     const NOON: Time = Time::from_secs(1_795_177_800);
 
+    /// The rules of Central Europe, whatever this machine knows of zones.
+    fn europe() -> TimeZone {
+        TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a zone")
+    }
+
+    /// Forward at midnight: the 6th of September 2026 begins at 01:00.
+    fn midnight_leap() -> TimeZone {
+        TimeZone::posix("<-04>4<-03>,M9.1.6/24,M4.1.6/24").expect("a zone")
+    }
+
+    fn at(text: &str) -> Time {
+        parse_in(&TimeZone::UTC, text, NOON, Meant::Next).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn read(zone: &TimeZone, now: &str, meant: Meant, text: &str) -> String {
+        let time = parse_in(zone, text, at(now), meant).unwrap_or_else(|error| panic!("{error}"));
+        iso_in(zone, time, "%Y-%m-%dT%H:%M:%S").expect("a sane year")
+    }
+
     #[test]
     fn times_read_as_the_field_writes_them() {
         let check = |text: &str, expected: &str| {
-            let time = parse(text, NOON).unwrap_or_else(|error| panic!("{error}"));
+            let time = parse(text, NOON, Meant::Next).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(iso_secs(time), expected, "{text}");
         };
         check("now", "2026-11-20T12:30:00Z");
         check("now+1h30m", "2026-11-20T14:00:00Z");
+        check("now+1hour", "2026-11-20T13:30:00Z");
         check("+90s", "2026-11-20T12:31:30Z");
         check("-1d", "2026-11-19T12:30:00Z");
         check("16:00", "2026-11-20T16:00:00Z");
         check("08:00:30", "2026-11-21T08:00:30Z");
+        check("12:30", "2026-11-20T12:30:00Z");
+        check("tomorrow", "2026-11-21T00:00:00Z");
+        check("tomorrow 07:30", "2026-11-21T07:30:00Z");
+        check("yesterday", "2026-11-19T00:00:00Z");
+        check("today", "2026-11-20T00:00:00Z");
+        check("midnight", "2026-11-21T00:00:00Z");
+        check("noon", "2026-11-21T12:00:00Z");
         check("2026-12-01", "2026-12-01T00:00:00Z");
         check("2026-12-01T07:15", "2026-12-01T07:15:00Z");
         check("2026-12-01 07:15:10", "2026-12-01T07:15:10Z");
         check("2026-12-01T07:15:10Z", "2026-12-01T07:15:10Z");
+        check("2026-12-01T07:15Z", "2026-12-01T07:15:00Z");
+        check("2026-12-01T07:15:10+01:00", "2026-12-01T06:15:10Z");
+        check("2026-12-01T07:15+01:00", "2026-12-01T06:15:00Z");
+        check("2026-12-01T07:15:10.250-0530", "2026-12-01T12:45:10Z");
+    }
+
+    #[test]
+    fn a_clock_without_a_date_is_the_next_or_the_last_time_it_shows_that() {
+        let check = |text: &str, expected: &str| {
+            let time = parse(text, NOON, Meant::Last).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(iso_secs(time), expected, "{text}");
+        };
+        check("16:00", "2026-11-19T16:00:00Z");
+        check("08:00:30", "2026-11-20T08:00:30Z");
+        check("midnight", "2026-11-20T00:00:00Z");
+        check("2026-12-01T07:15", "2026-12-01T07:15:00Z");
+    }
+
+    #[test]
+    fn times_are_local_and_say_so() {
+        let check = |now: &str, text: &str, expected: &str| {
+            assert_eq!(read(&europe(), now, Meant::Next, text), expected, "{text} at {now}");
+        };
+        let winter = "2026-11-20T12:30:00Z";
+        check(winter, "16:00", "2026-11-20T16:00:00+01:00");
+        check(winter, "13:00", "2026-11-21T13:00:00+01:00");
+        check(winter, "2026-07-01T08:00", "2026-07-01T08:00:00+02:00");
+        check(winter, "2026-07-01T08:00:00Z", "2026-07-01T10:00:00+02:00");
+        check(winter, "2026-07-01T08:00:00-04:00", "2026-07-01T14:00:00+02:00");
+        // Past midnight here, but not in UTC.
+        check("2026-11-20T23:30:00Z", "tomorrow", "2026-11-22T00:00:00+01:00");
+        check("2026-11-20T23:30:00Z", "today", "2026-11-21T00:00:00+01:00");
+        assert_eq!(iso_in(&europe(), at(winter), "%H:%M").as_deref(), Some("13:30+01:00"));
+        assert_eq!(short_in(&europe(), at("2026-11-20T22:59:59Z"), at(winter)), "23:59:59");
+        assert_eq!(short_in(&europe(), at("2026-11-20T23:00:00Z"), at(winter)), "11-21 00:00");
+        assert_eq!(short_in(&europe(), at("2026-07-01T10:00:00Z"), at(winter)), "07-01 12:00 CEST");
+        assert_eq!(short_in(&europe(), at("2027-01-01T10:00:00Z"), at(winter)), "2027-01-01 11:00");
+        assert_eq!(clock_in(&europe(), at("2026-07-01T10:00:00Z"), at(winter)), "07-01 12:00 CEST");
+        assert_eq!(clock_in(&europe(), at("2026-11-20T13:00:00Z"), at(winter)), "14:00:00 CET");
+        let kolkata = TimeZone::posix("IST-5:30").expect("a zone");
+        assert_eq!(read(&kolkata, winter, Meant::Next, "2026-07-01T08:00"), "2026-07-01T08:00:00+05:30");
+    }
+
+    #[test]
+    fn a_clock_that_is_put_forward_or_back_shows_some_times_never_or_twice() {
+        let next = |now: &str, text: &str, expected: &str| {
+            assert_eq!(read(&europe(), now, Meant::Next, text), expected, "{text} after {now}");
+        };
+        // On the 29th of March 02:00 is 03:00, so 02:30 is as long after midnight as on other days.
+        next("2026-03-29T00:00:00Z", "02:30", "2026-03-29T03:30:00+02:00");
+        next("2026-03-29T00:00:00Z", "2026-03-29T02:30", "2026-03-29T03:30:00+02:00");
+        next("2026-03-28T12:00:00Z", "now+1d", "2026-03-29T14:00:00+02:00");
+        next("2026-03-28T23:30:00Z", "tomorrow", "2026-03-30T00:00:00+02:00");
+        // On the 25th of October 03:00 is 02:00 again.
+        next("2026-10-25T00:00:00Z", "02:30", "2026-10-25T02:30:00+02:00");
+        next("2026-10-25T00:45:00Z", "02:30", "2026-10-25T02:30:00+01:00");
+        next("2026-10-25T01:45:00Z", "02:30", "2026-10-26T02:30:00+01:00");
+        next("2026-10-24T00:00:00Z", "2026-10-25T02:30", "2026-10-25T02:30:00+02:00");
+        next("2026-10-24T00:00:00Z", "2026-10-25T02:30:00+01:00", "2026-10-25T02:30:00+01:00");
+        let last = |now: &str, text: &str, expected: &str| {
+            assert_eq!(read(&europe(), now, Meant::Last, text), expected, "{text} before {now}");
+        };
+        last("2026-10-25T01:15:00Z", "02:30", "2026-10-25T02:30:00+02:00");
+        last("2026-10-25T01:45:00Z", "02:30", "2026-10-25T02:30:00+01:00");
+        // A day of 23 hours lies between: not simply 24 hours ago.
+        last("2026-03-29T07:00:00Z", "10:00", "2026-03-28T10:00:00+01:00");
+        assert_eq!(
+            read(&midnight_leap(), "2026-09-05T12:00:00Z", Meant::Next, "tomorrow"),
+            "2026-09-06T01:00:00-03:00",
+            "the day begins where its first instant is"
+        );
+        assert_eq!(
+            read(&midnight_leap(), "2026-09-05T12:00:00Z", Meant::Next, "2026-09-06"),
+            "2026-09-06T01:00:00-03:00"
+        );
     }
 
     #[test]
     fn nonsense_is_no_time_and_never_a_panic() {
-        for text in
-            ["", "tomorrow", "25:00", "12:60", "now+", "now+x", "2026-13-01", "2026-12-01T07", "é-1", "1:2", "-"]
-        {
-            assert!(parse(text, NOON).is_err(), "{text}");
+        for text in [
+            "", "someday", "25:00", "12:60", "now+", "now+x", "2026-13-01", "2026-12-01T07", "é-1", "1:2", "-", "now+60",
+            "60", "+5", "1969-12-31", "2026-02-29", "tomorrow 25:00", "2026-12-01T07Z", "24:00", "2026-12-01T07:15+30:00",
+        ] {
+            let read = parse(text, NOON, Meant::Next);
+            assert!(read.is_err(), "{text} was read as {:?}", read.map(iso_secs));
         }
+        let error = parse("now+60", NOON, Meant::Next).expect_err("a number without unit").to_string();
+        assert!(error.contains("60s") && error.contains("60m"), "{error}");
     }
 
     #[test]
@@ -156,12 +411,14 @@ mod tests {
         assert_eq!(iso(Time::from_millis(-1)), None);
         assert_eq!(iso_secs(Time::NEVER), "-");
         assert_eq!(short(Time::NEVER, NOON), "-");
+        assert_eq!(clock(Time::NEVER, NOON), "-");
     }
 
     #[test]
     fn tables_show_the_clock_today_and_the_date_on_other_days() {
         assert_eq!(short(NOON + Span::from_mins(2), NOON), "12:32:00");
         assert_eq!(short(NOON + Span::from_hours(24), NOON), "11-21 12:30");
+        assert_eq!(clock(NOON + Span::from_mins(2), NOON), "12:32:00 UTC");
     }
 
     #[test]
@@ -174,5 +431,20 @@ mod tests {
         check(3_600_000, "1h");
         check(5_460_000, "1h31m");
         check(90_000_000, "1d01h");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_for_programs_reads_back(millis in 0_i64..4_102_444_800_000, zone_idx in 0_usize..3) {
+            let zone = [TimeZone::UTC, europe(), midnight_leap()][zone_idx].clone();
+            let time = Time::from_millis(millis);
+            let text = iso_in(&zone, time, "%Y-%m-%dT%H:%M:%S%.3f").expect("a sane year");
+            prop_assert_eq!(parse_in(&europe(), &text, NOON, Meant::Next), Ok(time));
+        }
+
+        #[test]
+        fn no_text_panics(text in "[-+0-9:TZ .a-z]{0,30}") {
+            let _ = parse_in(&europe(), &text, NOON, Meant::Next);
+        }
     }
 }

@@ -114,7 +114,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         }
         evolving => (shapes, evolving),
     };
-    let begin = options.begin.as_deref().map(|text| stamp::parse(text, here.now)).transpose()?;
+    let begin = options.begin.as_deref().map(|text| stamp::parse(text, here.now, stamp::Meant::Next)).transpose()?;
     let environment = environment(&options, here)?;
     let n_tasks = n_tasks(&options, evolving.as_ref())?;
     let stream = order.output == Output::Stream && options.output.is_none();

@@ -105,9 +105,9 @@ fn a_sweep_over_a_trace_recommends() {
         "--cores-per-node",
         "8",
         "--fair-start",
-        "0,10",
+        "0s,10s",
         "--timer",
-        "0",
+        "0s",
         "--json",
     ];
     let output = rms(&args);

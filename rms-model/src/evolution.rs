@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::profile::Block;
-use crate::time::{Span, Time};
+use crate::time::{ParseSpanError, Span, Time};
 
 /// The stages of an application in their order, from its start on. They are never merged, so that stage i of what
 /// was planned is stage i of what was asked for.
@@ -55,6 +55,8 @@ pub enum EvolutionError {
     TooMany { n_stages: usize },
     #[error("stage {number}, '{text}', is not HOSTSxDURATION; write for example 2x500s,8x1h,2x10m")]
     Stage { number: usize, text: String },
+    #[error("stage {number}: {error}")]
+    Span { number: usize, error: ParseSpanError },
 }
 
 impl Evolution {
@@ -145,7 +147,8 @@ impl FromStr for Evolution {
             let (hosts, span) = part.trim().split_once('x').ok_or_else(fail)?;
             let is_count = !hosts.is_empty() && hosts.bytes().all(|b| b.is_ascii_digit());
             let hosts = is_count.then(|| hosts.parse().ok()).flatten().ok_or_else(fail)?;
-            Ok(Stage { hosts, span: span.parse().map_err(|_| fail())? })
+            let span = span.parse().map_err(|error| EvolutionError::Span { number: idx + 1, error })?;
+            Ok(Stage { hosts, span })
         };
         let n_stages = text.split(',').count();
         if n_stages > MAX_STAGES {

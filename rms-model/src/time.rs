@@ -141,26 +141,42 @@ const UNITS: [(&str, i64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{text}' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:SS, HH:MM:SS or D-HH:MM:SS")]
-pub struct ParseSpanError {
-    text: String,
+pub enum ParseSpanError {
+    #[error("'{0}' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:SS, HH:MM:SS or D-HH:MM:SS")]
+    Nonsense(String),
+    #[error("'{0}' has no unit: write {0}s, {0}m or {0}h")]
+    NoUnit(String),
 }
 
-/// Accepts `1h30m`, `90s`, `250ms`, `1.5h`, a bare number of minutes as Slurm does, `MM:SS`,
-/// `HH:MM:SS` and `D-HH[:MM[:SS]]`.
+/// Accepts `1h30m`, `90s`, `250ms`, `1.5h`, `MM:SS`, `HH:MM:SS` and `D-HH[:MM[:SS]]`. A number without a unit is refused
+/// but for 0: seconds to some, minutes to others.
 impl FromStr for Span {
     type Err = ParseSpanError;
 
     fn from_str(text: &str) -> Result<Span, ParseSpanError> {
+        let shown = || text.chars().take(80).collect();
+        let is_bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let millis = if text.contains(':') || text.contains('-') {
             parse_clock(text)
-        } else if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-            text.parse::<i64>().ok().and_then(|mins| mins.checked_mul(60_000))
+        } else if is_bare && text.parse() == Ok(0_i64) {
+            Some(0)
+        } else if is_bare && text.parse::<f64>().is_ok() {
+            return Err(ParseSpanError::NoUnit(shown()));
         } else {
             parse_units(text)
         };
-        millis.map(Span).ok_or_else(|| ParseSpanError { text: text.to_owned() })
+        millis.map(Span).ok_or_else(|| ParseSpanError::Nonsense(shown()))
     }
+}
+
+/// A job's wall time: as every duration, but a bare number is minutes, as it is to those who come from `sbatch`. What
+/// names a wall time and nothing else reads it so: `-t`, `#SBATCH --time`.
+///
+/// # Errors
+/// As every duration.
+pub fn parse_wall(text: &str) -> Result<Span, ParseSpanError> {
+    let mins = digits(text).and_then(|mins| mins.checked_mul(60_000));
+    mins.map_or_else(|| text.parse(), |millis| Ok(Span(millis)))
 }
 
 fn parse_clock(text: &str) -> Option<i64> {
@@ -192,11 +208,11 @@ fn parse_units(text: &str) -> Option<i64> {
         let (unit, tail) = tail.split_at(n_unit);
         let unit_millis = match unit {
             "ms" => 1,
-            "s" | "sec" => 1000,
-            "m" | "min" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            "w" => 7 * 86_400_000,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1000,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000,
+            "h" | "hour" | "hours" => 3_600_000,
+            "d" | "day" | "days" => 86_400_000,
+            "w" | "week" | "weeks" => 7 * 86_400_000,
             _ => return None,
         };
         let millis = match number.split_once('.') {
@@ -233,12 +249,27 @@ mod tests {
         check("90s", 90_000);
         check("250ms", 250);
         check("1.5h", 5_400_000);
-        check("30", 1_800_000);
+        check("2hours", 7_200_000);
+        check("0", 0);
         check("02:30", 150_000);
         check("01:00:00", 3_600_000);
         check("1-00:00:00", 86_400_000);
         check("1-12", 129_600_000);
         check("2d", 172_800_000);
+    }
+
+    #[test]
+    fn a_bare_number_is_minutes_of_wall_time_and_nothing_else() {
+        for text in ["1", "10", "0.5", "1.", "007"] {
+            let error = text.parse::<Span>().expect_err(text).to_string();
+            assert_eq!(error, format!("'{text}' has no unit: write {text}s, {text}m or {text}h"));
+        }
+        assert_eq!(parse_wall("30"), Ok(Span::from_mins(30)));
+        assert_eq!(parse_wall("30s"), Ok(Span::from_secs(30)));
+        assert_eq!(parse_wall("01:30"), Ok(Span::from_secs(90)));
+        for text in ["", "0.5", "x", "9999999999999999999"] {
+            assert!(parse_wall(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -20,7 +20,8 @@ Examples:
   rms history --since -1d --state failed     what failed during the last day
   rms history --user ada --limit 0           all jobs of one user
   rms history 7 12-15                        these jobs
-Times: -1h (ago), 08:00, 2026-11-20, 2026-11-20T08:00 (UTC)")]
+Times: -1h (ago), 08:00, yesterday, 2026-11-20, 2026-11-20T08:00 (local time),
+2026-11-20T08:00+01:00")]
 pub struct Args {
     /// Only these jobs: 7, 3,5-9
     #[arg(value_name = "JOBS")]
@@ -48,7 +49,7 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let now = stamp::now();
     let time = |flag: &str, text: &Option<String>| {
-        let parsed = text.as_deref().map(|text| parse_past(text, now)).transpose();
+        let parsed = text.as_deref().map(|text| stamp::parse(text, now, stamp::Meant::Last)).transpose();
         parsed.map_err(|error| Failure::usage(format!("--{flag}: {error}")))
     };
     let jobs = args.jobs.iter().map(|word| ids(word)).collect::<Result<Vec<_>, _>>()?.concat();
@@ -66,13 +67,6 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let (records, clusters) = tokio::join!(client.history(query), context.cluster_names(&client));
     context.output.show(&HistoryAnswer { records: records?, clusters: clusters? })?;
     Ok(Exit::OK)
-}
-
-/// A clock without a date means the last time it showed this, not the next.
-fn parse_past(text: &str, now: Time) -> Result<Time, stamp::ParseTimeError> {
-    let time = stamp::parse(text, now)?;
-    let is_clock = text.contains(':') && !text.contains('-') && !text.contains('+');
-    Ok(if is_clock && time > now { time - rms_model::Span::from_hours(24) } else { time })
 }
 
 fn ids(word: &str) -> Result<Vec<JobId>, Failure> {

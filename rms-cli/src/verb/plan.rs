@@ -2,6 +2,7 @@
 
 use rms_core::effect::{ClusterView, ViewAnswer};
 use rms_core::event::{Nodes, Shape};
+use rms_model::time::parse_wall;
 use rms_model::{Span, Time};
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ pub struct Args {
     #[arg(short = 'N', long, value_name = "COUNT", required_unless_present_any = ["table", "shapes"])]
     nodes: Option<NodeCount>,
     /// Wall time of every size, or with a model that on one node: 90s, 1h30m, 30 (minutes), HH:MM:SS
-    #[arg(short = 't', long, value_name = "SPAN", required_unless_present_any = ["table", "shapes"])]
+    #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall, required_unless_present_any = ["table", "shapes"])]
     time: Option<Span>,
     /// Sizes with a wall time each: 2x1h,4x35m; instead of -N and -t
     #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time"])]

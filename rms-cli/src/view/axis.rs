@@ -5,31 +5,34 @@ use rms_model::{Span, Time};
 use super::slabs::Window;
 use crate::stamp;
 
-/// Marks inside the window, at round times in UTC, at most `n_most` of them.
+/// Marks inside the window, at round local times, at most `n_most` of them.
 pub fn time_marks(window: Window, n_most: i64) -> Vec<(Time, String)> {
     let secs = (window.span().as_millis() / 1000).max(1);
     let step = step_secs(secs, n_most.max(1));
-    let first = (window.from.as_millis() + 999).div_euclid(1000);
-    let first = (first + step - 1).div_euclid(step) * step;
-    let label = |at: i64| {
-        let time = Time::from_secs(at);
-        let text = stamp::iso_secs(time);
-        let part = if step >= DAY {
-            5..10
-        } else if secs >= 2 * DAY {
-            5..16
-        } else if step >= 60 {
-            11..16
-        } else {
-            11..19
-        };
-        (time, text.get(part).unwrap_or("-").replace('T', " "))
+    let format = if step >= DAY {
+        "%m-%d"
+    } else if secs >= 2 * DAY {
+        "%m-%d %H:%M"
+    } else if step >= 60 {
+        "%H:%M"
+    } else {
+        "%H:%M:%S"
     };
-    let mut marks = Vec::new();
-    let mut at = first;
-    while Time::from_secs(at) < window.until && (marks.len() as i64) < n_most.max(1) {
-        marks.push(label(at));
-        at += step;
+    // What the clock on the wall shows, counted in seconds: round there, and even where it is put forward or back.
+    let shown = |at: i64| at + stamp::ahead_of_utc_secs(Time::from_secs(at));
+    let first = (window.from.as_millis() + 999).div_euclid(1000);
+    let mut wall = (shown(first) + step - 1).div_euclid(step) * step;
+    let mut marks: Vec<(Time, String)> = Vec::new();
+    while (marks.len() as i64) < n_most.max(1) {
+        let about = wall - (shown(first) - first);
+        let at = Time::from_secs(wall - (shown(about) - about));
+        if at >= window.until {
+            break;
+        }
+        if at >= window.from && marks.last().is_none_or(|(last, _)| *last < at) {
+            marks.push((at, stamp::formatted(at, format)));
+        }
+        wall += step;
     }
     marks
 }

@@ -5,6 +5,7 @@ use rms_model::Time;
 
 use super::axis;
 use super::slabs::{Slab, Window, cut};
+use crate::stamp;
 use crate::table::plain;
 
 /// How wide, how high and how colourful.
@@ -59,7 +60,7 @@ pub fn draw(clusters: &[ClusterView], now: Time, window: Window, canvas: Canvas)
     }
     let legend = [(Cell::Started, "started"), (Cell::Ghost, "ghost"), (Cell::Planned, "planned"), (Cell::Free, "free")];
     let entries = legend.map(|(cell, word)| format!("{} {word}", paint(&[cell], canvas.colours)));
-    text + &format!("{}   times in UTC\n", entries.join("   "))
+    text + &format!("{}   times in {}\n", entries.join("   "), stamp::zone_name(now))
 }
 
 fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> String {

@@ -9,7 +9,6 @@ use rms_sim::workload::swf::TraceJob;
 use serde_json::{Value, json};
 
 use super::side_by_side;
-use super::swf::seconds;
 use super::trace_file::{CleaningArgs, read_trace};
 use crate::chart::{self, Chart, Panel};
 use crate::context::Context;
@@ -51,8 +50,8 @@ pub struct Args {
     /// Percents of malleable jobs; the first is what the others are compared with
     #[arg(long, value_name = "LIST", default_value = "0,20,50,100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     parts: Vec<u32>,
-    /// How long a job does nothing at each change of its nodes; a bare number is seconds
-    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = seconds)]
+    /// How long a job does nothing at each change of its nodes, as 10s
+    #[arg(long, value_name = "SPAN", default_value = "10s")]
     pause: Span,
     /// Let malleable jobs choose the size to start with, and leave them at it: a part of the gain is that
     #[arg(long)]

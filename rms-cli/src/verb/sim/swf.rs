@@ -36,8 +36,8 @@ pub struct Args {
     /// How many waiting jobs a pass considers; 0 means all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     depth: u32,
-    /// The least time between two passes, as 30s; a bare number is seconds
-    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = seconds)]
+    /// The least time between two passes, as 30s
+    #[arg(long, value_name = "SPAN", default_value = "0s")]
     interval: Span,
     /// Write how jobs fared by size and time to this file, as a picture (.svg) or as .json
     #[arg(long, value_name = "FILE")]
@@ -77,12 +77,4 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     }
     context.output.show(&answer)?;
     Ok(Exit::OK)
-}
-
-/// A span; a bare number is seconds, as traces and papers count.
-pub(super) fn seconds(text: &str) -> Result<Span, rms_model::time::ParseSpanError> {
-    match text.parse::<u32>() {
-        Ok(secs) => Ok(Span::from_secs(i64::from(secs))),
-        Err(_) => text.parse(),
-    }
 }

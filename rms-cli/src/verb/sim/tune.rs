@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::curve;
 use super::journal_file;
 use super::progress::Progress;
-use super::swf::seconds;
 use super::trace_file::{CleaningArgs, read_trace};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
@@ -27,7 +26,7 @@ them.
 
 Examples:
   rms sim tune /var/lib/limber/server --svg curve.svg
-  rms sim tune trace.swf.gz --nodes 128 --fair-start 0,5,10,30 --timer 0,1 \\
+  rms sim tune trace.swf.gz --nodes 128 --fair-start 0s,5s,10s,30s --timer 0s,1s \\
       --adaptation 20s --json")]
 pub struct Args {
     /// The journal of a server, its data directory, or a trace (then --nodes is needed)
@@ -38,14 +37,14 @@ pub struct Args {
     nodes: Option<u32>,
     #[command(flatten)]
     cleaning: CleaningArgs,
-    /// Fair-start delays to try, in seconds or as 10s
-    #[arg(long, value_name = "SPANS", value_delimiter = ',', value_parser = seconds)]
+    /// Fair-start delays to try, as 0s,10s
+    #[arg(long, value_name = "SPANS", value_delimiter = ',')]
     fair_start: Vec<Span>,
     /// Re-scheduling timers to try
-    #[arg(long, value_name = "SPANS", value_delimiter = ',', value_parser = seconds)]
+    #[arg(long, value_name = "SPANS", value_delimiter = ',')]
     timer: Vec<Span>,
     /// How long the slowest launcher takes to adapt to a new view
-    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = seconds)]
+    #[arg(long, value_name = "SPAN", default_value = "10s")]
     adaptation: Span,
     /// The most of all host-time that ghosts may waste, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]

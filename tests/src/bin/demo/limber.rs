@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
@@ -180,9 +179,8 @@ fn fared(record: &Value) -> Result<Fared> {
 }
 
 fn seconds(text: &str) -> Option<f64> {
-    let at = humantime::parse_rfc3339_weak(text).ok()?;
-    let since: Duration = at.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    Some(since.as_secs_f64())
+    let at: jiff::Timestamp = text.parse().ok()?;
+    Some(at.as_millisecond() as f64 / 1000.0)
 }
 
 /// The command line of the N-body program for this job: it computes the same whatever its size and duration.
