@@ -21,7 +21,7 @@ fn times_are_local_unless_utc_is_asked_for() {
     };
     let begin = |job: &str, flags: &[&str]| {
         let shown = rms_at(&deployment, zone, &[flags, &["show", "--json", job]].concat()).ok().json();
-        shown["jobs"][0]["begin"].as_str().expect("it has a begin").to_owned()
+        shown["begin"].as_str().expect("it has a begin").to_owned()
     };
     let local = submit(&["--begin", "2031-07-01T08:00"]);
     assert_eq!(begin(&local, &[]), "2031-07-01T08:00:00.000+05:30");
@@ -34,7 +34,7 @@ fn times_are_local_unless_utc_is_asked_for() {
     let written = rms_at(&deployment, zone, &["submit", "-q", &script]).ok().text().to_owned();
     assert_eq!(begin(&written, &[]), "2031-07-01T08:00:00.000+05:30");
     let shown = rms_at(&deployment, zone, &["show", "--json", &written]).ok().json();
-    assert_eq!(shown["jobs"][0]["request"]["wall_ms"], 1_800_000, "a bare number of sbatch is minutes");
+    assert_eq!(shown["request"]["wall_ms"], 1_800_000, "a bare number of sbatch is minutes");
 
     let explained = rms_at(&deployment, zone, &["explain", &local]).ok().stdout;
     assert!(explained.contains("2031-07-01T08:00:00+05:30"), "{explained}");
