@@ -200,7 +200,7 @@ fn parse_clock(zone: &TimeZone, text: &str, now: Time, meant: Meant) -> Option<T
     let mut fitting = days.into_iter().flatten().flat_map(|day| instants(zone, day.to_datetime(clock)));
     match meant {
         Meant::Next => fitting.find(|time| *time >= now),
-        Meant::Last => fitting.filter(|time| *time <= now).last(),
+        Meant::Last => fitting.rfind(|time| *time <= now),
     }
 }
 
