@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use rms_core::effect::JobChange;
 use rms_core::job::Phase;
-use rms_core::{Config, Event, Rms, State};
+use rms_core::{Call, Config, Event, Rms, State};
 use rms_model::{JobId, Span};
 use tokio::sync::{mpsc, oneshot};
 
@@ -133,8 +133,7 @@ impl Driver {
 
     fn take(&mut self, inbound: Inbound) {
         match inbound {
-            Inbound::Call { who, call, reply } => match self.storage.failure() {
-                // Even a question is refused: its answer would tell of what is not durable.
+            Inbound::Call { who, call, reply } => match self.refusal(&call) {
                 Some(failing) => drop(reply.send(Answered::Failing(failing.clone()))),
                 None => {
                     let ticket = self.router.ticket(reply);
@@ -164,7 +163,7 @@ impl Driver {
                     self.handle(Event::AgentGone { name });
                 }
             }
-            Inbound::LauncherCalled { who, call, seq, outbox } => match self.storage.failure() {
+            Inbound::LauncherCalled { who, call, seq, outbox } => match self.storage.shortage() {
                 Some(why) => outbox.answer(seq, Err(failing(why))),
                 None => {
                     let ticket = self.router.launcher_ticket(seq, outbox);
@@ -172,7 +171,7 @@ impl Driver {
                 }
             },
             Inbound::LauncherGone { channel } => self.router.launcher_gone(channel),
-            Inbound::NegotiatorCalled { who, call, caller } => match self.storage.failure() {
+            Inbound::NegotiatorCalled { who, call, caller } => match self.storage.shortage() {
                 Some(why) => caller.answer(Err(failing(why))),
                 None => {
                     let ticket = self.router.negotiator_ticket(&call, caller);
@@ -180,7 +179,7 @@ impl Driver {
                 }
             },
             Inbound::NegotiatorGone { channel } => self.router.negotiators.gone(channel),
-            Inbound::AgentAsked { name, link, job, run, what, reply } => match self.storage.failure() {
+            Inbound::AgentAsked { name, link, job, run, what, reply } => match self.storage.shortage() {
                 Some(failing) => drop(reply.send(Answered::Failing(failing.clone()))),
                 // An older link is being closed, and its agent will ask again over the newer one.
                 None if !self.router.is_current(&name, link) => drop(reply),
@@ -204,6 +203,13 @@ impl Driver {
         }
     }
 
+    /// Why a call cannot be taken now. While nothing can be made durable even a question is refused: its answer would tell
+    /// of what is not. On a disk that is only full, what brings nothing new has a reserve.
+    fn refusal(&self, call: &Call) -> Option<&Failing> {
+        let is_new_work = matches!(call, Call::Submit(_));
+        if is_new_work { self.storage.shortage() } else { self.storage.failure() }
+    }
+
     fn handle(&mut self, event: Event) {
         let now = self.clock.now();
         let step = self.rms.handle(now, event);
@@ -214,7 +220,7 @@ impl Driver {
     fn tick(&mut self) {
         let now = self.clock.now();
         let is_due = self.rms.next_timer().is_some_and(|due| due <= now);
-        if is_due && self.storage.failure().is_none() {
+        if is_due && self.storage.shortage().is_none() {
             let step = self.rms.handle(now, Event::Tick);
             self.storage.add(step);
         }

@@ -173,6 +173,12 @@ impl FactLog {
         &self.history
     }
 
+    /// Whether the disk is full but for a reserve: enough for ends of jobs and orders of admins, not for new work. Tries to
+    /// get the reserve back.
+    pub fn is_short(&mut self) -> bool {
+        !self.segment.keep_reserve() || self.history.failure().is_some()
+    }
+
     /// Makes the facts durable, all or none of them.
     ///
     /// # Errors
@@ -190,9 +196,6 @@ impl FactLog {
     }
 
     fn write(&mut self, facts: &[Fact], sync: Sync) -> Result<(), AppendError> {
-        if let Some(reason) = self.history.failure() {
-            return Err(AppendError::History { reason });
-        }
         let written = self.write_batch(facts, sync);
         match written {
             Ok(()) => self.environments.keep(),

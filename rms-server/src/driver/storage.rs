@@ -19,6 +19,8 @@ pub struct Storage {
     /// jobs bound: calls are refused and nothing is started.
     pending: Step,
     trouble: Option<Trouble>,
+    /// Set while the disk is full but for a reserve: what callers with new work are told, and when to look again.
+    shortage: Option<(Failing, Instant)>,
     /// Set while all that is pending can wait.
     waiting_until: Option<Instant>,
     is_compacting: bool,
@@ -34,12 +36,22 @@ struct Trouble {
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
+/// How often a full disk is looked at.
+const FULL_BACKOFF: Duration = Duration::from_millis(500);
+
 /// How long a step that can wait does wait for another one to share its sync with.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 impl Storage {
     pub fn new(log: FactLog) -> Storage {
-        Storage { log, pending: Step::default(), trouble: None, waiting_until: None, is_compacting: false }
+        Storage {
+            log,
+            pending: Step::default(),
+            trouble: None,
+            shortage: None,
+            waiting_until: None,
+            is_compacting: false,
+        }
     }
 
     pub fn add(&mut self, step: Step) {
@@ -51,9 +63,16 @@ impl Storage {
         self.trouble.as_ref().map(|trouble| &trouble.failing)
     }
 
-    /// When the disk should be tried again, if it is failing.
+    /// Why no new work can be taken in now. Reports of agents, questions and orders about what is there may still be: there
+    /// is a reserve for them.
+    pub fn shortage(&self) -> Option<&Failing> {
+        self.failure().or(self.shortage.as_ref().map(|(failing, _)| failing))
+    }
+
+    /// When the disk should be tried again, if it is failing or full.
     pub fn until_retry(&self) -> Option<Span> {
-        self.trouble.as_ref().map(|trouble| until(trouble.retry_at))
+        let retry_at = self.trouble.as_ref().map(|trouble| trouble.retry_at);
+        retry_at.or(self.shortage.as_ref().map(|(_, at)| *at)).map(until)
     }
 
     /// When what is pending has waited long enough.
@@ -74,6 +93,7 @@ impl Storage {
         }
         if self.pending.is_empty() {
             self.recovered();
+            self.look_for_space();
             return Ok(Vec::new());
         }
         // One sync less for each job: that it runs becomes durable with what comes next, if that comes soon.
@@ -88,6 +108,7 @@ impl Storage {
         match step.commit(&mut Traced(&mut self.log)) {
             Ok(effects) => {
                 self.recovered();
+                self.look_for_space();
                 Ok(effects)
             }
             Err(Uncommitted { step, error }) => {
@@ -101,6 +122,26 @@ impl Storage {
         if self.trouble.take().is_some() {
             tracing::info!("the journal can be written again");
         }
+    }
+
+    fn look_for_space(&mut self) {
+        let is_early = self.shortage.as_ref().is_some_and(|(_, retry_at)| Instant::now() < *retry_at);
+        if is_early {
+            return;
+        }
+        let is_short = self.log.is_short();
+        if !is_short {
+            if self.shortage.take().is_some() {
+                tracing::info!("there is space for the journal again");
+            }
+            return;
+        }
+        let path = self.log.path().display();
+        let message = format!("no space is left for the journal {path}: no new work is accepted until some is freed");
+        if self.shortage.is_none() {
+            tracing::error!("{message}; reading, cancelling and draining go on");
+        }
+        self.shortage = Some((Failing { message }, Instant::now() + FULL_BACKOFF));
     }
 
     fn failed(&mut self, error: &AppendError) -> Failing {
@@ -117,7 +158,7 @@ impl Storage {
 
     /// A snapshot to be made aside, one at a time, and none while the disk fails.
     pub fn due_compaction(&mut self) -> Option<Compaction> {
-        if self.is_compacting || self.trouble.is_some() {
+        if self.is_compacting || self.shortage().is_some() {
             return None;
         }
         let order = self.log.due_compaction();

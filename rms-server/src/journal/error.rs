@@ -57,8 +57,6 @@ pub enum AppendError {
     Full { path: PathBuf },
     #[error("the journal {path} cannot be written: nothing new is accepted until it can", path = path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("the history cannot be written, and nothing new is accepted until it can: {reason}")]
-    History { reason: String },
     #[error("a fact cannot be encoded")]
     Encode(#[from] rmp_serde::encode::Error),
 }

@@ -23,7 +23,10 @@ const MARK_LEN: usize = 16 + Digest::LEN;
 const MARKS: [u64; 2] = [512, 1024];
 
 /// The file grows by so much at a time: an append then changes no metadata, which would have to be synced, too.
-const GROWTH: usize = 256 * 1024;
+const GROWTH: u64 = 256 * 1024;
+
+/// So much is taken from the disk ahead: on a full one it is what ends of jobs and orders of admins are written to.
+const RESERVE: u64 = 1024 * 1024;
 
 /// How far a segment was durable when it was last marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,7 +107,9 @@ impl Segment {
         file.sync_all()?;
         fs::rename(&partial, &path)?;
         sync_dir(&path)?;
-        Ok(Segment { file, path, end: PAGE, n_bytes: PAGE, n_marks: 0 })
+        let mut segment = Segment { file, path, end: PAGE, n_bytes: PAGE, n_marks: 0 };
+        segment.keep_reserve();
+        Ok(segment)
     }
 
     /// Opens one that was read up to `end`, and marks it there; what a crash left behind that is removed.
@@ -116,6 +121,7 @@ impl Segment {
             segment.mark(seq)?;
             segment.file.sync_all()?;
         }
+        segment.keep_reserve();
         Ok(segment)
     }
 
@@ -130,20 +136,28 @@ impl Segment {
     /// Writes behind the end without waiting for the disk. What was written in part is written over by the next try.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let end = self.end + bytes.len() as u64;
-        if end > self.n_bytes {
-            self.grow(end);
-        }
+        self.grow(end + RESERVE);
         self.file.write_all_at(bytes, self.end)?;
         self.end = end;
         self.n_bytes = self.n_bytes.max(end);
         Ok(())
     }
 
-    /// Where no more than the batch itself finds space, it is appended without.
-    fn grow(&mut self, end: u64) {
-        let n_zeros = GROWTH.max((end - self.n_bytes) as usize);
-        if self.file.write_all_at(&vec![0; n_zeros], self.n_bytes).is_ok() {
-            self.n_bytes += n_zeros as u64;
+    /// Takes from the disk what is missing of the reserve; false if it has too little.
+    pub fn keep_reserve(&mut self) -> bool {
+        self.grow(self.end + RESERVE);
+        self.has_reserve()
+    }
+
+    pub fn has_reserve(&self) -> bool {
+        self.n_bytes >= self.end + RESERVE
+    }
+
+    /// As far as there is space.
+    fn grow(&mut self, wanted: u64) {
+        static ZEROS: [u8; GROWTH as usize] = [0; GROWTH as usize];
+        while self.n_bytes < wanted && self.file.write_all_at(&ZEROS, self.n_bytes).is_ok() {
+            self.n_bytes += GROWTH;
         }
     }
 
