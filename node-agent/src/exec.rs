@@ -101,12 +101,14 @@ async fn translate(word: Option<Word>, stream: u64, supervisor: &ToSeat, window:
         }
         // The end of one stream; the end of the command is said apart.
         Some(Word::Bytes { .. }) => None,
-        Some(Word::Taken { n_bytes }) => {
+        Some(Word::Taken { stream: _, n_bytes }) => {
             window.n_unconfirmed = window.n_unconfirmed.saturating_sub(n_bytes);
             None
         }
         Some(Word::Ended { code }) => Some(FromCommand::Ended { code }),
         Some(Word::Failed { reason }) => Some(FromCommand::Failed { reason }),
+        // Of steps alone.
+        Some(Word::TaskEnded { .. } | Word::Aborted { .. } | Word::Pmi(_) | Word::Done) => None,
         None => Some(FromCommand::Failed { reason: "the job has ended, or its supervisor is gone".to_owned() }),
     }
 }

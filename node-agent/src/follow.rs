@@ -184,12 +184,20 @@ async fn forward_input(share: Share, mut receiver: Receiver) {
     loop {
         while n_unconfirmed >= WINDOW {
             match words.recv().await {
-                Some(Word::Taken { n_bytes }) => n_unconfirmed -= n_bytes.min(n_unconfirmed),
-                Some(Word::Bytes { .. } | Word::Ended { .. } | Word::Failed { .. }) => {}
+                Some(Word::Taken { n_bytes, stream: _ }) => n_unconfirmed -= n_bytes.min(n_unconfirmed),
+                Some(
+                    Word::Bytes { .. }
+                    | Word::Ended { .. }
+                    | Word::Failed { .. }
+                    | Word::TaskEnded { .. }
+                    | Word::Aborted { .. }
+                    | Word::Pmi(_)
+                    | Word::Done,
+                ) => {}
                 None => return,
             }
         }
-        while let Ok(Word::Taken { n_bytes }) = words.try_recv() {
+        while let Ok(Word::Taken { n_bytes, stream: _ }) = words.try_recv() {
             n_unconfirmed -= n_bytes.min(n_unconfirmed);
         }
         let Ok(Some(Input { bytes, eof })) = receiver.recv().await else { return };

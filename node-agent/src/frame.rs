@@ -78,6 +78,11 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// Bytes of frames that are not whole.
+    pub fn n_waiting(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
     /// The next whole frame, if it is there.
     ///
     /// # Errors

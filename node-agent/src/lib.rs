@@ -22,6 +22,7 @@ pub mod setup;
 pub mod share;
 pub mod spawner;
 pub mod spool;
+pub mod step;
 pub mod supervisor;
 pub mod sys;
 pub mod takeover;

@@ -1,4 +1,4 @@
-//! The socket for `rms-rsh`: only processes of a job may ask, and only for the nodes of that job.
+//! The socket for processes of jobs, and no others: commands and steps on the nodes of their job, and its credentials.
 
 use std::fs;
 use std::io;
@@ -17,9 +17,11 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::exec::{self, Command, FromCommand, ToCommand};
 use crate::frame::{self, Decoder, Frame};
 use crate::peer::Peers;
-use crate::rsh::{Answer, Request, STDERR, STDIN, STDOUT};
+use crate::rsh::{Answer, Call, Request, STDERR, STDIN, STDOUT};
+use crate::setup::Setup;
 use crate::share::{Share, Shares};
 use crate::spool;
+use crate::step;
 use crate::supervisor::order::Place;
 use crate::supervisor::tree;
 
@@ -39,20 +41,22 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 const MAX_CALLERS: usize = 1024;
 /// Who says nothing gives its place to others.
 const ASK_PATIENCE: Duration = Duration::from_secs(10);
+/// A command and an environment, which the kernel bounds, in JSON.
+const MAX_CALL_BYTES: usize = 16 << 20;
 /// Before another caller is tried when there are no files for one. Nothing tells when some are free again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves callers for ever.
-pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers) {
+pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, setup: Arc<Setup>) {
     let places = Arc::new(Semaphore::new(MAX_CALLERS));
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
         match listener.accept().await {
             Ok((stream, _)) => match caller_share(&stream, &shares) {
                 Ok(share) => {
-                    let peers = peers.clone();
+                    let (peers, setup) = (peers.clone(), Arc::clone(&setup));
                     tokio::spawn(async move {
-                        serve_caller(stream, share, peers).await;
+                        serve_caller(stream, share, peers, &setup).await;
                         drop(place);
                     });
                 }
@@ -73,11 +77,20 @@ fn turn_away(stream: &UnixStream, reason: String) {
     let _caller_left = stream.try_write(&frame::message(&Answer::Failed { reason }));
 }
 
-async fn serve_caller(stream: UnixStream, share: Share, peers: Peers) {
+async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Setup) {
     let (mut read, mut write) = stream.into_split();
     let mut decoder = Decoder::default();
-    let asked = tokio::time::timeout(ASK_PATIENCE, first_frame(&mut read, &mut decoder)).await;
-    let Ok(Ok(Some(request))) = asked else { return };
+    let call = tokio::time::timeout(ASK_PATIENCE, first_frame(&mut read, &mut decoder)).await;
+    let Ok(Ok(Some(call))) = call else { return };
+    let request = match call {
+        Call::Command(request) => request,
+        Call::Step { step } => return step::serve(share, peers, *step, read, decoder, write).await,
+        Call::Credentials { credentials: () } => {
+            let answer = frame::message(&credentials(&share, setup));
+            let _caller_left = write.write_all(&answer).await;
+            return;
+        }
+    };
     match start(&share, &peers, request).await {
         Ok(Command { to, from }) => {
             let input = tokio::spawn(forward_input(read, decoder, to));
@@ -104,10 +117,22 @@ fn caller_share(stream: &UnixStream, shares: &Shares) -> Result<Share, String> {
         }
         ancestor = tree::parent_of(pid);
     }
-    Err("rms-rsh works only inside a job".to_owned())
+    Err("only processes of a job on this node are served here".to_owned())
 }
 
-async fn first_frame(read: &mut OwnedReadHalf, decoder: &mut Decoder) -> io::Result<Option<Request>> {
+/// The key of a job that nobody has asked for is made now; the caller waits for its files.
+fn credentials(share: &Share, setup: &Setup) -> Answer {
+    let (job, run) = (share.job(), share.run());
+    setup.keys.want(job, run, &share.order().owner);
+    // Had it ended before, nobody would take the key away.
+    if share.has_ended() {
+        setup.keys.forget(job, run);
+        return Answer::Failed { reason: format!("job {job} has ended") };
+    }
+    Answer::Credentials { dir: setup.keys.dir(job, run), server: setup.server.clone() }
+}
+
+async fn first_frame(read: &mut OwnedReadHalf, decoder: &mut Decoder) -> io::Result<Option<Call>> {
     let mut piece = [0; 16 << 10];
     loop {
         let n = read.read(&mut piece).await?;
@@ -115,9 +140,10 @@ async fn first_frame(read: &mut OwnedReadHalf, decoder: &mut Decoder) -> io::Res
             return Ok(None);
         }
         decoder.push(&piece[..n]);
-        match decoder.take::<Request>().map_err(io::Error::other)? {
-            Some(Frame::Message(request)) => return Ok(Some(request)),
+        match decoder.take::<Call>().map_err(io::Error::other)? {
+            Some(Frame::Message(call)) => return Ok(Some(call)),
             Some(Frame::Bytes { .. }) => return Ok(None),
+            None if decoder.n_waiting() > MAX_CALL_BYTES => return Ok(None),
             None => {}
         }
     }

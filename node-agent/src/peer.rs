@@ -1,6 +1,6 @@
 //! Links to the other agents of a job: process management for MPI, and commands on other hosts.
 
-mod frames;
+pub mod frames;
 mod guest;
 
 use std::collections::BTreeMap;
@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rms_model::{JobId, Run, Work};
-use rms_wire::peer::Exec;
-use rms_wire::{Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, PeerExec, PeerOpen, PmiDown, PmiUp};
+use rms_wire::peer::{Exec, Step};
+use rms_wire::{
+    Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, PeerExec, PeerOpen, PmiDown, PmiUp, StepUp,
+};
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
@@ -18,6 +20,7 @@ use crate::perform::Carrier;
 use crate::pmi::HostId;
 use crate::pmi::frames::{HubFrame, Up};
 use crate::share::{Share, Shares};
+use crate::step::part::{self, Part};
 use crate::supervisor::order::{Place, ToSupervisor};
 use frames::{down_from_wire, down_to_wire, up_from_wire, up_to_wire};
 use guest::{Refusal, share_for};
@@ -70,6 +73,7 @@ impl Peers {
                 match channel.recv::<PeerOpen>().await {
                     Ok(Some(PeerOpen::Pmi { job, run })) => peers.serve_pmi(&name, JobId(job), Run(run), channel).await,
                     Ok(Some(PeerOpen::Exec(order))) => peers.serve_exec(&name, order, channel).await,
+                    Ok(Some(PeerOpen::Step(step))) => peers.serve_step(&name, step, channel).await,
                     Ok(None) | Err(_) => {}
                 }
             });
@@ -130,6 +134,24 @@ impl Peers {
             }
         };
         exec_here(channel, command).await;
+    }
+
+    /// Starts what a step has on another host of a job.
+    ///
+    /// # Errors
+    /// Its agent cannot be reached.
+    pub async fn step(&self, place: &Place, step: Step) -> Result<Part, PeerError> {
+        Ok(part::on_channel(self.channel(place, &PeerOpen::Step(step)).await?))
+    }
+
+    async fn serve_step(&self, peer: &str, step: Step, mut channel: Channel) {
+        match share_for(&self.0.shares, peer, JobId(step.job), Run(step.run)).await {
+            Ok(share) => part::serve(channel, part::start(&share, step)).await,
+            Err(refusal) => {
+                let _peer_left = channel.send(&StepUp::Failed { reason: refusal.to_string() }).await;
+                channel.finish();
+            }
+        }
     }
 
     /// Hears the fences of another host, as the agent of host 0.

@@ -465,7 +465,12 @@ impl Node {
             about_streams @ (FromSupervisor::ExecStarted { .. }
             | FromSupervisor::ExecEnded { .. }
             | FromSupervisor::ExecFailed { .. }
-            | FromSupervisor::Taken { .. }) => {
+            | FromSupervisor::Taken { .. }
+            | FromSupervisor::StepTaskEnded { .. }
+            | FromSupervisor::StepAborted { .. }
+            | FromSupervisor::StepPmi { .. }
+            | FromSupervisor::StepDone { .. }
+            | FromSupervisor::StepFailed { .. }) => {
                 if let Some(share) = self.share_of(name) {
                     share.heard(about_streams);
                 }

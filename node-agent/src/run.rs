@@ -59,7 +59,10 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = inventory.cpus, "starting");
     let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
     let key_dirs = KeyDirs::create(&spool.keys_dir()).context("cannot make a directory for keys of jobs")?;
+    let aliases =
+        setup::make_aliases(&program, &config.dir.join("aliases")).context("cannot make a directory for srun")?;
     let setup = Setup {
+        aliases,
         name,
         instance,
         spool,
@@ -143,7 +146,7 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut working = tokio::spawn(node.run(seat_queue, queue));
     tokio::spawn(peers.clone().serve());
-    tokio::spawn(local::serve(listener, shares, peers));
+    tokio::spawn(local::serve(listener, shares, peers, Arc::clone(&setup)));
     tokio::spawn(uplink.run());
     tokio::select! {
         _ = terminate.recv() => {}

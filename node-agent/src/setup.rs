@@ -1,6 +1,9 @@
 //! What an agent knows from its start on and never changes.
 
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rms_core::desired::{DesiredJob, Host};
@@ -27,6 +30,8 @@ pub struct Setup {
     /// This program, which is also its own spawner.
     pub program: PathBuf,
     pub rsh: Option<PathBuf>,
+    /// The directory with what scripts written for Slurm call.
+    pub aliases: Option<PathBuf>,
     pub agent_socket: PathBuf,
     /// The server, as jobs on this node reach it, too: `host:port`.
     pub server: String,
@@ -53,6 +58,22 @@ pub fn fnv1a(bytes: &[u8]) -> u32 {
 pub fn rsh_beside(program: &Path) -> Option<PathBuf> {
     let rsh = program.parent()?.join("rms-rsh");
     rsh.is_file().then_some(rsh)
+}
+
+/// Makes the directory with `srun`, which is `rms` under another name; none where `rms` is not installed beside the agent.
+/// Jobs that run have it in their `PATH`, so it stays when the agent ends.
+///
+/// # Errors
+/// No permission, no space.
+pub fn make_aliases(program: &Path, dir: &Path) -> io::Result<Option<PathBuf>> {
+    let Some(rms) = program.parent().map(|dir| dir.join("rms")).filter(|rms| rms.is_file()) else { return Ok(None) };
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
+    let (draft, place) = (dir.join(".srun"), dir.join("srun"));
+    let _left_over = fs::remove_file(&draft);
+    symlink(rms, &draft)?;
+    fs::rename(draft, place)?;
+    dir.canonicalize().map(Some)
 }
 
 impl Setup {
@@ -92,6 +113,7 @@ impl Setup {
             memory: launch.memory,
             host_idx: desired.host_idx,
             mask: self.mask_of(desired),
+            aliases: self.aliases.clone(),
             agent_socket: self.agent_socket.clone(),
             rsh: self.rsh.clone(),
             mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::frame;
 use crate::pmi::HostId;
 use crate::pmi::frames::{Down, Up};
-use crate::supervisor::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, ToSupervisor};
+use crate::supervisor::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
 
 /// An execution on this node; clones are the same one.
 #[derive(Clone, Debug)]
@@ -34,6 +34,10 @@ struct State {
     supervisor: Option<i32>,
     has_ended: bool,
     next_stream: u64,
+    next_step_stream: u64,
+    /// Steps asked for on this node, and the CPUs that their tasks have on each node of the job.
+    n_steps: u32,
+    step_cpus: BTreeMap<String, u32>,
     routes: BTreeMap<u64, mpsc::Sender<Word>>,
     /// Towards host 0, from a host that is not.
     hub: Option<mpsc::Sender<Up>>,
@@ -48,13 +52,19 @@ pub type ToSeat = mpsc::Sender<Vec<u8>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     Bytes { stream: u64, bytes: Vec<u8> },
-    Taken { n_bytes: u64 },
+    Taken { stream: u64, n_bytes: u64 },
     Ended { code: i32 },
     Failed { reason: String },
+    TaskEnded { task: u32, code: Option<i32>, signal: Option<i32> },
+    Aborted { code: i32 },
+    Pmi(Up),
+    Done,
 }
 
-/// Streams are bounded by their windows, which are far fewer frames than this.
+/// Streams are bounded by their windows, which are fewer pieces than this.
 const MAX_WORDS: usize = 256;
+/// The same for the streams of all tasks of a step: as many as a node can have.
+const MAX_STEP_WORDS: usize = 1 << 22;
 
 impl Share {
     pub fn new(order: Order, entry_dir: PathBuf) -> Share {
@@ -63,6 +73,9 @@ impl Share {
             supervisor: None,
             has_ended: false,
             next_stream: FIRST_EXEC,
+            next_step_stream: STREAMS_PER_STEP,
+            n_steps: 0,
+            step_cpus: BTreeMap::new(),
             routes: BTreeMap::new(),
             hub: None,
             hosts: BTreeMap::new(),
@@ -187,22 +200,66 @@ impl Share {
         stream
     }
 
+    /// Listens to all streams of one more step: where they begin.
+    pub fn listen_to_step(&self) -> (u64, mpsc::Receiver<Word>) {
+        let (route, words) = mpsc::channel(MAX_STEP_WORDS);
+        let mut state = self.state();
+        let stream = state.next_step_stream;
+        state.next_step_stream += STREAMS_PER_STEP;
+        state.routes.insert(stream, route);
+        (stream, words)
+    }
+
+    /// The number of one more step that is asked for here.
+    pub fn new_step(&self) -> u32 {
+        let host_idx = self.order().host_idx;
+        let mut state = self.state();
+        let n_steps = state.n_steps;
+        state.n_steps += 1;
+        // Of those that are asked for on other nodes, their agents know.
+        n_steps + host_idx * STEPS_PER_HOST
+    }
+
+    /// Decides by the CPUs that steps have on the nodes where tasks of one more go, and counts theirs until the guard is
+    /// dropped.
+    ///
+    /// # Errors
+    /// That of the decision.
+    pub fn take_cpus<T, E>(
+        &self,
+        decide: impl FnOnce(&BTreeMap<String, u32>) -> Result<(T, BTreeMap<String, u32>), E>,
+    ) -> Result<(T, TakenCpus), E> {
+        let mut state = self.state();
+        let (decided, cpus) = decide(&state.step_cpus)?;
+        for (node, n_cpus) in &cpus {
+            *state.step_cpus.entry(node.clone()).or_default() += n_cpus;
+        }
+        drop(state);
+        Ok((decided, TakenCpus { share: self.clone(), cpus }))
+    }
+
     pub fn forget_stream(&self, stream: u64) {
         self.state().routes.remove(&stream);
     }
 
     /// Bytes that the supervisor sent.
     pub fn bytes(&self, stream: u64, bytes: Vec<u8>) {
-        let route = stream - stream % STREAMS_PER_EXEC;
-        self.word(route, Word::Bytes { stream, bytes });
+        self.word(route(stream), Word::Bytes { stream, bytes });
     }
 
     /// What the supervisor said, unless it was about the job as a whole.
     pub fn heard(&self, message: FromSupervisor) {
         match message {
-            FromSupervisor::Taken { stream, n_bytes } => self.word(stream, Word::Taken { n_bytes }),
+            FromSupervisor::Taken { stream, n_bytes } => self.word(route(stream), Word::Taken { stream, n_bytes }),
             FromSupervisor::ExecEnded { stream, code } => self.word(stream, Word::Ended { code }),
             FromSupervisor::ExecFailed { stream, reason } => self.word(stream, Word::Failed { reason }),
+            FromSupervisor::StepTaskEnded { stream, task, code, signal } => {
+                self.word(stream, Word::TaskEnded { task, code, signal });
+            }
+            FromSupervisor::StepAborted { stream, code } => self.word(stream, Word::Aborted { code }),
+            FromSupervisor::StepPmi { stream, frame } => self.word(stream, Word::Pmi(frame)),
+            FromSupervisor::StepDone { stream } => self.word(stream, Word::Done),
+            FromSupervisor::StepFailed { stream, reason } => self.word(stream, Word::Failed { reason }),
             FromSupervisor::Idle
             | FromSupervisor::Job(_)
             | FromSupervisor::AlreadyThere { .. }
@@ -235,6 +292,34 @@ impl Share {
 
     pub fn host(&self, host: &HostId) -> Option<mpsc::Sender<Down>> {
         self.state().hosts.get(host).cloned()
+    }
+}
+
+/// The first stream of the command or the step that one belongs to.
+fn route(stream: u64) -> u64 {
+    let n_streams = if stream >= STREAMS_PER_STEP { STREAMS_PER_STEP } else { STREAMS_PER_EXEC };
+    stream - stream % n_streams
+}
+
+/// Steps are numbered in the order in which they are asked for; where that happens on several nodes, the others begin here.
+const STEPS_PER_HOST: u32 = 1 << 16;
+
+/// CPUs that the tasks of a step have.
+#[derive(Debug)]
+pub struct TakenCpus {
+    share: Share,
+    cpus: BTreeMap<String, u32>,
+}
+
+impl Drop for TakenCpus {
+    fn drop(&mut self) {
+        let mut state = self.share.state();
+        for (node, n_cpus) in &self.cpus {
+            let taken = state.step_cpus.entry(node.clone()).or_default();
+            *taken = taken.saturating_sub(*n_cpus);
+        }
+        drop(state);
+        self.share.0.changed.notify_waiters();
     }
 }
 

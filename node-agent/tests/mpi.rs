@@ -119,7 +119,10 @@ async fn a_job_reaches_its_own_nodes_and_no_others() {
         .output()
         .expect("it runs");
     assert_eq!(outside.status.code(), Some(255));
-    assert!(String::from_utf8_lossy(&outside.stderr).contains("works only inside a job"), "{outside:?}");
+    assert!(
+        String::from_utf8_lossy(&outside.stderr).contains("only processes of a job on this node are served"),
+        "{outside:?}"
+    );
     cluster.close().await;
 }
 

@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::habits;
 use crate::output::{self, FormFlags, GONE, Output};
 use crate::place::Places;
+use crate::srun;
 use crate::stamp;
 use crate::verb::Verb;
 
@@ -44,6 +45,9 @@ job's own code.";
 /// Runs one command and gives its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
+    if srun::is_meant(&args) {
+        return code(by_srun(args));
+    }
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => return code(not_parsed(&error, &args)),
@@ -65,19 +69,33 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     code(exit)
 }
 
+fn by_srun(args: Vec<OsString>) -> Exit {
+    let exit = in_runtime(srun::run(args));
+    exit.unwrap_or_else(|failure| {
+        if failure.kind != GONE {
+            Output::new(&FormFlags::default()).failure(&failure);
+        }
+        failure.exit
+    })
+}
+
 fn code(exit: Exit) -> ExitCode {
     ExitCode::from(exit.0)
 }
 
 fn run(verb: Verb, context: &Context) -> Result<Exit, Failure> {
-    // One thread: a command waits for one server, and starting threads would cost more than it does.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::io("the runtime cannot be started", error))?;
-    let exit = runtime.block_on(async {
+    in_runtime(async {
         let exit = verb.run(context).await;
         context.farewell().await;
         exit
-    });
+    })
+}
+
+fn in_runtime(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    // One thread: a command waits for one server, and starting threads would cost more than it does.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::io("the runtime cannot be started", error))?;
+    let exit = runtime.block_on(command);
     // A thread may still wait for input that nobody wants any more.
     runtime.shutdown_background();
     exit

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use launcher_sdk::Client;
 
 use crate::failure::Failure;
+use crate::inside;
 use crate::names::ClusterNames;
 use crate::output::Output;
 use crate::place::Places;
@@ -35,7 +36,15 @@ impl Context {
     /// # Errors
     /// No client directory, or a server that does not answer.
     pub async fn client(&self) -> Result<Client, Failure> {
-        let client = Client::connect(&self.client_dir()?).await?;
+        let dir = match self.client_dir() {
+            Ok(dir) => dir,
+            // Whoever names none may be a job, which has credentials of its own.
+            Err(none) if self.dir.is_none() && self.places.rms_dir.is_none() => {
+                return inside::client_of_job(self).await?.ok_or(none);
+            }
+            Err(none) => return Err(none),
+        };
+        let client = Client::connect(&dir).await?;
         self.clients.borrow_mut().push(client.clone());
         Ok(client)
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use launcher_sdk::Client;
 use rms_model::JobId;
 
+use crate::agent;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::select;
@@ -59,8 +60,22 @@ pub async fn client(context: &Context) -> Result<Client, Failure> {
             "RMS_JOB_CREDENTIALS is set, but RMS_SERVER is not: the job's environment was changed",
         )
     })?;
-    await_credentials(&dir).await;
-    let client = Client::connect_as(&dir, &server).await?;
+    connect(context, &dir, &server).await
+}
+
+/// A client with the credentials of the job that we are in, for whose owner there are none on this node; none outside.
+///
+/// # Errors
+/// No agent or no server that answers.
+pub async fn client_of_job(context: &Context) -> Result<Option<Client>, Failure> {
+    let Some(socket) = agent::socket() else { return Ok(None) };
+    let (dir, server) = agent::credentials(&socket).await?;
+    connect(context, &dir, &server).await.map(Some)
+}
+
+async fn connect(context: &Context, dir: &Path, server: &str) -> Result<Client, Failure> {
+    await_credentials(dir).await;
+    let client = Client::connect_as(dir, server).await?;
     context.clients.borrow_mut().push(client.clone());
     Ok(client)
 }

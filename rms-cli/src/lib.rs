@@ -4,8 +4,10 @@
 //! writes it as text, as one JSON value, as bare ids or as fields. What goes wrong becomes one
 //! `Failure` and is printed once, at the edge.
 
+mod agent;
 mod chart;
 mod cli;
+mod collected;
 mod context;
 mod directive;
 mod embedded;
@@ -40,9 +42,11 @@ mod size;
 mod size_range;
 mod sizes;
 mod small_file;
+mod srun;
 mod stages;
 mod stamp;
 mod stdin;
+mod step;
 mod submission;
 mod svg;
 mod table;

@@ -28,7 +28,7 @@ const EMPTY_THERE_TOO: [&str; 8] = [
 
 /// Commands that the nodes of a cluster with Slurm, or modules, have, and what to do here.
 const COMMANDS: [(&str, &str); 14] = [
-    ("srun", "'rms run' is the same here; MPI programs are started by mpirun"),
+    ("srun", "'rms run' is the same here, and --slurm-env gives the job an srun"),
     ("sbatch", "'rms submit' is the same here"),
     ("salloc", "submit what is to run by 'rms submit', or start it by 'rms run'"),
     ("scontrol", "the nodes are listed in $RMS_HOSTFILE, and 'rms show' tells about jobs"),
@@ -92,7 +92,9 @@ pub fn check(
                 let known = COMMANDS.iter().find(|(theirs, _)| theirs == command);
                 let Some((command, advice)) = known else { continue };
                 let is_function = *advice == LOADED;
-                let is_there = job.has_command(command) || (is_function && is_prepared);
+                // The agents give scripts that speak Slurm one: a step.
+                let is_step = job.speaks_slurm && *command == "srun";
+                let is_there = is_step || job.has_command(command) || (is_function && is_prepared);
                 if !is_there && told.insert(command) {
                     let file = &script.file;
                     warnings.push(format!("{file}:{line}: there may be no '{command}' in the job: {advice}"));

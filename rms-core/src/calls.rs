@@ -188,7 +188,12 @@ impl Rms {
     }
 
     fn cancel(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
-        let outcome = Outcome::Cancelled { by: who.name.clone() };
+        let by = match who.role {
+            // Its processes are its owner's.
+            Role::Job => self.state.jobs()[&job].spec.owner.0.clone(),
+            Role::Admin | Role::User | Role::Agent | Role::Server => who.name.clone(),
+        };
+        let outcome = Outcome::Cancelled { by };
         match &self.state.jobs()[&job].phase {
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
                 self.done(now, step, job, outcome);

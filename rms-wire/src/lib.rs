@@ -39,7 +39,7 @@ pub use link::{
 };
 pub use message::{Kind, Message};
 pub use negotiate::{NegotiatorSays, NegotiatorTold};
-pub use peer::{PeerExec, PeerOpen, PmiDown, PmiUp};
+pub use peer::{PeerExec, PeerOpen, PmiDown, PmiUp, StepDown, StepUp};
 pub use refused::Refused;
 pub use reply::{CallError, Reply};
 pub use request::{ClientRequest, Follow, HistoryQuery, LauncherReport, LauncherTraffic, Watch};

@@ -32,6 +32,8 @@ pub enum Kind {
     PmiUp = 31,
     PmiDown = 32,
     PeerExec = 33,
+    StepDown = 34,
+    StepUp = 35,
     LauncherSays = 40,
     LauncherTold = 41,
     NegotiatorSays = 42,
@@ -40,7 +42,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the numbers.
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 22] = [
         Kind::Hello,
         Kind::HelloAnswer,
         Kind::JoinRequest,
@@ -57,6 +59,8 @@ impl Kind {
         Kind::PmiUp,
         Kind::PmiDown,
         Kind::PeerExec,
+        Kind::StepDown,
+        Kind::StepUp,
         Kind::LauncherSays,
         Kind::LauncherTold,
         Kind::NegotiatorSays,

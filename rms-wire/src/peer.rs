@@ -12,6 +12,9 @@ pub enum PeerOpen {
     Pmi { job: u64, run: u32 },
     /// Execute inside the job on the receiving node; [`PeerExec`] frames follow in both directions.
     Exec(Exec),
+    /// Start the tasks that a step of the job has on the receiving node; [`StepDown`] frames go there, [`StepUp`] frames
+    /// come back.
+    Step(Step),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -21,6 +24,91 @@ pub struct Exec {
     pub argv: Vec<String>,
     pub environment: Vec<Variable>,
     pub cwd: String,
+}
+
+/// What a step of a job is on one of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Step {
+    pub job: u64,
+    pub run: u32,
+    /// Its number in the job.
+    pub step: u32,
+    pub argv: Vec<String>,
+    /// How its environment differs from the job's on that node.
+    pub set: Vec<Variable>,
+    pub unset: Vec<String>,
+    pub cwd: String,
+    pub umask: u32,
+    /// The tasks here, and all of them.
+    pub first_task: u32,
+    pub n_local: u32,
+    pub n_tasks: u32,
+    pub cpus_per_task: u32,
+    /// So many tasks here, the first ones, read what is typed; the others find no input.
+    pub n_readers: u32,
+    /// The nodes of the step in the order of its tasks, folded; how many they are, and which of them this one is.
+    pub nodes: String,
+    pub n_nodes: u32,
+    pub node_idx: u32,
+    /// `2(x3),1`: two tasks on each of three nodes, then one.
+    pub tasks_per_node: String,
+    /// The key-value space of its ranks, which of them live together, and for how many there is room.
+    pub kvsname: String,
+    pub mapping: String,
+    pub universe: u32,
+    /// Milliseconds between TERM and KILL.
+    pub grace: i64,
+}
+
+/// To the tasks of a step on one node. Closing the channel ends them.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum StepDown {
+    Stdin {
+        bytes: Vec<u8>,
+    },
+    StdinEof,
+    Signal {
+        signal: i32,
+    },
+    /// TERM, and KILL once the grace time is over.
+    End,
+    /// From the hub of the step's ranks.
+    Pmi(PmiDown),
+}
+
+/// From the tasks of a step on one node.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum StepUp {
+    Stdout {
+        task: u32,
+        bytes: Vec<u8>,
+    },
+    Stderr {
+        task: u32,
+        bytes: Vec<u8>,
+    },
+    /// So much of what was typed has been read by all who read it here.
+    Taken {
+        n_bytes: u64,
+    },
+    /// One of the two is set.
+    TaskEnded {
+        task: u32,
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
+    /// The ranks abort: the step is to end everywhere.
+    Aborted {
+        code: i32,
+    },
+    /// To the hub of the step's ranks.
+    Pmi(PmiUp),
+    /// Last: no process of it is left here.
+    Done,
+    /// Last: it was not executed, or not to its end.
+    Failed {
+        reason: String,
+    },
 }
 
 /// A key and its value in the job's key-value space.
@@ -217,4 +305,14 @@ impl Message for PmiDown {
 impl Message for PeerExec {
     const KIND: Kind = Kind::PeerExec;
     const SIZE: Size = Size::Chunk;
+}
+
+impl Message for StepDown {
+    const KIND: Kind = Kind::StepDown;
+    const SIZE: Size = Size::Whole;
+}
+
+impl Message for StepUp {
+    const KIND: Kind = Kind::StepUp;
+    const SIZE: Size = Size::Whole;
 }

@@ -133,6 +133,8 @@ kinds! {
     pmi_up => PmiUp,
     pmi_down => PmiDown,
     peer_exec => PeerExec,
+    step_down => StepDown,
+    step_up => StepUp,
     launcher_says => LauncherSays,
     launcher_told => LauncherTold,
     negotiator_says => NegotiatorSays,

@@ -85,6 +85,15 @@ fn receive(mut stream: UnixStream) -> io::Result<i32> {
                     eprintln!("rms-rsh: {reason}");
                     return Ok(EXIT_FAILED);
                 }
+                // Of steps, and of credentials: nobody asked for them.
+                Frame::Message(
+                    Answer::Waiting
+                    | Answer::Started { .. }
+                    | Answer::TaskEnded { .. }
+                    | Answer::Taken { .. }
+                    | Answer::Told { .. }
+                    | Answer::Credentials { .. },
+                ) => {}
             }
         }
         match stream.read(&mut piece)? {

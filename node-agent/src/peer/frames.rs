@@ -1,12 +1,70 @@
 //! Process-management frames as they are on the wire, and back.
 
+use rms_model::Span;
+use rms_wire::peer::Step;
 use rms_wire::peer::{Answer as WireAnswer, Command as WireCommand, NamedHost as WireHost, Pair as WirePair};
 use rms_wire::peer::{Part as WirePart, Placement as WirePlacement, Question as WireQuestion, RankId as WireRank};
+use rms_wire::vocabulary::Variable;
 use rms_wire::{PmiDown, PmiUp};
 
 use crate::pmi::frames::{Answer, Down, Pair, Part, Placement, Question, Up};
 use crate::pmi::spawn::{Command, NamedHost};
 use crate::pmi::{RankId, WorldId};
+use crate::supervisor::order::StepOrder;
+
+/// What a supervisor is told of a step, whose streams begin at `stream`.
+pub fn step_order(step: Step, stream: u64) -> StepOrder {
+    // Job and run have led here.
+    let Step {
+        job: _,
+        run: _,
+        step,
+        argv,
+        set,
+        unset,
+        cwd,
+        umask,
+        first_task,
+        n_local,
+        n_tasks,
+        cpus_per_task,
+        n_readers,
+        nodes,
+        n_nodes,
+        node_idx,
+        tasks_per_node,
+        kvsname,
+        mapping,
+        universe,
+        grace,
+    } = step;
+    StepOrder {
+        stream,
+        step,
+        argv,
+        set: set.into_iter().map(|variable| (variable.name, variable.value)).collect(),
+        unset,
+        cwd,
+        umask,
+        first_task,
+        n_local,
+        n_tasks,
+        cpus_per_task,
+        n_readers,
+        nodes,
+        n_nodes,
+        node_idx,
+        tasks_per_node,
+        kvsname,
+        mapping,
+        universe,
+        grace: Span::from_millis(grace.max(0)),
+    }
+}
+
+pub fn variable(name: &str, value: &str) -> Variable {
+    Variable { name: name.to_owned(), value: value.to_owned() }
+}
 
 pub fn up_to_wire(up: Up) -> PmiUp {
     match up {

@@ -9,17 +9,19 @@ use rms_model::job::to_bytes;
 use rms_model::variables::{SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
 use super::hostfile::HostFiles;
-use super::order::{Order, Place};
+use super::order::{Order, Place, StepOrder};
 use super::slurm;
 use super::user::Account;
 
 /// Variables by name; the last setting of a name wins.
 pub type Variables = BTreeMap<String, String>;
 
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// What all processes of the job on this host have in common.
 pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables {
     let mut variables = Variables::new();
-    variables.insert("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned());
+    variables.insert("PATH".to_owned(), DEFAULT_PATH.to_owned());
     let submitted = &order.environment.0;
     let speaks_slurm = submitted.iter().any(|(name, value)| name == SLURM && value == "1");
     let is_the_submitters = |name: &str| match name {
@@ -72,6 +74,11 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         slurm::of_job(&mut variables, order, account, &submit_dir);
     }
     set_for_mpirun(&mut variables, order, account, files);
+    if let (Some(dir), true) = (&order.aliases, slurm::is_spoken(&variables)) {
+        let path = variables.get("PATH").map(String::as_str).unwrap_or_default();
+        let path = format!("{}:{path}", dir.display());
+        variables.insert("PATH".to_owned(), path);
+    }
     variables
 }
 
@@ -82,6 +89,31 @@ pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     if slurm::is_spoken(variables) {
         slurm::of_task(variables, task, local);
     }
+}
+
+/// What the tasks of a step have in common: the job's environment here, as far as whoever asked for the step has not
+/// changed it, and which nodes and tasks the step has of the job's.
+pub fn of_step(variables: &mut Variables, step: &StepOrder) {
+    let is_ours = |name: &str| ["RMS_", "PMI_"].iter().any(|prefix| name.starts_with(prefix));
+    let is_kept = |name: &String| is_ours(name) || ["USER", "LOGNAME", "HOME", "SHELL"].contains(&name.as_str());
+    variables.retain(|name, _| is_kept(name) || !step.unset.contains(name));
+    variables.entry("PATH".to_owned()).or_insert_with(|| DEFAULT_PATH.to_owned());
+    let set = step.set.iter().filter(|(name, _)| !is_ours(name) && is_valid(name));
+    variables.extend(set.cloned());
+    let is_slurms = slurm::is_spoken(variables);
+    let mut set = |names: &[&str], value: String| {
+        let wanted = names.iter().filter(|name| is_slurms || !name.starts_with("SLURM_"));
+        variables.extend(wanted.map(|name| ((*name).to_owned(), value.clone())));
+    };
+    set(&["RMS_STEP_ID", "SLURM_STEP_ID", "SLURM_STEPID"], step.step.to_string());
+    set(&["RMS_NODELIST", "SLURM_STEP_NODELIST"], step.nodes.clone());
+    set(&["RMS_NNODES", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"], step.n_nodes.to_string());
+    let names = ["RMS_N_TASKS", "RMS_NTASKS", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"];
+    set(&names, step.n_tasks.to_string());
+    let names = ["RMS_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"];
+    set(&names, step.tasks_per_node.clone());
+    set(&["RMS_CPUS_PER_TASK"], step.cpus_per_task.to_string());
+    set(&["RMS_NODE_ID", "SLURM_NODEID"], step.node_idx.to_string());
 }
 
 /// What the command for a change has of its own: which change it is for, though another one may have come.

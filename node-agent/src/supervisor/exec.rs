@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::unistd::{Pid, pipe2};
+use nix::unistd::{Pid, fchown, pipe2};
 
 use super::child::{ChildError, Program, Word};
 use super::environment::{self, Variables};
-use super::order::{Order, WINDOW};
+use super::order::{Order, STREAMS_PER_EXEC, WINDOW, cost};
 use super::start::StartError;
 use super::streams::Input;
 use super::user::Account;
@@ -57,25 +57,43 @@ impl Exec {
         command: String,
         single: &SingleThreaded,
     ) -> Result<Exec, StartError> {
+        let argv = ["sh".to_owned(), "-c".to_owned(), command].map(super::start::c_string);
+        let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
+        Exec::with_pipes(stream, account, |stdin, stdout, stderr| {
+            let program = Program {
+                order,
+                cwd: &order.cwd,
+                account,
+                argv: &argv,
+                candidates: &[CString::from(c"/bin/sh")],
+                environment: environment::to_c(variables),
+                stdin,
+                stdout,
+                stderr,
+                inherited: None,
+            };
+            Ok(program.start(single)?)
+        })
+    }
+
+    /// What `start` starts, on three pipes.
+    ///
+    /// # Errors
+    /// As `start`, and if there are no more files.
+    pub fn with_pipes(
+        stream: u64,
+        account: &Account,
+        start: impl FnOnce(&Input, &OwnedFd, &OwnedFd) -> Result<(Pid, Word), StartError>,
+    ) -> Result<Exec, StartError> {
         let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| StartError::Child(ChildError::Pipe(error)));
         let (stdin, input) = pipe()?;
         let (output, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
-        let argv = ["sh".to_owned(), "-c".to_owned(), command].map(super::start::c_string);
-        let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
-        let program = Program {
-            order,
-            cwd: &order.cwd,
-            account,
-            argv: &argv,
-            candidates: &[CString::from(c"/bin/sh")],
-            environment: environment::to_c(variables),
-            stdin: &Input::Open(Rc::new(stdin)),
-            stdout: &stdout,
-            stderr: &stderr,
-            inherited: None,
-        };
-        let (pid, word) = program.start(single)?;
+        for end in [&stdin, &stdout, &stderr] {
+            // So that it can be opened as `/dev/stdout`. Who is not root has made it as the owner.
+            let _only_root_may = fchown(end, Some(account.uid), Some(account.gid));
+        }
+        let (pid, word) = start(&Input::Open(Rc::new(stdin)), &stdout, &stderr)?;
         let outputs = [output, errors].map(|pipe| Some(Output { pipe: unblocked(pipe), n_unconfirmed: 0 }));
         Ok(Exec { stream, pid, word, end: None, input: Feeder::new(input), outputs })
     }
@@ -94,7 +112,7 @@ impl Exec {
         match output.pipe.read(&mut bytes) {
             Ok(n) => {
                 bytes.truncate(n);
-                output.n_unconfirmed += n as u64;
+                output.n_unconfirmed += cost(n as u64);
                 if n == 0 {
                     self.outputs[idx] = None;
                 }
@@ -112,12 +130,14 @@ impl Exec {
     pub fn confirmed(&mut self, stream: u64, n_bytes: u64) {
         let idx = stream.wrapping_sub(self.stream + 1) as usize;
         if let Some(Some(output)) = self.outputs.get_mut(idx) {
-            output.n_unconfirmed = output.n_unconfirmed.saturating_sub(n_bytes);
+            output.n_unconfirmed = output.n_unconfirmed.saturating_sub(cost(n_bytes));
         }
     }
 
-    /// Nobody listens any more: the process will notice when it writes.
+    /// Nobody listens any more: the process will notice when it writes. Another agent may give the number of its stream
+    /// to another command.
     pub fn abandon(&mut self) {
+        self.stream = ABANDONED;
         self.outputs = [None, None];
         self.input = Feeder::default();
     }
@@ -167,6 +187,9 @@ impl Feeder {
         n_taken
     }
 }
+
+/// No stream: the end of such a command is nobody's news.
+const ABANDONED: u64 = u64::MAX - STREAMS_PER_EXEC;
 
 fn unblocked(pipe: OwnedFd) -> File {
     let _cannot_fail_on_a_pipe = fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK));

@@ -18,6 +18,7 @@ use super::order::{Order, Place};
 use super::resize::{self, Untold};
 use super::spawned::{self, Parent, Spawned};
 use super::start::{StartError, Started, Task};
+use super::step::Step;
 use super::streams::Streams;
 use super::tree;
 use super::user::Account;
@@ -49,6 +50,7 @@ pub struct Job {
     pub desk: Option<Desk>,
     pub lone: Option<Lone>,
     pub execs: Vec<Exec>,
+    pub steps: Vec<Step>,
     /// Of the first task, for what is executed beside it, or told of it; only where something may be.
     pub streams: Option<Streams>,
     pub untold: Untold,
@@ -146,6 +148,7 @@ impl Job {
             desk: None,
             lone: None,
             execs: Vec::new(),
+            steps: Vec::new(),
             streams: None,
             untold: Untold::default(),
             cpus: cpus_of(&order),
@@ -357,8 +360,9 @@ impl Job {
     pub fn wakes_at(&self) -> Instant {
         let of_desk = self.desk.as_ref().and_then(Desk::wakes_at);
         let of_lone = self.lone.as_ref().map(Lone::wakes_at);
+        let of_steps = self.steps.iter().filter_map(Step::wakes_at).min();
         let tell_at = self.tell_at.filter(|_| !self.is_starting());
-        let others = [tell_at, resize::wakes_at(self), of_desk, of_lone].into_iter().flatten();
+        let others = [tell_at, resize::wakes_at(self), of_desk, of_lone, of_steps].into_iter().flatten();
         others.fold(self.deadline(), Instant::min)
     }
 

@@ -7,18 +7,20 @@ mod child;
 mod complaint;
 mod confine;
 mod connection;
-mod environment;
+pub mod environment;
 mod exec;
 mod folder;
-mod hostfile;
+pub mod hostfile;
 mod job;
 mod lone;
 mod mpi;
 pub mod order;
 mod resize;
-mod slurm;
+pub mod slurm;
 mod spawned;
 mod start;
+mod step;
+mod steps;
 mod streams;
 pub mod tree;
 mod user;
@@ -144,6 +146,7 @@ enum Source {
     Input,
     ExecInput(usize),
     ExecOutput(usize, usize),
+    Step(usize, step::Source),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +189,9 @@ impl Supervisor {
             for (idx, exec) in job.execs.iter().enumerate() {
                 fds.extend(exec.input.writable().map(|fd| (Source::ExecInput(idx), fd, PollFlags::POLLOUT)));
                 fds.extend(exec.readable().map(|(out, fd)| (Source::ExecOutput(idx, out), fd, PollFlags::POLLIN)));
+            }
+            for (idx, step) in job.steps.iter().enumerate() {
+                fds.extend(step.sources().map(|(source, fd, flags)| (Source::Step(idx, source), fd, flags)));
             }
         }
         let mut poll_fds: Vec<PollFd<'_>> = fds.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
@@ -251,6 +257,10 @@ impl Supervisor {
                 self.finish_execs();
                 Ok(Next::Stay)
             }
+            Source::Step(idx, source) => {
+                self.step_ready(idx, source);
+                Ok(Next::Stay)
+            }
         }
     }
 
@@ -258,6 +268,7 @@ impl Supervisor {
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.seat.listener.accept() {
             let Ok(connection) = Connection::new(stream) else { continue };
+            self.abandon_steps();
             self.agent = Some(connection);
             let situation = self.job.as_mut().map_or(FromSupervisor::Idle, |job| FromSupervisor::Job(job.tell()));
             self.tell(&situation);
@@ -287,6 +298,7 @@ impl Supervisor {
 
     fn agent_lost(&mut self) -> Next {
         self.agent = None;
+        self.abandon_steps();
         let Some(job) = &mut self.job else { return self.leave_empty() };
         for exec in &mut job.execs {
             exec.abandon();
@@ -339,6 +351,7 @@ impl Supervisor {
                 for exec in self.job.iter_mut().flat_map(|job| &mut job.execs) {
                     exec.confirmed(stream, n_bytes);
                 }
+                self.step_confirmed(stream, n_bytes);
             }
             ToSupervisor::Pmi { host, frame } => {
                 self.with_desk(|desk, errands| desk.hear(&host, frame, errands));
@@ -353,6 +366,10 @@ impl Supervisor {
                 };
                 self.with_desk(|desk, errands| desk.grown(seq, grown, errands));
             }
+            ToSupervisor::Step(order) => self.begin_step(*order),
+            ToSupervisor::StepSignal { stream, signal } => self.step_signal(stream, signal),
+            ToSupervisor::StepEnd { stream, silent } => self.end_step(stream, silent),
+            ToSupervisor::StepPmi { stream, frame } => self.step_hears(stream, frame),
         }
         Next::Stay
     }
@@ -525,6 +542,9 @@ impl Supervisor {
     }
 
     fn input(&mut self, stream: u64, bytes: &[u8]) {
+        if step::block(stream).is_some() {
+            return self.step_input(stream, bytes);
+        }
         let Some(job) = &mut self.job else { return };
         let n_taken = if stream == TASK_INPUT {
             job.input.feed(bytes)
@@ -547,6 +567,7 @@ impl Supervisor {
         let tree_is_gone = loop {
             match reap() {
                 Harvest::Reaped(reaped) => {
+                    self.step_reaped(&reaped);
                     if let Some(job) = &mut self.job {
                         job.reaped(reaped, &mut errands);
                     }
@@ -634,6 +655,7 @@ impl Supervisor {
         let now = Instant::now();
         self.tell_running(now);
         self.with_desk(|desk, errands| desk.on_time(now, errands));
+        self.steps_on_time(now);
         let Some(job) = &mut self.job else { return Next::Stay };
         resize::on_time(job, now);
         lone::on_time(job, now);

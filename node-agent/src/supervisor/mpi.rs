@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::order::{Order, Place};
-use crate::pmi::frames::{HubFrame, Placement, Up};
+use crate::pmi::frames::{Down, HubFrame, Placement, Up};
 use crate::pmi::host::{HostRanks, first_birth};
 use crate::pmi::hub::{Grown, Growth, Hub, HubOut, Member, Need};
 use crate::pmi::place::process_mapping;
-use crate::pmi::ranks::{Ending, Out};
+use crate::pmi::ranks::{Birth, Ending, Out};
 use crate::pmi::{HostId, RankId};
 use crate::setup::fnv1a;
 use crate::sys::End;
@@ -95,7 +95,19 @@ impl Desk {
         desk
     }
 
-    fn listen(&mut self, task: u32, socket: OwnedFd) {
+    /// Those of a step, whose hub is where it was asked for: [`listen`](Desk::listen) is to be called for each task.
+    pub fn of_step(birth: Birth) -> Desk {
+        Desk {
+            own: nowhere(),
+            first: nowhere(),
+            ranks: HostRanks::new(birth),
+            hub: None,
+            lines: BTreeMap::new(),
+            paused_until: None,
+        }
+    }
+
+    pub fn listen(&mut self, task: u32, socket: OwnedFd) {
         let socket = UnixStream::from(socket);
         if socket.set_nonblocking(true).is_ok() {
             self.lines.insert(task, RankLine { socket, outgoing: VecDeque::new() });
@@ -174,14 +186,17 @@ impl Desk {
         self.carry(outs, errands);
     }
 
+    /// A word of the hub.
+    pub fn hear_hub(&mut self, down: Down, errands: &mut Vec<Errand>) {
+        let outs = self.ranks.hear(down);
+        self.carry(outs, errands);
+    }
+
     /// A frame from another host.
     pub fn hear(&mut self, host: &HostId, frame: HubFrame, errands: &mut Vec<Errand>) {
         match frame {
             HubFrame::Up(up) => self.hub_hears(host, up, errands),
-            HubFrame::Down(down) => {
-                let outs = self.ranks.hear(down);
-                self.carry(outs, errands);
-            }
+            HubFrame::Down(down) => self.hear_hub(down, errands),
         }
     }
 

@@ -9,7 +9,7 @@ use rms_model::{Environment, JobId, Limits, Mebibytes, OnResize, Owner, Run, Spa
 use serde::{Deserialize, Serialize};
 
 use crate::pmi::HostId;
-use crate::pmi::frames::HubFrame;
+use crate::pmi::frames::{Down, HubFrame, Up};
 
 /// One share of a job, complete: a supervisor asks nobody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct Order {
     /// So much memory the job may have here; 0: all.
     #[serde(default)]
     pub memory: Mebibytes,
+    /// The directory with `srun`, if `rms` is installed beside the agent.
+    #[serde(default)]
+    pub aliases: Option<PathBuf>,
 }
 
 /// How the processes of a job reach the server.
@@ -157,6 +160,53 @@ pub enum ToSupervisor {
         seq: u64,
         result: Growth,
     },
+    /// Starts the tasks of a step.
+    Step(Box<StepOrder>),
+    /// A signal to the tasks of a step.
+    StepSignal {
+        stream: u64,
+        signal: i32,
+    },
+    /// TERM to the tasks of a step, KILL after its grace time. `silent`: nobody listens to them any more.
+    StepEnd {
+        stream: u64,
+        silent: bool,
+    },
+    /// From the hub of a step's ranks.
+    StepPmi {
+        stream: u64,
+        frame: Down,
+    },
+}
+
+/// The tasks that a step has on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepOrder {
+    /// Begins its block of streams: those of task `n` are [`STREAMS_PER_EXEC`] from `stream + n * STREAMS_PER_EXEC` on,
+    /// as of a command.
+    pub stream: u64,
+    pub step: u32,
+    pub argv: Vec<String>,
+    /// How its environment differs from the job's here.
+    pub set: Vec<(String, String)>,
+    pub unset: Vec<String>,
+    pub cwd: String,
+    pub umask: u32,
+    pub first_task: u32,
+    pub n_local: u32,
+    pub n_tasks: u32,
+    pub cpus_per_task: u32,
+    /// So many tasks here read input: the first ones.
+    pub n_readers: u32,
+    /// Its hosts, folded; how many, and which of them this is.
+    pub nodes: String,
+    pub n_nodes: u32,
+    pub node_idx: u32,
+    pub tasks_per_node: String,
+    pub kvsname: String,
+    pub mapping: String,
+    pub universe: u32,
+    pub grace: Span,
 }
 
 /// Whether a job gets more hosts.
@@ -229,6 +279,32 @@ pub enum FromSupervisor {
         /// Fewer are of no use.
         least: u32,
     },
+    /// One of the two is set.
+    StepTaskEnded {
+        stream: u64,
+        task: u32,
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
+    /// The ranks of a step abort.
+    StepAborted {
+        stream: u64,
+        code: i32,
+    },
+    /// For the hub of a step's ranks.
+    StepPmi {
+        stream: u64,
+        frame: Up,
+    },
+    /// No process of a step is left here.
+    StepDone {
+        stream: u64,
+    },
+    /// Nothing of a step runs here.
+    StepFailed {
+        stream: u64,
+        reason: String,
+    },
 }
 
 /// The stream that is the standard input of task 0.
@@ -236,8 +312,15 @@ pub const TASK_INPUT: u64 = 0;
 /// Streams of commands are numbered from here on, in steps of [`STREAMS_PER_EXEC`].
 pub const FIRST_EXEC: u64 = 16;
 pub const STREAMS_PER_EXEC: u64 = 4;
+/// Each step has a block of its own, above all commands.
+pub const STREAMS_PER_STEP: u64 = 1 << 32;
 /// A sender has at most so many bytes on the way in each stream.
 pub const WINDOW: u64 = 256 << 10;
+/// What a piece takes of a window, however short it is: a queue holds the pieces of whole windows.
+pub fn cost(n_bytes: u64) -> u64 {
+    n_bytes.max(WINDOW / MAX_PIECES_PER_WINDOW)
+}
+pub const MAX_PIECES_PER_WINDOW: u64 = 64;
 
 #[cfg(test)]
 pub mod tests {
@@ -248,6 +331,7 @@ pub mod tests {
         Order {
             negotiates: None,
             memory: Mebibytes(0),
+            aliases: None,
             job: JobId(1),
             run: Run(1),
             name: "story".to_owned(),

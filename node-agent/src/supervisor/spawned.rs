@@ -90,7 +90,7 @@ fn start_into(
 }
 
 /// In the directories that the spawn names, then in the job's `PATH`.
-fn candidates(part: &Part, name: &CString, variables: &Variables) -> Vec<CString> {
+pub fn candidates(part: &Part, name: &CString, variables: &Variables) -> Vec<CString> {
     let Some(path) = &part.path else { return start::candidates(name, variables) };
     let mut with_path = variables.clone();
     let old = variables.get("PATH").map(String::as_str).unwrap_or_default();

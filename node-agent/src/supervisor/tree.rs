@@ -91,10 +91,20 @@ pub fn all() -> Vec<Pid> {
 
 /// The parent of a process that lives.
 pub fn parent_of(pid: Pid) -> Option<Pid> {
+    stat(pid, 1)
+}
+
+/// The session of a process that lives.
+pub fn session_of(pid: Pid) -> Option<Pid> {
+    stat(pid, 3)
+}
+
+/// A process id of those that the kernel lists after a process's name.
+fn stat(pid: Pid, nth: usize) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may itself hold brackets and spaces.
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
+    rest.split_whitespace().nth(nth)?.parse().ok().map(Pid::from_raw)
 }
 
 /// Processes that carry a mark in the environment they were started with, and all below them. This finds what

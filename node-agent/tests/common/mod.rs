@@ -154,6 +154,7 @@ impl World {
             n_cpus: 2,
             rsh: setup::rsh_beside(&program),
             program,
+            aliases: None,
             agent_socket: self.dir.path().join("agent/agent.sock"),
             server: "127.0.0.1:7117".to_owned(),
             keys: Keys::new(KeyDirs::create(&self.spool().keys_dir()).expect("made")),

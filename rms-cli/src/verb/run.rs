@@ -1,12 +1,15 @@
 //! `rms run`: runs a program on the nodes as if it ran here: output, input, signals and exit code.
 
-use launcher_sdk::{Client, Follow, FollowEvent, Stream};
+use launcher_sdk::{Client, Follow, FollowEvent};
+use node_agent::rsh::Input;
 use rms_core::Call;
 use rms_core::effect::{JobChange, JobState};
 use rms_core::event::Select;
 use rms_model::{JobId, Outcome, Work, hostlist};
 use serde_json::json;
 
+use crate::agent;
+use crate::collected::Collected;
 use crate::context::Context;
 use crate::exit_code;
 use crate::failure::{Exit, Failure};
@@ -17,7 +20,9 @@ use crate::lines::Streams;
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
 use crate::script::Script;
+use crate::size::NodeCount;
 use crate::stdin;
+use crate::step::{self, Wanted};
 use crate::submission::{Order, Output};
 
 #[derive(clap::Args, Debug)]
@@ -26,6 +31,10 @@ The output of all tasks comes here as it is written, even if the server is
 restarted meanwhile. The standard input goes to task 0 unless it is a terminal.
 Ctrl-C asks the job to end (TERM, and KILL after the grace time), a second one
 kills it. TERM, HUP, USR1 and USR2 go to its tasks.
+
+Inside a job this is a step of it: tasks on the job's own nodes, all of them or those that -N, -n, -c, -w and
+--tasks-per-node ask for. It needs no new place and waits for nobody; several may run side by side. Ctrl-C, TERM and -t
+end the step, and not the job. --new-job makes a job of its own, as outside.
 
 Examples:
   rms run hostname                         one task on one node
@@ -56,6 +65,15 @@ pub struct Args {
     /// Give the tasks no standard input
     #[arg(long, help_heading = "What runs")]
     no_stdin: bool,
+    /// Inside a job: make a job of its own, and no step
+    #[arg(long, help_heading = "Inside a job")]
+    new_job: bool,
+    /// Inside a job: on these of its nodes, n1,n[3-4]
+    #[arg(short = 'w', long, value_name = "NODES", help_heading = "Inside a job")]
+    nodelist: Option<String>,
+    /// Inside a job: wait until no other step has the CPUs
+    #[arg(long, help_heading = "Inside a job")]
+    exclusive: bool,
     /// Say only when it would start; run nothing
     #[arg(long, help_heading = "Where and when")]
     test_only: bool,
@@ -69,6 +87,15 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     if args.command.first().is_some_and(String::is_empty) {
         return Err(Failure::usage("the name of the program is empty"));
+    }
+    let socket = agent::socket().filter(|_| !args.new_job);
+    if let Some(socket) = socket {
+        return step::run(as_step(args)?, &socket, context.output.form()).await;
+    }
+    let of_steps = [("--nodelist", args.nodelist.is_some()), ("--exclusive", args.exclusive)];
+    if let Some((option, _)) = of_steps.into_iter().find(|(_, is_there)| *is_there) {
+        return Err(Failure::usage(format!("{option} is for a step inside a job: a job has its nodes to itself, and which ones is for the server to say"))
+            .hint("leave it out; --constraint names what the nodes must have"));
     }
     // Before the job exists, so that no signal can fall between.
     let mut interrupts = Interrupts::listen()?;
@@ -94,6 +121,65 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let exit = running.attend(&mut follow, &mut interrupts).await?;
     running.report(exit)?;
     Ok(exit)
+}
+
+/// What a step can have of what a job can.
+fn as_step(args: Args) -> Result<Wanted, Failure> {
+    let Args { mut options, label, stdin, no_stdin, new_job: _, nodelist, exclusive, test_only, command } = args;
+    let no = |what: &str| {
+        Failure::usage(format!("{what} is not possible for a step inside a job"))
+            .hint("leave it out: the step has what the job has; or make a job of its own with --new-job")
+    };
+    if test_only {
+        return Err(no("--test-only"));
+    }
+    let nodes = match options.nodes.take() {
+        None => None,
+        Some(NodeCount::Exactly(n_nodes)) => Some((n_nodes, n_nodes)),
+        Some(NodeCount::Range { min, max, step: 1 }) => Some((min, max)),
+        Some(NodeCount::AtLeast(min)) => Some((min, u32::MAX)),
+        Some(NodeCount::Range { .. } | NodeCount::PerCluster(_)) => return Err(no("--nodes in steps or by cluster")),
+    };
+    let wants_input = stdin || (!no_stdin && (options.input.is_some() || !stdin::is_terminal()));
+    let named = nodelist.map(|text| hostlist::expand(&text).map_err(Failure::usage)).transpose()?;
+    let wanted = Wanted {
+        speaker: "rms",
+        argv: command,
+        export: options.export.take(),
+        chdir: options.chdir.take(),
+        nodes,
+        tasks: options.tasks.take(),
+        tasks_per_node: options.tasks_per_node.take(),
+        cpus_per_task: options.cpus_per_task.take(),
+        named: named.unwrap_or_default(),
+        exclusive,
+        time: options.time.take(),
+        label,
+        input: if wants_input { Input::First } else { Input::None },
+        input_file: options.input.take(),
+        ..Wanted::default()
+    };
+    // A name tells jobs apart; nobody lists steps.
+    options.name = None;
+    let rest = [
+        (
+            "--output, --error or --open-mode (redirect it in the shell)",
+            options.output.is_some() || options.error.is_some() || options.open_mode.is_some(),
+        ),
+        ("--mem", options.mem.is_some()),
+        ("--constraint", options.constraint.is_some()),
+        ("--clusters", options.clusters.is_some()),
+        ("--begin", options.begin.is_some()),
+        ("--priority", options.priority.is_some()),
+        ("a malleable size", options.malleable.is_some()),
+        ("--shapes", options.shapes.is_some()),
+        ("--profile", options.profile.is_some()),
+        ("an option of jobs alone (--hold, --requeue, --comment, --model, …)", options != JobOptions::default()),
+    ];
+    match rest.into_iter().find(|(_, is_there)| *is_there) {
+        Some((what, _)) => Err(no(what)),
+        None => Ok(wanted),
+    }
 }
 
 /// A job that this terminal stands for.
@@ -264,28 +350,6 @@ impl Running {
         Ok(if by_ctrl_c { BY_INTERRUPT } else { exit })
     }
 }
-
-/// What tasks have written, up to a limit: a program's output is not ours to bound, our memory is.
-#[derive(Debug, Default)]
-struct Collected {
-    out: Vec<u8>,
-    err: Vec<u8>,
-    is_truncated: bool,
-}
-
-impl Collected {
-    fn add(&mut self, stream: Stream, bytes: &[u8]) {
-        let to = match stream {
-            Stream::Out => &mut self.out,
-            Stream::Err => &mut self.err,
-        };
-        let room = MAX_COLLECTED_BYTES.saturating_sub(to.len());
-        self.is_truncated |= bytes.len() > room;
-        to.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    }
-}
-
-const MAX_COLLECTED_BYTES: usize = 16 << 20;
 
 const KILL: i32 = 9;
 /// 128 + PIPE.

@@ -215,7 +215,8 @@ fn may_follow(who: &Identity, job: JobId, owner: &Owner) -> Result<(), Refused> 
     let is_allowed = match who.role {
         Role::Admin => true,
         Role::User => who.name == owner.0,
-        Role::Agent | Role::Server | Role::Job => false,
+        Role::Job => who.as_job().is_some_and(|(own, _)| own == job),
+        Role::Agent | Role::Server => false,
     };
     if is_allowed { Ok(()) } else { Err(Refused::from(&Refusal::NotYourJob { job, owner: owner.0.clone() })) }
 }

@@ -59,6 +59,9 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
         ClientRequest::Negotiator => true,
         ClientRequest::Call(Call::Negotiate { job, .. } | Call::ResizeDone { job, .. }) => *job == own,
         ClientRequest::Call(Call::Query(Query::Job(select) | Query::Explain(select))) => is_own(select),
+        ClientRequest::Call(Call::Cancel { select } | Call::Signal { select, .. }) => is_own(select),
+        ClientRequest::Follow(order) => order.job == own && !order.input,
+        ClientRequest::Watch(order) => order.jobs.as_slice() == [own],
         ClientRequest::Call(Call::Query(Query::Negotiations { job })) => *job == Some(own),
         ClientRequest::Call(Call::Query(
             Query::Queue
@@ -73,8 +76,6 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
         )) => false,
         ClientRequest::Call(
             Call::Submit(_)
-            | Call::Cancel { .. }
-            | Call::Signal { .. }
             | Call::Hold { .. }
             | Call::Release { .. }
             | Call::SetPriority { .. }
@@ -93,16 +94,13 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
             | Call::FreeNodes { .. }
             | Call::OrderNegotiation { .. },
         ) => false,
-        ClientRequest::History(_)
-        | ClientRequest::Follow(_)
-        | ClientRequest::Watch(_)
-        | ClientRequest::Launcher
-        | ClientRequest::Launchers => false,
+        ClientRequest::History(_) | ClientRequest::Launcher | ClientRequest::Launchers => false,
     };
     if is_allowed {
         return Ok(());
     }
-    let message = format_args!("a process of job {own} may negotiate for it and ask about it, and nothing else");
+    let message =
+        format_args!("a process of job {own} may ask about it, negotiate for it and end it, and nothing else");
     Err(Refused::new("not_allowed", message))
 }
 
@@ -122,7 +120,9 @@ mod tests {
         assert!(!check(Call::Query(Query::Job(Select::Ids(vec![JobId(7), JobId(8)])))));
         assert!(!check(Call::Query(Query::Job(Select::All))));
         assert!(!check(Call::Query(Query::Negotiations { job: None })));
-        assert!(!check(Call::Cancel { select: Select::Ids(vec![JobId(7)]) }));
+        assert!(check(Call::Cancel { select: Select::Ids(vec![JobId(7)]) }));
+        assert!(!check(Call::Cancel { select: Select::Ids(vec![JobId(8)]) }));
+        assert!(!check(Call::Cancel { select: Select::User("ada".to_owned()) }));
         assert!(!check(Call::Query(Query::Status)));
     }
 

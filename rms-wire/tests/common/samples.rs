@@ -13,13 +13,13 @@ use rms_wire::convert::{
     DesiredParts, ReportParts, ViewParts, answer_parts, client_call, desire_parts, history_parts, launcher_answer,
     negotiator_answer, notice_parts, parse_launcher_answer, parse_negotiator_answer, report_parts,
 };
-use rms_wire::peer::{Answer as PmiAnswer, Command, Exec, NamedHost, Pair, Part, Placement, Question, RankId};
+use rms_wire::peer::{Answer as PmiAnswer, Command, Exec, NamedHost, Pair, Part, Placement, Question, RankId, Step};
 use rms_wire::reply::ReplyParts;
 use rms_wire::vocabulary::Variable;
 use rms_wire::{
     Chunk, ClientAnswer, ClientCall, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, HistoryQuery,
     Input, JoinAnswer, JoinRequest, Kind, LauncherSays, LauncherTold, Message, NegotiatorSays, NegotiatorTold, Offset,
-    PeerExec, PeerOpen, PmiDown, PmiUp, Refused, Spooled, Stream, ToAgent, ToServer,
+    PeerExec, PeerOpen, PmiDown, PmiUp, Refused, Spooled, StepDown, StepUp, Stream, ToAgent, ToServer,
 };
 
 use super::{domain, launching, negotiating};
@@ -275,7 +275,51 @@ fn of_peers() -> Vec<Sample> {
         parts: vec![part],
         pairs: pairs(),
     };
-    let mut samples = plain([("open_pmi", PeerOpen::Pmi { job: 5, run: 2 }), ("open_exec", PeerOpen::Exec(exec))]);
+    let step = Step {
+        job: 5,
+        run: 2,
+        step: 3,
+        argv: argv(),
+        set: vec![Variable { name: text("OMP_NUM_THREADS"), value: text("4") }],
+        unset: vec![text("LANG")],
+        cwd: text("/tmp"),
+        umask: 0o022,
+        first_task: 4,
+        n_local: 2,
+        n_tasks: 6,
+        cpus_per_task: 1,
+        n_readers: 0,
+        nodes: text("n[1-3]"),
+        n_nodes: 3,
+        node_idx: 2,
+        tasks_per_node: text("2(x3)"),
+        kvsname: text("kvs_5_2_s3"),
+        mapping: text("(vector,(0,3,2))"),
+        universe: 12,
+        grace: 30_000,
+    };
+    let mut samples = plain([
+        ("open_pmi", PeerOpen::Pmi { job: 5, run: 2 }),
+        ("open_exec", PeerOpen::Exec(exec)),
+        ("open_step", PeerOpen::Step(step)),
+    ]);
+    samples.extend(plain([
+        ("step_stdin", StepDown::Stdin { bytes: vec![0, 255] }),
+        ("step_stdin_eof", StepDown::StdinEof),
+        ("step_signal", StepDown::Signal { signal: 10 }),
+        ("step_end", StepDown::End),
+        ("step_pmi_down", StepDown::Pmi(PmiDown::Over)),
+    ]));
+    samples.extend(plain([
+        ("step_stdout", StepUp::Stdout { task: 4, bytes: vec![1] }),
+        ("step_stderr", StepUp::Stderr { task: 5, bytes: vec![2] }),
+        ("step_taken", StepUp::Taken { n_bytes: 70_000 }),
+        ("step_task_ended", StepUp::TaskEnded { task: 4, code: Some(3), signal: None }),
+        ("step_aborted", StepUp::Aborted { code: 6 }),
+        ("step_pmi_up", StepUp::Pmi(PmiUp::Bye)),
+        ("step_done", StepUp::Done),
+        ("step_failed", StepUp::Failed { reason: text("the job is ending") }),
+    ]));
     samples.extend(plain([
         ("up_init", PmiUp::Init { joined: 1, n_local: 24 }),
         ("up_hello", PmiUp::Hello),

@@ -1,0 +1,262 @@
+//! Decides on which nodes of its job a step runs, and with how many tasks on each.
+
+use std::collections::BTreeMap;
+
+use rms_model::hostlist;
+use thiserror::Error;
+
+use crate::rsh::StepRequest;
+use crate::supervisor::order::{Order, Place};
+
+/// The tasks of a step on one node, in the order of the job's nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Berth {
+    pub place: Place,
+    pub n_tasks: u32,
+}
+
+/// Why a step has no place.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LayoutError {
+    #[error("{name} is not a node of job {job}, or the job is to leave it: {job} has {nodes}")]
+    Stranger { name: String, job: u64, nodes: String },
+    #[error("the step asks for {wanted} nodes, but {there} of job {job} can be used: {nodes}")]
+    TooFewNodes { wanted: u32, there: u32, job: u64, nodes: String },
+    #[error(
+        "{n_tasks} tasks of {cpus} CPUs need more than the {room} that these nodes have room for: {nodes}; --overcommit starts them all the same"
+    )]
+    TooManyTasks { n_tasks: u32, cpus: u32, room: u32, nodes: String },
+    /// Other steps have the CPUs.
+    #[error("other steps of the job have the CPUs")]
+    Busy,
+}
+
+/// `taken` are the CPUs that other steps have, by node.
+///
+/// # Errors
+/// It can never be, or not now.
+pub fn lay_out(order: &Order, step: &StepRequest, taken: &BTreeMap<String, u32>) -> Result<Vec<Berth>, LayoutError> {
+    let cpus_per_task = step.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
+    let seats = seats(order, step, taken, cpus_per_task)?;
+    let there = seats.len() as u32;
+    let n_named = step.named.len() as u32;
+    let (least, most) = step.nodes.unwrap_or(if n_named > 0 { (n_named, n_named) } else { (1, there) });
+    if least > there || there == 0 {
+        let nodes = names(&seats);
+        return Err(LayoutError::TooFewNodes { wanted: least.max(1), there, job: order.job.0, nodes });
+    }
+    let most = most.min(there).max(n_named).max(least);
+    let n_nodes = match step.tasks {
+        Some(n_tasks) => most.min(n_tasks.max(1)),
+        None => most,
+    };
+    let chosen = choose(seats, step, n_nodes);
+    let own = |seat: &Seat<'_>| step.tasks_per_node.unwrap_or(seat.own);
+    let n_tasks = step.tasks.unwrap_or_else(|| chosen.iter().map(own).sum()).max(1);
+    let most_each = |seat: &Seat<'_>| match (step.tasks, step.tasks_per_node) {
+        (None, _) => own(seat),
+        (Some(_), Some(most)) => most,
+        (Some(_), None) => u32::MAX,
+    };
+    let room = |of: fn(&Seat<'_>) -> u32| -> Vec<u32> {
+        chosen.iter().map(|seat| if step.overcommit { u32::MAX } else { of(seat) }.min(most_each(seat))).collect()
+    };
+    let Some(wanted) = spread(n_tasks, &room(|seat| seat.room)) else {
+        let room = room(|seat| seat.room).iter().fold(0, |sum: u32, room| sum.saturating_add(*room));
+        return Err(LayoutError::TooManyTasks { n_tasks, cpus: cpus_per_task, room, nodes: names(&chosen) });
+    };
+    let counts = match step.exclusive {
+        true => spread(n_tasks, &room(|seat| seat.free)).ok_or(LayoutError::Busy)?,
+        false => wanted,
+    };
+    let berths = chosen.iter().zip(counts).filter(|(_, n_tasks)| *n_tasks > 0);
+    Ok(berths.map(|(seat, n_tasks)| Berth { place: seat.place.clone(), n_tasks }).collect())
+}
+
+/// A node that the step may use.
+struct Seat<'a> {
+    place: &'a Place,
+    /// Tasks that the job itself has there.
+    own: u32,
+    /// Tasks of the step that have room there, and of these, those that no other step is in the way of.
+    room: u32,
+    free: u32,
+    taken: u32,
+}
+
+fn seats<'a>(
+    order: &'a Order,
+    step: &StepRequest,
+    taken: &BTreeMap<String, u32>,
+    cpus_per_task: u32,
+) -> Result<Vec<Seat<'a>>, LayoutError> {
+    let is_usable = |name: &str| order.usable().any(|place| place.name == name);
+    if let Some(name) = step.named.iter().find(|name| !is_usable(name)) {
+        let places: Vec<&str> = order.usable().map(|place| place.name.as_str()).collect();
+        let nodes = hostlist::fold(&places);
+        return Err(LayoutError::Stranger { name: name.clone(), job: order.job.0, nodes });
+    }
+    let seat = |place: &'a Place| {
+        let cpus = place.cpus.max(1);
+        let taken = taken.get(&place.name).copied().unwrap_or(0);
+        // A job that was let have more tasks than CPUs has them in its steps, too.
+        let own = if step.cpus_per_task.is_none() { place.n_tasks } else { 0 };
+        let room = (cpus / cpus_per_task).max(own);
+        let free = room.saturating_sub(taken.div_ceil(cpus_per_task));
+        Seat { place, own: place.n_tasks.max(1), room, free, taken }
+    };
+    let may_be = |place: &&Place| !step.excluded.contains(&place.name);
+    Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(seat).collect())
+}
+
+/// Those that were named, then those that other steps load least; in the order of the job.
+fn choose<'a>(mut seats: Vec<Seat<'a>>, step: &StepRequest, n_nodes: u32) -> Vec<Seat<'a>> {
+    let mut ranks: Vec<(bool, bool, u32, usize)> = (0..)
+        .zip(&seats)
+        .map(|(idx, seat)| {
+            let is_named = step.named.contains(&seat.place.name);
+            let is_full = step.exclusive && seat.free == 0;
+            (!is_named, is_full, seat.taken, idx)
+        })
+        .collect();
+    ranks.sort_unstable();
+    let mut chosen: Vec<usize> = ranks.iter().take(n_nodes as usize).map(|(_, _, _, idx)| *idx).collect();
+    chosen.sort_unstable();
+    let mut idx = 0;
+    seats.retain(|_| {
+        idx += 1;
+        chosen.contains(&(idx - 1))
+    });
+    seats
+}
+
+/// So many tasks, as evenly as there is room: how many on each node. None if there is not.
+fn spread(n_tasks: u32, room: &[u32]) -> Option<Vec<u32>> {
+    let mut counts = vec![0_u32; room.len()];
+    let mut left = n_tasks;
+    while left > 0 {
+        let before = left;
+        let n_open = counts.iter().zip(room).filter(|(count, room)| count < room).count() as u32;
+        // Whole rounds at once: a step may have very many tasks.
+        let each = (left / n_open.max(1)).max(1);
+        for (count, room) in counts.iter_mut().zip(room) {
+            let more = each.min(room - *count).min(left);
+            *count += more;
+            left -= more;
+        }
+        if left == before {
+            return None;
+        }
+    }
+    Some(counts)
+}
+
+fn names(seats: &[Seat<'_>]) -> String {
+    let names: Vec<&str> = seats.iter().map(|seat| seat.place.name.as_str()).collect();
+    if names.is_empty() { "none".to_owned() } else { hostlist::fold(&names) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job with these nodes: name, CPUs and tasks of each.
+    fn job(nodes: &[(&str, u32, u32)]) -> Order {
+        let place = |(name, cpus, n_tasks): &(&str, u32, u32)| Place {
+            name: (*name).to_owned(),
+            cluster: "a".to_owned(),
+            address: String::new(),
+            first_task: 0,
+            n_tasks: *n_tasks,
+            cpus: *cpus,
+            joined: 1,
+            departing: false,
+        };
+        Order { hosts: nodes.iter().map(place).collect(), ..crate::supervisor::order::tests::order() }
+    }
+
+    fn three() -> Order {
+        job(&[("n1", 4, 2), ("n2", 4, 2), ("n3", 4, 1)])
+    }
+
+    fn laid_out(order: &Order, step: &StepRequest) -> String {
+        told(lay_out(order, step, &BTreeMap::new()))
+    }
+
+    fn told(berths: Result<Vec<Berth>, LayoutError>) -> String {
+        match berths {
+            Ok(berths) => {
+                let berths: Vec<String> =
+                    berths.iter().map(|berth| format!("{}:{}", berth.place.name, berth.n_tasks)).collect();
+                berths.join(" ")
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn asking(change: impl FnOnce(&mut StepRequest)) -> StepRequest {
+        let mut step = StepRequest::default();
+        change(&mut step);
+        step
+    }
+
+    #[test]
+    fn a_step_that_asks_for_nothing_has_all_that_the_job_has() {
+        assert_eq!(laid_out(&three(), &StepRequest::default()), "n1:2 n2:2 n3:1");
+        // A script has no tasks of its own on its other nodes.
+        assert_eq!(laid_out(&job(&[("n1", 2, 0), ("n2", 2, 0)]), &StepRequest::default()), "n1:1 n2:1");
+    }
+
+    #[test]
+    fn tasks_are_spread_evenly_as_far_as_there_is_room() {
+        let check = |change: fn(&mut StepRequest), expected: &str| {
+            assert_eq!(laid_out(&three(), &asking(change)), expected);
+        };
+        check(|step| step.tasks = Some(1), "n1:1");
+        check(|step| step.tasks = Some(3), "n1:1 n2:1 n3:1");
+        check(|step| step.tasks = Some(5), "n1:2 n2:2 n3:1");
+        check(|step| step.tasks = Some(12), "n1:4 n2:4 n3:4");
+        check(|step| step.nodes = Some((2, 2)), "n1:2 n2:2");
+        check(|step| (step.nodes, step.tasks) = (Some((2, 2)), Some(6)), "n1:3 n2:3");
+        check(|step| (step.nodes, step.tasks_per_node) = (Some((1, 2)), Some(3)), "n1:3 n2:3");
+        check(|step| (step.tasks, step.cpus_per_task) = (Some(3), Some(4)), "n1:1 n2:1 n3:1");
+        check(|step| step.named = vec!["n2".to_owned(), "n3".to_owned()], "n2:2 n3:1");
+        check(|step| (step.named, step.tasks) = (vec!["n3".to_owned()], Some(1)), "n3:1");
+        check(|step| (step.excluded, step.tasks) = (vec!["n1".to_owned()], Some(1)), "n2:1");
+        check(|step| (step.first_node, step.tasks) = (2, Some(2)), "n3:2");
+        let unequal = job(&[("n1", 1, 1), ("n2", 8, 1)]);
+        assert_eq!(laid_out(&unequal, &asking(|step| step.tasks = Some(6))), "n1:1 n2:5");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_could() {
+        let check = |change: fn(&mut StepRequest), expected: &str| {
+            let told = laid_out(&three(), &asking(change));
+            assert!(told.contains(expected), "{told}");
+        };
+        check(|step| step.nodes = Some((4, 4)), "asks for 4 nodes, but 3 of job 1 can be used: n[1-3]");
+        check(|step| step.tasks = Some(13), "13 tasks of 1 CPUs need more than the 12");
+        check(|step| step.cpus_per_task = Some(5), "room");
+        check(|step| step.named = vec!["n9".to_owned()], "n9 is not a node of job 1");
+        check(|step| step.first_node = 3, "0 of job 1");
+        let mut leaving = three();
+        leaving.hosts[2].departing = true;
+        assert_eq!(laid_out(&leaving, &StepRequest::default()), "n1:2 n2:2");
+        let many = asking(|step| (step.tasks, step.overcommit) = (Some(30), true));
+        assert_eq!(laid_out(&three(), &many), "n1:10 n2:10 n3:10");
+    }
+
+    #[test]
+    fn steps_side_by_side_go_where_the_others_are_not() {
+        let taken = BTreeMap::from([("n1".to_owned(), 1), ("n2".to_owned(), 4)]);
+        let lay_out = |change: fn(&mut StepRequest)| told(lay_out(&three(), &asking(change), &taken));
+        assert_eq!(lay_out(|step| step.tasks = Some(1)), "n3:1");
+        assert_eq!(lay_out(|step| step.tasks = Some(2)), "n1:1 n3:1");
+        assert_eq!(lay_out(|step| (step.tasks, step.exclusive) = (Some(7), true)), "n1:3 n3:4");
+        assert_eq!(
+            lay_out(|step| (step.tasks, step.exclusive) = (Some(8), true)),
+            "other steps of the job have the CPUs"
+        );
+        assert_eq!(lay_out(|step| step.tasks = Some(8)), "n1:3 n2:3 n3:2", "they share");
+    }
+}

@@ -1,0 +1,545 @@
+//! Runs a step of a job for one of its processes: starts its tasks on the job's nodes, carries their streams, and ends them all.
+//!
+//! It needs no decision of the server, so it takes the way of `mpirun`: from the caller to the agent of its node, and from
+//! there to the agents of the other nodes. Where the step's ranks meet is here, too. When this agent ends, the step does.
+
+pub mod layout;
+pub mod part;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use rms_model::hostlist;
+use rms_wire::peer::Step;
+use rms_wire::{StepDown, StepUp};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use self::layout::{Berth, LayoutError, lay_out};
+use self::part::{Credit, Part};
+use crate::exec::MAX_PIECES;
+use crate::frame::{self, Decoder, Frame};
+use crate::peer::frames::{down_to_wire, up_from_wire, variable};
+use crate::peer::{PeerError, Peers};
+use crate::pmi::HostId;
+use crate::pmi::hub::{Grown, Hub, HubOut, Member};
+use crate::pmi::place::process_mapping;
+use crate::rsh::{Answer, EXIT_LOST, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest, task_stream};
+use crate::setup::fnv1a;
+use crate::share::{Share, TakenCpus};
+use crate::supervisor::environment::{self, Variables};
+use crate::supervisor::hostfile::HostFiles;
+use crate::supervisor::order::{Order, Place};
+use crate::supervisor::slurm;
+use crate::supervisor::{Account, now};
+
+/// Frames that wait for a caller that does not read. Full: the tasks' output waits.
+const MAX_WAITING: usize = 32;
+/// A caller that sends more than its window allows is not `rms`.
+const SLACK: u64 = 64 << 10;
+/// An agent that is upgraded is back sooner.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Before it is tried again. Ranks of a step that finalize make room for others.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Serves one caller that wants a step, until the step is over.
+pub async fn serve(
+    share: Share,
+    peers: Peers,
+    request: StepRequest,
+    read: OwnedReadHalf,
+    decoder: Decoder,
+    write: OwnedWriteHalf,
+) {
+    let (to_caller, frames) = mpsc::channel(MAX_PIECES);
+    let writer = tokio::spawn(write_frames(frames, write));
+    let (heard, from_caller) = mpsc::channel(MAX_PIECES);
+    let reader = tokio::spawn(read_frames(read, decoder, heard));
+    let caller = Caller { to: to_caller, from: from_caller };
+    run(&share, &peers, request, caller).await;
+    reader.abort();
+    // All that was said is on its way; it ends when the caller has read it, or is gone.
+    let _written = writer.await;
+}
+
+/// Who asked for a step.
+struct Caller {
+    to: mpsc::Sender<Vec<u8>>,
+    from: mpsc::Receiver<Heard>,
+}
+
+enum Heard {
+    Input(Vec<u8>),
+    InputEnds,
+    Say(Say),
+}
+
+async fn write_frames(mut frames: mpsc::Receiver<Vec<u8>>, mut write: OwnedWriteHalf) {
+    while let Some(frame) = frames.recv().await {
+        if write.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Ends, and drops its way to the step, when the caller is gone.
+async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Sender<Heard>) {
+    let mut piece = vec![0; 16 << 10];
+    loop {
+        while let Ok(Some(frame)) = decoder.take::<Say>() {
+            let heard = match frame {
+                Frame::Bytes { stream: STDIN, bytes } if bytes.is_empty() => Heard::InputEnds,
+                Frame::Bytes { stream: STDIN, bytes } => Heard::Input(bytes),
+                Frame::Bytes { .. } => return,
+                Frame::Message(say) => Heard::Say(say),
+            };
+            if to.send(heard).await.is_err() {
+                return;
+            }
+        }
+        match read.read(&mut piece).await {
+            Ok(0) | Err(_) => return,
+            Ok(n) => decoder.push(&piece[..n]),
+        }
+        if decoder.n_waiting() as u64 > INPUT_WINDOW {
+            return;
+        }
+    }
+}
+
+async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Caller) {
+    let fail = |reason: String| frame::message(&Answer::Failed { reason });
+    let (berths, cpus) = match find_room(share, &request, &mut caller).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
+        Err(error) => return drop(caller.to.send(fail(error.to_string())).await),
+    };
+    let order = share.order();
+    let number = share.new_step();
+    let steps = match orders(share, &order, number, &request, &berths) {
+        Ok(steps) => steps,
+        Err(reason) => return drop(caller.to.send(fail(reason)).await),
+    };
+    let mut opening = JoinSet::new();
+    for (idx, (step, berth)) in steps.iter().cloned().zip(&berths).enumerate() {
+        let (share, peers, place) = (share.clone(), peers.clone(), berth.place.clone());
+        let is_here = order.place() == Some(&place);
+        opening.spawn(async move {
+            let part = match is_here {
+                true => Ok(part::start(&share, step)),
+                false => open_there(&peers, &place, &step).await,
+            };
+            (idx, part)
+        });
+    }
+    let mut parts = BTreeMap::new();
+    loop {
+        let opened = tokio::select! {
+            opened = opening.join_next() => opened,
+            // Nobody waits for it any more. What is said before the step runs is said in vain.
+            is_gone = has_left(&mut caller.from) => match is_gone {
+                true => return,
+                false => continue,
+            },
+        };
+        let Some(opened) = opened else { break };
+        match opened {
+            Ok((idx, Ok(part))) => drop(parts.insert(idx, part)),
+            Ok((_, Err(reason))) => return drop(caller.to.send(fail(reason)).await),
+            Err(_aborted) => return,
+        }
+    }
+    let started = Answer::Started {
+        step: number,
+        nodes: berths.iter().map(|berth| berth.place.name.clone()).collect(),
+        tasks: berths.iter().map(|berth| berth.n_tasks).collect(),
+    };
+    if caller.to.send(frame::message(&started)).await.is_err() {
+        return;
+    }
+    Running::new(share, &request, berths, steps, parts, cpus).run(caller).await;
+}
+
+/// The agent there may be restarting.
+async fn open_there(peers: &Peers, place: &Place, step: &Step) -> Result<Part, String> {
+    let begun = Instant::now();
+    loop {
+        match peers.step(place, step.clone()).await {
+            Ok(part) => return Ok(part),
+            Err(PeerError::Link { .. }) if begun.elapsed() < PATIENCE => tokio::time::sleep(PAUSE).await,
+            Err(error) => return Err(format!("{:#}", anyhow::Error::from(error))),
+        }
+    }
+}
+
+/// Where its tasks go, as soon as there is room; none if the caller has left.
+async fn find_room(
+    share: &Share,
+    request: &StepRequest,
+    caller: &mut Caller,
+) -> Result<Option<(Vec<Berth>, TakenCpus)>, LayoutError> {
+    let mut has_told = false;
+    loop {
+        let changed = share.changed();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        let order = share.order();
+        let cpus_per_task = request.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
+        let found = share.take_cpus(|taken| {
+            let berths = lay_out(&order, request, taken)?;
+            let cpus = |berth: &Berth| (berth.place.name.clone(), berth.n_tasks.saturating_mul(cpus_per_task));
+            let cpus = berths.iter().map(cpus).collect();
+            Ok((berths, cpus))
+        });
+        match found {
+            Ok(found) => return Ok(Some(found)),
+            Err(LayoutError::Busy) => {}
+            Err(error) => return Err(error),
+        }
+        if !has_told && caller.to.send(frame::message(&Answer::Waiting)).await.is_err() {
+            return Ok(None);
+        }
+        has_told = true;
+        tokio::select! {
+            () = changed => {}
+            has_left = has_left(&mut caller.from) => if has_left {
+                return Ok(None);
+            },
+        }
+    }
+}
+
+/// Does nobody want the step any more, before it runs? Input does not come then.
+async fn has_left(from: &mut mpsc::Receiver<Heard>) -> bool {
+    match from.recv().await {
+        Some(Heard::Say(Say::End | Say::Signal { .. })) | None => true,
+        Some(Heard::Input(_) | Heard::InputEnds) => false,
+    }
+}
+
+/// What each node is told.
+fn orders(
+    share: &Share,
+    order: &Order,
+    number: u32,
+    request: &StepRequest,
+    berths: &[Berth],
+) -> Result<Vec<Step>, String> {
+    let names: Vec<&str> = berths.iter().map(|berth| berth.place.name.as_str()).collect();
+    let n_tasks = berths.iter().map(|berth| berth.n_tasks).sum();
+    let cpus_per_task = request.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
+    let files = HostFiles::of(share.entry_dir());
+    let account = Account::resolve(&order.owner.0).map_err(|error| error.to_string())?;
+    let (set, unset) = changes(order, &environment::of_job(order, &account, &files), &request.environment);
+    let counts: Vec<u32> = berths.iter().map(|berth| berth.n_tasks).collect();
+    let mapping = process_mapping(counts.iter().copied().enumerate());
+    // MPICH names its shared memory after the key-value space: no other step has it, of whichever agent.
+    let place = order.place().map(|place| format!("{} {}", place.address, place.name)).unwrap_or_default();
+    let unique = fnv1a(format!("{place} {}", now().as_millis()).as_bytes());
+    let kvsname = format!("kvs_{}_{}_s{number}_{unique:08x}", order.job, order.run);
+    let mut first_task = 0;
+    let step = |(node_idx, berth): (u32, &Berth)| {
+        let own_first = first_task;
+        first_task += berth.n_tasks;
+        let n_readers = match request.input {
+            Input::None => 0,
+            Input::First => u32::from(node_idx == 0),
+            Input::All => berth.n_tasks,
+        };
+        Step {
+            job: order.job.0,
+            run: order.run.0,
+            step: number,
+            argv: request.argv.clone(),
+            set: set.iter().map(|(name, value)| variable(name, value)).collect(),
+            unset: unset.clone(),
+            cwd: request.cwd.clone(),
+            umask: request.umask,
+            first_task: own_first,
+            n_local: berth.n_tasks,
+            n_tasks,
+            cpus_per_task,
+            n_readers,
+            nodes: hostlist::fold(&names),
+            n_nodes: berths.len() as u32,
+            node_idx,
+            tasks_per_node: slurm::on_each(counts.iter().copied()),
+            kvsname: kvsname.clone(),
+            mapping: mapping.clone(),
+            universe: berths.iter().map(capacity).sum(),
+            grace: order.grace.as_millis(),
+        }
+    };
+    Ok((0..).zip(berths).map(step).collect())
+}
+
+/// Ranks that there is room for, those that the step begins with included.
+fn capacity(berth: &Berth) -> u32 {
+    berth.n_tasks.max(berth.place.cpus)
+}
+
+/// What of an environment differs from that of the job here: variables that were set, and those of the job's owner that
+/// were unset. What the job is told of itself is different on each node, and never taken away.
+fn changes(order: &Order, of_job: &Variables, here: &[(String, String)]) -> (Vec<(String, String)>, Vec<String>) {
+    let is_changed = |(name, value): &&(String, String)| of_job.get(name) != Some(value);
+    let set = here.iter().filter(is_changed).cloned().collect();
+    let there: BTreeSet<&String> = here.iter().map(|(name, _)| name).collect();
+    let unset = order.environment.0.iter().map(|(name, _)| name).filter(|name| !there.contains(name)).cloned();
+    (set, unset.collect())
+}
+
+/// A step whose tasks run.
+struct Running {
+    berths: Vec<Berth>,
+    /// The way to the tasks of those that are not done.
+    parts: BTreeMap<usize, mpsc::Sender<StepDown>>,
+    /// From all of them.
+    ups: mpsc::Receiver<(usize, StepUp)>,
+    /// Ends with the step.
+    carriers: JoinSet<()>,
+    hub: Hub,
+    paused_until: Option<Instant>,
+    credit: Credit<usize>,
+    kills_on_bad_exit: bool,
+    is_ending: bool,
+    /// How its tasks have ended so far.
+    signal: Option<i32>,
+    code: i32,
+    /// What decides instead.
+    verdict: Option<i32>,
+    waiting: VecDeque<Vec<u8>>,
+    _cpus: TakenCpus,
+}
+
+impl Running {
+    fn new(
+        share: &Share,
+        request: &StepRequest,
+        berths: Vec<Berth>,
+        steps: Vec<Step>,
+        parts: BTreeMap<usize, Part>,
+        cpus: TakenCpus,
+    ) -> Running {
+        let order = share.order();
+        let member = |berth: &Berth| Member { host: host_id(berth), capacity: capacity(berth), is_departing: false };
+        let n_ranks: Vec<u32> = berths.iter().map(|berth| berth.n_tasks).collect();
+        let n_tasks = n_ranks.iter().sum();
+        let kvsname = steps.first().map(|step| step.kvsname.clone()).unwrap_or_default();
+        let hub = Hub::new(kvsname, berths.iter().map(member).collect(), &n_ranks, order.cpus_per_task, n_tasks);
+        let reads = steps.iter().enumerate().filter(|(_, step)| step.n_readers > 0).map(|(idx, _)| idx);
+        let (to, ups) = mpsc::channel(MAX_PIECES);
+        let mut carriers = JoinSet::new();
+        let mut ways = BTreeMap::new();
+        for (idx, Part { to: way, mut from }) in parts {
+            ways.insert(idx, way);
+            let to = to.clone();
+            carriers.spawn(async move {
+                while let Some(up) = from.recv().await {
+                    if to.send((idx, up)).await.is_err() {
+                        return;
+                    }
+                }
+                let gone = StepUp::Failed { reason: "nobody tells of its tasks any more".to_owned() };
+                let _often_over_already = to.send((idx, gone)).await;
+            });
+        }
+        Running {
+            berths,
+            parts: ways,
+            ups,
+            carriers,
+            hub,
+            paused_until: None,
+            credit: Credit::new(reads),
+            kills_on_bad_exit: request.kill_on_bad_exit,
+            is_ending: false,
+            signal: None,
+            code: 0,
+            verdict: None,
+            waiting: VecDeque::new(),
+            _cpus: cpus,
+        }
+    }
+
+    async fn run(mut self, caller: Caller) {
+        let Caller { to, mut from } = caller;
+        loop {
+            if self.parts.is_empty() && self.waiting.is_empty() {
+                break;
+            }
+            let paused_until = self.paused_until.unwrap_or_else(Instant::now);
+            tokio::select! {
+                heard = from.recv() => {
+                    let is_fine = match heard {
+                        Some(heard) => self.hear(heard).await,
+                        None => false,
+                    };
+                    if !is_fine {
+                        // Without its caller a step has no use: the ways to its tasks are dropped, and they end.
+                        return;
+                    }
+                }
+                place = to.reserve(), if !self.waiting.is_empty() => match (place, self.waiting.pop_front()) {
+                    (Ok(place), Some(frame)) => place.send(frame),
+                    (Err(_), _) => return,
+                    (Ok(_), None) => {}
+                },
+                Some((idx, up)) = self.ups.recv(), if self.waiting.len() < MAX_WAITING => self.up(idx, up).await,
+                () = tokio::time::sleep_until(paused_until), if self.paused_until.is_some() => {
+                    self.paused_until = None;
+                    let outs = self.hub.paused();
+                    self.carry(outs).await;
+                }
+            }
+        }
+        self.carriers.abort_all();
+        let code = self.verdict.or(self.signal.map(|signal| 128 + signal)).unwrap_or(self.code);
+        let _caller_left = to.send(frame::message(&Answer::Ended { code })).await;
+    }
+
+    /// False if the caller is none.
+    async fn hear(&mut self, heard: Heard) -> bool {
+        match heard {
+            Heard::Input(bytes) => {
+                self.credit.sent(bytes.len() as u64);
+                if self.credit.n_open() > INPUT_WINDOW + SLACK {
+                    return false;
+                }
+                let readers: Vec<usize> = self.credit.readers().collect();
+                if readers.is_empty() {
+                    let n_bytes = self.credit.news();
+                    self.taken(n_bytes);
+                }
+                for idx in readers {
+                    self.tell(idx, StepDown::Stdin { bytes: bytes.clone() }).await;
+                }
+            }
+            Heard::InputEnds => {
+                for idx in self.credit.readers().collect::<Vec<_>>() {
+                    self.tell(idx, StepDown::StdinEof).await;
+                }
+            }
+            Heard::Say(Say::Signal { signal }) => self.tell_all(&StepDown::Signal { signal }).await,
+            Heard::Say(Say::End) => self.end().await,
+        }
+        true
+    }
+
+    async fn end(&mut self) {
+        self.is_ending = true;
+        self.tell_all(&StepDown::End).await;
+    }
+
+    async fn tell_all(&mut self, down: &StepDown) {
+        for idx in self.parts.keys().copied().collect::<Vec<_>>() {
+            self.tell(idx, down.clone()).await;
+        }
+    }
+
+    async fn tell(&mut self, idx: usize, down: StepDown) {
+        if let Some(way) = self.parts.get(&idx) {
+            // Should it be gone, that is heard from the other side.
+            let _heard_apart = way.send(down).await;
+        }
+    }
+
+    fn answer(&mut self, answer: &Answer) {
+        self.waiting.push_back(frame::message(answer));
+    }
+
+    fn taken(&mut self, n_bytes: u64) {
+        if n_bytes > 0 {
+            self.answer(&Answer::Taken { n_bytes });
+        }
+    }
+
+    async fn up(&mut self, idx: usize, up: StepUp) {
+        match up {
+            StepUp::Stdout { task, bytes } => {
+                self.waiting.push_back(frame::bytes(task_stream(task, STDOUT), &bytes));
+            }
+            StepUp::Stderr { task, bytes } => {
+                self.waiting.push_back(frame::bytes(task_stream(task, STDERR), &bytes));
+            }
+            StepUp::Taken { n_bytes } => {
+                let n_bytes = self.credit.taken(idx, n_bytes);
+                self.taken(n_bytes);
+            }
+            StepUp::TaskEnded { task, code, signal } => {
+                self.code = self.code.max(code.unwrap_or(0));
+                self.signal = self.signal.or(signal);
+                let node = self.berths[idx].place.name.clone();
+                self.answer(&Answer::TaskEnded { task, node, code, signal });
+                let is_bad = code != Some(0);
+                if is_bad && self.kills_on_bad_exit && !self.is_ending {
+                    self.end().await;
+                }
+            }
+            StepUp::Aborted { code } => {
+                self.verdict = self.verdict.or(Some(exit_code(code)));
+                self.is_ending = true;
+            }
+            StepUp::Pmi(up) => {
+                let outs = up_from_wire(up).map(|up| self.hub.hear(&host_id(&self.berths[idx]), up));
+                self.carry(outs.unwrap_or_default()).await;
+            }
+            StepUp::Done => self.done(idx),
+            StepUp::Failed { reason } => self.failed(idx, reason).await,
+        }
+    }
+
+    fn done(&mut self, idx: usize) {
+        self.parts.remove(&idx);
+        let n_bytes = self.credit.left(idx);
+        self.taken(n_bytes);
+    }
+
+    /// Its tasks cannot be spoken of any more; without them the others are of no use.
+    async fn failed(&mut self, idx: usize, reason: String) {
+        if self.parts.contains_key(&idx) {
+            let node = self.berths[idx].place.name.clone();
+            // What goes wrong after that goes wrong because of it, or likewise.
+            if self.verdict.is_none() {
+                self.answer(&Answer::Told { reason: format!("node {node}: {reason}") });
+            }
+            self.done(idx);
+            self.verdict = self.verdict.or(Some(EXIT_LOST));
+            self.end().await;
+        }
+    }
+
+    async fn carry(&mut self, outs: Vec<HubOut>) {
+        for out in outs {
+            match out {
+                HubOut::Down(host, down) => {
+                    if let Some(idx) = self.berths.iter().position(|berth| host_id(berth) == host) {
+                        self.tell(idx, StepDown::Pmi(down_to_wire(down))).await;
+                    }
+                }
+                HubOut::Pause => self.paused_until = Some(Instant::now() + PAUSE),
+                HubOut::Ask(growth) => {
+                    let reason =
+                        "a step has the nodes that it began with: start the program as a job to let it have more";
+                    let outs = self.hub.grown(growth.seq, Grown::Refused { reason: reason.to_owned() });
+                    Box::pin(self.carry(outs)).await;
+                }
+                HubOut::Tell(reason) => self.answer(&Answer::Told { reason }),
+            }
+        }
+    }
+}
+
+fn host_id(berth: &Berth) -> HostId {
+    HostId { node: berth.place.name.clone(), joined: berth.place.joined }
+}
+
+/// As a shell would see it: an abort is never a success.
+fn exit_code(code: i32) -> i32 {
+    match code & 0xff {
+        0 => 1,
+        code => code,
+    }
+}

@@ -1,0 +1,276 @@
+//! What a step has on one node: carries words between whoever runs the step and the supervisor of the job there.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rms_wire::peer::Step;
+use rms_wire::{Channel, StepDown, StepUp};
+use tokio::sync::mpsc;
+
+use crate::exec::MAX_PIECES;
+use crate::frame;
+use crate::peer::frames::{down_from_wire, step_order, up_to_wire};
+use crate::share::{Share, ToSeat, Word};
+use crate::supervisor::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
+
+/// Both ways to the tasks of a step on one node. Dropping `to` ends them; the last from them is `Done` or `Failed`. Full: the
+/// side that produces waits; what goes `to` them is taken at once, for input flows under a window.
+#[derive(Debug)]
+pub struct Part {
+    pub to: mpsc::Sender<StepDown>,
+    pub from: mpsc::Receiver<StepUp>,
+}
+
+/// Starts it under the supervisor of this node.
+pub fn start(share: &Share, step: Step) -> Part {
+    let (to, downs) = mpsc::channel(MAX_PIECES);
+    let (ups, from) = mpsc::channel(MAX_PIECES);
+    tokio::spawn(carry(share.clone(), step, downs, ups));
+    Part { to, from }
+}
+
+async fn carry(share: Share, step: Step, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
+    // The first host of a job may be faster than this one, and ask before the order to start has been passed on.
+    let supervisor = tokio::select! {
+        supervisor = share.supervised() => supervisor,
+        () = ups.closed() => return,
+    };
+    let Some(supervisor) = supervisor else {
+        let _nobody_waits = ups.send(StepUp::Failed { reason: "the job is not running here".to_owned() }).await;
+        return;
+    };
+    let (stream, mut words) = share.listen_to_step();
+    let readers = (0..step.n_readers.min(step.n_local)).map(|local| step.first_task.saturating_add(local));
+    let input = Input { credit: Mutex::new(Credit::new(readers)), stream };
+    let order = ToSupervisor::Step(Box::new(step_order(step, stream)));
+    let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
+    // Two at once, so that tasks whose output nobody reads can be ended.
+    let is_over = tokio::select! {
+        is_over = tell(&mut words, &supervisor, &input, &ups) => is_over,
+        () = obey(&mut downs, &supervisor, &input) => false,
+        () = ups.closed() => false,
+    };
+    share.forget_stream(stream);
+    if !is_over {
+        let end = ToSupervisor::StepEnd { stream, silent: true };
+        let _gone_with_the_job = supervisor.send(frame::message(&end)).await;
+    }
+}
+
+/// Passes on what the supervisor says until its last word; false if nobody listens any more.
+async fn tell(
+    words: &mut mpsc::Receiver<Word>,
+    supervisor: &ToSeat,
+    input: &Input,
+    ups: &mpsc::Sender<StepUp>,
+) -> bool {
+    loop {
+        let said = match words.recv().await {
+            Some(Word::Bytes { stream, bytes }) if !bytes.is_empty() => {
+                let confirm = ToSupervisor::Taken { stream, n_bytes: bytes.len() as u64 };
+                let task = task_of(stream);
+                let is_output = stream % STREAMS_PER_EXEC == 1;
+                let up = if is_output { StepUp::Stdout { task, bytes } } else { StepUp::Stderr { task, bytes } };
+                if ups.send(up).await.is_err() {
+                    return false;
+                }
+                let _gone_is_heard = supervisor.send(frame::message(&confirm)).await;
+                continue;
+            }
+            // The end of one stream; the end of the task is said apart.
+            Some(Word::Bytes { .. }) => continue,
+            Some(Word::Taken { stream, n_bytes }) => match input.credit().taken(task_of(stream), n_bytes) {
+                0 => continue,
+                n_bytes => StepUp::Taken { n_bytes },
+            },
+            Some(Word::TaskEnded { task, code, signal }) => {
+                let n_bytes = input.credit().left(task);
+                if n_bytes > 0 && ups.send(StepUp::Taken { n_bytes }).await.is_err() {
+                    return false;
+                }
+                StepUp::TaskEnded { task, code, signal }
+            }
+            Some(Word::Aborted { code }) => StepUp::Aborted { code },
+            Some(Word::Pmi(up)) => StepUp::Pmi(up_to_wire(up)),
+            Some(Word::Done) => StepUp::Done,
+            Some(Word::Failed { reason }) => StepUp::Failed { reason },
+            // Of commands alone.
+            Some(Word::Ended { .. }) => continue,
+            None => {
+                let reason = "the job has ended there, or its supervisor is gone".to_owned();
+                StepUp::Failed { reason }
+            }
+        };
+        let is_last = matches!(said, StepUp::Done | StepUp::Failed { .. });
+        let is_heard = ups.send(said).await.is_ok();
+        if is_last || !is_heard {
+            return is_last;
+        }
+    }
+}
+
+/// Passes on what the step is told, until nobody tells it anything any more.
+async fn obey(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSeat, input: &Input) {
+    let stream = input.stream;
+    while let Some(down) = downs.recv().await {
+        let frames = match down {
+            StepDown::Stdin { bytes } => {
+                input.credit().sent(bytes.len() as u64);
+                input.frames(&bytes)
+            }
+            StepDown::StdinEof => input.frames(b""),
+            StepDown::Signal { signal } => vec![frame::message(&ToSupervisor::StepSignal { stream, signal })],
+            StepDown::End => vec![frame::message(&ToSupervisor::StepEnd { stream, silent: false })],
+            StepDown::Pmi(down) => match down_from_wire(down) {
+                Ok(frame) => vec![frame::message(&ToSupervisor::StepPmi { stream, frame })],
+                // A hub refuses nobody whom it has asked to take part.
+                Err(_refused) => Vec::new(),
+            },
+        };
+        for frame in frames {
+            let _gone_is_heard = supervisor.send(frame).await;
+        }
+    }
+}
+
+struct Input {
+    credit: Mutex<Credit<u32>>,
+    /// Of the step.
+    stream: u64,
+}
+
+impl Input {
+    fn credit(&self) -> MutexGuard<'_, Credit<u32>> {
+        self.credit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To each task that reads and has not ended.
+    fn frames(&self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let stream = |task: u32| self.stream + u64::from(task) * STREAMS_PER_EXEC;
+        self.credit().readers().map(|task| frame::bytes(stream(task), bytes)).collect()
+    }
+}
+
+fn task_of(stream: u64) -> u32 {
+    (stream % STREAMS_PER_STEP / STREAMS_PER_EXEC) as u32
+}
+
+/// How much of an input that several read has been read by all of them.
+#[derive(Debug)]
+pub struct Credit<K> {
+    n_sent: u64,
+    n_told: u64,
+    n_taken: BTreeMap<K, u64>,
+}
+
+impl<K: Ord + Copy> Credit<K> {
+    pub fn new(readers: impl IntoIterator<Item = K>) -> Credit<K> {
+        Credit { n_sent: 0, n_told: 0, n_taken: readers.into_iter().map(|reader| (reader, 0)).collect() }
+    }
+
+    pub fn readers(&self) -> impl Iterator<Item = K> + '_ {
+        self.n_taken.keys().copied()
+    }
+
+    pub fn sent(&mut self, n_bytes: u64) {
+        self.n_sent += n_bytes;
+    }
+
+    /// Sent, and not yet read by all.
+    pub fn n_open(&self) -> u64 {
+        self.n_sent - self.n_told
+    }
+
+    /// One of them has read so much more: how much more all have.
+    pub fn taken(&mut self, reader: K, n_bytes: u64) -> u64 {
+        if let Some(n_taken) = self.n_taken.get_mut(&reader) {
+            *n_taken = n_taken.saturating_add(n_bytes).min(self.n_sent);
+        }
+        self.news()
+    }
+
+    /// One of them reads no more, and is not waited for.
+    pub fn left(&mut self, reader: K) -> u64 {
+        self.n_taken.remove(&reader);
+        self.news()
+    }
+
+    /// How much more than was told so far all have read.
+    pub fn news(&mut self) -> u64 {
+        let by_all = self.n_taken.values().copied().min().unwrap_or(self.n_sent);
+        let news = by_all.saturating_sub(self.n_told);
+        self.n_told += news;
+        news
+    }
+}
+
+/// Between tasks here and a peer that runs the step.
+pub async fn serve(channel: Channel, part: Part) {
+    let (mut sender, mut receiver) = channel.split();
+    let Part { to, mut from } = part;
+    let orders = tokio::spawn(async move {
+        while let Ok(Some(down)) = receiver.recv::<StepDown>().await {
+            if to.send(down).await.is_err() {
+                return;
+            }
+        }
+        // The peer is gone, and the tasks with it.
+    });
+    while let Some(up) = from.recv().await {
+        if sender.send(&up).await.is_err() {
+            break;
+        }
+    }
+    sender.finish();
+    sender.delivered().await;
+    orders.abort();
+}
+
+/// Between a step that runs here and tasks under another agent.
+pub fn on_channel(channel: Channel) -> Part {
+    let (to, mut downs) = mpsc::channel::<StepDown>(MAX_PIECES);
+    let (ups, from) = mpsc::channel(MAX_PIECES);
+    let (mut sender, mut receiver) = channel.split();
+    tokio::spawn(async move {
+        while let Some(down) = downs.recv().await {
+            if sender.send(&down).await.is_err() {
+                return;
+            }
+        }
+        // The other agent ends the tasks when this way to it is closed.
+        sender.finish();
+    });
+    tokio::spawn(async move {
+        loop {
+            let up = tokio::select! {
+                up = receiver.recv::<StepUp>() => match up {
+                    Ok(Some(up)) => up,
+                    Ok(None) => StepUp::Failed { reason: "its agent has ended the tasks".to_owned() },
+                    Err(error) => StepUp::Failed { reason: format!("lost its agent: {error}") },
+                },
+                () = ups.closed() => return,
+            };
+            let is_last = matches!(up, StepUp::Done | StepUp::Failed { .. });
+            if ups.send(up).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    Part { to, from }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_reader_opens_the_window_and_who_has_left_does_not_hold_it() {
+        let mut credit = Credit::new([1, 2]);
+        credit.sent(10);
+        assert_eq!((credit.taken(1, 10), credit.n_open()), (0, 10));
+        assert_eq!((credit.taken(2, 4), credit.n_open()), (4, 6));
+        assert_eq!(credit.left(2), 6);
+        credit.sent(5);
+        assert_eq!((credit.left(1), credit.n_open()), (5, 0), "nobody reads");
+    }
+}

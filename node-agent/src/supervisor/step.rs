@@ -1,0 +1,473 @@
+//! The tasks that steps of a job have on this host: started beside the job's own, fed, signalled, ended with what they have started.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::poll::PollFlags;
+use nix::unistd::{Pid, getpid};
+
+use super::child::Program;
+use super::environment::{self, Variables};
+use super::exec::Exec;
+use super::mpi::{Desk, Errand};
+use super::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder};
+use super::spawned::{self, Parent};
+use super::start::{self, StartError};
+use super::tree;
+use crate::pmi::frames::{Down, HubFrame, Placement, Up};
+use crate::pmi::host::first_birth;
+use crate::pmi::ranks::Ending;
+use crate::sys::{self, End, Reaped, SingleThreaded};
+
+/// One step here.
+#[derive(Debug)]
+pub struct Step {
+    order: StepOrder,
+    /// What its tasks have in common.
+    variables: Variables,
+    /// Those whose end has not been told.
+    tasks: Vec<Exec>,
+    desk: Desk,
+    /// Every task began a session: whatever of it is still there when the tasks have ended goes, too.
+    sessions: Vec<Pid>,
+    /// The next KILL, once it is to end.
+    kill_at: Option<Instant>,
+    n_kills: u32,
+    /// Why a task of it could not be executed.
+    problem: Option<String>,
+    /// Nobody listens any more.
+    is_silent: bool,
+}
+
+/// What one descriptor of a step stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    Rank(u32),
+    Input(usize),
+    Output(usize, usize),
+}
+
+/// What a step says, in order.
+#[derive(Debug)]
+pub enum Word {
+    Message(FromSupervisor),
+    Bytes { stream: u64, bytes: Vec<u8> },
+}
+
+/// The block of streams that one belongs to, if it is a step's.
+pub fn block(stream: u64) -> Option<u64> {
+    (stream >= STREAMS_PER_STEP).then(|| stream - stream % STREAMS_PER_STEP)
+}
+
+/// The task that a stream of a block belongs to.
+pub fn task_of(stream: u64) -> u32 {
+    (stream % STREAMS_PER_STEP / STREAMS_PER_EXEC) as u32
+}
+
+impl Step {
+    /// Starts its tasks; if one does not start, those before it are killed.
+    ///
+    /// # Errors
+    /// Why the first one that did not start did not.
+    pub fn start(parent: &Parent<'_>, order: StepOrder, single: &SingleThreaded) -> Result<Step, StartError> {
+        let birth = first_birth(
+            &order.kvsname,
+            order.n_tasks,
+            order.universe,
+            order.mapping.clone(),
+            order.first_task,
+            order.n_local,
+        );
+        let mut variables = parent.variables.clone();
+        environment::of_step(&mut variables, &order);
+        let mut step = Step {
+            variables,
+            tasks: Vec::new(),
+            desk: Desk::of_step(birth),
+            sessions: Vec::new(),
+            kill_at: None,
+            n_kills: 0,
+            problem: None,
+            is_silent: false,
+            order,
+        };
+        match step.start_own(&Parent { order: &step.as_job(parent), ..*parent }, single) {
+            Ok(()) => Ok(step),
+            Err(error) => {
+                step.signal_all(nix::libc::SIGKILL);
+                Err(error)
+            }
+        }
+    }
+
+    /// The limits and the CPUs are the job's.
+    fn as_job(&self, parent: &Parent<'_>) -> Order {
+        Order { umask: self.order.umask, ..parent.order.clone() }
+    }
+
+    fn start_own(&mut self, parent: &Parent<'_>, single: &SingleThreaded) -> Result<(), StartError> {
+        let argv =
+            self.order.argv.iter().cloned().map(start::c_string).collect::<Result<Vec<CString>, StartError>>()?;
+        let candidates = start::candidates(argv.first().ok_or(StartError::ZeroByte)?, &self.variables);
+        let StepOrder { cwd, first_task, n_local, n_tasks, n_readers, .. } = self.order.clone();
+        let mut variables = self.variables.clone();
+        for local in 0..n_local {
+            let task = first_task.saturating_add(local);
+            let rank = Rank { task, rank: task, local, n_local, n_ranks: n_tasks };
+            let socket = self.start_task(parent, &rank, (&argv, &candidates), &cwd, &mut variables, single)?;
+            self.desk.listen(task, socket);
+            if local >= n_readers {
+                self.tasks.last_mut().map(|task| task.input.feed(b""));
+            }
+        }
+        Ok(())
+    }
+
+    /// Our end of its process manager's socket.
+    fn start_task(
+        &mut self,
+        parent: &Parent<'_>,
+        rank: &Rank,
+        (argv, candidates): (&[CString], &[CString]),
+        cwd: &str,
+        variables: &mut Variables,
+        single: &SingleThreaded,
+    ) -> Result<OwnedFd, StartError> {
+        let (ours, theirs) = start::socket_pair()?;
+        environment::of_task(variables, rank.task, rank.local);
+        environment::of_rank(variables, theirs.as_raw_fd(), rank.rank, rank.local, rank.n_local, rank.n_ranks);
+        let stream = self.order.stream + u64::from(rank.task) * STREAMS_PER_EXEC;
+        let exec = Exec::with_pipes(stream, parent.account, |stdin, stdout, stderr| {
+            let program = Program {
+                order: parent.order,
+                cwd,
+                account: parent.account,
+                argv,
+                candidates,
+                environment: environment::to_c(variables),
+                stdin,
+                stdout,
+                stderr,
+                inherited: Some(&theirs),
+            };
+            Ok(program.start(single)?)
+        })?;
+        self.sessions.push(exec.pid);
+        self.tasks.push(exec);
+        Ok(ours)
+    }
+
+    pub fn stream(&self) -> u64 {
+        self.order.stream
+    }
+
+    /// The sessions of its tasks, those of ended ones included.
+    pub fn sessions(&self) -> &[Pid] {
+        &self.sessions
+    }
+
+    pub fn forget_sessions(&mut self, of_others: &[Pid]) {
+        self.sessions.retain(|session| !of_others.contains(session));
+    }
+
+    /// What its ranks have to say before any of them speaks.
+    pub fn open(&mut self, words: &mut Vec<Word>) {
+        let mut errands = Vec::new();
+        self.desk.open(&mut errands);
+        self.report(errands, words);
+    }
+
+    /// What is to be polled, and for what.
+    pub fn sources(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>, PollFlags)> {
+        let ranks = self.desk.sockets().map(|(task, fd, out)| {
+            (Source::Rank(task), fd, if out { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN })
+        });
+        let pipes = self.tasks.iter().enumerate().flat_map(|(idx, task)| {
+            let input = task.input.writable().map(|fd| (Source::Input(idx), fd, PollFlags::POLLOUT));
+            let outputs = task.readable().map(move |(out, fd)| (Source::Output(idx, out), fd, PollFlags::POLLIN));
+            input.into_iter().chain(outputs)
+        });
+        ranks.chain(pipes)
+    }
+
+    pub fn ready(&mut self, source: Source, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
+        match source {
+            Source::Rank(task) => {
+                let mut errands = Vec::new();
+                self.desk.ready(task, &mut errands);
+                self.run(errands, parent, single, words);
+            }
+            Source::Input(idx) => {
+                if let Some(task) = self.tasks.get_mut(idx) {
+                    let (stream, n_bytes) = (task.stream, task.input.flush());
+                    taken(stream, n_bytes, words);
+                }
+            }
+            Source::Output(idx, out) => {
+                if let Some((stream, bytes)) = self.tasks.get_mut(idx).and_then(|task| task.read(out)) {
+                    words.push(Word::Bytes { stream, bytes });
+                }
+            }
+        }
+    }
+
+    /// Bytes for the input of a task; none at all mean its end.
+    pub fn input(&mut self, stream: u64, bytes: &[u8], words: &mut Vec<Word>) {
+        match self.tasks.iter_mut().find(|task| task.stream == stream) {
+            Some(task) => taken(stream, task.input.feed(bytes), words),
+            // It has ended and reads no more.
+            None => taken(stream, bytes.len() as u64, words),
+        }
+    }
+
+    pub fn confirmed(&mut self, stream: u64, n_bytes: u64) {
+        for task in &mut self.tasks {
+            task.confirmed(stream, n_bytes);
+        }
+    }
+
+    pub fn hear(&mut self, down: Down, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
+        let mut errands = Vec::new();
+        // The desk of a step has one hub, so it does not matter which host is said to have spoken.
+        self.desk.hear_hub(down, &mut errands);
+        self.run(errands, parent, single, words);
+    }
+
+    /// To the process group that each task began.
+    pub fn signal(&self, signal: i32) {
+        for task in self.tasks.iter().filter(|task| task.end.is_none()) {
+            sys::kill_group(task.pid, signal);
+        }
+    }
+
+    /// TERM to all of it now, KILL after its grace time.
+    pub fn end(&mut self, is_silent: bool, words: &mut Vec<Word>) {
+        let mut errands = Vec::new();
+        // That ranks end without finalizing is no crash now.
+        self.desk.end(Ending::Ordered, &mut errands);
+        self.report(errands, words);
+        if is_silent {
+            self.is_silent = true;
+            self.tasks.iter_mut().for_each(Exec::abandon);
+        }
+        if self.kill_at.is_none() {
+            let grace = self.order.grace.to_std().min(MAX_GRACE);
+            self.kill_at = Some(Instant::now() + grace);
+            self.signal_all(nix::libc::SIGTERM);
+            self.signal_all(nix::libc::SIGCONT);
+        }
+    }
+
+    /// Its agent is gone, and with it whoever waited for it. The next agent may use the number of its streams anew.
+    pub fn abandon(&mut self) {
+        self.end(true, &mut Vec::new());
+        self.order.stream = u64::MAX - u64::MAX % STREAMS_PER_STEP;
+    }
+
+    /// Without a grace time, as nothing of it is of use any more.
+    fn kill(&mut self) {
+        self.kill_at = Some(Instant::now());
+    }
+
+    /// When [`on_time`](Step::on_time) is to be called next.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.kill_at
+    }
+
+    pub fn on_time(&mut self, now: Instant) {
+        if self.kill_at.is_some_and(|at| at <= now) {
+            self.signal_all(nix::libc::SIGKILL);
+            // Whatever was forked during the walk is found by the next one.
+            self.kill_at = Some(now + Duration::from_millis(1 << self.n_kills.min(8)));
+            self.n_kills += 1;
+        }
+    }
+
+    /// A child of the supervisor has ended.
+    pub fn reaped(&mut self, reaped: &Reaped, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
+        let Some(ended) = self.tasks.iter_mut().find(|task| task.pid == reaped.pid && task.end.is_none()) else {
+            return;
+        };
+        ended.end = Some(reaped.end);
+        let mut errands = Vec::new();
+        // Of an abandoned one nobody asks which task it was.
+        if !self.is_silent {
+            let task = task_of(ended.stream);
+            self.desk.left(task, reaped.end, &mut errands);
+        }
+        self.run(errands, parent, single, words);
+    }
+
+    /// Tells of the tasks that have ended, and whether all have.
+    pub fn settle(&mut self, words: &mut Vec<Word>) -> bool {
+        while let Some(idx) = self.tasks.iter().position(|task| task.end.is_some()) {
+            // A process in the background may hold the pipes for ever; what is there now is all that counts.
+            for out in 0..2 {
+                while let Some((stream, bytes)) = self.tasks[idx].read(out) {
+                    let is_end = bytes.is_empty();
+                    words.push(Word::Bytes { stream, bytes });
+                    if is_end {
+                        break;
+                    }
+                }
+            }
+            let mut task = self.tasks.swap_remove(idx);
+            if let Some(complaint) = task.word.hear() {
+                self.problem.get_or_insert(complaint);
+                self.kill();
+                continue;
+            }
+            let (code, signal) = match task.end {
+                Some(End::Exited(code)) => (Some(code), None),
+                Some(End::Signaled(signal)) => (None, Some(signal)),
+                None => (None, None),
+            };
+            let stream = self.order.stream;
+            let ended = FromSupervisor::StepTaskEnded { stream, task: task_of(task.stream), code, signal };
+            words.push(Word::Message(ended));
+        }
+        if !self.tasks.is_empty() {
+            return false;
+        }
+        // What its tasks have left behind in the background ends with them, as with a job's.
+        self.signal_all(nix::libc::SIGKILL);
+        let stream = self.order.stream;
+        words.push(Word::Message(match self.problem.take() {
+            Some(reason) => FromSupervisor::StepFailed { stream, reason },
+            None => FromSupervisor::StepDone { stream },
+        }));
+        true
+    }
+
+    /// To each process of its tasks' sessions, and to what those have started in sessions of their own.
+    fn signal_all(&self, signal: i32) {
+        let mut ours = BTreeSet::new();
+        // Parents come before their children.
+        for pid in tree::descendants(getpid()) {
+            let is_in_session = tree::session_of(pid).is_some_and(|session| self.sessions.contains(&session));
+            // A task that has not been executed yet may not have begun its session.
+            let is_ours = is_in_session
+                || self.sessions.contains(&pid)
+                || tree::parent_of(pid).is_some_and(|parent| ours.contains(&parent));
+            if is_ours {
+                ours.insert(pid);
+                let _gone_already = sys::kill(pid.as_raw(), signal);
+            }
+        }
+    }
+
+    fn run(&mut self, errands: Vec<Errand>, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
+        let mut errands = VecDeque::from(errands);
+        while let Some(errand) = errands.pop_front() {
+            let mut more = Vec::new();
+            match errand {
+                Errand::Start(placement) => {
+                    let (sockets, problem) = self.spawn(parent, &placement, single);
+                    self.desk.started(&placement, sockets, problem.map(|problem| problem.to_string()), &mut more);
+                }
+                Errand::Read { from, paths } => {
+                    self.desk.hostfiles_read(from, spawned::read_hostfiles(parent, &paths), &mut more);
+                }
+                told => self.report(vec![told], words),
+            }
+            errands.extend(more);
+        }
+    }
+
+    /// Errands that only have to be told.
+    fn report(&mut self, errands: Vec<Errand>, words: &mut Vec<Word>) {
+        let stream = self.order.stream;
+        for errand in errands {
+            match errand {
+                Errand::Send { to: _, frame: HubFrame::Up(frame) } => {
+                    words.push(Word::Message(FromSupervisor::StepPmi { stream, frame }));
+                }
+                Errand::Abort { code } => {
+                    words.push(Word::Message(FromSupervisor::StepAborted { stream, code }));
+                    self.kill();
+                }
+                Errand::Tell(message) => {
+                    let frame = Up::Abort { code: 1, message };
+                    words.push(Word::Message(FromSupervisor::StepPmi { stream, frame }));
+                }
+                Errand::Kill { tasks } => {
+                    let is_named = |task: &&Exec| task.end.is_none() && tasks.contains(&task_of(task.stream));
+                    for task in self.tasks.iter().filter(is_named) {
+                        sys::kill_group(task.pid, nix::libc::SIGKILL);
+                    }
+                }
+                // These are a hub's, which is in the agent, or were carried out above.
+                Errand::Send { to: _, frame: HubFrame::Down(_) }
+                | Errand::Ask(_)
+                | Errand::Start(_)
+                | Errand::Read { .. } => {}
+            }
+        }
+    }
+
+    /// Ranks that other ranks of the step have asked for: their sockets by their tasks, and why the next one did not start.
+    fn spawn(
+        &mut self,
+        parent: &Parent<'_>,
+        placement: &Placement,
+        single: &SingleThreaded,
+    ) -> (Vec<(u32, OwnedFd)>, Option<StartError>) {
+        let mut sockets = Vec::new();
+        let problem = self.spawn_into(&mut sockets, parent, placement, single).err();
+        (sockets, problem)
+    }
+
+    fn spawn_into(
+        &mut self,
+        sockets: &mut Vec<(u32, OwnedFd)>,
+        parent: &Parent<'_>,
+        placement: &Placement,
+        single: &SingleThreaded,
+    ) -> Result<(), StartError> {
+        if self.kill_at.is_some() {
+            return Err(StartError::Ending);
+        }
+        let order = self.as_job(parent);
+        let parent = &Parent { order: &order, ..*parent };
+        let n_local = placement.parts.iter().map(|part| part.n_ranks).sum();
+        let mut variables = self.variables.clone();
+        variables.insert("PMI_SPAWNED".to_owned(), "1".to_owned());
+        let mut local = 0;
+        for part in &placement.parts {
+            let argv = part.argv.iter().cloned().map(start::c_string).collect::<Result<Vec<CString>, StartError>>()?;
+            let candidates = spawned::candidates(part, argv.first().ok_or(StartError::ZeroByte)?, &variables);
+            let cwd = Path::new(&self.order.cwd).join(part.wdir.as_deref().unwrap_or_default()).display().to_string();
+            for rank in part.first_rank..part.first_rank.saturating_add(part.n_ranks) {
+                let task = placement.first_task.saturating_add(local);
+                let rank = Rank { task, rank, local, n_local, n_ranks: placement.n_ranks };
+                let socket = self.start_task(parent, &rank, (&argv, &candidates), &cwd, &mut variables, single)?;
+                self.tasks.last_mut().map(|task| task.input.feed(b""));
+                sockets.push((task, socket));
+                local += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which task of a step one is, and which rank of its world.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    task: u32,
+    rank: u32,
+    local: u32,
+    n_local: u32,
+    n_ranks: u32,
+}
+
+fn taken(stream: u64, n_bytes: u64, words: &mut Vec<Word>) {
+    if n_bytes > 0 {
+        words.push(Word::Message(FromSupervisor::Taken { stream, n_bytes }));
+    }
+}
+
+/// A clock can hold it.
+const MAX_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);

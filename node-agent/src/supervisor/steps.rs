@@ -1,0 +1,113 @@
+//! What a supervisor does about the steps of its job: takes orders for them, and tells what they say.
+
+use super::Supervisor;
+use super::job::{Job, Phase};
+use super::order::{FromSupervisor, StepOrder};
+use super::spawned::Parent;
+use super::start::StartError;
+use super::step::{Source, Step, Word, block};
+use crate::pmi::frames::Down;
+use crate::sys::{Reaped, SingleThreaded};
+
+/// What a step may need to start tasks.
+pub struct Means<'a> {
+    parent: Parent<'a>,
+    single: &'a SingleThreaded,
+}
+
+impl Supervisor {
+    pub(super) fn begin_step(&mut self, order: StepOrder) {
+        let stream = order.stream;
+        let Supervisor { job, folder, single, .. } = self;
+        let begun = match job {
+            Some(Job { phase: Phase::Running, account: Some(account), order: of_job, variables, .. }) => {
+                Step::start(&Parent { order: of_job, account, variables, folder }, order, single)
+            }
+            Some(_) | None => Err(StartError::Ending),
+        };
+        match (begun, job) {
+            (Ok(step), Some(job)) => {
+                // The kernel may give the number of a session that is gone to a new one.
+                job.steps.iter_mut().for_each(|other| other.forget_sessions(step.sessions()));
+                job.steps.push(step);
+                self.with_steps(|steps, _, words| {
+                    if let Some(step) = steps.last_mut() {
+                        step.open(words);
+                    }
+                });
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => self.tell(&FromSupervisor::StepFailed { stream, reason: error.to_string() }),
+        }
+    }
+
+    fn with_steps(&mut self, act: impl FnOnce(&mut [Step], &Means<'_>, &mut Vec<Word>)) {
+        let Supervisor { job: Some(job), folder, single, .. } = self else { return };
+        let Job { steps, account: Some(account), order, variables, .. } = job else { return };
+        if steps.is_empty() {
+            return;
+        }
+        let mut words = Vec::new();
+        act(steps, &Means { parent: Parent { order, account, variables, folder }, single }, &mut words);
+        steps.retain_mut(|step| !step.settle(&mut words));
+        for word in words {
+            match word {
+                Word::Message(message) => self.tell(&message),
+                Word::Bytes { stream, bytes } => self.tell_bytes(stream, &bytes),
+            }
+        }
+    }
+
+    fn with_step(&mut self, stream: u64, act: impl FnOnce(&mut Step, &Means<'_>, &mut Vec<Word>)) {
+        self.with_steps(|steps, means, words| {
+            if let Some(step) = steps.iter_mut().find(|step| Some(step.stream()) == block(stream)) {
+                act(step, means, words);
+            }
+        });
+    }
+
+    pub(super) fn step_ready(&mut self, idx: usize, source: Source) {
+        self.with_steps(|steps, means, words| {
+            if let Some(step) = steps.get_mut(idx) {
+                step.ready(source, &means.parent, means.single, words);
+            }
+        });
+    }
+
+    pub(super) fn step_input(&mut self, stream: u64, bytes: &[u8]) {
+        self.with_step(stream, |step, _, words| step.input(stream, bytes, words));
+    }
+
+    pub(super) fn step_confirmed(&mut self, stream: u64, n_bytes: u64) {
+        self.with_step(stream, |step, _, _| step.confirmed(stream, n_bytes));
+    }
+
+    pub(super) fn step_signal(&mut self, stream: u64, signal: i32) {
+        self.with_step(stream, |step, _, _| step.signal(signal));
+    }
+
+    pub(super) fn end_step(&mut self, stream: u64, is_silent: bool) {
+        self.with_step(stream, |step, _, words| step.end(is_silent, words));
+    }
+
+    pub(super) fn step_hears(&mut self, stream: u64, frame: Down) {
+        self.with_step(stream, |step, means, words| step.hear(frame, &means.parent, means.single, words));
+    }
+
+    /// The agent that steps were asked of is gone: they end, and the job goes on.
+    pub(super) fn abandon_steps(&mut self) {
+        self.with_steps(|steps, _, _| steps.iter_mut().for_each(Step::abandon));
+    }
+
+    pub(super) fn steps_on_time(&mut self, now: std::time::Instant) {
+        self.with_steps(|steps, _, _| steps.iter_mut().for_each(|step| step.on_time(now)));
+    }
+
+    pub(super) fn step_reaped(&mut self, reaped: &Reaped) {
+        self.with_steps(|steps, means, words| {
+            for step in steps {
+                step.reaped(reaped, &means.parent, means.single, words);
+            }
+        });
+    }
+}

@@ -1,0 +1,116 @@
+//! The way from a process of a job to the agent of its node.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use node_agent::frame::{self, Decoder, Frame, FrameError};
+use node_agent::rsh::{Answer, Call, SOCKET_VARIABLE};
+use node_agent::spool::connect_socket;
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::failure::{Exit, Failure};
+
+/// What this process reads of the agent, and what it writes to it.
+#[derive(Debug)]
+pub struct ToAgent(OwnedWriteHalf);
+
+#[derive(Debug)]
+pub struct FromAgent {
+    read: OwnedReadHalf,
+    decoder: Decoder,
+}
+
+/// The agent's socket, if this is a process of a job.
+pub fn socket() -> Option<PathBuf> {
+    let path = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty())?;
+    std::env::var_os("RMS_JOB_ID").filter(|id| !id.is_empty())?;
+    Some(PathBuf::from(path))
+}
+
+/// Calls the agent, which may be restarting.
+///
+/// # Errors
+/// It does not answer.
+pub async fn call(socket: &Path, call: &Call) -> Result<(FromAgent, ToAgent), Failure> {
+    let begun = Instant::now();
+    let stream = loop {
+        let error = match connect_socket(socket) {
+            Ok(stream) => break stream,
+            Err(error) => error,
+        };
+        let is_restarting = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
+        if !is_restarting || begun.elapsed() > PATIENCE {
+            let doing = format!("the agent of this node cannot be reached at {}", socket.display());
+            return Err(Failure::io(doing, error).exit(Exit::SYSTEM));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    let own = |error| Failure::io("the way to the agent of this node cannot be used", error);
+    stream.set_nonblocking(true).map_err(own)?;
+    let (read, write) = UnixStream::from_std(stream).map_err(own)?.into_split();
+    let mut to = ToAgent(write);
+    // One that turns us away says why, and may have left before it was asked.
+    let _heard_below = to.send(&frame::message(call)).await;
+    Ok((FromAgent { read, decoder: Decoder::default() }, to))
+}
+
+impl ToAgent {
+    /// # Errors
+    /// The agent is gone, which is heard from the other side, too.
+    pub async fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.0.write_all(frame).await
+    }
+
+    pub async fn say(&mut self, word: &impl Serialize) -> io::Result<()> {
+        self.send(&frame::message(word)).await
+    }
+}
+
+impl FromAgent {
+    /// The next frame, none once the agent is gone; may be cancelled.
+    ///
+    /// # Errors
+    /// It speaks another language.
+    pub async fn next(&mut self) -> Result<Option<Frame<Answer>>, Failure> {
+        let foreign = |error: FrameError| {
+            Failure::new(
+                "foreign_agent",
+                format!("the agent of this node says what this program does not know: {error}"),
+            )
+            .hint("'rms' and 'node-agent' are of different versions: install the same ones on this node")
+            .exit(Exit::SYSTEM)
+        };
+        loop {
+            if let Some(frame) = self.decoder.take::<Answer>().map_err(foreign)? {
+                return Ok(Some(frame));
+            }
+            let mut piece = vec![0; 64 << 10];
+            match self.read.read(&mut piece).await {
+                Ok(0) | Err(_) => return Ok(None),
+                Ok(n) => self.decoder.push(&piece[..n]),
+            }
+        }
+    }
+}
+
+/// Where the job's own credentials are, and the server's address. The agent has the key made when it is first asked for.
+///
+/// # Errors
+/// The agent does not answer, or this is no process of a job.
+pub async fn credentials(socket: &Path) -> Result<(PathBuf, String), Failure> {
+    let (mut from, _to) = call(socket, &Call::Credentials { credentials: () }).await?;
+    match from.next().await? {
+        Some(Frame::Message(Answer::Credentials { dir, server })) => Ok((dir, server)),
+        Some(Frame::Message(Answer::Failed { reason })) => Err(Failure::new("not_in_job", reason)),
+        Some(Frame::Message(_) | Frame::Bytes { .. }) | None => {
+            Err(Failure::new("not_in_job", "the agent of this node gives this job no credentials"))
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -1,0 +1,25 @@
+//! Collects what tasks write, for `--json`.
+
+use launcher_sdk::Stream;
+
+/// What tasks have written, up to a limit: a program's output is not ours to bound, our memory is.
+#[derive(Debug, Default)]
+pub struct Collected {
+    pub out: Vec<u8>,
+    pub err: Vec<u8>,
+    pub is_truncated: bool,
+}
+
+impl Collected {
+    pub fn add(&mut self, stream: Stream, bytes: &[u8]) {
+        let to = match stream {
+            Stream::Out => &mut self.out,
+            Stream::Err => &mut self.err,
+        };
+        let room = MAX_COLLECTED_BYTES.saturating_sub(to.len());
+        self.is_truncated |= bytes.len() > room;
+        to.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+const MAX_COLLECTED_BYTES: usize = 16 << 20;

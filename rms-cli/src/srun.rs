@@ -1,0 +1,257 @@
+//! `srun` in scripts that were written for Slurm: a step of the job, asked for in Slurm's words. What it does not know it refuses by name.
+
+use std::ffi::OsString;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use node_agent::rsh::Input;
+use rms_model::{Span, hostlist};
+
+use crate::agent;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Form};
+use crate::step::{self, Wanted};
+
+/// Run a program as a step of this job: Limber's 'rms run', in Slurm's words
+#[derive(Parser, Debug)]
+#[command(
+    name = "srun",
+    version,
+    after_help = "\
+Examples:
+  srun ./program                   all tasks of the job
+  srun -N 1 -n 2 ./program         two tasks on one node
+  srun --exclusive -n 1 ./a &      beside others, when there are free CPUs"
+)]
+struct Srun {
+    /// Tasks
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    ntasks: Option<u32>,
+    /// Nodes of the job: 2 or 1-4
+    #[arg(short = 'N', long, value_name = "COUNT", value_parser = nodes)]
+    nodes: Option<(u32, u32)>,
+    /// CPUs for each task
+    #[arg(short = 'c', long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    cpus_per_task: Option<u32>,
+    /// Tasks on each node
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    ntasks_per_node: Option<u32>,
+    /// On these nodes: n1,n[3-4]
+    #[arg(short = 'w', long, value_name = "NODES")]
+    nodelist: Option<String>,
+    /// On none of these nodes
+    #[arg(short = 'x', long, value_name = "NODES")]
+    exclude: Option<String>,
+    /// Begin with this node of the job, counted from 0
+    #[arg(short = 'r', long, value_name = "INDEX", default_value_t = 0)]
+    relative: u32,
+    /// Put the task's number before each line
+    #[arg(short = 'l', long)]
+    label: bool,
+    /// Output comes as it is written anyway
+    #[arg(short = 'u', long)]
+    unbuffered: bool,
+    /// none or pmi2: programs of the MPICH family find each other anyway
+    #[arg(long, value_name = "TYPE")]
+    mpi: Option<String>,
+    /// Wait until no other step has the CPUs
+    #[arg(long, value_name = "WHOSE", num_args = 0..=1, require_equals = true)]
+    exclusive: Option<Option<String>>,
+    /// The same
+    #[arg(long)]
+    exact: bool,
+    /// Start at once, whatever other steps have
+    #[arg(long, conflicts_with_all = ["exclusive", "exact"])]
+    overlap: bool,
+    /// The same
+    #[arg(short = 's', long)]
+    oversubscribe: bool,
+    /// More tasks than CPUs are meant
+    #[arg(short = 'O', long)]
+    overcommit: bool,
+    /// Working directory
+    #[arg(short = 'D', long, value_name = "DIR")]
+    chdir: Option<String>,
+    /// Variables of the environment that the tasks get
+    #[arg(long, value_name = "LIST")]
+    export: Option<String>,
+    /// End the step when a task fails
+    #[arg(short = 'K', long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", value_parser = ["0", "1"])]
+    kill_on_bad_exit: Option<String>,
+    /// End the step after this time
+    #[arg(short = 't', long, value_name = "SPAN")]
+    time: Option<Span>,
+    /// What the tasks read: all, none, or a file
+    #[arg(short = 'i', long, value_name = "all|none|FILE")]
+    input: Option<String>,
+    /// block: tasks beside each other have numbers beside each other
+    #[arg(short = 'm', long, value_name = "block")]
+    distribution: Option<String>,
+    /// Of no meaning for a step here
+    #[arg(short = 'J', long, value_name = "NAME")]
+    job_name: Option<String>,
+    /// Said to be without effect: tasks run on the CPUs of the job
+    #[arg(long, value_name = "HOW")]
+    cpu_bind: Option<String>,
+    #[arg(long, value_name = "HOW", hide = true)]
+    mem_bind: Option<String>,
+    #[arg(long, value_name = "HOW", hide = true)]
+    hint: Option<String>,
+    #[arg(long, value_name = "HOW", hide = true)]
+    cpu_freq: Option<String>,
+    /// Refused: tasks have no terminal
+    #[arg(long)]
+    pty: bool,
+    #[arg(short = 'v', long, action = clap::ArgAction::Count, hide = true)]
+    verbose: u8,
+    #[arg(short = 'Q', long, hide = true)]
+    quiet: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Was `rms` called by this name?
+pub fn is_meant(args: &[OsString]) -> bool {
+    let name = args.first().and_then(|name| std::path::Path::new(name).file_name());
+    name.is_some_and(|name| name == "srun")
+}
+
+/// # Errors
+/// Words that mean nothing here, and what a step cannot do.
+pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
+    let srun = match Srun::try_parse_from(args) {
+        Ok(srun) => srun,
+        Err(error) => {
+            let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            if is_answer {
+                output::write_out(error.render().to_string().as_bytes())?;
+                return Ok(Exit::OK);
+            }
+            let text = error.render().to_string();
+            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            return Err(Failure::usage(format!("srun: {first}"))
+                .hint("this is Limber's srun, an alias of 'rms run' inside a job: 'srun --help' lists what it knows"));
+        }
+    };
+    let socket = agent::socket().ok_or_else(|| Failure::usage("srun: this is not inside of a job"))?;
+    let wanted = srun.wanted()?;
+    step::run(wanted, &socket, Form::Text).await
+}
+
+impl Srun {
+    fn wanted(self) -> Result<Wanted, Failure> {
+        if self.pty {
+            return Err(Failure::usage("srun: --pty is not possible: tasks of a step have no terminal")
+                .hint("without it, the step reads what comes in here"));
+        }
+        match self.mpi.as_deref() {
+            None | Some("none" | "pmi1" | "pmi2") => {}
+            Some(other) => {
+                return Err(Failure::usage(format!(
+                    "srun: --mpi={other} is not possible: Limber serves PMI-1, which programs of the MPICH family speak"
+                ))
+                .hint("start a program of Open MPI by 'mpirun' in place of srun: it uses the job's nodes"));
+            }
+        }
+        match self.distribution.as_deref() {
+            None => {}
+            Some(how) if how.split(':').next().is_some_and(|nodes| matches!(nodes, "block" | "*")) => {}
+            Some(other) => {
+                return Err(Failure::usage(format!("srun: --distribution={other} is not possible"))
+                    .hint("tasks are numbered node by node, which is 'block'"));
+            }
+        }
+        let binding = [
+            ("--cpu-bind", &self.cpu_bind),
+            ("--mem-bind", &self.mem_bind),
+            ("--hint", &self.hint),
+            ("--cpu-freq", &self.cpu_freq),
+        ];
+        for (option, value) in binding {
+            let is_news = value.as_deref().is_some_and(|value| !["no", "none"].contains(&value));
+            if is_news && !self.quiet {
+                output::warn(&format!("srun: {option} has no effect: tasks of a step run on all CPUs of the job"));
+            }
+        }
+        let hosts = |text: Option<String>| match text {
+            Some(text) => hostlist::expand(&text).map_err(|error| Failure::usage(format!("srun: {error}"))),
+            None => Ok(Vec::new()),
+        };
+        let (input, input_file) = match self.input.as_deref() {
+            None | Some("all") => (Input::All, None),
+            Some("none") => (Input::None, None),
+            Some("0") => (Input::First, None),
+            Some(file) => (Input::All, Some(file.to_owned())),
+        };
+        Ok(Wanted {
+            speaker: "srun",
+            argv: self.command,
+            export: self.export,
+            chdir: self.chdir,
+            nodes: self.nodes,
+            tasks: self.ntasks,
+            tasks_per_node: self.ntasks_per_node,
+            cpus_per_task: self.cpus_per_task,
+            named: hosts(self.nodelist)?,
+            excluded: hosts(self.exclude)?,
+            first_node: self.relative,
+            overcommit: self.overcommit,
+            exclusive: (self.exclusive.is_some() || self.exact) && !self.oversubscribe,
+            kill_on_bad_exit: self.kill_on_bad_exit.as_deref() == Some("1"),
+            time: self.time,
+            label: self.label,
+            input,
+            input_file,
+            tells_failures: !self.quiet,
+        })
+    }
+}
+
+/// `2` or `1-4`.
+fn nodes(text: &str) -> Result<(u32, u32), String> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    match (least.parse(), most.parse()) {
+        (Ok(least), Ok(most)) if 0 < least && least <= most => Ok((least, most)),
+        (_, _) => Err("write a number of nodes, or two like 1-4".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(words: &str) -> Result<Wanted, String> {
+        let words = std::iter::once("srun").chain(words.split_whitespace());
+        let srun = Srun::try_parse_from(words).map_err(|error| error.to_string())?;
+        srun.wanted().map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn the_words_of_scripts_are_known() {
+        let step =
+            wanted("-N2 -n 4 -c2 -l -u --mpi=pmi2 --exclusive --export=ALL,A=1 -K -t 5 -w a[1-2] ./p -n 9").unwrap();
+        assert_eq!((step.nodes, step.tasks, step.cpus_per_task, step.label), (Some((2, 2)), Some(4), Some(2), true));
+        assert_eq!((step.exclusive, step.kill_on_bad_exit), (true, true));
+        assert_eq!(step.named, ["a1", "a2"]);
+        assert_eq!(step.argv, ["./p", "-n", "9"]);
+        let step = wanted("--kill-on-bad-exit=0 --ntasks=1 --nodes=1-3 --overlap hostname").unwrap();
+        assert_eq!((step.kill_on_bad_exit, step.exclusive, step.nodes), (false, false, Some((1, 3))));
+    }
+
+    #[test]
+    fn what_it_cannot_do_it_refuses_by_name() {
+        for (words, named) in [
+            ("--pty bash", "--pty"),
+            ("--mpi=pmix ./p", "--mpi=pmix"),
+            ("-m cyclic ./p", "--distribution=cyclic"),
+            ("--multi-prog conf", "--multi-prog"),
+            ("--gres=gpu:1 ./p", "--gres"),
+            ("-n 0 ./p", "--ntasks"),
+            ("-N 3-1 ./p", "--nodes"),
+        ] {
+            let said = wanted(words).expect_err(words);
+            assert!(said.contains(named), "{words}: {said}");
+        }
+    }
+}

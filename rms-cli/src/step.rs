@@ -1,0 +1,359 @@
+//! A step of the job that we are in: what `rms run` and `srun` do there. Its nodes, output, input, signals and exit code.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use launcher_sdk::Stream;
+use node_agent::frame::{self, Frame};
+use node_agent::rsh::{Answer, Call, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest};
+use rms_model::Span;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::agent::{self, FromAgent, ToAgent};
+use crate::collected::Collected;
+use crate::export;
+use crate::failure::{Exit, Failure};
+use crate::here::Here;
+use crate::interrupt::{Interrupt, Interrupts};
+use crate::lines::Streams;
+use crate::output::{self, Form, GONE};
+
+/// How a step is to be run.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// What its messages begin with: the command that was typed.
+    pub speaker: &'static str,
+    pub argv: Vec<String>,
+    /// As for a job: what of the environment its tasks get.
+    pub export: Option<String>,
+    pub chdir: Option<String>,
+    pub nodes: Option<(u32, u32)>,
+    pub tasks: Option<u32>,
+    pub tasks_per_node: Option<u32>,
+    pub cpus_per_task: Option<u32>,
+    pub named: Vec<String>,
+    pub excluded: Vec<String>,
+    pub first_node: u32,
+    pub overcommit: bool,
+    pub exclusive: bool,
+    pub kill_on_bad_exit: bool,
+    pub time: Option<Span>,
+    pub label: bool,
+    /// Who reads what comes in here.
+    pub input: Input,
+    /// What comes in, if it is not the standard input.
+    pub input_file: Option<String>,
+    /// Say of each task that fails how.
+    pub tells_failures: bool,
+}
+
+/// Runs a step to its end.
+///
+/// # Errors
+/// Wrong values, and an agent that does not answer or refuses.
+pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Failure> {
+    // Before the step exists, so that no signal can fall between.
+    let interrupts = Interrupts::listen()?;
+    let here = Here::look()?;
+    let file = wanted.input_file.as_deref().map(|path| open(&here.cwd.join(path))).transpose()?;
+    let environment = match &wanted.export {
+        // All that the caller has, as a shell's child would: what the job set is not taken away.
+        None => here.environment,
+        Some(words) => export::select(Some(words), &here.environment).map_err(Failure::usage)?,
+    };
+    let cwd = wanted.chdir.as_ref().map_or_else(|| here.cwd.clone(), |dir| here.cwd.join(dir));
+    let cwd = cwd.into_os_string().into_string().map_err(|odd| {
+        Failure::usage(format!("the directory '{}' is not text in UTF-8: use --chdir with another one", odd.display()))
+    })?;
+    let request = StepRequest {
+        argv: wanted.argv,
+        environment,
+        cwd,
+        umask: here.umask,
+        nodes: wanted.nodes,
+        tasks: wanted.tasks,
+        tasks_per_node: wanted.tasks_per_node,
+        cpus_per_task: wanted.cpus_per_task,
+        named: wanted.named,
+        excluded: wanted.excluded,
+        first_node: wanted.first_node,
+        overcommit: wanted.overcommit,
+        exclusive: wanted.exclusive,
+        kill_on_bad_exit: wanted.kill_on_bad_exit,
+        input: wanted.input,
+    };
+    let (from, to) = agent::call(socket, &Call::Step { step: Box::new(request) }).await?;
+    let pieces = match (wanted.input, file) {
+        (Input::None, _) => None,
+        (Input::First | Input::All, Some(file)) => Some(read(file)),
+        (Input::First | Input::All, None) => Some(read(io::stdin())),
+    };
+    let attendant = Attendant {
+        speaker: wanted.speaker,
+        form,
+        tells_failures: wanted.tells_failures,
+        time: wanted.time,
+        deadline: None,
+        to,
+        streams: Streams::new(wanted.label),
+        collected: Collected::default(),
+        started: None,
+        n_interrupts: 0,
+        ends_by: None,
+        is_unread: false,
+        n_open: 0,
+        n_told: 0,
+    };
+    attendant.attend(from, pieces, interrupts).await
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|error| Failure::io(format!("{} cannot be read", path.display()), error))
+}
+
+/// Reads on a thread of its own, because a read cannot be given up; it ends with the process. The last piece is empty.
+fn read(mut input: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+    let (to, pieces) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let mut piece = vec![0; 16 << 10];
+        loop {
+            let n_bytes = match input.read(&mut piece) {
+                Ok(n_bytes) => n_bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // A terminal that is gone, or not ours to read: as if it had ended.
+                Err(_) => 0,
+            };
+            if to.blocking_send(piece[..n_bytes].to_vec()).is_err() || n_bytes == 0 {
+                return;
+            }
+        }
+    });
+    pieces
+}
+
+/// Stands for a step here.
+struct Attendant {
+    speaker: &'static str,
+    form: Form,
+    tells_failures: bool,
+    time: Option<Span>,
+    deadline: Option<Instant>,
+    to: ToAgent,
+    streams: Streams,
+    /// For `--json`, which prints one value at the end.
+    collected: Collected,
+    started: Option<(u32, Vec<String>)>,
+    n_interrupts: u32,
+    /// The signal that ended us before the step ran.
+    ends_by: Option<Exit>,
+    /// The reader of our output has gone, as for a program that gets PIPE.
+    is_unread: bool,
+    /// Input that is on its way.
+    n_open: u64,
+    /// Failed tasks that were told of.
+    n_told: u32,
+}
+
+impl Attendant {
+    async fn attend(
+        mut self,
+        mut from: FromAgent,
+        mut pieces: Option<mpsc::Receiver<Vec<u8>>>,
+        mut interrupts: Interrupts,
+    ) -> Result<Exit, Failure> {
+        let code = loop {
+            let deadline = self.deadline.unwrap_or_else(Instant::now);
+            let wants_input = self.started.is_some() && self.n_open < INPUT_WINDOW;
+            tokio::select! {
+                frame = from.next() => match frame? {
+                    Some(Frame::Message(Answer::Ended { code })) => break code,
+                    Some(Frame::Message(Answer::Failed { reason })) if self.started.is_none() => {
+                        return Err(self.refused(reason));
+                    }
+                    Some(Frame::Message(Answer::Failed { reason })) => {
+                        self.warn(&reason);
+                        break i32::from(Exit::SYSTEM.0);
+                    }
+                    Some(frame) => self.heard(frame).await?,
+                    None if self.started.is_none() && self.ends_by.is_some() => {
+                        return Ok(self.ends_by.unwrap_or(BY_INTERRUPT));
+                    }
+                    None => return Err(self.lost()),
+                },
+                piece = next(&mut pieces), if wants_input => {
+                    let piece = piece.unwrap_or_default();
+                    if piece.is_empty() {
+                        pieces = None;
+                    }
+                    self.n_open += piece.len() as u64;
+                    let _heard_above = self.to.send(&frame::bytes(STDIN, &piece)).await;
+                }
+                interrupt = interrupts.next() => self.interrupted(interrupt).await,
+                () = tokio::time::sleep_until(deadline), if self.deadline.is_some() => {
+                    self.deadline = None;
+                    self.warn("its time is over; ending it");
+                    self.say(&Say::End).await;
+                }
+            }
+        };
+        let flushed = self.streams.finish();
+        self.check_reader(flushed).await?;
+        self.ended(code)
+    }
+
+    async fn heard(&mut self, frame: Frame<Answer>) -> Result<(), Failure> {
+        match frame {
+            Frame::Bytes { stream, bytes } => {
+                let task = u32::try_from(stream >> 2).unwrap_or(u32::MAX);
+                let stream = match stream & 3 {
+                    STDOUT => Stream::Out,
+                    STDERR => Stream::Err,
+                    _ => return Ok(()),
+                };
+                if self.form == Form::Json {
+                    self.collected.add(stream, &bytes);
+                } else if !self.is_unread {
+                    let written = self.streams.write(task, stream, &bytes);
+                    self.check_reader(written).await?;
+                }
+            }
+            Frame::Message(Answer::Waiting) => self.warn("it waits for CPUs that other steps of the job have"),
+            Frame::Message(Answer::Started { step, nodes, tasks: _ }) => {
+                self.started = Some((step, nodes));
+                self.deadline = self.time.map(|time| Instant::now() + time.to_std().min(MAX_TIME));
+            }
+            Frame::Message(Answer::TaskEnded { task, node, code, signal }) => {
+                self.task_ended(task, &node, code, signal)
+            }
+            Frame::Message(Answer::Taken { n_bytes }) => self.n_open = self.n_open.saturating_sub(n_bytes),
+            Frame::Message(Answer::Told { reason }) => self.warn(&reason),
+            // Of other calls; the first two were heard before.
+            Frame::Message(Answer::Ended { .. } | Answer::Failed { .. } | Answer::Credentials { .. }) => {}
+        }
+        Ok(())
+    }
+
+    fn task_ended(&mut self, task: u32, node: &str, code: Option<i32>, signal: Option<i32>) {
+        let what = match (code, signal) {
+            (_, Some(signal)) if self.n_interrupts == 0 => format!("was ended by signal {signal}"),
+            (Some(code), None) if code != 0 && self.tells_failures => format!("exited with code {code}"),
+            (_, _) => return,
+        };
+        self.n_told += 1;
+        if self.n_told <= MAX_TOLD {
+            self.warn(&format!("task {task} on {node} {what}"));
+        }
+    }
+
+    /// A reader that has gone ends the step, as PIPE ends a program.
+    async fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
+        match written {
+            Err(failure) if failure.kind == GONE => {
+                self.is_unread = true;
+                self.say(&Say::End).await;
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
+    /// The step ends, the job does not.
+    async fn interrupted(&mut self, interrupt: Interrupt) {
+        match interrupt {
+            Interrupt::Signal(signal @ (USR1 | USR2)) => self.say(&Say::Signal { signal }).await,
+            Interrupt::Signal(signal) => {
+                self.ends_by = Some(Exit(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
+                self.say(&Say::End).await;
+            }
+            Interrupt::CtrlC => {
+                self.n_interrupts += 1;
+                self.ends_by = Some(BY_INTERRUPT);
+                match self.n_interrupts {
+                    1 => {
+                        self.warn("ending it; press Ctrl-C again to kill it");
+                        self.say(&Say::End).await;
+                    }
+                    _again => self.say(&Say::Signal { signal: KILL }).await,
+                }
+            }
+        }
+    }
+
+    async fn say(&mut self, word: &Say) {
+        // An agent that is gone is heard of apart.
+        let _heard_apart = self.to.say(word).await;
+    }
+
+    fn name(&self) -> String {
+        let job = std::env::var("RMS_JOB_ID").unwrap_or_default();
+        match &self.started {
+            Some((step, _)) => format!("step {job}.{step}"),
+            None => format!("a step of job {job}"),
+        }
+    }
+
+    fn warn(&self, what: &str) {
+        if self.form == Form::Text {
+            output::warn(&format!("{}: {}: {what}", self.speaker, self.name()));
+        }
+    }
+
+    fn refused(&self, reason: String) -> Failure {
+        Failure::new("step_refused", reason).hint("'rms run --new-job' makes a job of its own")
+    }
+
+    fn lost(&self) -> Failure {
+        let what = format!("the agent of this node was stopped, which has ended {}; the job goes on", self.name());
+        Failure::new("agent_lost", what)
+            .hint("run it again: agents are restarted when they are upgraded")
+            .exit(Exit::SYSTEM)
+    }
+
+    fn ended(&self, code: i32) -> Result<Exit, Failure> {
+        let exit = match (self.is_unread, self.n_interrupts > 0) {
+            (true, _) => BY_PIPE,
+            (false, true) => BY_INTERRUPT,
+            // The shell knows eight bits; what is no success must not look like one.
+            (false, false) => Exit(u8::try_from(code).unwrap_or(u8::MAX)),
+        };
+        if self.form == Form::Json {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let (step, nodes) = self.started.clone().unwrap_or_default();
+            let value = json!({
+                "job": std::env::var("RMS_JOB_ID").ok().and_then(|job| job.parse::<u64>().ok()),
+                "step": step,
+                "nodes": nodes,
+                "exit": exit.0,
+                "stdout": text(&self.collected.out),
+                "stderr": text(&self.collected.err),
+                "truncated": self.collected.is_truncated,
+            });
+            output::write_out(format!("{value}\n").as_bytes())?;
+        }
+        Ok(exit)
+    }
+}
+
+/// Never, where nothing is read.
+async fn next(pieces: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match pieces {
+        Some(pieces) => pieces.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The others fare like these.
+const MAX_TOLD: u32 = 16;
+/// A clock can hold it.
+const MAX_TIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const KILL: i32 = 9;
+const USR1: i32 = 10;
+const USR2: i32 = 12;
+/// 128 + PIPE.
+const BY_PIPE: Exit = Exit(141);
+/// 128 + INT.
+const BY_INTERRUPT: Exit = Exit(130);
