@@ -27,7 +27,6 @@ const OPTIONS: &[(&str, &[&str], &str)] = &[
     ("run", &["--mpi"], "programs of the MPICH family find each other without it"),
     ("run", &["-u", "--unbuffered"], "output comes as it is written"),
     ("run", &["--cpu-bind", "--mem-bind"], "tasks stay on the CPUs that -c gives them"),
-    ("queue", &["--me"], "write --user NAME"),
     ("queue", &["-j", "--jobs", "--job"], "'rms show 7' tells all about job 7"),
     ("queue", &["-t", "--states"], "write --state"),
     ("queue", &["--start"], "the list has every job's estimate; 'rms explain 7' says where it comes from"),

@@ -76,7 +76,7 @@ struct Srun {
     #[arg(long, value_name = "LIST")]
     export: Option<String>,
     /// End the step when a task fails
-    #[arg(short = 'K', long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", value_parser = ["0", "1"])]
+    #[arg(short = 'K', long, value_name = "0|1", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = ["0", "1"])]
     kill_on_bad_exit: Option<String>,
     /// End the step after this time
     #[arg(short = 't', long, value_name = "SPAN")]
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn the_words_of_scripts_are_known() {
         let step =
-            wanted("-N2 -n 4 -c2 -l -u --mpi=pmi2 --exclusive --export=ALL,A=1 -K -t 5 -w a[1-2] ./p -n 9").unwrap();
+            wanted("-N2 -n 4 -c2 -l -u --mpi=pmi2 --exclusive --export=ALL,A=1 -t 5 -K -w a[1-2] ./p -n 9").unwrap();
         assert_eq!((step.nodes, step.tasks, step.cpus_per_task, step.label), (Some((2, 2)), Some(4), Some(2), true));
         assert_eq!((step.exclusive, step.kill_on_bad_exit), (true, true));
         assert_eq!(step.named, ["a1", "a2"]);

@@ -281,12 +281,14 @@ srun -n 2 -K sh -c '[ $RMS_TASK_ID = 1 ] || exec sleep 60; exit 4'; echo code $?
 export HOME=$PWD/home; unset XDG_STATE_HOME XDG_CONFIG_HOME RMS_DIR
 $rms show $RMS_JOB_ID --json | grep -c '\"name\"'
 $rms explain $RMS_JOB_ID >/dev/null; echo explain $?
+$rms queue --me -q
 $rms logs $RMS_JOB_ID | grep -c explain
 $rms show 99 2>/dev/null; echo other $?
 $rms cancel $RMS_JOB_ID; sleep 60";
         let (record, output) = ran(&deployment, &["-N", "1", "-t", "60s", "-e", "errors"], text);
         let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
-        assert!(output.starts_with("1\nexplain 0\n1\nother 1\n"), "{output} {errors}");
+        let job = record["job"].clone();
+        assert!(output.starts_with(&format!("1\nexplain 0\n{job}\n1\nother 1\n")), "{output} {errors}");
         assert_eq!(record["outcome"]["word"], "cancelled", "{errors}");
         // Nobody asks for keys that nobody uses.
         ran(&deployment, &["-N", "1"], "ls -A $(dirname $RMS_AGENT_SOCKET)/spool/keys | wc -l");

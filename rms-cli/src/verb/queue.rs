@@ -5,7 +5,7 @@ use std::time::Duration;
 use launcher_sdk::{Client, Queue};
 use rms_core::effect::{JobLine, JobState, Reason};
 use rms_core::negotiate::contract::NegotiationLine;
-use rms_model::{Span, Time, hostlist};
+use rms_model::{Identity, Span, Time, hostlist};
 use serde_json::{Value, json};
 
 use super::negotiations;
@@ -25,6 +25,7 @@ use crate::table::{Table, plain};
 Examples:
   rms queue                      everything in the system
   rms queue --user ada           one user's jobs
+  rms queue --me                 your own
   rms queue --state waiting      only what waits
   rms queue -w                   anew each second, until Ctrl-C
   rms queue --watch=10s          each 10 seconds
@@ -37,6 +38,9 @@ pub struct Args {
     /// Only this user's jobs
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
+    /// Only your own jobs; inside a job, those of its owner
+    #[arg(long, conflicts_with = "user")]
+    me: bool,
     /// Only jobs in these states
     #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = STATES)]
     state: Vec<String>,
@@ -73,11 +77,20 @@ async fn look(args: &Args, context: &Context, client: &Client) -> Result<QueueAn
         tokio::join!(client.queue(), context.cluster_names(client), negotiations::ask(client, None));
     let mut queue = queue?;
     let (_, negotiations) = negotiations?;
+    let user = if args.me { owner(client.identity(), &queue) } else { args.user.clone() };
     queue.jobs.retain(|line| {
-        let is_users = args.user.as_ref().is_none_or(|user| line.owner.0 == *user);
+        let is_users = user.as_ref().is_none_or(|user| line.owner.0 == *user);
         is_users && (args.state.is_empty() || args.state.iter().any(|state| state == line.state.word()))
     });
     Ok(QueueAnswer { queue, clusters: clusters?, negotiations })
+}
+
+/// Whose jobs are those of whoever asks.
+fn owner(who: &Identity, queue: &Queue) -> Option<String> {
+    match who.as_job() {
+        Some((own, _)) => queue.jobs.iter().find(|line| line.job == own).map(|line| line.owner.0.clone()),
+        None => Some(who.name.clone()),
+    }
 }
 
 /// On a terminal the list replaces the one before; elsewhere each one follows the other, JSON as one line each.

@@ -60,13 +60,15 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
         ClientRequest::Call(Call::Negotiate { job, .. } | Call::ResizeDone { job, .. }) => *job == own,
         ClientRequest::Call(Call::Query(Query::Job(select) | Query::Explain(select))) => is_own(select),
         ClientRequest::Call(Call::Cancel { select } | Call::Signal { select, .. }) => is_own(select),
+        // Without a job it means those that who asks may touch.
+        ClientRequest::Call(Call::Query(Query::Negotiations { job })) => job.is_none_or(|job| job == own),
+        // What every user sees, and what else `rms show` and `rms queue` ask for.
+        ClientRequest::Call(Call::Query(Query::Queue | Query::Nodes)) => true,
+        ClientRequest::History(query) => query.jobs.as_slice() == [own],
         ClientRequest::Follow(order) => order.job == own && !order.input,
         ClientRequest::Watch(order) => order.jobs.as_slice() == [own],
-        ClientRequest::Call(Call::Query(Query::Negotiations { job })) => *job == Some(own),
         ClientRequest::Call(Call::Query(
-            Query::Queue
-            | Query::Nodes
-            | Query::View { .. }
+            Query::View { .. }
             | Query::Settings
             | Query::Audit
             | Query::Tokens
@@ -99,8 +101,9 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
     if is_allowed {
         return Ok(());
     }
-    let message =
-        format_args!("a process of job {own} may ask about it, negotiate for it and end it, and nothing else");
+    let message = format_args!(
+        "a process of job {own} may ask about it and the queue, negotiate for it and end it, and nothing else"
+    );
     Err(Refused::new("not_allowed", message))
 }
 
@@ -119,7 +122,8 @@ mod tests {
         assert!(check(Call::Query(Query::Job(Select::Ids(vec![JobId(7)])))));
         assert!(!check(Call::Query(Query::Job(Select::Ids(vec![JobId(7), JobId(8)])))));
         assert!(!check(Call::Query(Query::Job(Select::All))));
-        assert!(!check(Call::Query(Query::Negotiations { job: None })));
+        assert!(!check(Call::Query(Query::Negotiations { job: Some(JobId(8)) })));
+        assert!(check(Call::Query(Query::Queue)) && !check(Call::Query(Query::Audit)));
         assert!(check(Call::Cancel { select: Select::Ids(vec![JobId(7)]) }));
         assert!(!check(Call::Cancel { select: Select::Ids(vec![JobId(8)]) }));
         assert!(!check(Call::Cancel { select: Select::User("ada".to_owned()) }));
