@@ -32,9 +32,10 @@ restarted meanwhile. The standard input goes to task 0 unless it is a terminal.
 Ctrl-C asks the job to end (TERM, and KILL after the grace time), a second one
 kills it. TERM, HUP, USR1 and USR2 go to its tasks.
 
-Inside a job this is a step of it: tasks on the job's own nodes, all of them or those that -N, -n, -c, -w and
---tasks-per-node ask for. It needs no new place and waits for nobody; several may run side by side. Ctrl-C, TERM and -t
-end the step, and not the job. --new-job makes a job of its own, as outside.
+Inside a job this is a step of it: tasks on the job's own nodes, all of them or
+those that -N, -n, -c, -w and --tasks-per-node ask for. It waits for no other
+job; several steps may run side by side. Ctrl-C, TERM and -t end the step, and
+not the job. --new-job makes a job of its own, as outside.
 
 Examples:
   rms run hostname                         one task on one node
