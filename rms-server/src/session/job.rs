@@ -96,7 +96,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
             | Call::FreeNodes { .. }
             | Call::OrderNegotiation { .. },
         ) => false,
-        ClientRequest::History(_) | ClientRequest::Launcher | ClientRequest::Launchers => false,
+        ClientRequest::Launcher | ClientRequest::Launchers => false,
     };
     if is_allowed {
         return Ok(());
