@@ -9,6 +9,7 @@ use launcher_sdk::Stream;
 use node_agent::frame::{self, Frame};
 use node_agent::rsh::{Answer, Call, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest};
 use rms_model::Span;
+use rms_model::variables::SLURM;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -63,7 +64,10 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
     let environment = match &wanted.export {
         // All that the caller has, as a shell's child would: what the job set is not taken away.
         None => here.environment,
-        Some(words) => export::select(Some(words), &here.environment).map_err(Failure::usage)?,
+        Some(words) => {
+            let speaks_slurm = here.environment.iter().any(|(name, value)| name == SLURM && value == "1");
+            export::select(Some(words), &here.environment, speaks_slurm).map_err(Failure::usage)?
+        }
     };
     let cwd = wanted.chdir.as_ref().map_or_else(|| here.cwd.clone(), |dir| here.cwd.join(dir));
     let cwd = cwd.into_os_string().into_string().map_err(|odd| {

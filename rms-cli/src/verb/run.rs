@@ -153,6 +153,7 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
         tasks_per_node: options.tasks_per_node.take(),
         cpus_per_task: options.cpus_per_task.take(),
         named: named.unwrap_or_default(),
+        overcommit: std::mem::take(&mut options.overcommit),
         exclusive,
         time: options.time.take(),
         label,
