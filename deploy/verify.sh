@@ -3,7 +3,8 @@
 #
 # usage: verify.sh [server|agent|client]...      without words: whatever is installed here
 #
-# LIMBER_ROOT is put before every path of the installation that is looked at, for installations into a directory.
+# LIMBER_ROOT is put before every path of the installation that is looked at, for installations into a directory;
+# LIMBER_USER and LIMBER_AGENT_USER are the users that the units run as, if not limber and root.
 set -u
 
 root=${LIMBER_ROOT:-}
@@ -88,7 +89,7 @@ verify_server() {
     check "$config is right" "'rms-server check-config $config' says what is wrong" \
         rms-server check-config "$root$config"
     private "$dir"
-    owned "$dir" limber
+    owned "$dir" "${LIMBER_USER:-limber}"
     if [ -e "$root$dir/rms-server.toml" ]; then
         bad "there is one configuration" "$dir/rms-server.toml is not read by the unit: move what it sets to $config, and remove it"
     fi
@@ -105,7 +106,9 @@ verify_server() {
     local name
     for name in rmem_max wmem_max; do
         local size
-        if ! size=$(cat "/proc/sys/net/core/$name" 2>/dev/null); then
+        if [ -n "$root" ]; then
+            note "net.core.$name belongs to the machine that will run what is in $root"
+        elif ! size=$(cat "/proc/sys/net/core/$name" 2>/dev/null); then
             note "net.core.$name cannot be seen here; it belongs to the host of this container"
         elif [ "$size" -ge 7500000 ]; then
             good "net.core.$name is $size"
@@ -125,7 +128,7 @@ verify_agent() {
         check "the program $program is on the path" "install -m 755 target/release/$program /usr/bin/" command -v "$program"
     done
     private /var/lib/limber/agent/credentials/key.pem
-    owned /var/lib/limber/agent/credentials root
+    owned /var/lib/limber/agent/credentials "${LIMBER_AGENT_USER:-root}"
     visible /var/lib/limber/agent/agent.toml && leads_out /var/lib/limber/agent/agent.toml
     if [ -r "$root/var/lib/limber/agent/agent.toml" ]; then
         check "/var/lib/limber/agent/agent.toml is right" "'node-agent check-config' says what is wrong" \

@@ -2,18 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rms_core::effect::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
 use rms_core::event::{Call, Query, Select, Submission};
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_core::negotiate::contract::BudgetLine;
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Time};
+use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Role, Time};
 use rms_wire::convert::client_call;
 use rms_wire::{
     Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, LauncherReport, Link, LinkError, NewKey, Refused,
-    Reply, TokenText,
+    Reply, ServerReport, TokenText,
 };
 use tokio::sync::Mutex;
 
@@ -105,8 +105,25 @@ impl Client {
         let identity = credentials.identity().clone();
         let parts = Parts { dir: dir.to_owned(), server, endpoint, identity, link: Mutex::new(None) };
         let client = Client(Arc::new(parts));
-        client.link(PATIENCE).await?;
+        let link = client.link(PATIENCE).await?;
+        client.renew_if_due(&link).await;
         Ok(client)
+    }
+
+    /// People's certificates are kept young by their own commands. One that cannot be renewed now, or not be written down,
+    /// is good for a while yet.
+    async fn renew_if_due(&self, link: &Link) {
+        let credentials = self.credentials();
+        let is_person = matches!(self.identity().role, Role::User | Role::Admin);
+        let life = credentials.expires().since(credentials.issued()).as_millis();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
+        let age = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(credentials.issued().as_millis());
+        let is_due = age > life / 3 * 2 || link.wants_renewal(&credentials);
+        // One that many share is its owner's to renew.
+        let is_ours = || std::fs::OpenOptions::new().append(true).open(self.0.dir.join("key.pem")).is_ok();
+        if is_person && is_due && is_ours() {
+            let _good_for_a_while = self.renew().await;
+        }
     }
 
     /// Links to the server at `host:port` with the credentials in `dir`, as a process of a job finds them.
@@ -245,6 +262,7 @@ impl Client {
             | Call::Join { .. }
             | Call::Renew { .. }
             | Call::RevokeCertificate { .. }
+            | Call::RemoveCluster { .. }
             | Call::SetLink { .. }
             | Call::Evolve { .. }
             | Call::FreeNodes { .. }
@@ -400,7 +418,7 @@ impl Client {
     ///
     /// # Errors
     /// As every call; for admins.
-    pub async fn audit(&self) -> Result<Vec<SettingChange>, CallError> {
+    pub async fn audit(&self) -> Result<Vec<AuditEntry>, CallError> {
         let Reply::Audit(changes) = self.query(Query::Audit).await? else {
             return Err(CallError::Unexpected);
         };
@@ -449,6 +467,15 @@ impl Client {
             return Err(CallError::Unexpected);
         };
         Ok(status)
+    }
+
+    /// How the server itself is: its version, since when it runs, the sizes of what it keeps.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn server_report(&self) -> Result<ServerReport, CallError> {
+        let Reply::Server(report) = self.ask(&ClientCall::Server).await? else { return Err(CallError::Unexpected) };
+        Ok(report)
     }
 
     /// What launchers have cost: their views and requests, their adaptation delays (001, §5.3), the host time that ghosts

@@ -76,7 +76,10 @@ impl ClientConfig {
     pub fn save(&self, dir: &Path) -> Result<(), DirError> {
         let path = dir.join(CONFIG_FILE);
         let text = format!("# Where the server is reached.\nserver = {}\n", toml::Value::from(self.server.as_str()));
-        std::fs::write(&path, text).map_err(|source| DirError::Write { path, source })
+        // Whoever reads it meanwhile finds the old one or the new one.
+        let aside = dir.join("client.toml.new");
+        let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, &path));
+        written.map_err(|source| DirError::Write { path, source })
     }
 }
 

@@ -3,19 +3,23 @@
 use std::path::{Path, PathBuf};
 
 use rms_model::{Identity, Role};
-use rms_wire::{JoinError, LinkError, TokenText};
+use rms_wire::{Credentials, JoinError, LinkError, TokenText};
 use thiserror::Error;
 
-use crate::dir::{CONFIG_FILE, ClientConfig, DirError};
+use crate::dir::{CONFIG_FILE, ClientConfig, DirError, is_there};
 
 /// Why a token made no client directory.
 #[derive(Debug, Error)]
 pub enum JoinFailure {
-    /// The directory is a client directory already.
-    #[error("{} belongs to a cluster already", dir.display())]
+    /// The directory is the way to another cluster.
+    #[error("{} is the way of {who} to another cluster (deployment {deployment})", dir.display())]
     Taken {
         /// The directory.
         dir: PathBuf,
+        /// Whose it is.
+        who: Identity,
+        /// Where it leads.
+        deployment: String,
     },
     /// The token is not for people.
     #[error("this token is for {0}: it is of no use to people")]
@@ -31,16 +35,25 @@ pub enum JoinFailure {
     Dir(#[from] DirError),
 }
 
-/// Redeems `token` and makes `dir` the client directory of whom it names. A token is good for one try.
+/// Redeems `token` and makes `dir` the client directory of whom it names. A token is good for one try. Where `dir` leads to
+/// the same cluster already, the new certificate takes the place of the old one, which is revoked; with `replace`, also
+/// where it leads to another cluster.
 ///
 /// # Errors
-/// See [`JoinFailure`]; the token is not spent if the directory is taken already.
-pub async fn join(token: &TokenText, dir: &Path) -> Result<Identity, JoinFailure> {
-    if dir.join(CONFIG_FILE).exists() {
-        return Err(JoinFailure::Taken { dir: dir.to_owned() });
-    }
+/// See [`JoinFailure`]; the token is not spent if the directory is taken.
+pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identity, JoinFailure> {
+    // What is of no use is not worth keeping.
+    let old = if is_there(&dir.join(CONFIG_FILE))? { Credentials::load(dir).ok() } else { None };
+    let old = match old {
+        Some(old) if old.trusts(token.fingerprint()) => Some(old),
+        Some(old) if !replace => {
+            let (who, deployment) = (old.identity().clone(), old.deployment().to_owned());
+            return Err(JoinFailure::Taken { dir: dir.to_owned(), who, deployment });
+        }
+        Some(_) | None => None,
+    };
     let address = rms_wire::link::resolve(token.address()).await?;
-    let joined = rms_wire::join(address, token, None).await?;
+    let joined = rms_wire::join_again(address, token, None, old.as_ref().map(Credentials::serial)).await?;
     let identity = joined.credentials.identity().clone();
     match identity.role {
         Role::User | Role::Admin => {}

@@ -49,7 +49,7 @@ pub use join::{JoinFailure, join};
 /// that the simulator runs the same functions without a network.
 pub use launcher_schedule as schedule;
 pub use rms_core::event::{Call, Query, Select, Submission};
-pub use rms_wire::{HistoryQuery, LauncherReport, LauncherTraffic, Refused, TokenText};
+pub use rms_wire::{HistoryQuery, LauncherReport, LauncherTraffic, Refused, ServerReport, TokenText};
 pub use watch::Watch;
 
 /// The examples of the guide compile.

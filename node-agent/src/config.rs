@@ -1,16 +1,21 @@
 //! What an agent is told: one TOML file with documented defaults, and flags that go before it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 use rms_model::Mebibytes;
 use rms_model::identity::{NameError, check_name};
+use rms_model::pointed::pointed;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use toml::Spanned;
 
 use crate::cgroup::{Wanted, WantedError};
 use crate::topology::Wishes;
@@ -104,8 +109,17 @@ pub struct Config {
 pub enum ConfigError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("{path} is not understood\n{source}")]
-    Toml { path: PathBuf, source: Box<toml::de::Error> },
+    /// The whole message with line and caret.
+    #[error("{0}")]
+    Wrong(String),
+    #[error(
+        "listen = \"{listen}\" is where the server listens: an agent beside it needs a port of its own (0 takes any)"
+    )]
+    ServersPort { listen: SocketAddr },
+    #[error("advertise = \"{advertise}\" leads nowhere, as listen = \"{listen}\" is reached from this machine alone")]
+    Unreachable { advertise: IpAddr, listen: SocketAddr },
+    #[error("the agent's directory {dir} cannot be written by this user")]
+    NotWritable { dir: PathBuf, source: io::Error },
     #[error("no server is given: set server = \"host:port\", use --server, or join with a token first")]
     NoServer,
     #[error("server = \"{0}\" is no address: write host:port")]
@@ -143,12 +157,74 @@ pub const DEFAULT_DIR: &str = "/var/lib/limber/agent";
 /// The file in the agent's directory that `join` writes and `run` reads where no other is named.
 pub const FILE: &str = "agent.toml";
 
+/// An error about a value that the file says is shown where the file says it.
+fn located(file: &Path, error: ConfigError) -> ConfigError {
+    let said = chain(&error);
+    let is_of_file = Written::read(file).and_then(Written::check).err().is_some_and(|own| chain(&own) == said);
+    let place = || -> Option<(String, Range<usize>)> {
+        let text = fs::read_to_string(file).ok()?;
+        let values: BTreeMap<String, Spanned<toml::Value>> = toml::from_str(&text).ok()?;
+        let span = values.get(error.key()?)?.span();
+        Some((text, span))
+    };
+    match place().filter(|_| is_of_file) {
+        Some((text, span)) => ConfigError::Wrong(pointed(&file.display().to_string(), &text, span, &said)),
+        None => error,
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+impl ConfigError {
+    /// The setting that is wrong.
+    fn key(&self) -> Option<&'static str> {
+        Some(match self {
+            ConfigError::Read { .. } | ConfigError::Wrong(_) | ConfigError::NoServer => return None,
+            ConfigError::NotWritable { .. } => "dir",
+            ConfigError::Server(_) => "server",
+            ConfigError::Name(_) => "name",
+            ConfigError::Cluster(_) => "cluster",
+            ConfigError::Feature(_) => "features",
+            ConfigError::Topology(_) => "topology",
+            ConfigError::Cpus(_) | ConfigError::NoCpus => "cpus",
+            ConfigError::Speed(_) => "speed",
+            ConfigError::NoMemory => "memory_mib",
+            ConfigError::Listen(_) | ConfigError::ServersPort { .. } => "listen",
+            ConfigError::Advertise(_) | ConfigError::Unreachable { .. } => "advertise",
+            ConfigError::Cgroup(_) => "cgroup",
+            ConfigError::CgroupParent(_) => "cgroup_parent",
+            ConfigError::Warm(_) => "warm_supervisors",
+        })
+    }
+}
+
 impl Written {
     /// # Errors
     /// The file cannot be read, or is not this; the message shows the line.
     pub fn read(path: &Path) -> Result<Written, ConfigError> {
         let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|source| ConfigError::Toml { path: path.to_owned(), source: Box::new(source) })
+        toml::from_str(&text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            ConfigError::Wrong(pointed(&path.display().to_string(), &text, span, error.message()))
+        })
+    }
+
+    /// All that is said, in flags and in the file, checked; what is wrong in the file is shown at its place.
+    ///
+    /// # Errors
+    /// As [`Written::read`] and [`Written::check`].
+    pub fn into_config(self, config: Option<&Path>) -> Result<Config, ConfigError> {
+        let own = self.dir.as_deref().unwrap_or(Path::new(DEFAULT_DIR)).join(FILE);
+        let file = config.unwrap_or(&own).to_owned();
+        self.with_file(config)?.check().map_err(|error| located(&file, error))
     }
 
     /// The flags, and from the file what they leave open. Without `config`, the directory's own file is taken
@@ -220,8 +296,17 @@ impl Written {
             Some(text) => text.parse().map_err(|_| ConfigError::Listen(text))?,
             None => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         };
-        let advertise =
-            self.advertise.map(|text| text.parse().map_err(|_| ConfigError::Advertise(text))).transpose()?;
+        if listen.port() != 0 && server == listen.to_string() {
+            return Err(ConfigError::ServersPort { listen });
+        }
+        let advertise = self.advertise.map(|text| match text.parse::<IpAddr>() {
+            Ok(ip) if !ip.is_unspecified() => Ok(ip),
+            Ok(_) | Err(_) => Err(ConfigError::Advertise(text)),
+        });
+        let advertise = advertise.transpose()?;
+        if let Some(advertise) = advertise.filter(|ip| listen.ip().is_loopback() && !ip.is_loopback()) {
+            return Err(ConfigError::Unreachable { advertise, listen });
+        }
         let cgroup_parent = self.cgroup_parent.unwrap_or_else(|| "limber".to_owned());
         let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         if !cgroup_parent.split('/').all(is_plain) {
@@ -249,6 +334,21 @@ impl Written {
     }
 }
 
+impl Config {
+    /// Whether the agent could run so as this user: what only looking at the machine tells.
+    ///
+    /// # Errors
+    /// A directory that is there and cannot be written.
+    pub fn check_here(&self) -> Result<(), ConfigError> {
+        let not_writable = |source| ConfigError::NotWritable { dir: self.dir.clone(), source };
+        match access(&self.dir, AccessFlags::W_OK | AccessFlags::X_OK) {
+            // A join makes it.
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(not_writable(errno.into())),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,7 +358,7 @@ mod tests {
         let path = dir.path().join("agent.toml");
         fs::write(&path, toml).expect("a file");
         let error = |error: ConfigError| format!("{:#}", anyhow::Error::from(error));
-        Written::default().with_file(Some(&path)).map_err(error)?.check().map_err(error)
+        Written::default().into_config(Some(&path)).map_err(error)
     }
 
     #[test]
@@ -294,10 +394,18 @@ mod tests {
             ("server = 'h:1'\nfeatures = ['a b']", "'a b' is not a name"),
             ("server = 'h:1'\nwarm_supervisors = 65", "0 to 64"),
             ("server = 'h:1'\nmemory_mib = 0", "no memory"),
+            ("server = '10.0.0.1:7117'\nlisten = '10.0.0.1:7117'", "where the server listens"),
+            ("server = 'h:1'\nlisten = '127.0.0.1:0'\nadvertise = '10.0.0.7'", "from this machine alone"),
+            ("server = 'h:1'\nadvertise = '0.0.0.0'", "no IP address"),
         ] {
             let error = written(toml).expect_err(toml);
             assert!(error.contains(problem), "{toml}: {error}");
+            // As the server's: file, line and column, and the place itself.
+            let is_pointed_at = error.contains("agent.toml:") && error.contains('^');
+            assert!(toml.is_empty() || is_pointed_at, "{toml}: {error}");
         }
+        let error = written("server = 'h:1'\nspeed = 0.0\n").expect_err("no speed");
+        assert!(error.ends_with("2 | speed = 0.0\n  |         ^^^"), "{error}");
         assert!(written("server = 'h:1'\nserve = 1").expect_err("unknown").contains('^'), "the place is shown");
     }
 }

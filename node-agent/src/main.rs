@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 fn command(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run { config, flags } => {
-            let config = flags.with_file(config.as_deref())?.check()?;
+            let config = flags.into_config(config.as_deref())?;
             let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
             let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
             let with_color = std::io::stderr().is_terminal();
@@ -81,7 +81,8 @@ fn command(command: Command) -> anyhow::Result<()> {
             run::join(&token, &dir, name.or(short).as_deref())
         }
         Command::CheckConfig { config, flags } => {
-            let config = flags.with_file(config.as_deref())?.check()?;
+            let config = flags.into_config(config.as_deref())?;
+            config.check_here()?;
             println!("{config:#?}");
             Ok(())
         }

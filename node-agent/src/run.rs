@@ -227,6 +227,8 @@ fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
 /// The token does not hold, or the directory cannot be written.
 pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Before the token is spent.
+    Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
     let joined = runtime.block_on(async {
         let address = rms_wire::link::resolve(token.address()).await?;
         rms_wire::join(address, token, name).await.map_err(anyhow::Error::from)
@@ -236,7 +238,6 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
         identity.role == Role::Agent,
         "the token is for {identity}, not for an agent: ask for one with --role agent"
     );
-    Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
     let credentials = credentials_dir(dir);
     joined.credentials.save(&credentials)?;
     let file = dir.join(FILE);

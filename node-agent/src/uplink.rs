@@ -9,7 +9,7 @@ use rms_core::event::AgentHello;
 use rms_model::{Inventory, JobId, Run};
 use rms_wire::convert::{DesiredParts, report_parts};
 use rms_wire::{
-    Backoff, Channel, End, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer,
+    Backoff, Channel, Credentials, End, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -87,6 +87,7 @@ impl Uplink {
         let mut refused = Backoff::new(AGAIN_AFTER, AGAIN_AT_LAST);
         loop {
             let mut n_failures = 0_u32;
+            self.take_up_credentials();
             let link = self
                 .endpoint
                 .connect_patiently(&self.server, &Expect::server(), &mut backoff, |error, delay| {
@@ -96,6 +97,7 @@ impl Uplink {
                         tracing::warn!(server = self.server, error, ?delay, "cannot reach the server; trying again");
                     }
                     n_failures += 1;
+                    self.take_up_credentials();
                 })
                 .await;
             tracing::info!(server = self.server, "connected");
@@ -113,6 +115,16 @@ impl Uplink {
                 refused.reset();
             }
             self.endpoint.pause(refused.delay()).await;
+        }
+    }
+
+    /// Whoever has joined this node again meanwhile has put other credentials there, and the server knows only those.
+    fn take_up_credentials(&self) {
+        let Ok(found) = Credentials::load(&self.credentials_dir) else { return };
+        let own = self.endpoint.credentials();
+        let is_new = found.serial() != own.serial() && found.identity() == own.identity();
+        if is_new && self.endpoint.rotate(&found).is_ok() {
+            tracing::info!(serial = found.serial(), "took up the credentials of a new join");
         }
     }
 
@@ -139,7 +151,9 @@ impl Uplink {
         let mut desired = DesiredParts::new();
         let mut next_key: Option<NewKey> = None;
         let mut revoked = Vec::new();
-        let mut renew_at = Instant::now() + self.until_renewal();
+        let is_renewal_wanted = link.wants_renewal(&self.endpoint.credentials());
+        let wait = if is_renewal_wanted { Duration::ZERO } else { self.until_renewal() };
+        let mut renew_at = Instant::now() + wait;
         loop {
             tokio::select! {
                 message = receiver.recv::<ToAgent>() => match message {
@@ -199,7 +213,7 @@ impl Uplink {
                 request = self.keys.next_request(), if *is_taken_in => {
                     let _heard_by_the_receiver = outbox.push(&request.into());
                 }
-                () = tokio::time::sleep_until(renew_at) => {
+                () = tokio::time::sleep_until(renew_at), if *is_taken_in => {
                     renew_at = Instant::now() + RENEW_AGAIN;
                     match NewKey::generate() {
                         Ok(key) => {
@@ -226,9 +240,13 @@ impl Uplink {
     }
 
     fn renewed(&self, key: NewKey, chain_pem: &str, ca: &str) {
+        let before = self.endpoint.credentials().authorities();
         let renewed = key.into_credentials(chain_pem, ca).map_err(anyhow::Error::from).and_then(|credentials| {
             credentials.save(&self.credentials_dir)?;
             self.endpoint.rotate(&credentials)?;
+            if credentials.authorities() != before {
+                self.keys.renew_all();
+            }
             Ok(credentials.expires())
         });
         match renewed {

@@ -1,7 +1,7 @@
 //! The JSON forms of what the server tells; their fields are an interface and only grow.
 
 use rms_core::effect::{ClusterView, CoresLine, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status};
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{ClusterId, JobId, JobRecord, Outcome, Profile, Request, Span, Time, Work};
 use serde_json::{Map, Value, json};
@@ -205,8 +205,15 @@ pub fn cluster_view(view: &ClusterView) -> Value {
     })
 }
 
-pub fn setting_change(change: &SettingChange) -> Value {
-    json!({"at": time(Some(change.at)), "by": change.by, "key": change.key, "old": change.old, "new": change.new})
+pub fn audit_entry(change: &AuditEntry) -> Value {
+    json!({
+        "at": time(Some(change.at)),
+        "by": change.by,
+        "action": change.action,
+        "key": change.subject,
+        "old": change.old,
+        "new": change.new,
+    })
 }
 
 /// The identity as `role/name`; an agent that names itself is `agent/*`.

@@ -61,7 +61,9 @@ impl From<CallError> for Failure {
 impl From<JoinFailure> for Failure {
     fn from(error: JoinFailure) -> Failure {
         let (kind, hint) = match &error {
-            JoinFailure::Taken { .. } => ("taken", Some("name another directory with --dir, or remove this one")),
+            JoinFailure::Taken { .. } => {
+                ("taken", Some("name another directory with --dir, or give this one up with --replace"))
+            }
             JoinFailure::WrongRole(_) => {
                 ("wrong_role", Some("an admin makes one with 'rms token create --role user --name NAME'"))
             }

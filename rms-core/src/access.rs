@@ -1,14 +1,16 @@
 //! Tokens and certificates: who may become whom, once, for how long.
 
+use std::collections::BTreeSet;
+
 use rms_model::identity::check_name;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{Identity, JobId, Role, Run, Span, Time};
 
 use crate::calls::{admins_only, not_allowed};
 use crate::effect::{Answer, Effect};
-use crate::event::{CertificateSelect, Ticket, TokenOrder};
+use crate::event::{CertificateSelect, JobsOfRevoked, Ticket, TokenOrder};
 use crate::fact::Fact;
-use crate::job::Job;
+use crate::job::{Job, Phase};
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -80,7 +82,7 @@ impl Rms {
         token_id: &str,
         digest: &[u8; 32],
         name: Option<&str>,
-        serial: &str,
+        (serial, replaces): (&str, Option<&str>),
     ) -> Result<(Identity, Time, Option<String>), Refusal> {
         let token = self.state.tokens.get(token_id).ok_or(Refusal::TokenInvalid)?;
         let is_open = token.state == TokenState::Open && now < token.expires;
@@ -98,6 +100,15 @@ impl Rms {
         };
         let cluster = token.cluster.clone();
         self.record(step, Fact::TokenUsed { id: token_id.to_owned(), at: now });
+        // A node is in one place, so its newest certificate is the only one. People have several machines: there only the
+        // one goes that the new one takes the place of.
+        let is_replaced = |issued: &Issued| {
+            issued.identity == identity && (identity.role == Role::Agent || replaces == Some(&*issued.serial))
+        };
+        let old = self.valid_serials(is_replaced);
+        let detail = if old.is_empty() { "" } else { "in place of an older certificate" };
+        self.audit(now, step, identity.to_string(), "token-redeem", token_id.to_owned(), detail.to_owned());
+        self.revoke(now, step, old, &identity.to_string());
         let expires = self.issue(now, step, &identity, serial);
         Ok((identity, expires, cluster))
     }
@@ -160,23 +171,62 @@ impl Rms {
         step: &mut Step,
         who: &Identity,
         which: &CertificateSelect,
+        jobs: Option<JobsOfRevoked>,
     ) -> Result<Answer, Refusal> {
         admins_only(who, "revoke certificates")?;
-        let matches = |issued: &&Issued| match which {
+        let matches = |issued: &Issued| match which {
             CertificateSelect::Serial(serial) => issued.serial == *serial,
             CertificateSelect::Identity(identity) => issued.identity == *identity,
         };
-        let matching: Vec<&Issued> = self.state.certificates.values().filter(matches).collect();
-        if matching.is_empty() {
+        if !self.state.certificates.values().any(matches) {
             return Err(Refusal::NoSuchCertificate);
         }
-        let valid = matching.into_iter().filter(|issued| issued.revoked.is_none());
-        let serials: Vec<String> = valid.map(|issued| issued.serial.clone()).collect();
+        let serials = self.valid_serials(matches);
+        let left_behind = self.jobs_of_shut_out(&serials);
+        match jobs {
+            None if !left_behind.is_empty() => {
+                let user = self.state.jobs()[&left_behind[0]].spec.owner.0.clone();
+                return Err(Refusal::JobsOfRevoked { user, n_jobs: left_behind.len() });
+            }
+            None | Some(JobsOfRevoked::Keep) => {}
+            Some(JobsOfRevoked::Cancel) => {
+                for job in left_behind {
+                    // One that ends already ends.
+                    let _ = self.cancel(now, step, who, job);
+                }
+            }
+        }
+        self.revoke(now, step, serials, &who.name);
+        Ok(Answer::Done)
+    }
+
+    /// The jobs of people who have no other valid certificate than these.
+    fn jobs_of_shut_out(&self, serials: &[String]) -> Vec<JobId> {
+        let is_person = |issued: &Issued| matches!(issued.identity.role, Role::User | Role::Admin);
+        let people = |wanted: bool| {
+            let of = self.state.certificates.values().filter(|issued| is_person(issued) && issued.revoked.is_none());
+            let of = of.filter(move |issued| serials.contains(&issued.serial) == wanted);
+            of.map(|issued| issued.identity.name.as_str()).collect::<BTreeSet<&str>>()
+        };
+        let (shut_out, others) = (people(true), people(false));
+        let is_left = |entry: &Job| {
+            let owner = entry.spec.owner.0.as_str();
+            let is_over = matches!(entry.phase, Phase::Ghost(_));
+            !is_over && shut_out.contains(owner) && !others.contains(owner)
+        };
+        self.state.jobs().iter().filter(|(_, entry)| is_left(entry)).map(|(job, _)| *job).collect()
+    }
+
+    pub(crate) fn valid_serials(&self, matches: impl Fn(&Issued) -> bool) -> Vec<String> {
+        let valid = self.state.certificates.values().filter(|issued| issued.revoked.is_none() && matches(issued));
+        valid.map(|issued| issued.serial.clone()).collect()
+    }
+
+    pub(crate) fn revoke(&mut self, now: Time, step: &mut Step, serials: Vec<String>, by: &str) {
         if !serials.is_empty() {
-            self.record(step, Fact::CertificatesRevoked { serials: serials.clone(), at: now, by: who.name.clone() });
+            self.record(step, Fact::CertificatesRevoked { serials: serials.clone(), at: now, by: by.to_owned() });
             step.order(Effect::CloseLinks { serials });
         }
-        Ok(Answer::Done)
     }
 
     /// Tokens are remembered for a day after they expired, so that a list can show what became of them;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rms_model::identity::check_name;
-use rms_model::{ClusterId, Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Usage};
+use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Usage};
 
 use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use crate::effect::Effect;
@@ -75,13 +75,15 @@ impl Rms {
         let cluster = match self.state.cluster_named(&cluster_name) {
             Some(cluster) => cluster,
             None => {
-                let cluster = self.state.clusters().keys().next_back().map_or(ClusterId(0), |last| last.next());
+                let cluster = self.state.next_cluster();
                 self.record(step, Fact::ClusterAdded { cluster, name: cluster_name });
                 cluster
             }
         };
         let node = self.state.last_node.next();
         let name = name.to_owned();
+        let home = format!("cluster {}", self.state.clusters()[&cluster]);
+        self.audit(now, step, format!("agent/{name}"), "node-join", name.clone(), home);
         self.record(step, Fact::NodeJoined { node, cluster, name, inventory, address, at: now });
         Ok(node)
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use rms_model::identity::check_name;
 use rms_model::settings::Subject;
-use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time};
+use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time, hostlist};
 
 use crate::admit;
 use crate::effect::{Answer, Effect};
 use crate::event::{Call, Select, Submission, Ticket};
-use crate::fact::{Fact, SettingChange};
+use crate::fact::{AuditEntry, Fact};
 use crate::job::{Job, Phase};
 use crate::plan::{self, Placed};
 use crate::refusal::Refusal;
@@ -19,6 +19,7 @@ use crate::step::Step;
 
 impl Rms {
     pub(crate) fn handle_call(&mut self, now: Time, step: &mut Step, ticket: Ticket, who: &Identity, call: Call) {
+        let act = self.act_of(who, &call);
         let answer = match call {
             Call::Submit(submission) => self.submit(now, step, who, *submission),
             Call::Cancel { select } => self.for_each(who, &select, |rms, job| rms.cancel(now, step, who, job)),
@@ -40,13 +41,14 @@ impl Rms {
                 self.set_admin(now, step, who, &nodes, admin)
             }
             Call::Resume { nodes } => self.set_admin(now, step, who, &nodes, NodeAdmin::Enabled),
-            Call::Remove { nodes } => self.remove_nodes(step, who, &nodes),
+            Call::Remove { nodes } => self.remove_nodes(now, step, who, &nodes),
+            Call::RemoveCluster { name } => self.remove_cluster(step, who, &name),
             Call::CreateToken(order) => self.create_token(now, step, who, order),
             Call::SetLink { a, b, latency_us, bandwidth_mbit } => {
                 self.set_link(now, step, who, [&a, &b], latency_us, bandwidth_mbit)
             }
             Call::RevokeToken { id } => self.revoke_token(now, step, who, &id),
-            Call::RevokeCertificate { which } => self.revoke_certificate(now, step, who, &which),
+            Call::RevokeCertificate { which, jobs } => self.revoke_certificate(now, step, who, &which, jobs),
             Call::Evolve { job, stages, open } => self.evolve(now, step, who, job, stages, open),
             Call::FreeNodes { job, nodes } => self.free_nodes(step, who, job, &nodes),
             Call::ResizeDone { job, generation } => self.resize_done(now, step, who, job, generation),
@@ -55,12 +57,18 @@ impl Rms {
             }
             // Answered when something came of it.
             Call::Negotiate { job, ask } => match self.may_touch(who, job) {
-                Ok(()) => return self.ask(now, step, ticket, job, who.name.clone(), &ask),
+                Ok(()) => {
+                    if let Some(act) = act {
+                        self.audit_call(now, step, who, act, &Answer::Done);
+                    }
+                    return self.ask(now, step, ticket, job, who.name.clone(), &ask);
+                }
                 Err(refusal) => Err(refusal),
             },
             // These two are answered with a certificate, unless they are refused.
-            Call::Join { token_id, digest, name, csr, serial } => {
-                match self.join(now, step, &token_id, &digest, name.as_deref(), &serial) {
+            Call::Join { token_id, digest, name, csr, serial, replaces } => {
+                let serials = (serial.as_str(), replaces.as_deref());
+                match self.join(now, step, &token_id, &digest, name.as_deref(), serials) {
                     Ok((identity, expires, cluster)) => {
                         step.order(Effect::Sign { ticket, identity, csr, serial, expires, cluster });
                         return;
@@ -76,6 +84,9 @@ impl Rms {
                 Err(refusal) => Err(refusal),
             },
         };
+        if let (Some(act), Ok(answer)) = (act, &answer) {
+            self.audit_call(now, step, who, act, answer);
+        }
         step.order(Effect::Answer { ticket, answer });
     }
 
@@ -187,7 +198,7 @@ impl Rms {
         }
     }
 
-    fn cancel(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
+    pub(crate) fn cancel(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
         let by = match who.role {
             // Its processes are its owner's.
             Role::Job => self.state.jobs()[&job].spec.owner.0.clone(),
@@ -301,9 +312,10 @@ impl Rms {
         let old = self.state.settings().get(key)?;
         let mut after = self.state.settings().clone();
         after.set(key, value)?;
+        after.check()?;
         let new = after.get(key)?;
         if old != new {
-            let change = SettingChange { at: now, by: who.name.clone(), key: key.to_owned(), old, new };
+            let change = AuditEntry::of_setting(now, &who.name, key, &old, &new);
             self.record(step, Fact::SettingChanged { change });
             self.passes.wanted = true;
         }
@@ -340,7 +352,13 @@ impl Rms {
         Ok(Answer::Done)
     }
 
-    fn remove_nodes(&mut self, step: &mut Step, who: &Identity, names: &[String]) -> Result<Answer, Refusal> {
+    fn remove_nodes(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        names: &[String],
+    ) -> Result<Answer, Refusal> {
         admins_only(who, "remove nodes")?;
         let nodes = self.nodes_named(names)?;
         for node in &nodes {
@@ -351,8 +369,31 @@ impl Rms {
         }
         for node in nodes {
             self.untell(node);
+            let identity = Identity { role: Role::Agent, name: self.state.nodes()[&node].name.clone() };
             self.record(step, Fact::NodeRemoved { node });
+            // It comes back by a new token only, as any other node.
+            let serials = self.valid_serials(|issued| issued.identity == identity);
+            self.revoke(now, step, serials, &who.name);
         }
+        self.passes.wanted = true;
+        Ok(Answer::Done)
+    }
+
+    /// A cluster goes when its last node has gone and no job can mean it any more.
+    fn remove_cluster(&mut self, step: &mut Step, who: &Identity, name: &str) -> Result<Answer, Refusal> {
+        admins_only(who, "remove clusters")?;
+        let cluster = admit::cluster(&self.state, name)?;
+        let in_use = |what: String| Err(Refusal::ClusterInUse { cluster: name.to_owned(), what });
+        let nodes: Vec<&str> =
+            self.state.nodes().values().filter(|node| node.cluster == cluster).map(|node| &*node.name).collect();
+        if !nodes.is_empty() {
+            return in_use(format!("has the nodes {}: remove them first ('rms admin remove')", hostlist::fold(&nodes)));
+        }
+        let means_it = |entry: &Job| entry.spec.options.iter().any(|request| request.hosts.contains_key(&cluster));
+        if let Some((job, _)) = self.state.jobs().iter().find(|(_, entry)| means_it(entry)) {
+            return in_use(format!("is asked for by job {job}: wait for its end, or cancel it"));
+        }
+        self.record(step, Fact::ClusterRemoved { cluster });
         self.passes.wanted = true;
         Ok(Answer::Done)
     }

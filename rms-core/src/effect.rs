@@ -7,7 +7,7 @@ use rms_model::{
 
 use crate::desired::Desired;
 use crate::event::Ticket;
-use crate::fact::SettingChange;
+use crate::fact::AuditEntry;
 use crate::negotiate::contract::{
     AskOutcome, BudgetLine, Declared, NegotiationLine, NegotiatorAnswer, NegotiatorNotice,
 };
@@ -147,7 +147,7 @@ pub enum Answer {
     },
     View(ViewAnswer),
     Settings(Vec<(String, String)>),
-    Audit(Vec<SettingChange>),
+    Audit(Vec<AuditEntry>),
     Tokens(Vec<Token>),
     Certificates(Vec<Issued>),
     Status(Status),

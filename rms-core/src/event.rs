@@ -160,6 +160,8 @@ pub enum Call {
         name: Option<String>,
         csr: Vec<u8>,
         serial: String,
+        /// The certificate that the new one takes the place of, by its serial. It is revoked.
+        replaces: Option<String>,
     },
     /// A fresh certificate for the caller's own identity. `serial` was drawn by the server.
     Renew {
@@ -169,6 +171,8 @@ pub enum Call {
     /// By serial, or all certificates of an identity.
     RevokeCertificate {
         which: CertificateSelect,
+        /// What becomes of the jobs of users who are shut out; refused without it where there are any.
+        jobs: Option<JobsOfRevoked>,
     },
     /// What lies between two clusters, by name, in both directions (001: ICINFO).
     SetLink {
@@ -207,6 +211,10 @@ pub enum Call {
         negotiation: NegotiationId,
         order: Order,
     },
+    /// Forgets a cluster that has no nodes.
+    RemoveCluster {
+        name: String,
+    },
 }
 
 /// A token to be remembered; its secret was drawn outside.
@@ -223,6 +231,13 @@ pub struct TokenOrder {
 pub enum CertificateSelect {
     Serial(String),
     Identity(Identity),
+}
+
+/// What becomes of the jobs of a user whose certificates are revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobsOfRevoked {
+    Keep,
+    Cancel,
 }
 
 /// Which jobs a call means.

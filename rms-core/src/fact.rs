@@ -52,7 +52,7 @@ pub enum Fact {
         node: NodeId,
     },
     SettingChanged {
-        change: SettingChange,
+        change: AuditEntry,
     },
     /// 001: the application subscribed.
     JobSubmitted {
@@ -320,6 +320,14 @@ pub enum Fact {
         job: JobId,
         nodes: Vec<NodeId>,
     },
+    /// Somebody did something that the audit tells of, beside settings, which tell it themselves.
+    Audited {
+        entry: AuditEntry,
+    },
+    /// A cluster that had no nodes any more.
+    ClusterRemoved {
+        cluster: ClusterId,
+    },
 }
 
 /// What a fact may have freed.
@@ -375,6 +383,8 @@ impl Fact {
             | Fact::NodeLinkChanged { .. }
             | Fact::NodeRemoved { .. }
             | Fact::SettingChanged { .. }
+            | Fact::Audited { .. }
+            | Fact::ClusterRemoved { .. }
             | Fact::JobHeld { .. }
             | Fact::JobReleased { .. }
             | Fact::JobPriorityChanged { .. }
@@ -433,12 +443,40 @@ impl Fact {
     }
 }
 
-/// Who turned which knob, when, from what to what.
+/// Who did what, when: of a setting from what to what, of anything else what was said with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettingChange {
+pub struct AuditEntry {
     pub at: Time,
     pub by: String,
-    pub key: String,
+    /// The setting, the nodes, the token, the certificate, the jobs.
+    #[serde(rename = "key")]
+    pub subject: String,
     pub old: String,
     pub new: String,
+    /// [`AuditEntry::SET`] for settings, as in journals that are older than the other actions.
+    #[serde(default = "set", skip_serializing_if = "is_set")]
+    pub action: String,
+}
+
+impl AuditEntry {
+    /// The action of a setting that was changed.
+    pub const SET: &'static str = "set";
+
+    pub fn of_setting(at: Time, by: &str, key: &str, old: &str, new: &str) -> AuditEntry {
+        let (by, subject, old, new) = (by.to_owned(), key.to_owned(), old.to_owned(), new.to_owned());
+        AuditEntry { at, by, subject, old, new, action: set() }
+    }
+
+    /// Whether it is about a setting.
+    pub fn is_setting(&self) -> bool {
+        is_set(&self.action)
+    }
+}
+
+fn set() -> String {
+    AuditEntry::SET.to_owned()
+}
+
+fn is_set(action: &str) -> bool {
+    action == AuditEntry::SET
 }

@@ -9,6 +9,7 @@ mod admit;
 pub mod agent;
 mod agents;
 mod answer;
+mod audit;
 mod calls;
 pub mod course;
 pub mod desired;

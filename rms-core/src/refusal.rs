@@ -74,6 +74,10 @@ pub enum Refusal {
         "node {node} belongs to cluster {known}; it cannot join cluster {asked}: remove it first ('rms admin remove {node}')"
     )]
     NodeInAnotherCluster { node: String, known: String, asked: String },
+    #[error("cluster {cluster} {what}")]
+    ClusterInUse { cluster: String, what: String },
+    #[error("{user} has {n_jobs} jobs in the system: say what becomes of them, with --cancel-jobs or --keep-jobs")]
+    JobsOfRevoked { user: String, n_jobs: usize },
     #[error("node {node} holds jobs or is connected: drain it and stop its agent first")]
     NodeInUse { node: String },
     #[error("an evolving application needs at least one stage, and at least one node in each")]

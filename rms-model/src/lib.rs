@@ -12,6 +12,7 @@ pub mod identity;
 pub mod job;
 pub mod malleable;
 pub mod pattern;
+pub mod pointed;
 pub mod policy;
 pub mod profile;
 pub mod request;

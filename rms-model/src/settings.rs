@@ -101,6 +101,10 @@ pub struct Settings {
     pub restart_grace: Span,
     /// For which waiting jobs offers are taken back that nobody has answered, before their time is over.
     pub offer_recall: ShrinkRule,
+    /// How long the history keeps a job that has ended; `None` = for ever.
+    pub history_keep: Option<Span>,
+    /// How many jobs that have ended the history keeps, the newest; `None` = all.
+    pub history_most: Option<u64>,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -146,6 +150,8 @@ impl Default for Settings {
             share_of: Own::default(),
             restart_grace: Span::from_secs(10),
             offer_recall: ShrinkRule::Priority,
+            history_keep: None,
+            history_most: None,
         }
     }
 }
@@ -159,10 +165,13 @@ pub enum SettingError {
     Span(#[from] ParseSpanError),
     #[error("'{value}' is not a value of {key}: {expected}")]
     Value { key: String, value: String, expected: &'static str },
+    /// Each is a value of its setting, but they contradict each other.
+    #[error("{key} = {value} cannot hold together with {other} = {other_value}: {why}")]
+    Contradiction { key: &'static str, value: String, other: &'static str, other_value: String, why: &'static str },
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 28] = [
+pub const KEYS: [&str; 30] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -191,6 +200,8 @@ pub const KEYS: [&str; 28] = [
     "share",
     "restart_grace",
     "offer_recall",
+    "history_keep",
+    "history_most",
 ];
 
 /// A budget or a limit that is none.
@@ -292,8 +303,33 @@ impl Settings {
             "share" => self.share.to_string(),
             "restart_grace" => self.restart_grace.to_string(),
             "offer_recall" => self.offer_recall.to_string(),
+            "history_keep" => or_none(&self.history_keep),
+            "history_most" => or_none(&self.history_most),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
+    }
+
+    /// Whether all of them can hold together.
+    ///
+    /// # Errors
+    /// The first two that cannot.
+    pub fn check(&self) -> Result<(), SettingError> {
+        if self.default_wall > self.max_wall {
+            return Err(SettingError::Contradiction {
+                key: "default_wall",
+                value: self.default_wall.to_string(),
+                other: "max_wall",
+                other_value: self.max_wall.to_string(),
+                why: "every job that names no wall time would be refused",
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes back what this cluster had for itself.
+    pub fn forget_cluster(&mut self, name: &str) {
+        self.fair_start_at.forget(name);
+        self.price_at.forget(name);
     }
 
     /// # Errors
@@ -355,6 +391,13 @@ impl Settings {
             "restart_grace" => self.restart_grace = span()?,
             "offer_recall" => {
                 self.offer_recall = value.parse().map_err(|_| bad(key, value, "never, priority or queue"))?;
+            }
+            "history_keep" if value == NONE => self.history_keep = None,
+            "history_keep" => self.history_keep = Some(wall()?),
+            "history_most" if value == NONE => self.history_most = None,
+            "history_most" => {
+                let most = value.parse().ok().filter(|most| *most > 0);
+                self.history_most = Some(most.ok_or_else(|| bad(key, value, "none, or a number of jobs"))?);
             }
             "default_wall" => self.default_wall = wall()?,
             "max_wall" => self.max_wall = wall()?,
@@ -426,6 +469,16 @@ fn bad(key: &str, value: &str, expected: &'static str) -> SettingError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_that_cannot_hold_together_are_named() {
+        let mut settings = Settings::default();
+        settings.set("max_wall", "30m").expect("a wall time");
+        let error = settings.check().expect_err("an hour is more").to_string();
+        assert!(error.contains("default_wall = 1h cannot hold together with max_wall = 30m"), "{error}");
+        settings.set("default_wall", "30m").expect("a wall time");
+        assert_eq!(settings.check(), Ok(()));
+    }
 
     #[test]
     fn every_setting_reads_back_what_it_prints() {

@@ -82,12 +82,13 @@ impl OwnCertificate {
         &self.credentials
     }
 
-    /// A server that was off for long begins with a new certificate.
+    /// A server that was off for long, or whose authority has changed, begins with a new certificate.
     ///
     /// # Errors
     /// It cannot be made or saved.
     pub fn renew_if_due(&mut self, authority: &Authority, now: Time) -> Result<(), OwnCertificateError> {
-        if now < self.due() {
+        let is_of_authority = self.credentials.authorities() == authority.authorities();
+        if now < self.due() && is_of_authority {
             return Ok(());
         }
         let credentials = issue(authority, &server_identity(), now, self.life)?;

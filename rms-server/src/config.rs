@@ -6,7 +6,7 @@ mod problem;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use rms_model::settings::KEYS;
+use rms_model::settings::{KEYS, SettingError};
 use rms_model::{Settings, Span};
 use serde::Deserialize;
 use toml::Spanned;
@@ -14,7 +14,7 @@ use toml::Spanned;
 pub use self::document::DEFAULTS;
 pub use self::problem::ConfigError;
 use crate::journal::SnapshotPolicy;
-use crate::reach::is_reachable_text;
+use crate::reach::{is_reachable_text, reached};
 
 /// Everything that an admin can set before the server starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,11 +98,32 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
             );
             return Err(wrong(advertise.span(), message));
         }
+        let leads_elsewhere = reached(Some(advertise.get_ref()), config.listen)
+            .parse::<SocketAddr>()
+            .map_or(!advertise.get_ref().starts_with("localhost"), |address| !address.ip().is_loopback());
+        if config.listen.ip().is_loopback() && leads_elsewhere {
+            let message = format!(
+                "'{}' leads to other machines, but listen = \"{}\" is reached from this one alone",
+                advertise.get_ref(),
+                config.listen
+            );
+            return Err(wrong(advertise.span(), message));
+        }
         config.advertise = Some(advertise.get_ref().clone());
     }
     for (key, value) in text.settings.in_order() {
         let Some(value) = value else { continue };
         config.settings.set(key, &value.get_ref().0).map_err(|error| wrong(value.span(), error.to_string()))?;
+    }
+    if let Err(error) = config.settings.check() {
+        // Pointed at where one of the two is written.
+        let key = match &error {
+            SettingError::Contradiction { key, other, .. } => [*key, *other],
+            SettingError::Unknown(_) | SettingError::Span(_) | SettingError::Value { .. } => ["", ""],
+        };
+        let written = text.settings.in_order().into_iter().filter(|(name, _)| key.contains(name));
+        let span = written.filter_map(|(_, value)| value.as_ref()).map(Spanned::span).next_back();
+        return Err(wrong(span.unwrap_or(0..0), error.to_string()));
     }
     if let Some(life) = &text.certificates.life {
         config.certificate_life = life.get_ref().parse().map_err(|error| wrong(life.span(), format!("{error}")))?;
@@ -123,6 +144,14 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
     limits.links = at_least_one(&text.limits.links, limits.links as u64)? as usize;
     limits.links_per_user = at_least_one(&text.limits.links_per_user, limits.links_per_user as u64)? as usize;
     limits.calls_per_link = at_least_one(&text.limits.calls_per_link, limits.calls_per_link as u64)? as usize;
+    if limits.links_per_user > limits.links {
+        let message = format!(
+            "links_per_user = {} cannot hold together with links = {}: one user is among all",
+            limits.links_per_user, limits.links
+        );
+        let span = text.limits.links_per_user.as_ref().or(text.limits.links.as_ref()).map_or(0..0, Spanned::span);
+        return Err(wrong(span, message));
+    }
     let joins = at_least_one(&text.limits.joins_per_second, u64::from(limits.joins_per_second))?;
     limits.joins_per_second = u32::try_from(joins).unwrap_or(u32::MAX);
     Ok(config)
@@ -176,6 +205,8 @@ struct SettingsText {
     share: Option<Spanned<Scalar>>,
     restart_grace: Option<Spanned<Scalar>>,
     offer_recall: Option<Spanned<Scalar>>,
+    history_keep: Option<Spanned<Scalar>>,
+    history_most: Option<Spanned<Scalar>>,
 }
 
 impl SettingsText {
@@ -209,6 +240,8 @@ impl SettingsText {
             ("share", &self.share),
             ("restart_grace", &self.restart_grace),
             ("offer_recall", &self.offer_recall),
+            ("history_keep", &self.history_keep),
+            ("history_most", &self.history_most),
         ]
     }
 }
@@ -315,7 +348,7 @@ rms-server.toml:2:14: 'soon' is not a duration: write 90s, 1h30m, 2d, 250ms, MM:
         check(
             "[settings]\nfair_strat = \"1s\"\n",
             r#"
-rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`
+rms-server.toml:2:1: unknown field `fair_strat`, expected one of `fair_start`, `resched_timer`, `queue_depth`, `node_lost_after`, `lost_policy`, `kill_grace`, `default_wall`, `max_wall`, `max_jobs`, `policy`, `request_timeout`, `start_timeout`, `launcher_grace`, `launcher_policy`, `release_grace`, `exit_grace`, `offer_idle`, `shrink_for`, `offer_valid`, `offer_again`, `delay_tolerance`, `price`, `price_floor`, `budget`, `growth_limit`, `share`, `restart_grace`, `offer_recall`, `history_keep`, `history_most`
   |
 2 | fair_strat = "1s"
   | ^^^^^^^^^^"#,
@@ -339,6 +372,24 @@ rms-server.toml:1:10: 'localhost' is not an address: write IP:PORT, as in "0.0.0
 1 | listen = "localhost"
   |          ^^^^^^^^^^^"#,
         );
+    }
+
+    #[test]
+    fn values_that_cannot_hold_together_are_pointed_at() {
+        check(
+            "[settings]\ndefault_wall = \"2h\"\nmax_wall = \"1h\"\n",
+            r#"
+rms-server.toml:3:12: default_wall = 2h cannot hold together with max_wall = 1h: every job that names no wall time would be refused
+  |
+3 | max_wall = "1h"
+  |            ^^^^"#,
+        );
+        let wrong = |text: &str| parse("f", text).expect_err("a contradiction").to_string();
+        assert!(wrong("[settings]\nmax_wall = '10m'\n").contains("f:2:12: default_wall = 1h cannot hold"));
+        assert!(wrong("[limits]\nlinks = 10\n").contains("f:2:9: links_per_user = 256 cannot hold"));
+        assert!(wrong("listen = '127.0.0.1:1'\nadvertise = 'head'\n").contains("f:2:13: 'head' leads to other"));
+        assert!(parse("f", "listen = '127.0.0.1:1'\nadvertise = 'localhost'\n").is_ok());
+        assert!(wrong("advertise = '0.0.0.0'\n").contains("'0.0.0.0' leads nowhere"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use self::boot::BootError;
 use self::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
-use crate::history::HistoryWriter;
+use crate::history::{HistoryWriter, Retention};
 use crate::inbox::{AgentAsk, Answered, Failing, Found, Inbound, Inbox};
 use crate::registry::Registry;
 use crate::router::Router;
@@ -128,7 +128,8 @@ impl Driver {
             return Some(span);
         }
         let due = self.rms.next_timer().map(|due| due.since(self.clock.now()));
-        [due, self.storage.until_sync()].into_iter().flatten().min()
+        let prune = Some(self.storage.until_prune());
+        [due, self.storage.until_sync(), prune].into_iter().flatten().min()
     }
 
     fn take(&mut self, inbound: Inbound) {
@@ -241,6 +242,10 @@ impl Driver {
             // Whoever asked may have left.
             let _ = reply.send(found);
         }
+        let settings = self.rms.state().settings();
+        let retention = Retention { keep: settings.history_keep, most: settings.history_most };
+        let now = self.clock.now();
+        self.storage.prune_if_due(retention, now);
         if let Some(order) = self.storage.due_compaction() {
             let (config, reports) = (self.config.clone(), self.reports.clone());
             storage::compact_aside(order, config, reports);

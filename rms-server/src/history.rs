@@ -3,6 +3,7 @@
 //! Questions about one job have a thread to themselves: who waits for a job is never held up by who reads through years.
 //! The others are read page by page, in turn by user, so that nobody waits longer than one page of each other user.
 
+mod prune;
 mod table;
 mod turns;
 mod writer;
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 use self::turns::{Full, Turns};
 use crate::journal::OpenError;
 
+pub use self::prune::Retention;
 pub use self::table::{copy, read_all};
 pub use self::writer::{HistoryWriter, Row};
 

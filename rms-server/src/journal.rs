@@ -12,7 +12,7 @@ mod past;
 mod recover;
 mod replay;
 mod segment;
-mod snapshot;
+pub mod snapshot;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;

@@ -22,6 +22,7 @@ pub mod outbox;
 pub mod reach;
 pub mod registry;
 mod room;
+pub mod rotation;
 mod router;
 pub mod run;
 mod session;

@@ -7,12 +7,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
+use rms_server::clock::Clock;
 use rms_server::config::{self, ConfigError, DEFAULTS, ServerConfig};
 use rms_server::dir::{DataDir, DirLock};
 use rms_server::init::{Deployment, init};
 use rms_server::journal::{Loss, backup, recover};
 use rms_server::reach::reached;
+use rms_server::rotation;
 use rms_server::run::run;
+use rms_wire::tls::{Authority, Rotation};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
@@ -78,6 +81,18 @@ enum Verb {
         #[arg(long)]
         yes: bool,
     },
+    /// Change to another certificate authority while jobs run: begin, switch, finish
+    Ca {
+        /// The step to take, or where the change is
+        #[arg(value_enum)]
+        step: CaStep,
+        /// The data directory
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Take the step although some have not renewed their certificates yet: they must join again
+        #[arg(long)]
+        anyway: bool,
+    },
     /// Check a configuration file, and say what is wrong in it and where.
     CheckConfig {
         /// The file.
@@ -105,6 +120,7 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
             make(dir, name, listen.unwrap_or(config.listen), &config, admin)
         }
         Verb::Run { dir, config, listen } => serve(&DataDir::new(&dir), config.as_deref(), listen),
+        Verb::Ca { step, dir, anyway } => authority(&DataDir::new(&dir), step, anyway),
         Verb::CheckConfig { file } => {
             config::load(&file)?;
             println!("{} is right", file.display());
@@ -163,6 +179,47 @@ fn recover_journal(dir: &DataDir, yes: bool) -> anyhow::Result<()> {
     } else {
         println!("to go on without the rest: rms-server recover --dir {} --yes", dir.root().display());
     }
+    Ok(())
+}
+
+/// The steps of a change to another certificate authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CaStep {
+    /// Say where the change is, and who has not renewed yet
+    Status,
+    /// Make another CA, which is trusted beside the present one
+    Begin,
+    /// Sign with the new CA; the old one is still trusted
+    Switch,
+    /// Trust the new CA alone
+    Finish,
+}
+
+fn authority(dir: &DataDir, step: CaStep, anyway: bool) -> anyhow::Result<()> {
+    let behind = rotation::behind(dir)?;
+    let to = match step {
+        CaStep::Status => {
+            println!("{}", Authority::rotation(&dir.authority()));
+            behind.iter().for_each(|who| println!("not renewed since the last step: {who}"));
+            return Ok(());
+        }
+        CaStep::Begin => Rotation::Begun,
+        CaStep::Switch => Rotation::Switched,
+        CaStep::Finish => Rotation::None,
+    };
+    if !behind.is_empty() && !anyway {
+        let who: Vec<String> = behind.iter().map(ToString::to_string).collect();
+        bail!(
+            "{} have not renewed their certificates since the last step: agents do when they connect, people with their \
+             next command. Wait for them, revoke what is not used any more, or say --anyway: then they must join again",
+            who.join(", ")
+        );
+    }
+    Authority::rotate(&dir.authority(), to, Clock::start().now())?;
+    println!(
+        "{}; restart the server now (systemctl restart rms-server), jobs go on",
+        Authority::rotation(&dir.authority())
+    );
     Ok(())
 }
 

@@ -87,7 +87,7 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     let roles = vec![Role::Agent, Role::User, Role::Admin, Role::Job];
     let endpoint =
         Endpoint::bind_lasting(address, own.credentials(), Serve::Peers { roles, join: true, revoked }, dir.root())?;
-    let shared = Arc::new(Shared::new(inbox.clone(), history, registry, authority, config.limits));
+    let shared = Arc::new(Shared::new(inbox.clone(), history, registry, authority, config.limits, dir.clone()));
     let listening = endpoint.local_addr().map_err(RunError::Socket)?;
     announce(dir, listening, config.advertise.as_deref())?;
 

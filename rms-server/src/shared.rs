@@ -1,17 +1,20 @@
 //! What all sessions of a server share.
 
+use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 use rms_model::Time;
-use rms_wire::LauncherTraffic;
 use rms_wire::tls::Authority;
+use rms_wire::{LauncherTraffic, ServerReport};
 
 use crate::clock::Clock;
 use crate::config::LinkLimits;
+use crate::dir::DataDir;
 use crate::history::History;
 use crate::inbox::Inbox;
+use crate::journal::snapshot;
 use crate::registry::Registry;
 
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Shared {
     /// Certificates for jobs: whole nodes of them start at once, and agents ask again for those that were refused.
     pub certifications: RateLimit,
     pub launchers: LauncherCounters,
+    dir: DataDir,
+    since: Time,
     clock: Mutex<Clock>,
 }
 
@@ -37,13 +42,46 @@ impl Shared {
         registry: Arc<Registry>,
         authority: Authority,
         limits: LinkLimits,
+        dir: DataDir,
     ) -> Shared {
         let joins = RateLimit::new(limits.joins_per_second);
         let renewals = RateLimit::new(limits.joins_per_second);
         let certifications = RateLimit::new(limits.joins_per_second.saturating_mul(JOBS_FOR_A_JOIN));
         let launchers = LauncherCounters::default();
-        let clock = Mutex::new(Clock::start());
-        Shared { inbox, history, registry, authority, limits, joins, renewals, certifications, launchers, clock }
+        let mut clock = Clock::start();
+        let since = clock.now();
+        let clock = Mutex::new(clock);
+        Shared {
+            inbox,
+            history,
+            registry,
+            authority,
+            limits,
+            joins,
+            renewals,
+            certifications,
+            launchers,
+            dir,
+            since,
+            clock,
+        }
+    }
+
+    /// How the server itself is.
+    pub fn report(&self) -> ServerReport {
+        let journal = self.dir.journal();
+        let files = fs::read_dir(&journal).into_iter().flatten().flatten();
+        let journal_bytes = files.filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();
+        let newest = snapshot::list(&journal).ok().and_then(|all| all.last().copied());
+        let snapshot = newest.and_then(|seq| fs::metadata(snapshot::path_of(&journal, seq)).ok());
+        let made = snapshot.as_ref().and_then(|found| found.modified().ok()?.duration_since(UNIX_EPOCH).ok());
+        ServerReport {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since: self.since.as_millis(),
+            journal_bytes,
+            snapshot: made.map(|made| i64::try_from(made.as_millis()).unwrap_or(i64::MAX)),
+            snapshot_bytes: snapshot.map_or(0, |found| found.len()),
+        }
     }
 
     /// For certificates only: what is decided gets its time from the driver.

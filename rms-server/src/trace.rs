@@ -20,9 +20,14 @@ pub fn fact(fact: &Fact) {
         Fact::NodeAdminChanged { node, admin } => tracing::info!(target: "facts", %node, ?admin, "node changed"),
         Fact::NodeRemoved { node } => tracing::info!(target: "facts", %node, "node removed"),
         Fact::SettingChanged { change } => {
-            let (key, old, new) = (&change.key, &change.old, &change.new);
+            let (key, old, new) = (&change.subject, &change.old, &change.new);
             tracing::info!(target: "facts", by = change.by, key, old, new, "setting changed");
         }
+        Fact::Audited { entry } => {
+            let (action, subject, detail) = (&entry.action, &entry.subject, &entry.new);
+            tracing::info!(target: "facts", by = entry.by, action, subject, detail, "audit");
+        }
+        Fact::ClusterRemoved { cluster } => tracing::info!(target: "facts", %cluster, "cluster removed"),
         Fact::TokenCreated { token } => {
             tracing::info!(target: "facts", token = token.id, by = token.created_by, "token created");
         }

@@ -190,6 +190,7 @@ impl World {
             name: name.map(str::to_owned),
             csr: Vec::new(),
             serial: format!("{:x}", self.facts().len()),
+            replaces: None,
         };
         // Who joins is nobody yet.
         let ticket = self.call(&user("nobody"), call);
@@ -213,6 +214,11 @@ impl World {
             },
             other => panic!("not an answer about jobs: {other:?}"),
         }
+    }
+
+    /// What comes next cancels these jobs, by whatever call.
+    pub fn expect_cancels(&mut self, jobs: &[JobId]) {
+        jobs.iter().for_each(|job| self.checks.cancel_ordered(*job));
     }
 
     /// By an admin.

@@ -55,7 +55,7 @@ pub enum ClientAnswer {
         last: bool,
     },
     Audit {
-        changes: Vec<SettingChange>,
+        changes: Vec<AuditEntry>,
         last: bool,
     },
     Tokens {
@@ -89,6 +89,7 @@ pub enum ClientAnswer {
         users: Vec<BudgetLine>,
         last: bool,
     },
+    Server(ServerReport),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -204,12 +205,14 @@ pub struct Setting {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct SettingChange {
+pub struct AuditEntry {
     pub at: i64,
     pub by: String,
-    pub key: String,
+    pub subject: String,
     pub old: String,
     pub new: String,
+    /// `set` for settings.
+    pub action: String,
 }
 
 /// A token as the server remembers it: the digest of a random secret tells nothing of it.
@@ -289,4 +292,17 @@ pub struct GhostTime {
 impl Message for ClientAnswer {
     const KIND: Kind = Kind::ClientAnswer;
     const SIZE: Size = Size::Whole;
+}
+
+/// How the server itself is, beside what it decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct ServerReport {
+    pub version: String,
+    /// When it was started.
+    pub since: i64,
+    /// The journal with the history, on the disk.
+    pub journal_bytes: u64,
+    /// When the last snapshot was made, if there is one.
+    pub snapshot: Option<i64>,
+    pub snapshot_bytes: u64,
 }

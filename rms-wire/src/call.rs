@@ -59,6 +59,8 @@ pub enum ClientCall {
     },
     RevokeCertificate {
         which: CertificateSelect,
+        /// What becomes of the jobs of users who are shut out; refused without it where there are any.
+        jobs: Option<JobsOfRevoked>,
     },
     History(HistoryQuery),
     Follow(Follow),
@@ -101,6 +103,11 @@ pub enum ClientCall {
         negotiation: NegotiationId,
         order: Order,
     },
+    RemoveCluster {
+        name: String,
+    },
+    /// How the server itself is.
+    Server,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -183,6 +190,12 @@ pub struct TokenOrder {
 pub enum CertificateSelect {
     Serial(String),
     Identity(Identity),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum JobsOfRevoked {
+    Keep,
+    Cancel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

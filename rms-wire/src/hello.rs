@@ -16,8 +16,15 @@ pub struct Hello {
 /// connected before the server has looked at its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum HelloAnswer {
-    Welcome { software: String },
-    Denied { reason: String },
+    Welcome {
+        software: String,
+        /// The fingerprints of the CAs that it trusts, first the one that has signed its certificate. Whoever has others
+        /// renews its own certificate with the server.
+        authorities: Vec<String>,
+    },
+    Denied {
+        reason: String,
+    },
 }
 
 /// Redeems a token, over TLS that the caller has pinned to the CA.
@@ -29,6 +36,8 @@ pub struct JoinRequest {
     pub name: Option<String>,
     /// A certificate signing request in DER; only its key counts.
     pub csr: Vec<u8>,
+    /// The serial of the certificate whose place the new one takes; if it is of the same identity, it is revoked.
+    pub replaces: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

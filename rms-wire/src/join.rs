@@ -40,6 +40,19 @@ pub enum JoinError {
 /// # Errors
 /// A server that cannot be reached or is not the token's, a token that does not hold, an unusable answer.
 pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) -> Result<Joined, JoinError> {
+    join_again(address, token, name, None).await
+}
+
+/// As [`join`]; the certificate that the new one `replaces`, by its serial, is revoked.
+///
+/// # Errors
+/// As [`join`].
+pub async fn join_again(
+    address: SocketAddr,
+    token: &TokenText,
+    name: Option<&str>,
+    replaces: Option<&str>,
+) -> Result<Joined, JoinError> {
     let key = NewKey::generate()?;
     let of_link = |source| JoinError::Link { address, source };
     let mut channel = JoinChannel::open(address, token.fingerprint()).await.map_err(of_link)?;
@@ -48,6 +61,7 @@ pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) ->
         secret: token.secret().to_vec(),
         name: name.map(str::to_owned),
         csr: key.csr_der().to_vec(),
+        replaces: replaces.map(str::to_owned),
     };
     let answer = channel.ask(&request).await;
     channel.close().await;
@@ -55,7 +69,7 @@ pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) ->
         JoinAnswer::Granted { chain, ca, cluster } => {
             let credentials = key.into_credentials(&chain, &ca)?;
             // TLS has proven the pinned CA; the one that is kept must be the same.
-            let is_pinned = credentials.ca_fingerprint() == token.fingerprint();
+            let is_pinned = credentials.trusts(token.fingerprint());
             if is_pinned { Ok(Joined { credentials, cluster }) } else { Err(JoinError::Ca) }
         }
         JoinAnswer::Refused(refused) => Err(JoinError::Refused(refused)),

@@ -26,12 +26,12 @@ pub mod to_server;
 pub mod token;
 pub mod vocabulary;
 
-pub use answer::ClientAnswer;
+pub use answer::{ClientAnswer, ServerReport};
 pub use call::ClientCall;
 pub use convert::Malformed;
 pub use follow::{Chunk, FollowOrder, Followed, Input, Offset, Spooled, Stream};
 pub use hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
-pub use join::{JoinError, Joined, join};
+pub use join::{JoinError, Joined, join, join_again};
 pub use launcher::{LauncherSays, LauncherTold};
 pub use link::{
     Accepted, Backoff, ByteCount, Channel, End, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve,

@@ -74,6 +74,8 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NoSuchCertificate => "no_such_certificate",
         Refusal::NodeInAnotherCluster { .. } => "node_in_another_cluster",
         Refusal::NodeInUse { .. } => "node_in_use",
+        Refusal::ClusterInUse { .. } => "cluster_in_use",
+        Refusal::JobsOfRevoked { .. } => "jobs_of_revoked",
         Refusal::WrongRole { .. } => "wrong_role",
         Refusal::NoLauncher(_) => "no_launcher",
         Refusal::StaleTag { .. } => "stale_tag",

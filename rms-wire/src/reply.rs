@@ -1,13 +1,13 @@
 //! The client's end of a call: asks, and puts the parts of the answer together.
 
 use rms_core::effect::{ClusterView, JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_core::negotiate::contract::{AskOutcome, BudgetLine, NegotiationLine};
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, JobId, JobRecord, Request, Time};
 use thiserror::Error;
 
-use crate::answer::ClientAnswer;
+use crate::answer::{ClientAnswer, ServerReport};
 use crate::call::ClientCall;
 use crate::convert::{Malformed, all, opt_time, time};
 use crate::link::{Link, LinkError};
@@ -45,12 +45,13 @@ pub enum Reply {
     },
     View(ViewAnswer),
     Settings(Vec<(String, String)>),
-    Audit(Vec<SettingChange>),
+    Audit(Vec<AuditEntry>),
     Tokens(Vec<Token>),
     Certificates(Vec<Issued>),
     Status(Status),
     History(Vec<JobRecord>),
     Launchers(LauncherReport),
+    Server(ServerReport),
     Negotiated(AskOutcome),
     Negotiations {
         now: Time,
@@ -172,7 +173,7 @@ fn parse(part: ClientAnswer) -> Result<(Reply, bool), Malformed> {
             (Reply::Settings(settings.into_iter().map(|one| (one.key, one.value)).collect()), last)
         }
         ClientAnswer::Audit { changes, last } => {
-            (Reply::Audit(changes.into_iter().map(SettingChange::from).collect()), last)
+            (Reply::Audit(changes.into_iter().map(AuditEntry::from).collect()), last)
         }
         ClientAnswer::Tokens { tokens, last } => (Reply::Tokens(all(tokens, Token::try_from)?), last),
         ClientAnswer::Certificates { certificates, last } => {
@@ -181,6 +182,7 @@ fn parse(part: ClientAnswer) -> Result<(Reply, bool), Malformed> {
         ClientAnswer::Status(status) => (Reply::Status(status.try_into()?), true),
         ClientAnswer::History { jobs, last } => (Reply::History(all(jobs, JobRecord::try_from)?), last),
         ClientAnswer::Launchers(report) => (Reply::Launchers(report.try_into()?), true),
+        ClientAnswer::Server(report) => (Reply::Server(report), true),
         ClientAnswer::Negotiated(outcome) => (Reply::Negotiated(outcome.into()), true),
         ClientAnswer::Negotiations { now, line, last } => {
             let line = line.map(|line| NegotiationLine::try_from(*line)).transpose()?;
@@ -241,6 +243,7 @@ fn n_lines(part: &Reply) -> usize {
         | Reply::WouldStart { .. }
         | Reply::Status(_)
         | Reply::Launchers(_)
+        | Reply::Server(_)
         | Reply::Negotiated(_)
         | Reply::Certificate { .. } => 1,
         Reply::Jobs { done, refused } => done.len() + refused.len(),

@@ -19,6 +19,8 @@ pub enum ClientRequest {
     Negotiator,
     /// What launchers have cost: answered by the core and by the server around it.
     Launchers,
+    /// How the server itself is.
+    Server,
 }
 
 /// What launchers have cost.

@@ -34,7 +34,7 @@ fn every_call_arrives_as_it_was_made() {
 #[test]
 fn a_join_is_no_call() {
     let (token_id, serial) = ("abcd".to_owned(), "5e".to_owned());
-    let join = Call::Join { token_id, digest: [0; 32], name: None, csr: Vec::new(), serial };
+    let join = Call::Join { token_id, digest: [0; 32], name: None, csr: Vec::new(), serial, replaces: None };
     assert_eq!(client_call(&join), None);
 }
 

@@ -1,6 +1,7 @@
 //! What an admin and her users may rely on, told as stories in virtual time.
 
 mod sim {
+    mod administration;
     mod calls;
     mod durable;
     mod ending;

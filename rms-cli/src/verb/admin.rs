@@ -3,7 +3,7 @@
 mod negotiation;
 
 use rms_core::Call;
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_model::settings::{AS_OTHERS, Settings};
 use rms_model::{Time, hostlist};
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::json;
 use crate::output::Show;
 use crate::stamp;
-use crate::table::Table;
+use crate::table::{Table, plain};
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -56,7 +56,7 @@ enum AdminVerb {
         #[arg(value_name = "VALUE", allow_negative_numbers = true)]
         value: String,
     },
-    /// Show who changed which setting
+    /// Show who changed what: settings, nodes, tokens, certificates, others' jobs
     Audit,
     /// Start nothing new on nodes; what runs there may end
     Drain {
@@ -87,6 +87,12 @@ enum AdminVerb {
         /// Nodes: a1,a[3-4]
         #[arg(value_name = "NODES")]
         nodes: String,
+    },
+    /// Forget a cluster that has no nodes any more
+    RemoveCluster {
+        /// Its name
+        #[arg(value_name = "CLUSTER")]
+        cluster: String,
     },
     /// Say what lies between two clusters, for launchers that use several at once; the same in both directions
     Link {
@@ -133,6 +139,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         }
         AdminVerb::Resume { nodes } => order("resumed", &nodes, context, |nodes| Call::Resume { nodes }).await?,
         AdminVerb::Remove { nodes } => order("removed", &nodes, context, |nodes| Call::Remove { nodes }).await?,
+        AdminVerb::RemoveCluster { cluster } => {
+            context.client().await?.change(Call::RemoveCluster { name: cluster.clone() }).await?;
+            context.output.show(&NodesDone { word: "removed", nodes: vec![cluster] })?;
+        }
         AdminVerb::Link { a, b, latency, bandwidth } => {
             let call = Call::SetLink { a: a.clone(), b: b.clone(), latency_us: latency, bandwidth_mbit: bandwidth };
             context.client().await?.change(call).await?;
@@ -141,8 +151,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         AdminVerb::Negotiation(verb) => negotiation::run(verb, context).await?,
         AdminVerb::Status => {
             let client = context.client().await?;
-            let (status, report) = (client.status().await?, client.launchers().await?);
-            context.output.show(&StatusAnswer { status, report })?;
+            let (status, report, server) =
+                (client.status().await?, client.launchers().await?, client.server_report().await?);
+            context.output.show(&StatusAnswer { status, report, server })?;
         }
         AdminVerb::Renew => {
             let client = context.client().await?;
@@ -207,18 +218,19 @@ impl Show for SettingList {
     }
 }
 
-pub(super) struct Audit(pub(super) Vec<SettingChange>);
+pub(super) struct Audit(pub(super) Vec<AuditEntry>);
 
 impl Audit {
     fn rows(&self) -> Table {
-        let mut table = Table::new(&["at", "by", "setting", "old", "new"]);
+        let mut table = Table::new(&["at", "by", "action", "what", "old", "new"]);
         for change in &self.0 {
             table.row(vec![
                 stamp::iso_secs(change.at),
                 change.by.clone(),
-                change.key.clone(),
+                change.action.clone(),
+                plain(&change.subject),
                 change.old.clone(),
-                change.new.clone(),
+                plain(&change.new),
             ]);
         }
         table
@@ -227,15 +239,15 @@ impl Audit {
 
 impl Show for Audit {
     fn text(&self) -> String {
-        self.rows().text("no setting was changed yet")
+        self.rows().text("nothing was changed yet")
     }
 
     fn json(&self) -> Value {
-        json!({"changes": self.0.iter().map(json::setting_change).collect::<Vec<_>>()})
+        json!({"changes": self.0.iter().map(json::audit_entry).collect::<Vec<_>>()})
     }
 
     fn ids(&self) -> Vec<String> {
-        self.0.iter().map(|change| change.key.clone()).collect()
+        self.0.iter().map(|change| change.subject.clone()).collect()
     }
 
     fn table(&self) -> Option<Table> {

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use launcher_sdk::{LauncherReport, LauncherTraffic, NodeList, Queue, Refused};
+use launcher_sdk::{LauncherReport, LauncherTraffic, NodeList, Queue, Refused, ServerReport};
 use negotiation::{Direction, Ending, Item, NegotiationId, Parties, Phase, Price, Resource, Side, Template};
 use rms_core::effect::{
     Blocker, ClusterView, CoresLine, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Stages,
     Status, ViewAnswer,
 };
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 
 use rms_core::negotiate::contract::{BudgetLine, Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
 use rms_core::subscription::AdaptationDelays;
@@ -252,10 +252,24 @@ fn the_server() {
         ghost_host_time: vec![("a".into(), Span::from_secs(70)), ("b".into(), Span::from_secs(5))],
     };
     let traffic = LauncherTraffic { n_open: 2, n_opened: 9, bytes_up: 4000, bytes_down: 90_000 };
-    check("status", &status::StatusAnswer { status, report: LauncherReport { status: launchers, traffic } });
-    let change =
-        SettingChange { at: NOW, by: "root".into(), key: "fair_start".into(), old: "0s".into(), new: "10s".into() };
-    check("audit", &admin::Audit(vec![change]));
+    let server = ServerReport {
+        version: "0.1.0".into(),
+        since: (NOW - Span::from_hours(50)).as_millis(),
+        journal_bytes: 3_000_000,
+        snapshot: Some((NOW - Span::from_hours(2)).as_millis()),
+        snapshot_bytes: 40_000,
+    };
+    let report = LauncherReport { status: launchers, traffic };
+    check("status", &status::StatusAnswer { status, report, server });
+    let change = AuditEntry::of_setting(NOW, "root", "fair_start", "0s", "10s");
+    let drained = AuditEntry {
+        action: "drain".into(),
+        subject: "a[1-2]".into(),
+        old: String::new(),
+        new: "new memory".into(),
+        ..change.clone()
+    };
+    check("audit", &admin::Audit(vec![change, drained]));
     check("settings", &admin::SettingList(vec![("fair_start".into(), "10s".into())]));
 }
 

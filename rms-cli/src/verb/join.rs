@@ -14,6 +14,8 @@ use crate::table::Table;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 An admin makes the token: rms token create --role user --name $USER
+Who joins the same cluster again gets a new certificate, and the old one is
+revoked.
 
 Examples:
   rms join lmb1.abcd.….…@head:7117             into ~/.config/limber
@@ -26,6 +28,9 @@ pub struct Args {
     /// The token that 'rms token create' printed, or - to read it from the standard input
     #[arg(value_name = "TOKEN")]
     token: String,
+    /// Take the place of a certificate for another cluster, too
+    #[arg(long)]
+    replace: bool,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -35,7 +40,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(dir) => dir.clone(),
         None => context.places.to_join()?,
     };
-    let identity = launcher_sdk::join(&token, &dir).await?;
+    let identity = launcher_sdk::join(&token, &dir, args.replace).await?;
     context.output.show(&Joined { identity, dir, server: token.address().to_owned() })?;
     Ok(Exit::OK)
 }

@@ -1,9 +1,9 @@
 //! What `rms admin status` prints: counters and sizes of the server, and what launchers have cost.
 
-use launcher_sdk::LauncherReport;
+use launcher_sdk::{LauncherReport, ServerReport};
 use rms_core::effect::Status;
 use rms_core::subscription::ADAPTATION_BOUNDS;
-use rms_model::Span;
+use rms_model::{Span, Time};
 use serde_json::{Value, json};
 
 use crate::json;
@@ -15,6 +15,7 @@ use crate::table::{Table, plain};
 pub struct StatusAnswer {
     pub status: Status,
     pub report: LauncherReport,
+    pub server: ServerReport,
 }
 
 impl StatusAnswer {
@@ -23,6 +24,27 @@ impl StatusAnswer {
         let delays = &self.report.status.adaptations;
         let count = i64::try_from(delays.count.max(1)).unwrap_or(i64::MAX);
         Span::from_millis(delays.total.as_millis() / count)
+    }
+
+    fn uptime(&self) -> Span {
+        self.status.now.since(Time::from_millis(self.server.since))
+    }
+
+    fn server_text(&self) -> String {
+        let server = &self.server;
+        let snapshot = match server.snapshot {
+            Some(at) => {
+                format!("{}, {} KiB", stamp::iso_secs(Time::from_millis(at)), server.snapshot_bytes.div_ceil(1024))
+            }
+            None => "none yet".to_owned(),
+        };
+        format!(
+            "server     version {}, up for {}, since {}\njournal    {} KiB with the history; last snapshot: {snapshot}\n",
+            server.version,
+            stamp::brief(self.uptime()),
+            stamp::iso_secs(Time::from_millis(server.since)),
+            server.journal_bytes.div_ceil(1024),
+        )
     }
 
     fn core_text(&self) -> String {
@@ -71,11 +93,20 @@ impl StatusAnswer {
 
 impl Show for StatusAnswer {
     fn text(&self) -> String {
-        self.core_text() + &self.launchers_text()
+        self.server_text() + &self.core_text() + &self.launchers_text()
     }
 
     fn json(&self) -> Value {
         let mut value = json::status(&self.status);
+        let at = |millis: i64| json::time(Some(Time::from_millis(millis)));
+        value["server"] = json!({
+            "version": self.server.version,
+            "since": at(self.server.since),
+            "uptime_ms": json::span(self.uptime()),
+            "journal_bytes": self.server.journal_bytes,
+            "snapshot": self.server.snapshot.map_or(Value::Null, at),
+            "snapshot_bytes": self.server.snapshot_bytes,
+        });
         let (status, traffic) = (&self.report.status, &self.report.traffic);
         let delays = &status.adaptations;
         let bounds = ADAPTATION_BOUNDS.iter().map(|bound| json!(bound)).chain([Value::Null]);

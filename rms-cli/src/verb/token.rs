@@ -1,7 +1,7 @@
 //! `rms token`: makes, lists and revokes join tokens and certificates.
 
 use rms_core::Call;
-use rms_core::event::{CertificateSelect, TokenOrder};
+use rms_core::event::{CertificateSelect, JobsOfRevoked, TokenOrder};
 use rms_model::token::{Issued, Token, TokenIdentity};
 use rms_model::{Identity, Role, Span, Time};
 use serde_json::{Value, json};
@@ -25,7 +25,8 @@ Examples:
   rms token list
   rms token revoke abcd                              the id, as listed
   rms token certificates
-  rms token revoke-certificate user/ada    all of one identity; or one serial"
+  rms token revoke-certificate user/ada --keep-jobs
+                                           all of one identity; or one serial"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -67,6 +68,12 @@ enum TokenVerb {
         /// A serial, or an identity like user/ada for all of its certificates
         #[arg(value_name = "SERIAL|ROLE/NAME")]
         which: String,
+        /// Cancel the jobs of a user who has no other certificate
+        #[arg(long, conflicts_with = "keep_jobs")]
+        cancel_jobs: bool,
+        /// Let the jobs of a user who has no other certificate go on
+        #[arg(long)]
+        keep_jobs: bool,
     },
 }
 
@@ -87,9 +94,14 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             let certificates = context.client().await?.certificates().await?;
             context.output.show(&Certificates { certificates, now: stamp::now() })?;
         }
-        TokenVerb::RevokeCertificate { which } => {
+        TokenVerb::RevokeCertificate { which, cancel_jobs, keep_jobs } => {
             let select = parse_certificate(&which)?;
-            context.client().await?.change(Call::RevokeCertificate { which: select }).await?;
+            let jobs = match (cancel_jobs, keep_jobs) {
+                (true, _) => Some(JobsOfRevoked::Cancel),
+                (false, true) => Some(JobsOfRevoked::Keep),
+                (false, false) => None,
+            };
+            context.client().await?.change(Call::RevokeCertificate { which: select, jobs }).await?;
             context.output.show(&Revoked { what: "certificate", which })?;
         }
     }

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::{AUDIT_KEPT, Holders, State};
 use crate::desired::NodeExit;
-use crate::fact::{Fact, SettingChange};
+use crate::fact::{AuditEntry, Fact};
 use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
 use crate::node::Node;
 
@@ -61,7 +61,18 @@ impl State {
         match fact {
             Fact::ClusterAdded { cluster, name } => {
                 self.clusters.insert(*cluster, name.clone());
+                self.last_cluster = self.last_cluster.max(Some(*cluster));
             }
+            Fact::ClusterRemoved { cluster } => {
+                // Those that are older than this field gave out ids by what was there.
+                self.last_cluster = self.last_cluster.max(self.clusters.keys().next_back().copied());
+                if let Some(name) = self.clusters.remove(cluster) {
+                    self.settings.forget_cluster(&name);
+                }
+                self.links.retain(|(a, b), _| a != cluster && b != cluster);
+                self.ghost_host_time_at.remove(cluster);
+            }
+            Fact::Audited { entry } => self.keep_audit(entry.clone()),
             Fact::NodeJoined { node, cluster, name, inventory, address, at } => {
                 let entry = Node {
                     name: name.clone(),
@@ -98,8 +109,8 @@ impl State {
                 }
             }
             Fact::SettingChanged { change } => {
-                self.settings.set(&change.key, &change.new)?;
-                if change.key == "policy" {
+                self.settings.set(&change.subject, &change.new)?;
+                if change.subject == "policy" {
                     self.forget_promises()?;
                 }
                 self.keep_audit(change.clone());
@@ -347,9 +358,15 @@ impl State {
     }
 
     /// Remembers who changed what.
-    pub(super) fn keep_audit(&mut self, change: SettingChange) {
-        if self.audit.len() == AUDIT_KEPT {
-            self.audit.remove(0);
+    pub(super) fn keep_audit(&mut self, change: AuditEntry) {
+        if self.audit.len() >= AUDIT_KEPT {
+            // The last change of each setting stays: a restart asks whether an admin or the file has set it.
+            let is_old = |(idx, entry): (usize, &AuditEntry)| {
+                let is_same = |later: &AuditEntry| later.is_setting() && later.subject == entry.subject;
+                !entry.is_setting() || is_same(&change) || self.audit[idx + 1..].iter().any(is_same)
+            };
+            let old = self.audit.iter().enumerate().position(is_old).unwrap_or(0);
+            self.audit.remove(old);
         }
         self.audit.push(change);
     }

@@ -6,7 +6,7 @@ use rms_model::job::TaskCount;
 use rms_model::{JobId, JobSpec, Request, Run, Time};
 
 use super::{Bumped, Misfit, State};
-use crate::fact::SettingChange;
+use crate::fact::AuditEntry;
 use crate::job::{Job, Launcher, Phase, Share, StartAnswer};
 use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 
@@ -90,10 +90,10 @@ impl State {
     pub(super) fn link_set(&mut self, link: ClusterLink, at: Time, by: &str) {
         let written = |link: &ClusterLink| format!("{} µs, {} Mbit/s", link.latency_us, link.bandwidth_mbit);
         let name = |cluster| self.clusters.get(&cluster).map_or("?", String::as_str);
-        let key = format!("link {} {}", name(link.between.0), name(link.between.1));
+        let subject = format!("link {} {}", name(link.between.0), name(link.between.1));
         let new = written(&link);
         let old = self.links.insert(link.between, link).map_or_else(|| "unknown".to_owned(), |old| written(&old));
-        self.keep_audit(SettingChange { at, by: by.to_owned(), key, old, new });
+        self.keep_audit(AuditEntry { at, by: by.to_owned(), subject, old, new, action: "link".to_owned() });
     }
 
     /// When the next launcher has let a time-out pass; of wall times, those that no agent counts.

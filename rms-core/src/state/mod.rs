@@ -34,7 +34,7 @@ pub use jobs::Jobs;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 
-use crate::fact::SettingChange;
+use crate::fact::AuditEntry;
 use crate::job::{Job, Started};
 use crate::subscription::ClusterLink;
 
@@ -42,8 +42,8 @@ use crate::subscription::ClusterLink;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     pub(crate) settings: Settings,
-    /// The newest [`AUDIT_KEPT`] changes of settings.
-    pub(crate) audit: Vec<SettingChange>,
+    /// The newest [`AUDIT_KEPT`] entries, and the last change of each setting.
+    pub(crate) audit: Vec<AuditEntry>,
     pub(crate) clusters: BTreeMap<ClusterId, String>,
     pub(crate) nodes: Nodes,
     #[serde(with = "stored")]
@@ -54,6 +54,9 @@ pub struct State {
     /// The highest id ever given; ids are not used twice.
     pub(crate) last_job: JobId,
     pub(crate) last_node: NodeId,
+    /// Absent in journals that are older than the removal of clusters.
+    #[serde(default)]
+    pub(crate) last_cluster: Option<ClusterId>,
     pub(crate) ghost_host_time: Span,
     /// The same by cluster. Absent in journals that are older than it.
     #[serde(default)]
@@ -68,8 +71,8 @@ pub struct State {
     pub(crate) index: index::Index,
 }
 
-/// How many changes of settings the state remembers.
-pub const AUDIT_KEPT: usize = 1000;
+/// How many entries of the audit the state remembers.
+pub const AUDIT_KEPT: usize = 10_000;
 
 impl State {
     pub fn new(settings: Settings) -> State {
@@ -83,12 +86,24 @@ impl State {
             certificates: BTreeMap::new(),
             last_job: JobId(0),
             last_node: NodeId(0),
+            last_cluster: None,
             ghost_host_time: Span::ZERO,
             ghost_host_time_at: BTreeMap::new(),
             links: BTreeMap::new(),
             spent: BTreeMap::new(),
             index: index::Index::default(),
         }
+    }
+
+    /// The id of the next cluster: history names clusters by their ids, so none is used twice.
+    pub(crate) fn next_cluster(&self) -> ClusterId {
+        let last = self.last_cluster.max(self.clusters.keys().next_back().copied());
+        last.map_or(ClusterId(0), ClusterId::next)
+    }
+
+    /// Those that are out, and those that were revoked before they expired.
+    pub fn certificates(&self) -> impl Iterator<Item = &Issued> {
+        self.certificates.values()
     }
 
     pub fn settings(&self) -> &Settings {

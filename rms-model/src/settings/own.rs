@@ -85,6 +85,10 @@ impl<T> Own<T> {
         Ok(())
     }
 
+    pub(super) fn forget(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// The value of this one as a text.
     pub(super) fn print(&self, name: &str, print: impl FnOnce(&T) -> String) -> String {
         self.0.get(name).map_or_else(|| AS_OTHERS.to_owned(), print)

@@ -104,6 +104,11 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # The weight of a user where idle hosts are shared. 'rms admin set share@USER' for one.
 # share = 1
 
+# How long the history keeps jobs that have ended, as "90d", and how many of them, the newest; "none" for no bound. What is
+# beyond goes bit by bit, and the files shrink.
+# history_keep = "none"
+# history_most = "none"
+
 [certificates]
 
 # How long the certificates of agents, users and the server are valid; they are renewed before.

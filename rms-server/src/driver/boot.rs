@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rms_core::effect::{Answer, Effect};
+use rms_core::fact::AuditEntry;
 use rms_core::{Call, Config, Event, Fact, Misfit, Query, Rms, State, Ticket};
 use rms_model::settings::KEYS;
 use rms_model::{Identity, Role};
@@ -60,7 +61,8 @@ pub fn boot(
     let mut storage = Storage::new(log);
     storage.add(rms.boot(now));
     let changed_by_admins = changed_by_admins(&mut rms, &mut storage, now)?;
-    for key in KEYS {
+    // Twice: a value may contradict another that the file changes, too, further down.
+    for key in KEYS.into_iter().chain(KEYS) {
         let (Ok(wanted), Ok(current)) = (config.settings.get(key), rms.state().settings().get(key)) else { continue };
         if wanted == current {
             continue;
@@ -72,7 +74,11 @@ pub fn boot(
         let call = Call::Set { key: key.to_owned(), value: wanted };
         storage.add(rms.handle(now, Event::Called { ticket: BOOT, who: file(), call }));
     }
-    storage.commit()?;
+    for effect in storage.commit()? {
+        if let Effect::Answer { answer: Err(refusal), ticket: _ } = effect {
+            tracing::warn!("the configuration file: {refusal}");
+        }
+    }
     Ok((rms, storage, clock))
 }
 
@@ -85,7 +91,8 @@ fn changed_by_admins(rms: &mut Rms, storage: &mut Storage, now: rms_model::Time)
         if let Effect::Answer { answer: Ok(Answer::Audit(changes)), ticket: _ } = effect {
             let mut changes = changes;
             changes.sort_by_key(|change| change.at);
-            last_by.extend(changes.into_iter().map(|change| (change.key, change.by)));
+            let set = changes.into_iter().filter(AuditEntry::is_setting);
+            last_by.extend(set.map(|change| (change.subject, change.by)));
         }
     }
     Ok(last_by.into_iter().filter(|(_, by)| by != FROM_FILE).map(|(key, _)| key).collect())

@@ -4,10 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rms_core::{Config, Effect, Fact, Journal, Rms, Step, Uncommitted};
-use rms_model::Span;
+use rms_model::{Span, Time};
 
 use crate::error::chain;
-use crate::history::HistoryWriter;
+use crate::history::{HistoryWriter, Retention};
 use crate::inbox::{Failing, Inbound, Inbox};
 use crate::journal::{AppendError, Compaction, FactLog, SnapshotError, SnapshotMade};
 
@@ -24,6 +24,7 @@ pub struct Storage {
     /// Set while all that is pending can wait.
     waiting_until: Option<Instant>,
     is_compacting: bool,
+    prune_at: Instant,
 }
 
 #[derive(Debug)]
@@ -39,6 +40,9 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 /// How often a full disk is looked at.
 const FULL_BACKOFF: Duration = Duration::from_millis(500);
 
+/// Between two looks whether there is something to forget.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(10);
+
 /// How long a step that can wait does wait for another one to share its sync with.
 const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -51,6 +55,7 @@ impl Storage {
             shortage: None,
             waiting_until: None,
             is_compacting: false,
+            prune_at: Instant::now(),
         }
     }
 
@@ -154,6 +159,20 @@ impl Storage {
         let failing = Failing { message };
         self.trouble = Some(Trouble { failing: failing.clone(), backoff, retry_at: Instant::now() + backoff });
         failing
+    }
+
+    /// When the history is to be looked through for what need not be kept.
+    pub fn until_prune(&self) -> Span {
+        until(self.prune_at)
+    }
+
+    /// Has what need not be kept forgotten, if it is time to look.
+    pub fn prune_if_due(&mut self, retention: Retention, now: Time) {
+        if Instant::now() < self.prune_at {
+            return;
+        }
+        self.log.history().keep(retention, now);
+        self.prune_at = Instant::now() + PRUNE_INTERVAL;
     }
 
     /// A snapshot to be made aside, one at a time, and none while the disk fails.

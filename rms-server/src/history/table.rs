@@ -31,6 +31,8 @@ pub fn create(path: &Path) -> Result<(), OpenError> {
     create_file(path)?;
     let make = || {
         let conn = Connection::open_with_flags(path, writer_flags())?;
+        // Before anything is in it, as it says how pages are laid out: those that become free can be given back.
+        conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         prepare_writer(&conn)?;
         conn.execute_batch(TABLES)?;
         conn.pragma_update(None, "application_id", APPLICATION)?;

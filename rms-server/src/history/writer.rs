@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use rms_core::Fact;
 use rms_core::negotiate::contract::NegotiationRecord;
-use rms_model::JobRecord;
+use rms_model::{JobRecord, Time};
 use rusqlite::Connection;
 
+use super::prune::{Retention, prune};
 use super::{HistoryError, table};
 use crate::error::chain;
 use crate::journal::OpenError;
@@ -67,6 +68,8 @@ struct Queue {
     sync_until: Option<u64>,
     synced: Option<Result<(), HistoryError>>,
     failure: Option<String>,
+    /// What is kept as of when: given anew now and then, and taken when there is nothing else to do.
+    keep: Option<(Retention, Time)>,
     is_closed: bool,
 }
 
@@ -83,6 +86,9 @@ impl Queue {
 /// How long rows are gathered for one transaction, and how many at most.
 const PATIENCE: Duration = Duration::from_millis(200);
 const MAX_GATHERED: usize = 1000;
+
+/// Between two steps of pruning.
+const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Between two tries while the disk fails.
 const BACKOFF: Duration = Duration::from_millis(250);
@@ -135,6 +141,12 @@ impl HistoryWriter {
         if queue.rows.len() == 1 || queue.rows.len() == MAX_GATHERED {
             self.owner.shared.wake.notify_one();
         }
+    }
+
+    /// Forgets what need not be kept, when there is nothing else to do.
+    pub fn keep(&self, retention: Retention, now: Time) {
+        self.owner.shared.lock().keep = Some((retention, now));
+        self.owner.shared.wake.notify_one();
     }
 
     /// Why rows cannot be written now.
@@ -221,6 +233,18 @@ impl Shared {
                 self.done.notify_all();
             } else if queue.is_closed {
                 return;
+            } else if let Some((retention, now)) = queue.keep.take() {
+                drop(queue);
+                let has_more = prune(&mut conn, retention, now).unwrap_or_else(|error| {
+                    tracing::warn!("the history was not pruned: {}", chain(&error));
+                    false
+                });
+                queue = self.lock();
+                if has_more && !queue.is_closed {
+                    // Others have their turn before the next step.
+                    queue.keep.get_or_insert((retention, now));
+                    queue = self.sleep(queue, PRUNE_PAUSE);
+                }
             } else {
                 queue = self.wake.wait(queue).expect("nobody panics with the queue in hand");
             }

@@ -40,6 +40,7 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
         ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
         ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, shared).await,
         ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
+        ClientRequest::Server => last(&mut sender, &ClientAnswer::Server(shared.report())).await,
         ClientRequest::Negotiator => negotiator::serve(sender, receiver, who, shared).await,
         ClientRequest::Launcher => launcher::serve(sender, receiver, who, shared).await,
     }

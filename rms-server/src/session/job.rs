@@ -91,12 +91,13 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
             | Call::Join { .. }
             | Call::Renew { .. }
             | Call::RevokeCertificate { .. }
+            | Call::RemoveCluster { .. }
             | Call::SetLink { .. }
             | Call::Evolve { .. }
             | Call::FreeNodes { .. }
             | Call::OrderNegotiation { .. },
         ) => false,
-        ClientRequest::Launcher | ClientRequest::Launchers => false,
+        ClientRequest::Launcher | ClientRequest::Launchers | ClientRequest::Server => false,
     };
     if is_allowed {
         return Ok(());

@@ -37,6 +37,7 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
         name: request.name.clone(),
         csr: request.csr.clone(),
         serial: draw_serial(),
+        replaces: request.replaces.clone(),
     };
     // A joining peer speaks for nobody yet, and the core does not look at this.
     let nobody = Identity { role: Role::User, name: String::new() };

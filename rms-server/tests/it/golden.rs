@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rms_core::Fact;
 use rms_core::course::{Course, Leg};
 use rms_core::desired::NodeExit;
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_core::job::{LauncherLink, Promise};
 use rms_core::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::job::Constraint;
@@ -92,15 +92,18 @@ fn examples() -> Vec<Fact> {
         Fact::NodeAdminChanged { node, admin: NodeAdmin::Drain { reason: "fan".to_owned(), by: by(), since: at } },
         Fact::NodeLinkChanged { node, link: NodeLink::Away { since: at } },
         Fact::NodeRemoved { node },
-        Fact::SettingChanged {
-            change: SettingChange {
+        Fact::SettingChanged { change: AuditEntry::of_setting(at, &by(), "fair_start", "0s", "10s") },
+        Fact::Audited {
+            entry: AuditEntry {
                 at,
                 by: by(),
-                key: "fair_start".to_owned(),
-                old: "0s".to_owned(),
-                new: "10s".to_owned(),
+                subject: "a[1-2]".to_owned(),
+                old: String::new(),
+                new: "new memory".to_owned(),
+                action: "drain".to_owned(),
             },
         },
+        Fact::ClusterRemoved { cluster },
         Fact::JobSubmitted { job, at, spec: Arc::new(spec(request())), held: true },
         Fact::JobHeld { job, by: by(), at },
         Fact::JobReleased { job, by: by(), at },

@@ -79,7 +79,7 @@ fn a_revoked_certificate_loses_its_link_at_once_and_for_ever() {
         let client = Client::connect(&credentials, server.address).await;
         client.speak().await;
 
-        let revoke = Call::RevokeCertificate { which: CertificateSelect::Identity(ann) };
+        let revoke = Call::RevokeCertificate { which: CertificateSelect::Identity(ann), jobs: None };
         assert_eq!(admin.call(&revoke).await.expect("an admin may"), Reply::Done);
         assert_eq!(client.link.closed().await, "the certificate is revoked");
         expect_unwelcome(&credentials, &server).await;
@@ -100,7 +100,7 @@ fn agents_are_told_what_is_revoked_at_once_and_when_they_come() {
         let mut there = FakeAgent::connect(&stays, server.address, Vec::new()).await;
 
         let n2 = Identity { role: Role::Agent, name: "n2".to_owned() };
-        let revoke = Call::RevokeCertificate { which: CertificateSelect::Identity(n2) };
+        let revoke = Call::RevokeCertificate { which: CertificateSelect::Identity(n2), jobs: None };
         assert_eq!(admin.call(&revoke).await.expect("an admin may"), Reply::Done);
         assert_eq!(there.revoked().await, [goes.serial()]);
 

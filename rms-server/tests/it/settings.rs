@@ -39,7 +39,7 @@ fn the_file_sets_what_no_admin_has_set() {
         };
         let told: Vec<(&str, &str, &str, &str)> = changes
             .iter()
-            .map(|change| (change.by.as_str(), change.key.as_str(), change.old.as_str(), change.new.as_str()))
+            .map(|change| (change.by.as_str(), change.subject.as_str(), change.old.as_str(), change.new.as_str()))
             .collect();
         let admin_name = nix::unistd::User::from_uid(nix::unistd::getuid()).expect("a lookup").expect("a user").name;
         assert_eq!(

@@ -47,7 +47,7 @@ impl Ghosts {
             self.home.insert(*node, *cluster);
         }
         if let Fact::SettingChanged { change } = fact {
-            self.settings.set(&change.key, &change.new).expect("a recorded setting was accepted once");
+            self.settings.set(&change.subject, &change.new).expect("a recorded setting was accepted once");
         }
         if let Fact::JobStarted { job, at, nodes, .. } = fact {
             for node in nodes {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms};
 use rms_model::{ClusterId, Identity, Inventory, NodeId, NodeLink, Role, Span, Time, profile};
@@ -119,6 +119,5 @@ fn facts(experiment: &Experiment<'_>, fair_start: Span) -> Vec<Fact> {
 }
 
 fn setting(key: &str, new: String) -> Fact {
-    let (by, key, old) = ("experiment".to_owned(), key.to_owned(), String::new());
-    Fact::SettingChanged { change: SettingChange { at: Time::EPOCH, by, key, old, new } }
+    Fact::SettingChanged { change: AuditEntry::of_setting(Time::EPOCH, "experiment", key, "", &new) }
 }

@@ -2,7 +2,7 @@
 
 use rms_core::Refusal;
 use rms_core::effect::{self, Answer};
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_model::token::{Issued, Token, TokenState};
 use rms_model::{ClusterId, JobId, JobRecord};
 
@@ -239,10 +239,10 @@ impl From<&(String, String)> for wire::Setting {
     }
 }
 
-impl From<&SettingChange> for wire::SettingChange {
-    fn from(change: &SettingChange) -> wire::SettingChange {
-        let SettingChange { at, by, key, old, new } = change.clone();
-        wire::SettingChange { at: at.as_millis(), by, key, old, new }
+impl From<&AuditEntry> for wire::AuditEntry {
+    fn from(change: &AuditEntry) -> wire::AuditEntry {
+        let AuditEntry { at, by, subject, old, new, action } = change.clone();
+        wire::AuditEntry { at: at.as_millis(), by, subject, old, new, action }
     }
 }
 

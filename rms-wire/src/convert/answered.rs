@@ -1,7 +1,7 @@
 //! Answers: parsed by clients.
 
 use rms_core::effect;
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_model::token::{Issued, Token, TokenState};
 use rms_model::{ClusterId, Generation, JobId, Owner, Run};
 
@@ -134,10 +134,10 @@ impl TryFrom<wire::ClusterView> for effect::ClusterView {
     }
 }
 
-impl From<wire::SettingChange> for SettingChange {
-    fn from(change: wire::SettingChange) -> SettingChange {
-        let wire::SettingChange { at, by, key, old, new } = change;
-        SettingChange { at: time(at), by, key, old, new }
+impl From<wire::AuditEntry> for AuditEntry {
+    fn from(change: wire::AuditEntry) -> AuditEntry {
+        let wire::AuditEntry { at, by, subject, old, new, action } = change;
+        AuditEntry { at: time(at), by, subject, old, new, action }
     }
 }
 

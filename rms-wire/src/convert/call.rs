@@ -36,7 +36,10 @@ impl ClientRequest {
             wire::ClientCall::CreateToken(order) => Call::CreateToken(order.try_into()?),
             wire::ClientCall::RevokeToken { id } => Call::RevokeToken { id },
             wire::ClientCall::Renew { csr } => Call::Renew { csr, serial: draw_serial() },
-            wire::ClientCall::RevokeCertificate { which } => Call::RevokeCertificate { which: which.try_into()? },
+            wire::ClientCall::RevokeCertificate { which, jobs } => {
+                Call::RevokeCertificate { which: which.try_into()?, jobs: jobs.map(event::JobsOfRevoked::from) }
+            }
+            wire::ClientCall::RemoveCluster { name } => Call::RemoveCluster { name },
             wire::ClientCall::Evolve { job, stages, open } => {
                 Call::Evolve { job: JobId(job), stages: stages_from_wire(stages)?, open }
             }
@@ -55,6 +58,7 @@ impl ClientRequest {
                 Call::OrderNegotiation { job: JobId(job), negotiation: negotiation.into(), order: order.into() }
             }
             wire::ClientCall::Launchers => return Ok(ClientRequest::Launchers),
+            wire::ClientCall::Server => return Ok(ClientRequest::Server),
         };
         Ok(ClientRequest::Call(call))
     }
@@ -81,7 +85,10 @@ pub fn client_call(call: &Call) -> Option<wire::ClientCall> {
         Call::RevokeToken { id } => wire::ClientCall::RevokeToken { id: id.clone() },
         Call::Join { .. } => return None,
         Call::Renew { csr, serial: _ } => wire::ClientCall::Renew { csr: csr.clone() },
-        Call::RevokeCertificate { which } => wire::ClientCall::RevokeCertificate { which: which.into() },
+        Call::RevokeCertificate { which, jobs } => {
+            wire::ClientCall::RevokeCertificate { which: which.into(), jobs: jobs.map(wire::JobsOfRevoked::from) }
+        }
+        Call::RemoveCluster { name } => wire::ClientCall::RemoveCluster { name: name.clone() },
         Call::SetLink { a, b, latency_us, bandwidth_mbit } => wire::ClientCall::SetLink {
             a: a.clone(),
             b: b.clone(),
@@ -372,5 +379,23 @@ impl TryFrom<wire::Follow> for Follow {
     fn try_from(follow: wire::Follow) -> Result<Follow, Malformed> {
         let run = follow.run.map(Run);
         Ok(Follow { job: JobId(follow.job), run, from: follow.from, input: follow.input })
+    }
+}
+
+impl From<wire::JobsOfRevoked> for event::JobsOfRevoked {
+    fn from(jobs: wire::JobsOfRevoked) -> event::JobsOfRevoked {
+        match jobs {
+            wire::JobsOfRevoked::Keep => event::JobsOfRevoked::Keep,
+            wire::JobsOfRevoked::Cancel => event::JobsOfRevoked::Cancel,
+        }
+    }
+}
+
+impl From<event::JobsOfRevoked> for wire::JobsOfRevoked {
+    fn from(jobs: event::JobsOfRevoked) -> wire::JobsOfRevoked {
+        match jobs {
+            event::JobsOfRevoked::Keep => wire::JobsOfRevoked::Keep,
+            event::JobsOfRevoked::Cancel => wire::JobsOfRevoked::Cancel,
+        }
     }
 }

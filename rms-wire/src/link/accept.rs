@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use quinn::crypto::rustls::HandshakeData;
@@ -20,7 +20,7 @@ use super::peering::{Bond, Link, Wire};
 use super::tuning::Tuning;
 use crate::hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
 use crate::refused::Refused;
-use crate::tls::{ALPN, ALPN_JOIN, Revoked};
+use crate::tls::{ALPN, ALPN_JOIN, Credentials, Revoked};
 
 /// Who has come.
 #[derive(Debug)]
@@ -79,6 +79,8 @@ impl Joining {
 pub struct Admission {
     pub roles: Vec<Role>,
     pub revoked: Revoked,
+    /// Those that handshakes use now.
+    pub credentials: Arc<RwLock<Credentials>>,
     pub patience: Duration,
     /// What each connection is made with.
     pub window: VarInt,
@@ -219,13 +221,14 @@ async fn greet(wire: Wire, admission: &Admission) -> Result<(Accepted, Option<on
         wire.connection().closed().await;
         return Err(error);
     }
-    channel.send(&HelloAnswer::Welcome { software: SOFTWARE.to_owned() }).await?;
+    let authorities = admission.credentials.read().unwrap_or_else(PoisonError::into_inner).authorities();
+    channel.send(&HelloAnswer::Welcome { software: SOFTWARE.to_owned(), authorities }).await?;
     channel.finish();
     tracing::debug!(peer = %peer.identity, software = hello.software, "welcomed");
     let (remote, local) = (wire.connection().remote_address(), wire.connection().local_ip());
     let listed = admission.lasting.as_ref().map(|lasting| lasting.list(Caller { remote, local }));
     let bond = Bond::Accepted { _listed: listed };
-    Ok((Accepted::Link(Link::new(wire, peer, &admission.revoked, bond)), None))
+    Ok((Accepted::Link(Link::new(wire, peer, Vec::new(), &admission.revoked, bond)), None))
 }
 
 async fn first_channel(wire: &Wire) -> Result<Channel, LinkError> {

@@ -58,7 +58,7 @@ struct Parts {
     tuning: Tuning,
     transport: Arc<TransportConfig>,
     serve: Serve,
-    credentials: RwLock<Credentials>,
+    credentials: Arc<RwLock<Credentials>>,
     accepted: Option<Mutex<mpsc::Receiver<Accepted>>>,
     knocks: Knocks,
     /// Whom we have dialled last: a knock from there ends a pause.
@@ -166,6 +166,7 @@ impl Endpoint {
             Arc::new(TokioRuntime),
         )
         .map_err(|source| EndpointError::Bind { address, source })?;
+        let shared = Arc::new(RwLock::new(credentials.clone()));
         let accepted = match &serve {
             Serve::Nobody => None,
             Serve::Peers { roles, join: _, revoked } => {
@@ -174,6 +175,7 @@ impl Endpoint {
                 let admission = Admission {
                     roles: roles.clone(),
                     revoked: revoked.clone(),
+                    credentials: Arc::clone(&shared),
                     patience: tuning.handshake,
                     window: tuning.window(),
                     lasting: lasting.clone(),
@@ -186,9 +188,8 @@ impl Endpoint {
         if let Some(lasting) = &lasting {
             tokio::spawn(knock_at_former(lasting.clone(), Arc::downgrade(&doorway)));
         }
-        let credentials = RwLock::new(credentials.clone());
         let dialled = SyncMutex::default();
-        let parts = Parts { quinn, tuning, transport, serve, credentials, accepted, knocks, dialled, lasting };
+        let parts = Parts { quinn, tuning, transport, serve, credentials: shared, accepted, knocks, dialled, lasting };
         Ok(Endpoint(Arc::new(parts)))
     }
 
@@ -281,9 +282,9 @@ impl Endpoint {
             Err(error) => Err(error),
         };
         match answered? {
-            Some(HelloAnswer::Welcome { software: _ }) => {
+            Some(HelloAnswer::Welcome { software: _, authorities }) => {
                 let bond = Bond::Dialled(self.0.knocks.expect(address));
-                Ok(Link::new(wire, peer, &revoked, bond))
+                Ok(Link::new(wire, peer, authorities, &revoked, bond))
             }
             Some(HelloAnswer::Denied { reason }) => {
                 wire.close(CODE_CLOSED, "denied");

@@ -5,14 +5,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use quinn::{Connection, ConnectionError, VarInt};
-use rms_model::Identity;
+use rms_model::{Identity, Role};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::channel::Channel;
 use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, chain, reason};
 use super::knock::Expecting;
 use super::lasting::Listed;
-use crate::tls::{Peer, Revoked};
+use crate::tls::{Credentials, Peer, Revoked};
 
 /// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
 /// the peer falls silent, when the peer's certificate expires or is revoked, or when the last clone and channel are
@@ -24,6 +24,8 @@ pub struct Link(Arc<Parts>);
 struct Parts {
     wire: Wire,
     peer: Peer,
+    /// What the peer said when it welcomed us; empty if it has come to us.
+    authorities: Vec<String>,
 }
 
 /// How a link has ended.
@@ -63,8 +65,8 @@ struct Life {
 pub(super) const SMALL_FRAME: usize = 128 << 10;
 
 impl Link {
-    pub(super) fn new(wire: Wire, peer: Peer, revoked: &Revoked, bond: Bond) -> Link {
-        let link = Link(Arc::new(Parts { wire, peer }));
+    pub(super) fn new(wire: Wire, peer: Peer, authorities: Vec<String>, revoked: &Revoked, bond: Bond) -> Link {
+        let link = Link(Arc::new(Parts { wire, peer, authorities }));
         tokio::spawn(link.0.wire.end_with_certificate(&link.0.peer, revoked.clone(), bond));
         link
     }
@@ -77,6 +79,13 @@ impl Link {
     /// The serial of the peer's certificate, in lower-case hexadecimal.
     pub fn serial(&self) -> &str {
         &self.0.peer.serial
+    }
+
+    /// Whether the server that has welcomed us trusts other CAs than these credentials, or has them signed by another one:
+    /// then they are to be renewed now.
+    pub fn wants_renewal(&self, credentials: &Credentials) -> bool {
+        let told = &self.0.authorities;
+        self.identity().role == Role::Server && !told.is_empty() && *told != credentials.authorities()
     }
 
     /// Where the peer is now; it may move.

@@ -22,7 +22,8 @@ use super::{draw_serial, pem};
 #[derive(Debug)]
 pub struct Authority {
     deployment: String,
-    ca: CertificateDer<'static>,
+    /// First the one that signs; another one that is trusted beside it while they change.
+    cas: Vec<CertificateDer<'static>>,
     ca_pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -56,6 +57,8 @@ pub enum AuthorityError {
     Validity(Time, Time),
     #[error("cannot sign")]
     Sign(#[source] rcgen::Error),
+    #[error("{is}: the next step is '{next}'")]
+    Step { is: Rotation, next: &'static str },
 }
 
 impl Authority {
@@ -69,51 +72,83 @@ impl Authority {
         if ca_path.exists() {
             return Err(AuthorityError::Exists(ca_path.display().to_string()));
         }
-        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Key)?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = common_name(&format!("Limber {deployment}"));
-        params.subject_alt_names = vec![uri(&format!("spiffe://{deployment}"))];
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.not_before = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(now);
-        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(now) + CA_LIFE;
-        params.serial_number = Some(serial(&draw_serial())?);
-        let ca = params.self_signed(&key).map_err(AuthorityError::Sign)?;
-        files::make_dir(dir)?;
-        // The certificate comes last: where it is, the key is.
-        files::write(&dir.join(KEY_FILE), &key.serialize_pem(), Access::Owner)?;
-        files::write(&ca_path, &pem::write(&[ca.der().clone()]), Access::Everybody)?;
+        write_new(dir, deployment, now, (KEY_FILE, CA_FILE))?;
         Authority::load(dir)
     }
 
     /// # Errors
     /// Missing or damaged files, or a key that is not the certificate's.
     pub fn load(dir: &Path) -> Result<Authority, AuthorityError> {
-        let ca_pem = files::read(&dir.join(CA_FILE))?;
+        finish_switch(dir)?;
         let key_pem = files::read(&dir.join(KEY_FILE))?;
-        let [ca] = <[_; 1]>::try_from(pem::read(&ca_pem).map_err(AuthorityError::Certificate)?)
-            .map_err(|_| AuthorityError::Certificate(rustls_pki_types::pem::Error::NoItemsFound))?;
-        let deployment = deployment_of(&ca).map_err(AuthorityError::Foreign)?;
+        let own = read_ca(&dir.join(CA_FILE))?;
+        let beside = [NEXT_CA_FILE, OLD_CA_FILE].map(|file| dir.join(file)).into_iter().filter(|path| path.exists());
+        let beside: Vec<_> = beside.map(|path| read_ca(&path)).collect::<Result<_, _>>()?;
+        let deployment = deployment_of(&own).map_err(AuthorityError::Foreign)?;
         let key = KeyPair::from_pem(&key_pem).map_err(AuthorityError::Key)?;
         let (_, parsed) =
-            x509_parser::parse_x509_certificate(&ca).map_err(|_| AuthorityError::Foreign(PeerError::Unreadable))?;
+            x509_parser::parse_x509_certificate(&own).map_err(|_| AuthorityError::Foreign(PeerError::Unreadable))?;
         if parsed.public_key().raw != key.subject_public_key_info() {
             return Err(AuthorityError::KeyMismatch);
         }
-        let issuer = Issuer::from_ca_cert_der(&ca, key).map_err(AuthorityError::Key)?;
-        Ok(Authority { deployment, ca, ca_pem, issuer })
+        let issuer = Issuer::from_ca_cert_der(&own, key).map_err(AuthorityError::Key)?;
+        let cas: Vec<_> = [own].into_iter().chain(beside).collect();
+        let ca_pem = pem::write(&cas);
+        Ok(Authority { deployment, cas, ca_pem, issuer })
+    }
+
+    /// Where the change to another CA is.
+    pub fn rotation(dir: &Path) -> Rotation {
+        match (dir.join(NEXT_CA_FILE).exists(), dir.join(OLD_CA_FILE).exists()) {
+            (true, _) => Rotation::Begun,
+            (false, true) => Rotation::Switched,
+            (false, false) => Rotation::None,
+        }
+    }
+
+    /// Takes the next step in the change to another CA: makes one, which is trusted beside the present one; signs with
+    /// it, while the old one is still trusted; and forgets the old one.
+    ///
+    /// # Errors
+    /// Another step is next, or the directory cannot be written. What is there stays usable.
+    pub fn rotate(dir: &Path, to: Rotation, now: Time) -> Result<(), AuthorityError> {
+        let is = Authority::rotation(dir);
+        match (is, to) {
+            (Rotation::None, Rotation::Begun) => {
+                let deployment = Authority::load(dir)?.deployment;
+                write_new(dir, &deployment, now, (NEXT_KEY_FILE, NEXT_CA_FILE))
+            }
+            (Rotation::Begun, Rotation::Switched) => {
+                let old = files::read(&dir.join(CA_FILE))?;
+                files::write(&dir.join(OLD_CA_FILE), &old, Access::Everybody)?;
+                // From here on it is done, whoever finishes it.
+                move_file(dir, NEXT_KEY_FILE, KEY_FILE)?;
+                finish_switch(dir)
+            }
+            (Rotation::Switched, Rotation::None) => {
+                let path = dir.join(OLD_CA_FILE);
+                std::fs::remove_file(&path).map_err(|source| FileError::Write { path, source })?;
+                Ok(())
+            }
+            (is, _) => Err(AuthorityError::Step { is, next: is.next() }),
+        }
     }
 
     pub fn deployment(&self) -> &str {
         &self.deployment
     }
 
-    /// SHA-256 of the CA's certificate in hexadecimal: what tokens pin.
+    /// SHA-256 of the certificate of the CA that signs, in hexadecimal: what tokens pin.
     pub fn fingerprint(&self) -> String {
-        fingerprint(&self.ca)
+        fingerprint(&self.cas[0])
     }
 
-    /// The CA's certificate in PEM.
+    /// The fingerprints of all that are trusted, first the one that signs.
+    pub fn authorities(&self) -> Vec<String> {
+        self.cas.iter().map(fingerprint).collect()
+    }
+
+    /// The CAs' certificates in PEM, first the one that signs.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
@@ -158,6 +193,75 @@ impl Authority {
     }
 }
 
+/// Where the change to another CA is, and the steps that lead there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// One CA signs and is trusted.
+    None,
+    /// Another one is trusted beside it.
+    Begun,
+    /// The other one signs; the old one is still trusted.
+    Switched,
+}
+
+impl Rotation {
+    /// The command that takes the next step.
+    pub fn next(self) -> &'static str {
+        match self {
+            Rotation::None => "begin",
+            Rotation::Begun => "switch",
+            Rotation::Switched => "finish",
+        }
+    }
+}
+
+impl std::fmt::Display for Rotation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Rotation::None => "one CA signs and is trusted",
+            Rotation::Begun => "a second CA is trusted beside the one that signs",
+            Rotation::Switched => "the new CA signs, and the old one is still trusted",
+        })
+    }
+}
+
+/// The certificate comes last: where it is, the key is.
+fn write_new(dir: &Path, deployment: &str, now: Time, (key_file, ca_file): (&str, &str)) -> Result<(), AuthorityError> {
+    let key = KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Key)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = common_name(&format!("Limber {deployment}"));
+    params.subject_alt_names = vec![uri(&format!("spiffe://{deployment}"))];
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.not_before = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(now);
+    params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_epoch(now) + CA_LIFE;
+    params.serial_number = Some(serial(&draw_serial())?);
+    let ca = params.self_signed(&key).map_err(AuthorityError::Sign)?;
+    files::make_dir(dir)?;
+    files::write(&dir.join(key_file), &key.serialize_pem(), Access::Owner)?;
+    files::write(&dir.join(ca_file), &pem::write(&[ca.der().clone()]), Access::Everybody)?;
+    Ok(())
+}
+
+/// A switch whose key has moved goes on here if it was cut short.
+fn finish_switch(dir: &Path) -> Result<(), AuthorityError> {
+    let is_cut_short = dir.join(NEXT_CA_FILE).exists() && !dir.join(NEXT_KEY_FILE).exists();
+    if is_cut_short { move_file(dir, NEXT_CA_FILE, CA_FILE) } else { Ok(()) }
+}
+
+fn move_file(dir: &Path, from: &str, to: &str) -> Result<(), AuthorityError> {
+    let path = dir.join(to);
+    files::rename(&dir.join(from), &path).map_err(|source| FileError::Write { path, source })?;
+    Ok(())
+}
+
+fn read_ca(path: &Path) -> Result<CertificateDer<'static>, AuthorityError> {
+    let ca_pem = files::read(path)?;
+    let [ca] = <[_; 1]>::try_from(pem::read(&ca_pem).map_err(AuthorityError::Certificate)?)
+        .map_err(|_| AuthorityError::Certificate(rustls_pki_types::pem::Error::NoItemsFound))?;
+    Ok(ca)
+}
+
 /// Which ends of a connection a role may be, checked by TLS itself.
 fn usages(role: Role) -> Vec<ExtendedKeyUsagePurpose> {
     match role {
@@ -194,3 +298,8 @@ const CA_LIFE: Duration = Duration::from_secs(20 * 366 * 24 * 3600);
 const MAX_CSR_BYTES: usize = 8 << 10;
 const CA_FILE: &str = "ca.pem";
 const KEY_FILE: &str = "ca.key";
+/// Those of a CA that is going to sign.
+const NEXT_CA_FILE: &str = "next.pem";
+const NEXT_KEY_FILE: &str = "next.key";
+/// The one that has signed before; its key is gone.
+const OLD_CA_FILE: &str = "old.pem";

@@ -38,7 +38,7 @@ pub fn server_config(credentials: &Credentials, revoked: &Revoked, join: bool) -
     let verifier = ClientVerifier { chain: chain.build()?, membership: membership(credentials, revoked) };
     // The CA goes along, so that a joining peer can compare it with its token.
     let mut certificates = credentials.chain().to_vec();
-    certificates.push(credentials.ca().clone());
+    certificates.extend(credentials.cas().iter().cloned());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(verifier))
@@ -95,7 +95,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 fn roots(credentials: &Credentials) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    roots.add(credentials.ca().clone())?;
+    credentials.cas().iter().try_for_each(|ca| roots.add(ca.clone()))?;
     Ok(roots)
 }
 

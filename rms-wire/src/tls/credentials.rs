@@ -22,7 +22,8 @@ struct Parts {
     key_pem: String,
     key: PrivateKeyDer<'static>,
     chain: Vec<CertificateDer<'static>>,
-    ca: CertificateDer<'static>,
+    /// First the one that has signed the chain; another beside it while the authority is being changed.
+    cas: Vec<CertificateDer<'static>>,
     peer: Peer,
 }
 
@@ -46,22 +47,24 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// From texts in PEM. `chain` begins with the own certificate.
+    /// From texts in PEM. `chain` begins with the own certificate, `ca` with the one of the CA that has signed it.
     ///
     /// # Errors
     /// Texts that are no key or certificates, or do not belong together.
     pub fn new(key_pem: &str, chain: &str, ca: &str) -> Result<Credentials, CredentialsError> {
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(CredentialsError::Key)?;
         let chain = pem::read(chain).map_err(CredentialsError::Chain)?;
-        let ca = pem::read(ca).map_err(CredentialsError::Ca)?.swap_remove(0);
+        let cas = pem::read(ca).map_err(CredentialsError::Ca)?;
         let peer = Peer::of(&chain[0])?;
-        let deployment = deployment_of(&ca)?;
-        if peer.deployment != deployment {
-            return Err(CredentialsError::OtherDeployment { certificate: peer.deployment, ca: deployment });
+        for ca in &cas {
+            let deployment = deployment_of(ca)?;
+            if peer.deployment != deployment {
+                return Err(CredentialsError::OtherDeployment { certificate: peer.deployment, ca: deployment });
+            }
         }
         CertifiedKey::from_der(chain.clone(), key.clone_key(), &default_provider())
             .map_err(CredentialsError::Mismatch)?;
-        Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, chain, ca, peer })))
+        Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, chain, cas, peer })))
     }
 
     /// From `key.pem`, `cert.pem` and `ca.pem` in a directory. A rotation that was cut short is finished.
@@ -151,19 +154,29 @@ impl Credentials {
 
     /// SHA-256 of the CA's certificate in hexadecimal: what tokens pin.
     pub fn ca_fingerprint(&self) -> String {
-        fingerprint(&self.0.ca)
+        fingerprint(&self.0.cas[0])
+    }
+
+    /// The fingerprints of all CAs that are trusted, first the one that has signed our certificate.
+    pub fn authorities(&self) -> Vec<String> {
+        self.0.cas.iter().map(fingerprint).collect()
+    }
+
+    /// Whether the CA with this fingerprint is trusted.
+    pub fn trusts(&self, fingerprint: &str) -> bool {
+        self.authorities().iter().any(|trusted| trusted == fingerprint)
     }
 
     pub fn ca_pem(&self) -> String {
-        pem::write(std::slice::from_ref(&self.0.ca))
+        pem::write(&self.0.cas)
     }
 
     pub fn chain_pem(&self) -> String {
         pem::write(&self.0.chain)
     }
 
-    pub(crate) fn ca(&self) -> &CertificateDer<'static> {
-        &self.0.ca
+    pub(crate) fn cas(&self) -> &[CertificateDer<'static>] {
+        &self.0.cas
     }
 
     pub(crate) fn chain(&self) -> &[CertificateDer<'static>] {

@@ -8,8 +8,10 @@ use rms_core::effect::{
     Blocker, ClusterView, CoresLine, JobChange, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState,
     Reason, StageLine, Stages, Status, ViewAnswer,
 };
-use rms_core::event::{AgentHello, CertificateSelect, Nodes, Query, Select, Shape, Submission, TokenOrder};
-use rms_core::fact::SettingChange;
+use rms_core::event::{
+    AgentHello, CertificateSelect, JobsOfRevoked, Nodes, Query, Select, Shape, Submission, TokenOrder,
+};
+use rms_core::fact::AuditEntry;
 use rms_core::{Answer, Call, Refusal};
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::profile::Block;
@@ -151,8 +153,16 @@ pub fn calls() -> Vec<Call> {
         Call::CreateToken(any_agent),
         Call::RevokeToken { id: "abcd".to_owned() },
         Call::Renew { csr: vec![1, 2, 3], serial: "5e".to_owned() },
-        Call::RevokeCertificate { which: CertificateSelect::Serial("0a".to_owned()) },
-        Call::RevokeCertificate { which: CertificateSelect::Identity(identity(Role::Agent, "n1")) },
+        Call::RevokeCertificate { which: CertificateSelect::Serial("0a".to_owned()), jobs: None },
+        Call::RevokeCertificate {
+            which: CertificateSelect::Identity(identity(Role::Agent, "n1")),
+            jobs: Some(JobsOfRevoked::Keep),
+        },
+        Call::RevokeCertificate {
+            which: CertificateSelect::Identity(identity(Role::User, "ada")),
+            jobs: Some(JobsOfRevoked::Cancel),
+        },
+        Call::RemoveCluster { name: "a".to_owned() },
     ];
     calls.push(Call::SetLink { a: "a".to_owned(), b: "b".to_owned(), latency_us: 5000, bandwidth_mbit: 10_000 });
     calls.push(Call::Evolve { job: JobId(5), stages: evolving().stages, open: false });
@@ -469,13 +479,7 @@ pub fn answers() -> Vec<Answer> {
         ghosts: Profile::new(),
         planned: profile(),
     };
-    let change = |key: &str| SettingChange {
-        at: secs(1),
-        by: "root".to_owned(),
-        key: key.to_owned(),
-        old: "0s".to_owned(),
-        new: "10s".to_owned(),
-    };
+    let change = |key: &str| AuditEntry::of_setting(secs(1), "root", key, "0s", "10s");
     let issued = Issued {
         serial: "5e".to_owned(),
         identity: identity(Role::Admin, "root"),

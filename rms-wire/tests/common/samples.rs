@@ -72,13 +72,18 @@ pub fn samples() -> Vec<Sample> {
 
 fn greetings() -> Vec<Sample> {
     let text = str::to_owned;
-    let request =
-        JoinRequest { token_id: text("abcd"), secret: vec![1; 16], name: Some(text("n1")), csr: vec![0x30, 0x82] };
+    let request = JoinRequest {
+        token_id: text("abcd"),
+        secret: vec![1; 16],
+        name: Some(text("n1")),
+        csr: vec![0x30, 0x82],
+        replaces: Some(text("5e")),
+    };
     let granted = JoinAnswer::Granted { chain: text("chain"), ca: text("ca"), cluster: Some(text("a")) };
     let refused = JoinAnswer::Refused(Refused::new("token_invalid", "no"));
     let mut samples = plain([("hello", Hello { software: text("limber 0.1.0") })]);
     samples.extend(plain([
-        ("welcome", HelloAnswer::Welcome { software: text("limber 0.1.0") }),
+        ("welcome", HelloAnswer::Welcome { software: text("limber 0.1.0"), authorities: vec![text("5e"), text("5f")] }),
         ("denied", HelloAnswer::Denied { reason: text("no") }),
     ]));
     samples.extend(plain([("join_request", request)]));
@@ -146,6 +151,7 @@ fn of_clients() -> Vec<Sample> {
     calls.push(ClientCall::Watch { jobs: vec![5, 6] });
     calls.push(ClientCall::Launcher);
     calls.push(ClientCall::Launchers);
+    calls.push(ClientCall::Server);
     calls.push(ClientCall::Negotiator);
     let (a, b) = ("a".to_owned(), "b".to_owned());
     calls.push(ClientCall::SetLink { a, b, latency_us: 5000, bandwidth_mbit: 10_000 });
@@ -165,6 +171,13 @@ fn of_clients() -> Vec<Sample> {
     answers.extend(answer_parts(&Ok(Answer::View(empty))));
     answers.push(ClientAnswer::Certificate { chain: "chain".to_owned(), ca: "ca".to_owned() });
     answers.push(ClientAnswer::Launchers((&launching::launcher_report()).into()));
+    answers.push(ClientAnswer::Server(rms_wire::ServerReport {
+        version: "0.1.0".to_owned(),
+        since: 1,
+        journal_bytes: 2,
+        snapshot: Some(3),
+        snapshot_bytes: 4,
+    }));
     answers.extend(domain::later_answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer))));
     samples.extend(parsed("answer", answers, |frame| {
         let message = decode_frame::<ClientAnswer>(frame)?;

@@ -197,13 +197,7 @@ fn expired(vector: &Vector) -> Vec<Fact> {
 }
 
 fn setting(key: &str, new: &str) -> Fact {
-    let change = rms_core::fact::SettingChange {
-        at: Time::EPOCH,
-        by: "test".to_owned(),
-        key: key.to_owned(),
-        old: String::new(),
-        new: new.to_owned(),
-    };
+    let change = rms_core::fact::AuditEntry::of_setting(Time::EPOCH, "test", key, "", new);
     Fact::SettingChanged { change }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, anyhow};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rms_core::fact::SettingChange;
+use rms_core::fact::AuditEntry;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Fact, Rms};
 use rms_model::job::{Constraint, TaskCount};
@@ -78,14 +78,8 @@ fn facts(n_options: u32) -> Vec<Fact> {
     facts
 }
 
-fn unlimited_depth() -> SettingChange {
-    SettingChange {
-        at: NOW,
-        by: "bench".to_owned(),
-        key: "queue_depth".to_owned(),
-        old: "1000".to_owned(),
-        new: "0".to_owned(),
-    }
+fn unlimited_depth() -> AuditEntry {
+    AuditEntry::of_setting(NOW, "bench", "queue_depth", "1000", "0")
 }
 
 /// A job that was submitted and whose launcher has sent its request.

@@ -1,0 +1,142 @@
+//! Who did what: each call by which an admin, or a token's holder, changes the system has an entry in the audit.
+
+use rms_model::token::TokenIdentity;
+use rms_model::{Identity, JobId, Role, Time, hostlist};
+
+use crate::effect::Answer;
+use crate::event::{Call, CertificateSelect, JobsOfRevoked, Select, TokenOrder};
+use crate::fact::{AuditEntry, Fact};
+use crate::negotiate::contract::Order;
+use crate::rms::Rms;
+use crate::step::Step;
+
+/// What a call is called in the audit, known before it is carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Act {
+    action: &'static str,
+    subject: Subject,
+    detail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subject {
+    Named(String),
+    /// Those of the answer; only others' jobs count, for with their own everybody may do as they like.
+    Jobs {
+        others: Vec<JobId>,
+    },
+}
+
+impl Rms {
+    /// What is to be written down of this call if it is carried out. Matches every call by name: a new one must say.
+    pub(crate) fn act_of(&self, who: &Identity, call: &Call) -> Option<Act> {
+        if who.role != Role::Admin {
+            return None;
+        }
+        let named =
+            |action, subject: String, detail: String| Some(Act { action, subject: Subject::Named(subject), detail });
+        let nodes = |action, nodes: &[String], reason: &str| named(action, hostlist::fold(nodes), reason.to_owned());
+        match call {
+            Call::Drain { nodes: names, reason } => nodes("drain", names, reason),
+            Call::Down { nodes: names, reason } => nodes("down", names, reason),
+            Call::Resume { nodes: names } => nodes("resume", names, ""),
+            Call::Remove { nodes: names } => nodes("remove", names, ""),
+            Call::RemoveCluster { name } => named("cluster-remove", name.clone(), String::new()),
+            Call::CreateToken(TokenOrder { id, identity, cluster, .. }) => {
+                let cluster = cluster.iter().map(|cluster| format!(", cluster {cluster}"));
+                named("token-create", id.clone(), format!("for {}{}", of_token(identity), cluster.collect::<String>()))
+            }
+            Call::RevokeToken { id } => named("token-revoke", id.clone(), String::new()),
+            Call::RevokeCertificate { which, jobs } => {
+                let which = match which {
+                    CertificateSelect::Serial(serial) => serial.clone(),
+                    CertificateSelect::Identity(identity) => identity.to_string(),
+                };
+                let detail = match jobs {
+                    None => "",
+                    Some(JobsOfRevoked::Keep) => "jobs go on",
+                    Some(JobsOfRevoked::Cancel) => "jobs are cancelled",
+                };
+                named("certificate-revoke", which, detail.to_owned())
+            }
+            Call::OrderNegotiation { job, negotiation, order } => {
+                let action = match order {
+                    Order::Withdraw => "negotiation-withdraw",
+                    Order::Force => "negotiation-force",
+                };
+                named(action, format!("job {job} {negotiation}"), String::new())
+            }
+            Call::Cancel { select } => self.of_jobs("cancel", who, select, String::new()),
+            Call::Signal { select, signal } => self.of_jobs("signal", who, select, signal.to_string()),
+            Call::Hold { select } => self.of_jobs("hold", who, select, String::new()),
+            Call::Release { select } => self.of_jobs("release", who, select, String::new()),
+            Call::SetPriority { select, priority } => self.of_jobs("priority", who, select, priority.to_string()),
+            Call::Evolve { job, .. } => self.of_job("evolve", who, *job, String::new()),
+            Call::FreeNodes { job, nodes } => self.of_job("free", who, *job, hostlist::fold(nodes)),
+            Call::Negotiate { job, .. } => self.of_job("negotiate", who, *job, String::new()),
+            Call::ResizeDone { job, .. } => self.of_job("resize-done", who, *job, String::new()),
+            // Write their own entries, with the old value; what changes nothing is not written down.
+            Call::Set { .. } | Call::SetLink { .. } => None,
+            // Written down with whom it made.
+            Call::Join { .. } => None,
+            // An admin's own jobs are a user's matter, and so is the age of one's certificate.
+            Call::Submit(_) | Call::Renew { .. } | Call::Query(_) => None,
+        }
+    }
+
+    fn of_job(&self, action: &'static str, who: &Identity, job: JobId, detail: String) -> Option<Act> {
+        self.of_jobs(action, who, &Select::Ids(vec![job]), detail)
+    }
+
+    fn of_jobs(&self, action: &'static str, who: &Identity, select: &Select, detail: String) -> Option<Act> {
+        let is_others = |job: &JobId| self.state.jobs().get(job).is_some_and(|entry| entry.spec.owner.0 != who.name);
+        let others: Vec<JobId> = self.selected(who, select).ok()?.into_iter().filter(is_others).collect();
+        (!others.is_empty()).then_some(Act { action, subject: Subject::Jobs { others }, detail })
+    }
+
+    /// Writes down what was carried out.
+    pub(crate) fn audit_call(&mut self, now: Time, step: &mut Step, who: &Identity, act: Act, answer: &Answer) {
+        let subject = match act.subject {
+            Subject::Named(subject) => subject,
+            Subject::Jobs { mut others } => {
+                if let Answer::Jobs { done, .. } = answer {
+                    others.retain(|job| done.contains(job));
+                }
+                let ids: Vec<String> = others.iter().take(MOST_NAMED).map(JobId::to_string).collect();
+                let more = others.len().saturating_sub(MOST_NAMED);
+                match (ids.is_empty(), more) {
+                    (true, _) => return,
+                    (false, 0) => format!("job {}", ids.join(",")),
+                    (false, more) => format!("job {} and {more} more", ids.join(",")),
+                }
+            }
+        };
+        self.audit(now, step, who.name.clone(), act.action, subject, act.detail);
+    }
+
+    pub(crate) fn audit(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        by: String,
+        action: &str,
+        subject: String,
+        detail: String,
+    ) {
+        let subject = subject.chars().take(MOST_CHARS).collect();
+        let new = detail.chars().take(MOST_CHARS).collect();
+        let entry = AuditEntry { at: now, by, subject, old: String::new(), new, action: action.to_owned() };
+        self.record(step, Fact::Audited { entry });
+    }
+}
+
+fn of_token(identity: &TokenIdentity) -> String {
+    match identity {
+        TokenIdentity::Named(identity) => identity.to_string(),
+        TokenIdentity::AnyAgent => "any agent".to_owned(),
+    }
+}
+
+/// An entry stays one line of a table, whatever was named.
+const MOST_NAMED: usize = 20;
+const MOST_CHARS: usize = 300;

@@ -1,0 +1,133 @@
+//! Forgets jobs that ended long ago, and gives the space on the disk back: a little at a time, so that nobody waits.
+
+use rms_model::{Span, Time};
+use rusqlite::{Connection, params};
+
+/// What of the history is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// As long after a job's end; `None` = for ever.
+    pub keep: Option<Span>,
+    /// So many of the newest; `None` = all.
+    pub most: Option<u64>,
+}
+
+/// Takes one step, and tells whether there is more to do.
+///
+/// # Errors
+/// A full or failing disk; the same may be tried again.
+pub fn prune(conn: &mut Connection, retention: Retention, now: Time) -> rusqlite::Result<bool> {
+    let too_old = match retention.keep {
+        Some(keep) => forget(conn, "ended < ?1", (now - keep).as_millis())?,
+        None => 0,
+    };
+    let too_many = match retention.most.and_then(|most| i64::try_from(most).ok()) {
+        // The oldest of those that stay is found by a walk over the index alone.
+        Some(most) => {
+            let oldest = "ended < (SELECT ended FROM history ORDER BY ended DESC LIMIT 1 OFFSET ?1 - 1)";
+            forget(conn, oldest, most)?
+        }
+        None => 0,
+    };
+    let is_shrunk = give_back(conn)?;
+    Ok(too_old == STEP || too_many == STEP || is_shrunk)
+}
+
+fn forget(conn: &mut Connection, condition: &str, value: i64) -> rusqlite::Result<usize> {
+    let transaction = conn.transaction()?;
+    let oldest = format!("SELECT job FROM history WHERE {condition} ORDER BY ended LIMIT {STEP}");
+    transaction.execute(&format!("DELETE FROM negotiations WHERE job IN ({oldest})"), params![value])?;
+    let n_jobs = transaction.execute(&format!("DELETE FROM history WHERE job IN ({oldest})"), params![value])?;
+    transaction.commit()?;
+    Ok(n_jobs)
+}
+
+/// Pages that are free because jobs were forgotten; some stay for what comes next.
+fn give_back(conn: &Connection) -> rusqlite::Result<bool> {
+    let n_free = || -> rusqlite::Result<u64> { conn.pragma_query_value(None, "freelist_count", |row| row.get(0)) };
+    let before = n_free()?;
+    if before <= KEPT_PAGES {
+        return Ok(false);
+    }
+    let mut give = conn.prepare(&format!("PRAGMA incremental_vacuum({STEP_PAGES})"))?;
+    let mut rows = give.query([])?;
+    // Each row is a page.
+    while rows.next()?.is_some() {}
+    let after = n_free()?;
+    Ok(after < before && after > KEPT_PAGES)
+}
+
+/// Jobs, and pages of 4 KiB, of one step: some milliseconds.
+const STEP: usize = 200;
+const STEP_PAGES: u64 = 256;
+/// A MiB of free pages is no waste.
+const KEPT_PAGES: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{ClusterId, JobId, JobRecord, Outcome, Owner, Request, Run, Usage};
+
+    use super::*;
+    use crate::history::{Row, table};
+
+    fn done(job: u64) -> Row {
+        let at = Time::from_secs(1000 * job as i64);
+        let record = JobRecord {
+            job: JobId(job),
+            run: Run(1),
+            // So that the file has a size.
+            name: "x".repeat(2000),
+            owner: Owner("ann".to_owned()),
+            submitted: at,
+            eligible: at,
+            started: Some(at),
+            ended: at,
+            request: Request::on_one(ClusterId(0), 1, Span::from_hours(1)),
+            n_tasks: 1,
+            cpus_per_task: 1,
+            nodes: vec!["n1".to_owned()],
+            outcome: Outcome::Completed,
+            usage: Usage::default(),
+            evolution: None,
+        };
+        Row { record, negotiations: Vec::new() }
+    }
+
+    /// The jobs that are left, and the sizes of the file before and after.
+    fn kept(retention: Retention, n_jobs: u64, now: Time) -> (Vec<u64>, u64, u64) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("history.db");
+        table::create(&path).expect("a new history");
+        let mut conn = table::open_writer(&path).expect("a history");
+        (1..=n_jobs).try_for_each(|job| table::insert(&conn, &done(job))).expect("space on the disk");
+        let size = |conn: &Connection| {
+            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).expect("nobody reads");
+            std::fs::metadata(&path).expect("a file").len()
+        };
+        let before = size(&conn);
+        let mut n_steps = 0;
+        while prune(&mut conn, retention, now).expect("space on the disk") {
+            n_steps += 1;
+            assert!(n_steps < 10_000, "it comes to an end");
+        }
+        let after = size(&conn);
+        let mut jobs = conn.prepare("SELECT job FROM history ORDER BY job").expect("a table");
+        let jobs = jobs.query_map([], |row| row.get(0)).expect("rows").map(|job| job.expect("a number")).collect();
+        (jobs, before, after)
+    }
+
+    #[test]
+    fn what_is_too_old_or_too_many_goes_and_the_file_shrinks() {
+        let now = Time::from_secs(1000 * 1500);
+        let by_age = Retention { keep: Some(Span::from_secs(1000 * 100)), most: None };
+        let (jobs, before, after) = kept(by_age, 1500, now);
+        assert_eq!(jobs, (1400..=1500).collect::<Vec<u64>>());
+        assert!(after < before / 2, "{before} bytes became {after}");
+        let (jobs, ..) = kept(Retention { keep: None, most: Some(7) }, 1500, now);
+        assert_eq!(jobs, (1494..=1500).collect::<Vec<u64>>());
+        let (jobs, ..) = kept(Retention { keep: Some(Span::from_secs(3000)), most: Some(1000) }, 50, now);
+        assert_eq!(jobs, [] as [u64; 0]);
+        assert_eq!(kept(Retention::default(), 20, now).0.len(), 20, "without a bound nothing goes");
+        assert_eq!(kept(Retention { keep: None, most: Some(50) }, 20, now).0.len(), 20);
+    }
+}
