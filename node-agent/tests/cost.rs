@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{World, tasks};
+use common::{World, me, tasks};
 use nix::sys::resource::{UsageWho, getrusage};
 use node_agent::cgroup::Wanted;
 use node_agent::supervisor::tree;
+use rms_model::Owner;
 
 const N_JOBS: u64 = 300;
 
@@ -42,24 +44,32 @@ async fn a_job_beside_fork_and_exec() {
     }
     per_job("fork, exec, wait", since.elapsed(), own_cpu(UsageWho::RUSAGE_CHILDREN) - before);
 
-    for wanted in [Wanted::Auto, Wanted::None] {
+    // Processes of another user have memory of their own until they are executed.
+    let is_root = nix::unistd::geteuid().is_root();
+    let owners = [me()].into_iter().chain(is_root.then(|| "games".to_owned()));
+    for (owner, wanted) in owners.flat_map(|owner| [(owner.clone(), Wanted::Auto), (owner, Wanted::None)]) {
         let mut world = World::new(wanted).await;
-        let mut warm = tasks(&world, 1, &["/bin/true"]);
-        warm.stdio.output = Some("/dev/null".to_owned());
+        std::fs::set_permissions(world.cwd(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let true_of = |world: &World| {
+            let mut launch = tasks(world, 1, &["/bin/true"]);
+            launch.stdio.output = Some("/dev/null".to_owned());
+            launch.owner = Owner(owner.clone());
+            launch
+        };
+        let warm = true_of(&world);
         world.submit(1_000_000, warm).await;
         world.ended(1_000_000).await;
         world.forget(1_000_000).await;
         let (since, agent, below) = (Instant::now(), own_cpu(UsageWho::RUSAGE_SELF), tree_cpu());
         for job in 1..=N_JOBS {
-            let mut launch = tasks(&world, 1, &["/bin/true"]);
-            launch.stdio.output = Some("/dev/null".to_owned());
+            let launch = true_of(&world);
             world.submit(job, launch).await;
             world.ended(job).await;
             world.forget(job).await;
         }
         let agent = own_cpu(UsageWho::RUSAGE_SELF) - agent;
-        per_job(&format!("{wanted:?}: agent"), since.elapsed(), agent);
-        per_job(&format!("{wanted:?}: supervisor and job"), since.elapsed(), tree_cpu() - below);
+        per_job(&format!("{owner}, {wanted:?}: agent"), since.elapsed(), agent);
+        per_job(&format!("{owner}, {wanted:?}: supervisor and job"), since.elapsed(), tree_cpu() - below);
         world.close().await;
     }
 }

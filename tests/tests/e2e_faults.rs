@@ -60,7 +60,7 @@ fn after_a_restart_a_moldable_job_waits_for_the_agents_that_are_on_their_way() {
     wait_until("the first agent to be back", SOON, || {
         let nodes = deployment.rms(&["nodes", "--json"]).ok().json();
         let lines = nodes["nodes"].as_array()?.clone();
-        lines.iter().any(|line| line["name"] == "a1" && line["state"] == "idle").then_some(())
+        lines.iter().any(|line| line["node"] == "a1" && line["state"] == "idle").then_some(())
     });
     let job = deployment.submit(&["-N", "1-4", "--amdahl", "1", "-t", "1000s", "--wrap", "sleep 60"]);
     let line = deployment.queued(job).expect("it waits");

@@ -23,7 +23,7 @@ fn a_node_whose_spool_is_full_is_drained_until_it_is_not() {
     let deployment = Deployment::builder().node(small).node(NodeOptions::new("a", "a2")).start();
     let node = |name: &str| {
         let nodes = deployment.rms(&["nodes", "--json"]).ok().json();
-        nodes["nodes"].as_array().expect("a list").iter().find(|node| node["name"] == name).expect("there").clone()
+        nodes["nodes"].as_array().expect("a list").iter().find(|node| node["node"] == name).expect("there").clone()
     };
     let inside =
         format!("/proc/{}/root{}/spool/filler", deployment.agent_pid("a1"), deployment.agent_dir("a1").display());
@@ -54,7 +54,7 @@ fn memory_is_limited_and_who_asks_where_it_is_not_is_told() {
     assert!(told.stderr.contains("no limit on b1"), "{told:?}");
     let nodes = deployment.rms(&["nodes", "--json"]).ok().json();
     let limits = |name: &str| {
-        let node = nodes["nodes"].as_array().expect("a list").iter().find(|node| node["name"] == name).expect("there");
+        let node = nodes["nodes"].as_array().expect("a list").iter().find(|node| node["node"] == name).expect("there");
         node["features"].to_string().contains("memory-limit")
     };
     assert!(!limits("b1"));
