@@ -22,7 +22,8 @@ pub async fn wait_for_room(dir: &Path) {
     }
 }
 
-fn is_full(dir: &Path) -> bool {
+/// Is there less than a start may need?
+pub fn is_full(dir: &Path) -> bool {
     let path = dir.join("room");
     let written = fs::File::create(&path).and_then(|mut file| file.write_all(&vec![0; ROOM]));
     let _not_made = fs::remove_file(&path);

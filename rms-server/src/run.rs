@@ -25,7 +25,7 @@ use crate::journal::OpenError;
 use crate::listener::listen;
 use crate::reach::reached;
 use crate::registry::Registry;
-use crate::room::wait_for_room;
+use crate::room::{is_full, wait_for_room};
 use crate::shared::Shared;
 
 /// Why a server does not run.
@@ -67,21 +67,28 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     if !dir.journal().exists() {
         return Err(OpenError::Missing { path: dir.journal() }.into());
     }
-    tokio::select! {
-        () = wait_for_room(dir.root()) => {}
-        name = stop.requested() => {
-            tracing::info!("stopping: {name} was received while the disk was full");
-            return Ok(());
-        }
-    }
     let authority = Authority::load(&dir.authority())?;
     let mut own = OwnCertificate::load(dir.credentials(), config.certificate_life)?;
     own.renew_if_due(&authority, Clock::start().now())?;
 
     let revoked = Revoked::new();
-    let registry = Arc::new(Registry::new(config.limits, revoked.clone()));
-    let (inbox, inbound) = Inbox::new();
-    let (driver, history) = Driver::start(&dir.journal(), config, Arc::clone(&registry), (inbox.clone(), inbound))?;
+    // What the journal has in reserve mostly is enough for a start on a full disk; else it waits for room.
+    let (registry, inbox, driver, history) = loop {
+        let registry = Arc::new(Registry::new(config.limits, revoked.clone()));
+        let (inbox, inbound) = Inbox::new();
+        match Driver::start(&dir.journal(), config, Arc::clone(&registry), (inbox.clone(), inbound)) {
+            Ok((driver, history)) => break (registry, inbox, driver, history),
+            Err(error) if is_full(dir.root()) => tracing::error!("{:#}", anyhow::Error::from(error)),
+            Err(error) => return Err(error.into()),
+        }
+        tokio::select! {
+            () = wait_for_room(dir.root()) => {}
+            name = stop.requested() => {
+                tracing::info!("stopping: {name} was received while the disk was full");
+                return Ok(());
+            }
+        }
+    };
     let history = History::start(&history)?;
 
     let roles = vec![Role::Agent, Role::User, Role::Admin, Role::Job];
@@ -120,8 +127,11 @@ const FAREWELL: Duration = Duration::from_millis(500);
 fn announce(dir: &DataDir, listening: SocketAddr, advertise: Option<&str>) -> Result<(), RunError> {
     let reached = reached(advertise, listening);
     let path = dir.address();
-    write_atomically(&path, format!("{listening}\n").as_bytes(), 0o644)
-        .map_err(|source| RunError::Address { path, source })?;
+    let text = format!("{listening}\n");
+    let is_current = std::fs::read_to_string(&path).is_ok_and(|current| current == text);
+    if !is_current {
+        write_atomically(&path, text.as_bytes(), 0o644).map_err(|source| RunError::Address { path, source })?;
+    }
     // Absent when the admin has moved it to where it belongs.
     if dir.admin().is_dir() {
         write_client_address(dir, &reached)?;
