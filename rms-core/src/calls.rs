@@ -117,6 +117,8 @@ impl Rms {
         if test_only {
             return Ok(self.would_start(now, &spec));
         }
+        self.check_quota(who, &spec)?;
+        self.check_pace(now, who, &spec)?;
         let job = self.state.last_job.next();
         let not_yet = spec.begin.is_some_and(|begin| begin > now);
         self.record(step, Fact::JobSubmitted { job, at: now, spec: Arc::new(spec), held });

@@ -115,6 +115,8 @@ impl Rms {
             evolving: None,
             malleable: None,
         };
+        self.check_quota(who, &spec)?;
+        self.check_pace(now, who, &spec)?;
         self.streams.open(job, &filter);
         self.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
         self.tell_first_view(now, step, job);

@@ -25,6 +25,7 @@ mod lifecycle;
 pub mod negotiate;
 pub mod node;
 pub mod plan;
+mod quota;
 pub mod refusal;
 mod rms;
 pub mod share;

@@ -43,6 +43,18 @@ pub enum Refusal {
     WallTooLong { wall: Span, max: Span },
     #[error("the system holds {max} jobs, which is its limit (max_jobs): wait until some have ended")]
     SystemFull { max: u32 },
+    #[error(
+        "you have {used} jobs in the system, and your limit is {max} (job_limit): wait until some have ended, or ask an admin for a higher limit"
+    )]
+    JobLimit { used: u32, max: u32 },
+    #[error(
+        "scripts and environments of your jobs would take more than {max} MiB, which is your limit (script_limit; they take {used} MiB now): wait until some have ended, or keep large data in files"
+    )]
+    ScriptLimit { used: u64, max: u32 },
+    #[error(
+        "you submit faster than your limit of {max} a second (submit_limit; each 4 KiB of script and environment count as one): try again in {wait}"
+    )]
+    SubmitLimit { max: u32, wait: Span },
     #[error("{what} is {size} bytes long; at most {max} are taken")]
     TooLarge { what: &'static str, size: usize, max: usize },
     #[error("{0}")]

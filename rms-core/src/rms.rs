@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{Generation, JobId, NodeId, NodeLink, Policy, Settings, Span, Time};
+use rms_model::{Generation, JobId, NodeId, NodeLink, Owner, Policy, Settings, Span, Time};
 
 use crate::desired::Launch;
 use crate::effect::Effect;
@@ -14,6 +14,7 @@ use crate::launchers::{Flood, LauncherCounts};
 use crate::negotiate::Negotiators;
 use crate::plan::views::Streams;
 use crate::plan::{self, Placed, Plan, Scope};
+use crate::quota::Pace;
 use crate::state::{Bumped, Misfit, State};
 use crate::step::Step;
 use crate::subscription::Notice;
@@ -59,6 +60,8 @@ pub struct Rms {
     pub(crate) streams: Streams,
     /// How often they call.
     pub(crate) floods: BTreeMap<JobId, Flood>,
+    /// How fast users have submitted of late.
+    pub(crate) paces: BTreeMap<Owner, Pace>,
     /// What they have cost so far.
     pub(crate) launcher_counts: LauncherCounts,
     pub(crate) negotiators: Negotiators,
@@ -115,6 +118,7 @@ impl Rms {
             estimates: None,
             streams: Streams::default(),
             floods: BTreeMap::new(),
+            paces: BTreeMap::new(),
             launcher_counts: LauncherCounts::default(),
             negotiators: Negotiators::default(),
         }

@@ -105,6 +105,20 @@ pub struct Settings {
     pub history_keep: Option<Span>,
     /// How many jobs that have ended the history keeps, the newest; `None` = all.
     pub history_most: Option<u64>,
+    /// The most jobs of a user in the system at once; `None` = any number.
+    pub job_limit: Option<u32>,
+    /// The same for users who have their own.
+    pub job_limit_of: Own<Option<u32>>,
+    /// MiB that scripts and environments of all jobs of a user in the system may take, equal environments once; `None` =
+    /// any number.
+    pub script_limit: Option<u32>,
+    /// The same for users who have their own.
+    pub script_limit_of: Own<Option<u32>>,
+    /// Submits of a user in a second, where each 4 KiB of script and environment count as one more; those of a minute
+    /// may come at once. `None` = any number.
+    pub submit_limit: Option<u32>,
+    /// The same for users who have their own.
+    pub submit_limit_of: Own<Option<u32>>,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -152,6 +166,12 @@ impl Default for Settings {
             offer_recall: ShrinkRule::Priority,
             history_keep: None,
             history_most: None,
+            job_limit: None,
+            job_limit_of: Own::default(),
+            script_limit: Some(256),
+            script_limit_of: Own::default(),
+            submit_limit: Some(1000),
+            submit_limit_of: Own::default(),
         }
     }
 }
@@ -171,7 +191,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 30] = [
+pub const KEYS: [&str; 33] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -202,6 +222,9 @@ pub const KEYS: [&str; 30] = [
     "offer_recall",
     "history_keep",
     "history_most",
+    "job_limit",
+    "script_limit",
+    "submit_limit",
 ];
 
 /// A budget or a limit that is none.
@@ -228,6 +251,21 @@ impl Settings {
         self.growth_limit_of.get(user).copied().unwrap_or(self.growth_limit)
     }
 
+    /// The most jobs of a user in the system at once; `None`: any number.
+    pub fn job_limit_of(&self, user: &str) -> Option<u32> {
+        self.job_limit_of.get(user).copied().unwrap_or(self.job_limit)
+    }
+
+    /// MiB that scripts and environments of a user's jobs may take; `None`: any number.
+    pub fn script_limit_of(&self, user: &str) -> Option<u32> {
+        self.script_limit_of.get(user).copied().unwrap_or(self.script_limit)
+    }
+
+    /// Submits of a user in a second; `None`: any number.
+    pub fn submit_limit_of(&self, user: &str) -> Option<u32> {
+        self.submit_limit_of.get(user).copied().unwrap_or(self.submit_limit)
+    }
+
     /// The weight of a user where idle hosts are shared.
     pub fn share_of(&self, user: &str) -> u32 {
         self.share_of.get(user).copied().unwrap_or(self.share)
@@ -242,6 +280,9 @@ impl Settings {
                 Keyed::Budget => self.budget_of.names().collect(),
                 Keyed::GrowthLimit => self.growth_limit_of.names().collect(),
                 Keyed::Share => self.share_of.names().collect(),
+                Keyed::JobLimit => self.job_limit_of.names().collect(),
+                Keyed::ScriptLimit => self.script_limit_of.names().collect(),
+                Keyed::SubmitLimit => self.submit_limit_of.names().collect(),
             };
             names.into_iter().map(move |name| format!("{}@{name}", keyed.name()))
         });
@@ -266,6 +307,9 @@ impl Settings {
                 Keyed::Budget => self.budget_of.print(name, or_none),
                 Keyed::GrowthLimit => self.growth_limit_of.print(name, or_none),
                 Keyed::Share => self.share_of.print(name, u32::to_string),
+                Keyed::JobLimit => self.job_limit_of.print(name, or_none),
+                Keyed::ScriptLimit => self.script_limit_of.print(name, or_none),
+                Keyed::SubmitLimit => self.submit_limit_of.print(name, or_none),
             });
         }
         Ok(match key {
@@ -305,6 +349,9 @@ impl Settings {
             "offer_recall" => self.offer_recall.to_string(),
             "history_keep" => or_none(&self.history_keep),
             "history_most" => or_none(&self.history_most),
+            "job_limit" => or_none(&self.job_limit),
+            "script_limit" => or_none(&self.script_limit),
+            "submit_limit" => or_none(&self.submit_limit),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -353,6 +400,9 @@ impl Settings {
                 Keyed::Budget => self.budget_of.set(name, value, |value| budget(key, value)),
                 Keyed::GrowthLimit => self.growth_limit_of.set(name, value, |value| limit(key, value)),
                 Keyed::Share => self.share_of.set(name, value, |value| share(key, value)),
+                Keyed::JobLimit => self.job_limit_of.set(name, value, |value| limit(key, value)),
+                Keyed::ScriptLimit => self.script_limit_of.set(name, value, |value| limit(key, value)),
+                Keyed::SubmitLimit => self.submit_limit_of.set(name, value, |value| limit(key, value)),
             };
         }
         match key {
@@ -387,6 +437,9 @@ impl Settings {
             }
             "budget" => self.budget = budget(key, value)?,
             "growth_limit" => self.growth_limit = limit(key, value)?,
+            "job_limit" => self.job_limit = limit(key, value)?,
+            "script_limit" => self.script_limit = limit(key, value)?,
+            "submit_limit" => self.submit_limit = limit(key, value)?,
             "share" => self.share = share(key, value)?,
             "restart_grace" => self.restart_grace = span()?,
             "offer_recall" => {
@@ -454,7 +507,7 @@ fn limit(key: &str, value: &str) -> Result<Option<u32>, SettingError> {
     if value == NONE {
         return Ok(None);
     }
-    value.parse().map(Some).map_err(|_| bad(key, value, "none, or a number of hosts"))
+    value.parse().map(Some).map_err(|_| bad(key, value, "none, or a whole number from 0 to 4294967295"))
 }
 
 fn share(key: &str, value: &str) -> Result<u32, SettingError> {

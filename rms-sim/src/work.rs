@@ -160,6 +160,12 @@ impl ModelJob {
         self
     }
 
+    /// One more variable.
+    pub fn environment(mut self, name: &str, value: &str) -> ModelJob {
+        self.submission.environment.0.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     pub fn held(mut self) -> ModelJob {
         self.submission.hold = true;
         self

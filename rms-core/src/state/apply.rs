@@ -118,7 +118,7 @@ impl State {
             Fact::JobSubmitted { job, at, spec, held } => {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
-                let shared = self.index.share(&spec.environment);
+                let shared = self.index.share(&spec);
                 if !Arc::ptr_eq(&shared, &spec.environment) {
                     Arc::make_mut(&mut spec).environment = shared;
                 }
@@ -460,7 +460,7 @@ impl State {
         self.release_nodes(job, bumped)?;
         if let Some(entry) = self.jobs.remove(&job) {
             self.index.remove_job(job, &entry);
-            self.index.unshare(&entry.spec.environment);
+            self.index.unshare(&entry.spec);
         }
         Ok(())
     }

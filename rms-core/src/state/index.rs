@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, Request, Span, Time};
+use rms_model::{ClusterId, Environment, Inventory, JobId, JobSpec, NodeId, Owner, Request, Span, Time};
 
 use super::free::FreeHosts;
 use super::occupation::Occupation;
+use super::usage::{Usage, environment_bytes, work_bytes};
 use super::{Nodes, State};
 use crate::job::{AwaitedIndex, Job, Phase, Promise, Started};
 use crate::launcher;
@@ -45,7 +46,9 @@ pub(crate) struct Index {
     /// Those of them whose nodes are planned with, because the server was restarted then.
     pub(crate) expected: BTreeSet<(Time, NodeId)>,
     /// Each environment once, and how many jobs have it: most jobs of a user share theirs, and it is most of a job.
-    pub(crate) environments: BTreeMap<Arc<Environment>, u32>,
+    pub(crate) environments: BTreeMap<Arc<Environment>, BTreeMap<Owner, u32>>,
+    /// What the jobs of each user take.
+    pub(crate) usage: BTreeMap<Owner, Usage>,
 }
 
 /// The order of the queue: priority, then first request, then id.
@@ -287,20 +290,44 @@ impl Index {
 }
 
 impl Index {
-    /// The one copy of a new job's environment.
-    pub(super) fn share(&mut self, environment: &Arc<Environment>) -> Arc<Environment> {
+    /// The one copy of a new job's environment. What the job takes counts for its owner from now on.
+    pub(super) fn share(&mut self, spec: &JobSpec) -> Arc<Environment> {
+        let JobSpec { environment, owner, work, .. } = spec;
         let known = self.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known));
         let shared = known.unwrap_or_else(|| Arc::clone(environment));
-        *self.environments.entry(Arc::clone(&shared)).or_default() += 1;
+        let of_owners = self.environments.entry(Arc::clone(&shared)).or_default();
+        let n_jobs = of_owners.entry(owner.clone()).or_default();
+        *n_jobs += 1;
+        let usage = self.usage.entry(owner.clone()).or_default();
+        usage.n_jobs += 1;
+        usage.n_bytes += work_bytes(work);
+        if *n_jobs == 1 {
+            usage.n_bytes += environment_bytes(environment);
+        }
         shared
     }
 
-    /// A job that had this environment is gone.
-    pub(super) fn unshare(&mut self, environment: &Arc<Environment>) {
-        if let Some(n_jobs) = self.environments.get_mut(environment) {
-            *n_jobs -= 1;
-            if *n_jobs == 0 {
+    /// A job is gone, or is something else now.
+    pub(super) fn unshare(&mut self, spec: &JobSpec) {
+        let JobSpec { environment, owner, work, .. } = spec;
+        let mut n_bytes = work_bytes(work);
+        if let Some(of_owners) = self.environments.get_mut(environment) {
+            if let Some(n_jobs) = of_owners.get_mut(owner) {
+                *n_jobs -= 1;
+                if *n_jobs == 0 {
+                    of_owners.remove(owner);
+                    n_bytes += environment_bytes(environment);
+                }
+            }
+            if of_owners.is_empty() {
                 self.environments.remove(environment);
+            }
+        }
+        if let Some(usage) = self.usage.get_mut(owner) {
+            usage.n_jobs -= 1;
+            usage.n_bytes -= n_bytes;
+            if usage.n_jobs == 0 {
+                self.usage.remove(owner);
             }
         }
     }
@@ -315,7 +342,7 @@ impl State {
         }
         for (job, entry) in &self.jobs {
             index.insert_job(*job, entry, &self.nodes);
-            index.share(&entry.spec.environment);
+            index.share(&entry.spec);
         }
         index
     }

@@ -13,7 +13,7 @@ use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 impl State {
     pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {
         let mut spec = spec.clone();
-        spec.environment = self.index.share(&spec.environment);
+        spec.environment = self.index.share(&spec);
         let spec = Arc::new(spec);
         let phase = Phase::Submitted { hold: None };
         let launcher = Some(Launcher::new(filter.clone(), at));
@@ -63,19 +63,22 @@ impl State {
     ) -> Result<(), Misfit> {
         let nodes = self.started_mut(job)?.nodes.clone();
         self.edit_launcher(job, |launcher| launcher.answer = Some(StartAnswer::Launched { at }))?;
-        let environment = self.index.share(&Arc::new(launch.environment.clone()));
-        let mut before = Arc::clone(&environment);
+        let Launchable { work, n_tasks, cpus_per_task, cwd, environment, umask, stdio, limits } = launch;
+        let before = Arc::clone(&self.jobs[&job].spec);
+        let mut spec = JobSpec {
+            work: work.clone(),
+            tasks: n_tasks.map_or(TaskCount::PerHost(1), TaskCount::Total),
+            cpus_per_task: *cpus_per_task,
+            cwd: cwd.clone(),
+            environment: Arc::new(environment.clone()),
+            umask: *umask,
+            stdio: stdio.clone(),
+            limits: limits.clone(),
+            ..(*before).clone()
+        };
+        spec.environment = self.index.share(&spec);
         self.edit_job(job, |entry| {
-            let Launchable { work, n_tasks, cpus_per_task, cwd, environment: _, umask, stdio, limits } = launch;
-            let spec = Arc::make_mut(&mut entry.spec);
-            spec.work = work.clone();
-            spec.tasks = n_tasks.map_or(TaskCount::PerHost(1), TaskCount::Total);
-            spec.cpus_per_task = *cpus_per_task;
-            spec.cwd = cwd.clone();
-            before = std::mem::replace(&mut spec.environment, environment);
-            spec.umask = *umask;
-            spec.stdio = stdio.clone();
-            spec.limits = limits.clone();
+            entry.spec = Arc::new(spec);
             if let Phase::Started(started) = &mut entry.phase {
                 started.shares = nodes.iter().map(|node| (*node, Share::Ordered)).collect();
             }

@@ -14,12 +14,13 @@ mod negotiate;
 mod nodes;
 mod occupation;
 mod stored;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, Settings, Span, Time};
+use rms_model::{ClusterId, Environment, Inventory, JobId, JobSpec, NodeId, Owner, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use apply::Bumped;
@@ -33,6 +34,7 @@ pub(crate) use index::{PlainWish, Wish};
 pub use jobs::Jobs;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
+pub(crate) use usage::{Usage, environment_bytes, work_bytes};
 
 use crate::fact::AuditEntry;
 use crate::job::{Job, Started};
@@ -135,6 +137,18 @@ impl State {
     /// The one copy of an environment that jobs already share.
     pub(crate) fn known_environment(&self, environment: &Arc<Environment>) -> Option<Arc<Environment>> {
         self.index.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known))
+    }
+
+    /// What the jobs of a user take.
+    pub(crate) fn usage_of(&self, owner: &Owner) -> Usage {
+        self.index.usage.get(owner).copied().unwrap_or_default()
+    }
+
+    /// How many bytes the environment of a new job adds to what its owner's jobs take.
+    pub(crate) fn new_environment_bytes(&self, spec: &JobSpec) -> u64 {
+        let of_owners = self.index.environments.get(&spec.environment);
+        let is_known = of_owners.is_some_and(|of_owners| of_owners.contains_key(&spec.owner));
+        if is_known { 0 } else { environment_bytes(&spec.environment) }
     }
 
     /// Jobs in the queue, in the order in which a pass takes them.

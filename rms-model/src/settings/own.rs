@@ -24,6 +24,9 @@ pub(super) enum Keyed {
     Budget,
     GrowthLimit,
     Share,
+    JobLimit,
+    ScriptLimit,
+    SubmitLimit,
 }
 
 /// What a setting of one cluster or user is set to so that the one for all counts again.
@@ -31,8 +34,16 @@ pub const AS_OTHERS: &str = "default";
 
 impl Keyed {
     /// In the order they are shown.
-    pub(super) const ALL: [Keyed; 5] =
-        [Keyed::FairStart, Keyed::Price, Keyed::Budget, Keyed::GrowthLimit, Keyed::Share];
+    pub(super) const ALL: [Keyed; 8] = [
+        Keyed::FairStart,
+        Keyed::Price,
+        Keyed::Budget,
+        Keyed::GrowthLimit,
+        Keyed::Share,
+        Keyed::JobLimit,
+        Keyed::ScriptLimit,
+        Keyed::SubmitLimit,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -41,6 +52,9 @@ impl Keyed {
             Keyed::Budget => "budget",
             Keyed::GrowthLimit => "growth_limit",
             Keyed::Share => "share",
+            Keyed::JobLimit => "job_limit",
+            Keyed::ScriptLimit => "script_limit",
+            Keyed::SubmitLimit => "submit_limit",
         }
     }
 
@@ -54,7 +68,12 @@ impl Keyed {
     pub(super) fn subject(self, name: &str) -> Subject<'_> {
         match self {
             Keyed::FairStart | Keyed::Price => Subject::Cluster(name),
-            Keyed::Budget | Keyed::GrowthLimit | Keyed::Share => Subject::User(name),
+            Keyed::Budget
+            | Keyed::GrowthLimit
+            | Keyed::Share
+            | Keyed::JobLimit
+            | Keyed::ScriptLimit
+            | Keyed::SubmitLimit => Subject::User(name),
         }
     }
 }

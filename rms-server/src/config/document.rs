@@ -42,6 +42,13 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # The most jobs in the system at once; a submit beyond it is refused.
 # max_jobs = 1000000
 
+# What users may bring in; 'rms admin set job_limit@USER' and the like are for one. Jobs of a user in the system at once:
+# job_limit = "none"
+# MiB that scripts and environments of a user's jobs may take; environments that several jobs share count once:
+# script_limit = 256
+# Submits of a user in a second, those of a minute at once; each 4 KiB of script and environment count as one more:
+# submit_limit = 1000
+
 # Who may start before whom: "views" (FCFS, each pass places the queue anew), "fcfs" (nothing passes a waiting job),
 # "easy" (nothing delays the first job that waits) or "conservative" (every job keeps the start it was promised).
 # policy = "views"

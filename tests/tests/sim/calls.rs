@@ -61,6 +61,56 @@ fn a_full_system_takes_no_more_jobs_until_some_have_ended() {
 }
 
 #[test]
+fn a_user_has_so_many_jobs_and_no_more_and_others_are_not_concerned() {
+    let mut world = two_clusters();
+    world.set("job_limit", "2");
+    world.set("job_limit@eve", "0");
+    world.submit(rigid(1, hours(1)).runs(mins(1)));
+    world.submit(rigid(1, hours(1)));
+    assert_eq!(world.try_submit(rigid(1, mins(1))), Err(Refusal::JobLimit { used: 2, max: 2 }));
+    world.submit(rigid(1, mins(1)).by("bob"));
+    assert_eq!(world.try_submit(rigid(1, mins(1)).by("eve")), Err(Refusal::JobLimit { used: 0, max: 0 }));
+    world.after(mins(2));
+    world.submit(rigid(1, mins(1)));
+    world.set("job_limit@ann", "none");
+    world.submit(rigid(1, mins(1)));
+}
+
+#[test]
+fn scripts_and_environments_of_a_user_take_so_much_and_no_more() {
+    let mut world = two_clusters();
+    world.set("script_limit", "1");
+    let value = "x".repeat(600_000);
+    // What several jobs share counts once.
+    for _ in 0..3 {
+        world.submit(rigid(1, hours(1)).runs(mins(1)).environment("LARGE", &value));
+    }
+    let another = |world: &mut World| world.try_submit(rigid(1, hours(1)).environment("OTHER", &value));
+    assert_eq!(another(&mut world), Err(Refusal::ScriptLimit { used: 0, max: 1 }));
+    world.submit(rigid(1, hours(1)).by("bob").environment("OTHER", &value));
+    world.after(mins(3));
+    another(&mut world).expect("the others are gone");
+}
+
+#[test]
+fn a_user_submits_so_fast_and_no_faster() {
+    let mut world = two_clusters();
+    world.set("submit_limit", "2");
+    // What a minute allows may come at once.
+    for _ in 0..120 {
+        world.submit(rigid(1, hours(1)).held());
+    }
+    assert_eq!(world.try_submit(rigid(1, mins(1))), Err(Refusal::SubmitLimit { max: 2, wait: Span::from_millis(500) }));
+    world.submit(rigid(1, hours(1)).by("bob").held());
+    world.after(secs(1));
+    world.submit(rigid(1, hours(1)).held());
+    world.submit(rigid(1, hours(1)).held());
+    assert!(matches!(world.try_submit(rigid(1, mins(1))), Err(Refusal::SubmitLimit { .. })));
+    world.set("submit_limit@ann", "none");
+    world.submit(rigid(1, hours(1)).held());
+}
+
+#[test]
 fn nobody_touches_the_job_of_another_but_an_admin() {
     let mut world = two_clusters();
     let job = world.submit(rigid(1, hours(1)).by("ann"));

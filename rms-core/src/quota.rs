@@ -1,0 +1,91 @@
+//! Bounds what one user may bring into the system: jobs, bytes, and submits in a time. Admins have no such bounds.
+
+use rms_model::{Identity, JobSpec, Owner, Role, Span, Time};
+
+use crate::refusal::Refusal;
+use crate::rms::Rms;
+use crate::state::{environment_bytes, work_bytes};
+
+/// A bucket that leaks: what a user has submitted of late, in thousandths of a submit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    level: u64,
+    at: Time,
+}
+
+impl Pace {
+    /// Takes `n_submits` more where `rate` are allowed in a second, or says how long to wait first. One that is larger
+    /// than the bucket is taken when the bucket is empty.
+    fn take(&mut self, now: Time, rate: u32, n_submits: u64) -> Result<(), Span> {
+        let rate = u64::from(rate);
+        let elapsed = u64::try_from(now.since(self.at).as_millis()).unwrap_or(0);
+        let level = self.level.saturating_sub(elapsed.saturating_mul(rate));
+        let capacity = rate * 1000 * BURST_SECS;
+        let after = level.saturating_add(n_submits.saturating_mul(1000));
+        if after > capacity && level > 0 {
+            let excess = (after - capacity).min(level);
+            return Err(Span::from_millis(i64::try_from(excess.div_ceil(rate.max(1))).unwrap_or(i64::MAX)));
+        }
+        *self = Pace { level: after, at: now };
+        Ok(())
+    }
+
+    fn is_empty(&self, now: Time) -> bool {
+        now.since(self.at) > Span::from_secs(BURST_SECS as i64)
+    }
+}
+
+/// So many seconds' worth may come at once.
+const BURST_SECS: u64 = 60;
+
+/// This many bytes of script and environment count as one more submit.
+const BYTES_OF_A_SUBMIT: u64 = 4096;
+
+/// Users whose pace is remembered; those who have paused are forgotten then.
+const MAX_PACES: usize = 10_000;
+
+impl Rms {
+    /// One more job of this user.
+    ///
+    /// # Errors
+    /// He has too many, or they take too much.
+    pub(crate) fn check_quota(&self, who: &Identity, spec: &JobSpec) -> Result<(), Refusal> {
+        if who.role == Role::Admin {
+            return Ok(());
+        }
+        let settings = self.state.settings();
+        let usage = self.state.usage_of(&spec.owner);
+        if let Some(max) = settings.job_limit_of(&who.name)
+            && usage.n_jobs >= max
+        {
+            return Err(Refusal::JobLimit { used: usage.n_jobs, max });
+        }
+        if let Some(max) = settings.script_limit_of(&who.name) {
+            let wanted = usage.n_bytes + work_bytes(&spec.work) + self.state.new_environment_bytes(spec);
+            if wanted > u64::from(max) * MIB {
+                return Err(Refusal::ScriptLimit { used: usage.n_bytes / MIB, max });
+            }
+        }
+        Ok(())
+    }
+
+    /// One more submit of this user, successful or not.
+    ///
+    /// # Errors
+    /// They come too fast.
+    pub(crate) fn check_pace(&mut self, now: Time, who: &Identity, spec: &JobSpec) -> Result<(), Refusal> {
+        let Some(max) = self.state.settings().submit_limit_of(&who.name) else { return Ok(()) };
+        if who.role == Role::Admin {
+            return Ok(());
+        }
+        if self.paces.len() >= MAX_PACES {
+            self.paces.retain(|_, pace| !pace.is_empty(now));
+        }
+        let n_bytes = work_bytes(&spec.work) + environment_bytes(&spec.environment);
+        let pace = self.paces.entry(Owner(who.name.clone())).or_default();
+        let taken = pace.take(now, max, 1 + n_bytes / BYTES_OF_A_SUBMIT);
+        taken.map_err(|wait| Refusal::SubmitLimit { max, wait })
+    }
+}
+
+const MIB: u64 = 1024 * 1024;
