@@ -561,9 +561,8 @@ impl Node {
         match seat::connect(socket, entry.seat.clone(), self.seat_events.clone()) {
             Ok(to) => {
                 share.attach(to.clone(), entry.supervisor);
-                let (pid, cgroup) = (entry.supervisor, entry.cgroup.clone());
-                let seat = Seat { to, pid, cgroup, serves: Some((job, run)), cleared: None };
-                self.seats.insert(entry.seat.clone(), seat);
+                let (pid, cgroup, serves) = (entry.supervisor, entry.cgroup.clone(), Some((job, run)));
+                self.seats.insert(entry.seat.clone(), Seat { to, pid, cgroup, serves, cleared: None });
                 self.carrier.resume(share);
             }
             Err(_) => self.vanish(job, run, Some(entry.clone()), takeover::KILLED),
@@ -602,8 +601,7 @@ impl Node {
             self.waiting.push_front((job, run));
             self.clear_seat(name, seat.cgroup);
         } else {
-            let entry = spool::read_entry(share.entry_dir()).ok();
-            self.vanish(job, run, entry, takeover::KILLED);
+            self.vanish(job, run, spool::read_entry(share.entry_dir()).ok(), takeover::KILLED);
         }
         self.fill_seats();
     }
