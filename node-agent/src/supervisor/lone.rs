@@ -26,6 +26,9 @@ const NEAR: Duration = Duration::from_millis(5);
 /// What has not begun to be a program of MPI by then is interactive, or none.
 const LAST: Duration = Duration::from_secs(60);
 
+const MOST_TASKS: usize = 4;
+const MOST_PROCESSES: usize = 64;
+
 impl Lone {
     /// Nothing to look for, if no task could miss another one.
     pub fn of(order: &Order) -> Option<Lone> {
@@ -48,9 +51,10 @@ pub fn on_time(job: &mut Job, now: Instant) {
         job.lone = None;
         return;
     }
-    let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
+    // Ranks are alike, so a few are enough.
+    let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid).take(MOST_TASKS);
     let processes = tasks.flat_map(|task| std::iter::once(task).chain(tree::descendants(task)));
-    let seen = processes.map(|pid| (look(pid), pid)).max_by_key(|(seen, _)| *seen);
+    let seen = processes.take(MOST_PROCESSES).map(|pid| (look(pid), pid)).max_by_key(|(seen, _)| *seen);
     lone.interval = if matches!(seen, Some((Seen::Loaded, _))) { NEAR } else { lone.interval * 2 };
     lone.next = now + lone.interval;
     match seen {
