@@ -178,6 +178,9 @@ mod long {
         assert!(!warned(&["-n", "1", &hello]));
         assert!(!warned(&["-N", "2", "-n", "4", "sh", "-c", "sleep 0.5"]));
         assert!(!warned(&["-n", "2", "sh", "-c", &format!("mpirun.openmpi -n 1 {hello}")]));
+        let step = format!("#!/bin/bash\n#SBATCH -N 2 -n 2\nsrun {hello}\nsrun -n 1 {hello}\n");
+        let written = output_of(&deployment, &step);
+        assert_eq!(written.matches("do not find each other").count(), 1, "{written}");
         if let Some(mpich) = build_or_skip(Mpi::Mpich, "hello") {
             assert!(!warned(&["-N", "2", "-n", "4", &mpich.display().to_string()]));
         }

@@ -178,7 +178,7 @@ impl Job {
         if self.has_ranks() {
             let desk = self.desk.insert(Desk::new(&self.order, started.rank_sockets));
             desk.open(errands);
-            self.lone = Lone::of(&self.order);
+            self.lone = Lone::of_job(&self.order);
         }
         self.account = Some(started.account);
         self.variables = started.variables;

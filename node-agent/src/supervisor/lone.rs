@@ -30,54 +30,73 @@ const MOST_TASKS: usize = 4;
 const MOST_PROCESSES: usize = 64;
 
 impl Lone {
-    /// Nothing to look for, if no task could miss another one.
-    pub fn of(order: &Order) -> Option<Lone> {
-        let has_tasks = matches!(order.work, Work::Tasks { .. });
-        let may_miss = has_tasks && order.n_tasks > 1 && order.host_idx == 0;
+    pub fn begin() -> Lone {
         let now = Instant::now();
-        may_miss.then_some(Lone { next: now + FIRST, interval: FIRST, until: now + LAST })
+        Lone { next: now + FIRST, interval: FIRST, until: now + LAST }
     }
 
+    /// Nothing to look for, if no task could miss another one, or on other nodes.
+    pub fn of_job(order: &Order) -> Option<Lone> {
+        let has_tasks = matches!(order.work, Work::Tasks { .. });
+        (has_tasks && order.n_tasks > 1 && order.host_idx == 0).then(Lone::begin)
+    }
+
+    /// When there is something to look for.
     pub fn wakes_at(&self) -> Instant {
         self.next
     }
 }
 
-/// Looks, if that is due, and tells the owner what was seen, once.
-pub fn on_time(job: &mut Job, now: Instant) {
-    let Some(lone) = job.lone.as_mut().filter(|lone| lone.next <= now) else { return };
-    let is_used = job.desk.as_ref().is_some_and(Desk::is_used);
-    if is_used || lone.until <= now {
-        job.lone = None;
-        return;
+/// Looks at tasks that run, if that is due: a process whose rank is alone. There is nothing more to look for then, nor
+/// once a rank has spoken or all tasks have ended.
+pub fn find(lone: &mut Option<Lone>, now: Instant, has_spoken: bool, tasks: impl Iterator<Item = Pid>) -> Option<Pid> {
+    let due = lone.as_mut().filter(|due| due.next <= now)?;
+    if has_spoken || due.until <= now {
+        *lone = None;
+        return None;
     }
     // Ranks are alike, so a few are enough.
-    let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid).take(MOST_TASKS);
-    let processes = tasks.flat_map(|task| std::iter::once(task).chain(tree::descendants(task)));
+    let processes = tasks.take(MOST_TASKS).flat_map(|task| std::iter::once(task).chain(tree::descendants(task)));
     let seen = processes.take(MOST_PROCESSES).map(|pid| (look(pid), pid)).max_by_key(|(seen, _)| *seen);
-    lone.interval = if matches!(seen, Some((Seen::Loaded, _))) { NEAR } else { lone.interval * 2 };
-    lone.next = now + lone.interval;
+    due.interval = if matches!(seen, Some((Seen::Loaded, _))) { NEAR } else { due.interval * 2 };
+    due.next = now + due.interval;
     match seen {
+        Some((Seen::Nothing | Seen::Loaded, _)) => None,
         Some((Seen::Alone, pid)) => {
-            job.lone = None;
-            complaint::complain(job, &advice(&job.order, pid));
+            *lone = None;
+            Some(pid)
         }
-        // Its tasks are over.
-        None => job.lone = None,
-        Some((Seen::Nothing | Seen::Loaded, _)) => {}
+        None => {
+            *lone = None;
+            None
+        }
     }
 }
 
-fn advice(order: &Order, pid: Pid) -> String {
-    // Not what the job was started with: that may be a shell around it.
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-    let program: String = words.join(" ").trim_end().chars().filter(|c| !c.is_control()).take(100).collect();
-    let (n_tasks, n_hosts) = (order.n_tasks, order.hosts.len());
+/// Looks at a job's own tasks, and tells its owner what was seen.
+pub fn on_time(job: &mut Job, now: Instant) {
+    let has_spoken = job.desk.as_ref().is_some_and(Desk::is_used);
+    let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
+    if let Some(pid) = find(&mut job.lone, now, has_spoken, tasks) {
+        let (n_tasks, n_hosts) = (job.order.n_tasks, job.order.hosts.len());
+        let advice = format!("rms submit -N {n_hosts} -n {n_tasks} --wrap 'mpirun {}'", program(pid));
+        complaint::complain(job, &format!("{}: {advice}", said(n_tasks)));
+    }
+}
+
+/// What is wrong with a program of so many tasks, up to what to type.
+pub fn said(n_tasks: u32) -> String {
     format!(
         "the ranks of this program do not find each other: it uses Open MPI, so each of the {n_tasks} tasks is rank 0 of 1. \
-         Start it by mpirun: rms submit -N {n_hosts} -n {n_tasks} --wrap 'mpirun {program}'"
+         Start it by mpirun"
     )
+}
+
+/// What a process executes. Not what the job was started with: that may be a shell around it.
+pub fn program(pid: Pid) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    words.join(" ").trim_end().chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

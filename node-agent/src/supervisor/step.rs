@@ -12,6 +12,7 @@ use nix::unistd::{Pid, getpid};
 use super::child::Program;
 use super::environment::{self, Variables};
 use super::exec::Exec;
+use super::lone::{self, Lone};
 use super::mpi::{Desk, Errand};
 use super::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder};
 use super::spawned::{self, Parent};
@@ -31,6 +32,7 @@ pub struct Step {
     /// Those whose end has not been told.
     tasks: Vec<Exec>,
     desk: Desk,
+    lone: Option<Lone>,
     /// Every task began a session: whatever of it is still there when the tasks have ended goes, too.
     sessions: Vec<Pid>,
     /// The next KILL, once it is to end.
@@ -87,6 +89,7 @@ impl Step {
             variables,
             tasks: Vec::new(),
             desk: Desk::of_step(birth),
+            lone: (order.first_task == 0 && order.n_tasks > 1).then(Lone::begin),
             sessions: Vec::new(),
             kill_at: None,
             n_kills: 0,
@@ -274,10 +277,23 @@ impl Step {
 
     /// When [`on_time`](Step::on_time) is to be called next.
     pub fn wakes_at(&self) -> Option<Instant> {
-        self.kill_at
+        let of_lone = self.lone.as_ref().map(Lone::wakes_at);
+        self.kill_at.into_iter().chain(of_lone).min()
     }
 
-    pub fn on_time(&mut self, now: Instant) {
+    pub fn on_time(&mut self, now: Instant, words: &mut Vec<Word>) {
+        let tasks = self.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
+        let alone = lone::find(&mut self.lone, now, self.desk.is_used(), tasks);
+        if let (Some(pid), Some(task), false) = (alone, self.tasks.first(), self.is_silent) {
+            // Among the errors of its first task; the few bytes beside the window are of no matter.
+            let stream = task.stream + 2;
+            let text = format!(
+                "rms: {} in place of srun or rms run: mpirun {}\n",
+                lone::said(self.order.n_tasks),
+                lone::program(pid)
+            );
+            words.push(Word::Bytes { stream, bytes: text.into_bytes() });
+        }
         if self.kill_at.is_some_and(|at| at <= now) {
             self.signal_all(nix::libc::SIGKILL);
             // Whatever was forked during the walk is found by the next one.
