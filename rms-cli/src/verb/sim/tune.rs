@@ -26,8 +26,8 @@ them.
 
 Examples:
   rms sim tune /var/lib/limber/server --svg curve.svg
-  rms sim tune trace.swf.gz --nodes 128 --fair-start 0s,5s,10s,30s --timer 0s,1s \\
-      --adaptation 20s --json")]
+  rms sim tune trace.swf.gz --nodes 128 --fair-start 0s,5s,10s,30s \\
+      --timer 0s,1s --adaptation 20s --json")]
 pub struct Args {
     /// The journal of a server, its data directory, or a trace (then --nodes is needed)
     #[arg(value_name = "JOURNAL|TRACE")]
