@@ -1,6 +1,7 @@
 //! Answers to queries: what is true, put into lines that a person or a program reads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeLink, Profile, Time};
 
@@ -74,9 +75,9 @@ impl Rms {
         let queue_idxs = self.queue_idxs(&selected);
         for job in selected {
             let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
-            let mut spec = (*entry.spec).clone();
+            let mut spec = Arc::clone(&entry.spec);
             if !self.may_see_secrets(who, entry) {
-                redact(&mut spec);
+                redact(Arc::make_mut(&mut spec));
             }
             let queue_idx = queue_idxs.get(&job).copied();
             let mut line = self.line(&plan, queue_idx, job);

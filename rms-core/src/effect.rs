@@ -1,5 +1,7 @@
 //! What is to be done outside once the facts behind it are durable, and the answers to calls.
 
+use std::sync::Arc;
+
 use rms_model::token::{Issued, Token};
 use rms_model::{
     ClusterId, Generation, Identity, Inventory, JobId, JobSpec, Outcome, Owner, Profile, Request, Run, Span, Time,
@@ -230,7 +232,8 @@ pub struct StageLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobDetail {
     pub line: JobLine,
-    pub spec: JobSpec,
+    /// Shared with the state where the asker may read all of it: many may ask for many.
+    pub spec: Arc<JobSpec>,
     /// Of hosts whose cores were negotiated.
     pub cores: Vec<CoresLine>,
 }

@@ -7,7 +7,7 @@ use rms_model::{Identity, Role};
 use rms_wire::Link;
 use rms_wire::tls::Revoked;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::config::LinkLimits;
 use crate::outbox::LinkId;
@@ -28,7 +28,9 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct Live {
     links: BTreeMap<LinkId, Link>,
-    per_user: HashMap<Identity, usize>,
+    per_user: HashMap<Identity, (usize, Arc<Allotment>)>,
+    /// Links of users and jobs; agents and admins have places of their own.
+    n_ordinary: usize,
     agents: HashMap<String, LinkId>,
     revoked: BTreeSet<String>,
 }
@@ -49,12 +51,31 @@ pub enum NotAdmitted {
 /// One process of a job speaks for it; beside it there may be commands in its scripts. Ten thousand ranks may not all try.
 const MAX_LINKS_OF_JOB: usize = 32;
 
+/// What all links of one identity have together, so that many of them hold no more of the server than one.
+#[derive(Debug)]
+pub struct Allotment {
+    /// Questions that are being answered: an answer can be long, and is there until it is read. Others wait for them.
+    pub queries: Semaphore,
+    /// Jobs that are followed or watched, each with a few unread chunks or changes.
+    pub streams: Semaphore,
+}
+
+impl Default for Allotment {
+    fn default() -> Allotment {
+        Allotment { queries: Semaphore::new(MAX_QUERIES), streams: Semaphore::new(MAX_STREAMS) }
+    }
+}
+
+const MAX_QUERIES: usize = 4;
+pub const MAX_STREAMS: usize = 512;
+
 /// A link's place among the live ones; it is given back on drop.
 #[derive(Debug)]
 pub struct Place {
     registry: Arc<Registry>,
     link: LinkId,
     who: Identity,
+    allotment: Arc<Allotment>,
 }
 
 impl Registry {
@@ -76,37 +97,46 @@ impl Registry {
         if live.revoked.contains(link.serial()) {
             return Err(NotAdmitted::Revoked { serial: link.serial().to_owned() });
         }
-        if live.links.len() >= self.limits.links {
+        let is_ordinary = is_ordinary(who.role);
+        if is_ordinary && live.n_ordinary >= self.limits.links {
             return Err(NotAdmitted::Full { max: self.limits.links });
         }
+        let mut allotment = Arc::default();
         let id = LinkId::draw();
         match who.role {
             Role::User | Role::Admin => {
-                let n_links = live.per_user.entry(who.clone()).or_default();
+                let (n_links, shared) = live.per_user.entry(who.clone()).or_default();
                 if *n_links >= self.limits.links_per_user {
                     return Err(NotAdmitted::TooMany { who, max: self.limits.links_per_user });
                 }
                 *n_links += 1;
+                allotment = Arc::clone(shared);
             }
             Role::Job => {
                 let max = MAX_LINKS_OF_JOB.min(self.limits.links_per_user);
-                let n_links = live.per_user.entry(who.clone()).or_default();
+                let (n_links, shared) = live.per_user.entry(who.clone()).or_default();
                 if *n_links >= max {
                     return Err(NotAdmitted::TooManyOfJob { who, max });
                 }
                 *n_links += 1;
+                allotment = Arc::clone(shared);
             }
             Role::Agent => {
-                live.agents.insert(who.name.clone(), id);
+                // One node has one agent, and the newest link is the one that it uses.
+                let older = live.agents.insert(who.name.clone(), id);
+                if let Some(older) = older.and_then(|older| live.links.get(&older)) {
+                    older.close("the agent has connected anew");
+                }
             }
             Role::Server => {}
         }
         live.links.insert(id, link.clone());
+        live.n_ordinary += usize::from(is_ordinary);
         drop(live);
         if who.role == Role::Agent {
             self.agents_came.send_replace(());
         }
-        Ok(Place { registry: Arc::clone(self), link: id, who })
+        Ok(Place { registry: Arc::clone(self), link: id, who, allotment })
     }
 
     /// Ends the links that use these certificates, and lets no new ones in.
@@ -170,15 +200,20 @@ impl Place {
     pub fn link(&self) -> LinkId {
         self.link
     }
+
+    pub fn allotment(&self) -> &Arc<Allotment> {
+        &self.allotment
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut live = self.registry.live();
         live.links.remove(&self.link);
+        live.n_ordinary -= usize::from(is_ordinary(self.who.role));
         match self.who.role {
             Role::User | Role::Admin | Role::Job => {
-                if let Some(n_links) = live.per_user.get_mut(&self.who) {
+                if let Some((n_links, _)) = live.per_user.get_mut(&self.who) {
                     *n_links -= 1;
                     if *n_links == 0 {
                         live.per_user.remove(&self.who);
@@ -192,5 +227,12 @@ impl Drop for Place {
             }
             Role::Server => {}
         }
+    }
+}
+
+fn is_ordinary(role: Role) -> bool {
+    match role {
+        Role::User | Role::Job => true,
+        Role::Agent | Role::Admin | Role::Server => false,
     }
 }

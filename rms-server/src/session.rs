@@ -49,8 +49,8 @@ pub async fn serve(link: Link, shared: Arc<Shared>) {
         tracing::debug!("up");
         let served = match link.identity().role {
             Role::Agent => agent::serve(&link, place.link(), &shared).await,
-            Role::User | Role::Admin => client::serve(&link, &shared).await,
-            Role::Job => job::serve(&link, &shared).await,
+            Role::User | Role::Admin => client::serve(&link, place.allotment(), &shared).await,
+            Role::Job => job::serve(&link, place.allotment(), &shared).await,
             // There is one server, and it is here.
             Role::Server => Err(SessionError::Violation("a server has nothing to say here")),
         };

@@ -8,6 +8,7 @@ use std::time::{Instant, UNIX_EPOCH};
 use rms_model::Time;
 use rms_wire::tls::Authority;
 use rms_wire::{LauncherTraffic, ServerReport};
+use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
 use crate::config::LinkLimits;
@@ -30,6 +31,8 @@ pub struct Shared {
     /// Certificates for jobs: whole nodes of them start at once, and agents ask again for those that were refused.
     pub certifications: RateLimit,
     pub launchers: LauncherCounters,
+    /// Questions that are being answered, over all who ask.
+    pub queries: Semaphore,
     dir: DataDir,
     since: Time,
     clock: Mutex<Clock>,
@@ -51,6 +54,7 @@ impl Shared {
         let mut clock = Clock::start();
         let since = clock.now();
         let clock = Mutex::new(clock);
+        let queries = Semaphore::new(MAX_QUERIES);
         Shared {
             inbox,
             history,
@@ -61,6 +65,7 @@ impl Shared {
             renewals,
             certifications,
             launchers,
+            queries,
             dir,
             since,
             clock,
@@ -92,6 +97,9 @@ impl Shared {
 
 /// A signature takes some tens of microseconds, and agents are no strangers.
 const JOBS_FOR_A_JOIN: u32 = 20;
+
+/// Many more than one peer may have: who does not read his answers keeps few others from theirs.
+const MAX_QUERIES: usize = 64;
 
 /// What has gone over launchers' channels since the server was started (001, Fig. 12).
 #[derive(Debug, Default)]

@@ -85,4 +85,6 @@ impl Message for Followed {
 impl Message for Input {
     const KIND: Kind = Kind::Input;
     const SIZE: Size = Size::Chunk;
+    /// A job that does not read its input may do so tomorrow.
+    const MAY_WAIT: bool = true;
 }

@@ -10,6 +10,8 @@ pub trait Message: bincode::Encode + bincode::Decode<()> + fmt::Debug + Send + S
     const KIND: Kind;
     const VERSION: u16 = 1;
     const SIZE: Size = Size::Ordinary;
+    /// Whether the sender waits for ever while the peer reads nothing: where what was sent cannot be sent again.
+    const MAY_WAIT: bool = false;
 }
 
 /// What a frame holds. The numbers are on the wire and never reused.

@@ -82,7 +82,7 @@ fn expected(answer: Answer) -> Reply {
 #[test]
 fn every_answer_arrives_as_it_was_given() {
     for answer in domain::answers().into_iter().chain(domain::later_answers()) {
-        let reply = received(answer_parts(&Ok(answer.clone())));
+        let reply = received(answer_parts(&Ok(answer.clone())).collect());
         assert_eq!(reply, expected(answer));
     }
 }
@@ -93,17 +93,17 @@ fn lists_of_any_length_arrive_whole_and_in_order() {
     for n_jobs in [0, 1, 255, 256, 257, 1000] {
         let jobs: Vec<_> = (0..n_jobs).map(domain::job_line).collect();
         let answer = Answer::Queue { now, jobs };
-        let parts = answer_parts(&Ok(answer.clone()));
+        let parts: Vec<ClientAnswer> = answer_parts(&Ok(answer.clone())).collect();
         assert_eq!(parts.len() as u64, n_jobs.div_ceil(256).max(1));
         assert_eq!(received(parts), expected(answer));
 
         let done: Vec<JobId> = (0..n_jobs).map(JobId).collect();
         let refused: Vec<_> = (0..n_jobs / 2).map(|job| (JobId(job), Refusal::NoJobs)).collect();
         let answer = Answer::Jobs { done, refused };
-        assert_eq!(received(answer_parts(&Ok(answer.clone()))), expected(answer));
+        assert_eq!(received(answer_parts(&Ok(answer.clone())).collect()), expected(answer));
 
         let records: Vec<_> = (0..n_jobs).map(domain::record).collect();
-        assert_eq!(received(history_parts(&records)), Reply::History(records));
+        assert_eq!(received(history_parts(&records).collect()), Reply::History(records));
 
         let status = |job| JobStatus::running(Time::from_secs(job));
         let report = |job| JobReport { job: JobId(job), run: Run(1), status: status(job as i64) };
@@ -115,8 +115,9 @@ fn lists_of_any_length_arrive_whole_and_in_order() {
 #[test]
 fn parts_of_different_answers_do_not_mix() {
     let now = Time::from_secs(1);
-    let queue = answer_parts(&Ok(Answer::Queue { now, jobs: (0..300).map(domain::job_line).collect() }));
-    let settings = answer_parts(&Ok(Answer::Settings(Vec::new())));
+    let jobs = (0..300).map(domain::job_line).collect();
+    let queue: Vec<ClientAnswer> = answer_parts(&Ok(Answer::Queue { now, jobs })).collect();
+    let settings: Vec<ClientAnswer> = answer_parts(&Ok(Answer::Settings(Vec::new()))).collect();
     let mut parts = ReplyParts::new();
     assert_eq!(parts.push(queue[0].clone()), Ok(None));
     assert_eq!(parts.push(settings[0].clone()), Err(Malformed::MixedParts));
@@ -124,7 +125,7 @@ fn parts_of_different_answers_do_not_mix() {
 
 #[test]
 fn a_refusal_travels_as_a_word_and_a_sentence() {
-    let parts = answer_parts(&Err(Refusal::NoSuchJob(JobId(7))));
+    let parts: Vec<ClientAnswer> = answer_parts(&Err(Refusal::NoSuchJob(JobId(7)))).collect();
     let [ClientAnswer::Refused(refused)] = parts.as_slice() else { panic!("{parts:?}") };
     assert_eq!(refused.kind, "no_such_job");
     assert_eq!(refused.message, "there is no job 7 in the queue or running");

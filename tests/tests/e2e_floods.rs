@@ -216,6 +216,135 @@ fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
     assert!(peak_kib < 400 << 10, "the server took {peak_kib} KiB");
 }
 
+/// Every kind of silence at once, more than there are places for: newcomers with a certificate get in at once.
+#[test]
+fn silence_of_every_kind_keeps_nobody_out_and_takes_little_memory() {
+    let alone = Alone::start();
+    let mute = alone.forger.credentials(Role::User, "mute");
+    let before = resident_kib(&alone.deployment);
+    // Half-open: these have sent the first packet, and their process is gone.
+    let half = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    half.block_on(async {
+        let endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a port");
+        let begun: Vec<_> =
+            (0..300).map(|_| hostile::raw_from(&endpoint, alone.address(), ALPN_JOIN, None).expect("sent")).collect();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        std::mem::forget(begun);
+    });
+    drop(half);
+    block_on(async {
+        let endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a port");
+        let mut silent = Vec::new();
+        for idx in 0..800 {
+            // Nothing; a certificate and no hello.
+            let (alpn, credentials) = if idx % 4 == 0 { (ALPN, Some(&mute)) } else { (ALPN_JOIN, None) };
+            let connecting = hostile::raw_from(&endpoint, alone.address(), alpn, credentials).expect("sent");
+            silent.push(tokio::spawn(async move {
+                if let Ok(connection) = connecting.await {
+                    connection.closed().await;
+                }
+            }));
+        }
+        let mut worst = Duration::ZERO;
+        for _ in 0..10 {
+            let start = Instant::now();
+            ask(&alone.honest().await).await;
+            worst = worst.max(start.elapsed());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // In milliseconds on a machine that is idle; the queue that there was took seconds.
+        assert!(worst < Duration::from_secs(2), "a newcomer got in after {worst:?}");
+        let grown = resident_kib(&alone.deployment).saturating_sub(before);
+        assert!(grown < 64 << 10, "the server holds {grown} KiB for them");
+        silent.into_iter().for_each(|task| task.abort());
+    });
+}
+
+/// One user, many links, many questions whose answers are long, and nothing is read.
+#[test]
+fn answers_that_nobody_reads_take_little_memory() {
+    const N_JOBS: usize = 40;
+    let alone = Alone::start();
+    let greedy = alone.forger.credentials(Role::User, "greedy");
+    block_on(async {
+        let link = hostile::link(alone.address(), &greedy).await.expect("it gets in");
+        for _ in 0..N_JOBS {
+            let large = submission(|job| {
+                let script = "#".repeat(1 << 20) + "\ntrue";
+                job.work = rms_wire::vocabulary::Work::Script { script, args: Vec::new() };
+                job.hold = true;
+            });
+            link.call(&large).await.expect("it is a job");
+        }
+        let before = resident_kib(&alone.deployment);
+        let all = rms_wire::ClientCall::Query(rms_wire::call::Query::Job(rms_wire::call::Select::All));
+        let all = rms_wire::codec::encode(&all).expect("it fits");
+        let mut unread = Vec::new();
+        for _ in 0..8 {
+            let connection = raw(alone.address(), ALPN, Some(&greedy)).await.expect("connected");
+            say_hello(&connection).await;
+            for _ in 0..16 {
+                let (mut send, receive) = connection.open_bi().await.expect("a channel");
+                send.write_all(&all).await.expect("sent");
+                send.finish().expect("not finished yet");
+                unread.push((send, receive));
+            }
+            unread.push(connection.open_bi().await.expect("a channel"));
+        }
+        // All of them together would be 5 GiB.
+        let mut grown = 0;
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            grown = grown.max(resident_kib(&alone.deployment).saturating_sub(before));
+        }
+        assert!(grown < 64 << 10, "the server holds {grown} KiB for answers that nobody reads");
+        ask(&alone.honest().await).await;
+        drop(unread);
+    });
+}
+
+/// Large frames that begin on every channel of many links, and do not end.
+#[test]
+fn frames_that_do_not_end_take_little_memory() {
+    let alone = Alone::start();
+    let miser = alone.forger.credentials(Role::User, "miser");
+    block_on(async {
+        let before = resident_kib(&alone.deployment);
+        let mut begun = Vec::new();
+        for _ in 0..16 {
+            let connection = raw(alone.address(), ALPN, Some(&miser)).await.expect("connected");
+            say_hello(&connection).await;
+            for _ in 0..32 {
+                let Ok(opened) = tokio::time::timeout(Duration::from_millis(200), connection.open_bi()).await else {
+                    break;
+                };
+                let (mut send, receive) = opened.expect("a channel");
+                begun.push(tokio::spawn(async move {
+                    let frame = hostile::frame(Kind::ClientCall.number(), 1, 8 << 20, &vec![0; 7 << 20]);
+                    let _ = send.write_all(&frame).await;
+                    std::future::pending::<()>().await;
+                    drop((send, receive));
+                }));
+            }
+            begun.push(tokio::spawn(async move { drop(connection.closed().await) }));
+        }
+        let mut grown = 0;
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            grown = grown.max(resident_kib(&alone.deployment).saturating_sub(before));
+        }
+        assert!(grown < 64 << 10, "the server holds {grown} KiB for frames that do not end");
+        ask(&alone.honest().await).await;
+        begun.into_iter().for_each(|task| task.abort());
+    });
+}
+
+fn resident_kib(deployment: &Deployment) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", deployment.server_pid())).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel keeps it");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 fn submission(change: impl FnOnce(&mut rms_wire::call::Submission)) -> rms_wire::ClientCall {
     let least = Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new());
     let mut submission = rms_wire::call::Submission::from(&least);

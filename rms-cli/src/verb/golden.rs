@@ -93,7 +93,7 @@ fn the_nodes() {
 #[test]
 fn one_job_and_what_became_of_another() {
     let mut farm = detail(malleable());
-    farm.spec.malleable = Some(Malleable {
+    Arc::make_mut(&mut farm.spec).malleable = Some(Malleable {
         least: 2,
         most: 8,
         sizes: Sizes::PowerOfTwo,
@@ -465,7 +465,7 @@ fn detail(line: JobLine) -> JobDetail {
         malleable: None,
     };
     let cores = |node: &str, is_in_force| CoresLine { node: node.to_owned(), n_cores: 3, all: 48, is_in_force };
-    JobDetail { line, spec, cores: vec![cores("a2", true), cores("a3", false)] }
+    JobDetail { line, spec: Arc::new(spec), cores: vec![cores("a2", true), cores("a3", false)] }
 }
 
 fn record() -> JobRecord {

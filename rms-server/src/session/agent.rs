@@ -45,7 +45,11 @@ pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), 
     let (answers, answers_to_send) = mpsc::channel(MAX_ANSWERS);
     let writing = Writing { link: link.clone(), shared: Arc::clone(shared), sender, answers: answers_to_send };
     tokio::spawn(writing.run(orders));
-    let served = read(&mut receiver, link.identity(), id, shared, &answers).await;
+    let served = tokio::select! {
+        served = read(&mut receiver, link.identity(), id, shared, &answers) => served,
+        // What nobody reads would only fill our memory.
+        Ok(_) = link.accept() => Err(SessionError::Violation("an agent opens one channel")),
+    };
     shared.inbox.put(Inbound::AgentGone { name, link: id }).await?;
     served
 }

@@ -1,6 +1,7 @@
 //! One call of a client: parsed, answered, done.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rms_core::event::Query;
 use rms_core::{Answer, Call, Refusal};
@@ -15,13 +16,20 @@ use super::{SessionError, follow, job, launcher, negotiator, watch};
 use crate::error::chain;
 use crate::history::Page;
 use crate::inbox::Answered;
+use crate::registry::{Allotment, MAX_STREAMS};
 use crate::shared::Shared;
 
 /// Reads the call and answers it.
-pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Result<(), SessionError> {
+pub async fn serve(
+    channel: Channel,
+    who: &Identity,
+    allotment: &Allotment,
+    shared: &Arc<Shared>,
+) -> Result<(), SessionError> {
     let (mut sender, mut receiver) = channel.split();
     // A channel that was opened and given up asks for nothing.
-    let Some(call) = receiver.recv::<ClientCall>().await? else { return Ok(()) };
+    let Ok(asked) = tokio::time::timeout(PATIENCE, receiver.recv_held::<ClientCall>()).await else { return Ok(()) };
+    let Some((call, held)) = asked? else { return Ok(()) };
     let request = match ClientRequest::parse(call, draw_serial) {
         Ok(request) => request,
         // Well-formed nonsense is more often a user's slip than an attack.
@@ -30,6 +38,21 @@ pub async fn serve(channel: Channel, who: &Identity, shared: &Arc<Shared>) -> Re
     if let Err(refused) = job::check(who, &request) {
         return last(&mut sender, &ClientAnswer::Refused(refused)).await;
     }
+    let (_ours, _everybodys) = match &request {
+        ClientRequest::Call(Call::Query(_)) | ClientRequest::History(_) | ClientRequest::Launchers => {
+            (allotment.queries.acquire().await.ok(), shared.queries.acquire().await.ok())
+        }
+        ClientRequest::Follow(_) | ClientRequest::Watch(_) => {
+            drop(held);
+            let Ok(stream) = allotment.streams.try_acquire() else {
+                let message =
+                    format_args!("{who} follows or watches {MAX_STREAMS} jobs already: end some of that first");
+                return last(&mut sender, &ClientAnswer::Refused(Refused::new("too_many", message))).await;
+            };
+            (Some(stream), None)
+        }
+        ClientRequest::Call(_) | ClientRequest::Negotiator | ClientRequest::Launcher => (None, None),
+    };
     match request {
         ClientRequest::Call(call @ Call::Renew { .. }) => match renew(who, call, shared).await {
             Ok(signed) => last(&mut sender, &ClientAnswer::Certificate { chain: signed.chain, ca: signed.ca }).await,
@@ -139,6 +162,9 @@ async fn history(
     sender.finish();
     Ok(())
 }
+
+/// A channel on which nothing is asked for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn last(sender: &mut Sender, answer: &ClientAnswer) -> Result<(), SessionError> {
     sender.send(answer).await?;

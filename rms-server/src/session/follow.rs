@@ -20,10 +20,10 @@ use crate::shared::Shared;
 
 /// Chunks on their way to the follower, over all hosts. When it is full the agents wait: whoever reads slowly
 /// slows his own job's streams down, which lie in files meanwhile.
-const MAX_CHUNKS: usize = 4;
+const MAX_CHUNKS: usize = 2;
 
 /// Input that the job did not take yet. When it is full, the client waits.
-const MAX_INPUTS: usize = 4;
+const MAX_INPUTS: usize = 1;
 
 /// Until the job is over and all its output was delivered, or the client leaves.
 pub async fn serve(

@@ -9,6 +9,7 @@ use rms_model::{Identity, JobId, Run};
 use rms_wire::{ClientRequest, Link, Refused};
 
 use super::{SessionError, client};
+use crate::registry::Allotment;
 use crate::router::is_over;
 use crate::shared::Shared;
 
@@ -16,12 +17,12 @@ use crate::shared::Shared;
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Until the link or the execution ends.
-pub async fn serve(link: &Link, shared: &Arc<Shared>) -> Result<(), SessionError> {
+pub async fn serve(link: &Link, allotment: &Arc<Allotment>, shared: &Arc<Shared>) -> Result<(), SessionError> {
     let Some((job, run)) = link.identity().as_job() else {
         return Err(SessionError::Violation("the certificate names no execution of a job"));
     };
     tokio::select! {
-        served = client::serve(link, shared) => served,
+        served = client::serve(link, allotment, shared) => served,
         () = ended(job, run, shared) => {
             link.close(&format!("run {run} of job {job} has ended"));
             Ok(())

@@ -47,6 +47,8 @@ enum Ended {
     Whole,
     /// The follower does not want more.
     Unwanted,
+    /// The follower does not read; what is left comes when it does.
+    Stalled,
     /// The agent cannot serve it, or not yet: it may not have heard of the job.
     Failed { reason: String },
     /// The link broke; what is left comes from the next one.
@@ -77,6 +79,10 @@ impl Pull {
             };
             match self.pull_once(&link).await {
                 Ended::Whole | Ended::Unwanted => return,
+                Ended::Stalled => match self.pulled.reserve().await {
+                    Ok(_room) => continue,
+                    Err(_) => return,
+                },
                 Ended::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
                 Ended::Failed { reason } => {
                     n_failures += 1;
@@ -138,6 +144,17 @@ impl Pull {
 
     /// Passes a chunk on; says so if the follower has left.
     async fn take(&mut self, chunk: Chunk) -> Option<Ended> {
+        // What was read of a channel that nobody reads on is given up, with all that the agent has sent after it. Input
+        // that is under way would be lost with its channel.
+        let room = match self.input {
+            Some(_) => Ok(self.pulled.reserve().await),
+            None => tokio::time::timeout(STALLED_AFTER, self.pulled.reserve()).await,
+        };
+        let room = match room {
+            Ok(Ok(room)) => room,
+            Ok(Err(_)) => return Some(Ended::Unwanted),
+            Err(_) => return Some(Ended::Stalled),
+        };
         // An agent speaks for its own host alone.
         let chunk = Chunk { host_idx: self.host_idx, ..chunk };
         let end = chunk.offset.saturating_add(chunk.bytes.len() as u64);
@@ -147,12 +164,13 @@ impl Pull {
         if n_streams > MAX_STREAMS {
             return Some(Ended::Failed { reason: "too many streams".to_owned() });
         }
-        match self.pulled.send(Pulled::Chunk(chunk)).await {
-            Ok(()) => None,
-            Err(_) => Some(Ended::Unwanted),
-        }
+        room.send(Pulled::Chunk(chunk));
+        None
     }
 }
+
+/// A follower that takes nothing for so long is waited for without a channel to the agent.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Two streams for each task of a host; no host has more tasks.
 const MAX_STREAMS: usize = 65_536;

@@ -13,28 +13,31 @@ use crate::message::MAX_LINES;
 use crate::refused::Refused;
 use crate::vocabulary;
 
+/// The parts of an answer. Each is made when it is asked for, so that a long one is never there twice.
+pub type Parts<'a> = Box<dyn Iterator<Item = ClientAnswer> + Send + 'a>;
+
 /// The frames of an answer, in order; never none.
-pub fn answer_parts(answer: &Result<Answer, Refusal>) -> Vec<ClientAnswer> {
+pub fn answer_parts(answer: &Result<Answer, Refusal>) -> Parts<'_> {
     let answer = match answer {
         Ok(answer) => answer,
-        Err(refusal) => return vec![ClientAnswer::Refused(refusal.into())],
+        Err(refusal) => return only(ClientAnswer::Refused(refusal.into())),
     };
     match answer {
-        Answer::Done => vec![ClientAnswer::Done],
-        Answer::Submitted { job } => vec![ClientAnswer::Submitted { job: job.0 }],
-        Answer::WouldStart { request, at, reason } => vec![ClientAnswer::WouldStart {
+        Answer::Done => only(ClientAnswer::Done),
+        Answer::Submitted { job } => only(ClientAnswer::Submitted { job: job.0 }),
+        Answer::WouldStart { request, at, reason } => only(ClientAnswer::WouldStart {
             request: request.into(),
             at: opt_millis(*at),
             reason: reason.as_ref().map(wire::Reason::from),
-        }],
+        }),
         Answer::Jobs { done, refused } => jobs_parts(done, refused),
         Answer::Queue { now, jobs } => {
             let now = now.as_millis();
-            parts(jobs, |jobs, last| ClientAnswer::Queue { now, jobs, last })
+            parts(jobs, move |jobs, last| ClientAnswer::Queue { now, jobs, last })
         }
         Answer::Detail { now, jobs } => {
             let now = now.as_millis();
-            one_by_one(jobs, |job: Option<wire::JobDetail>, last| ClientAnswer::Detail {
+            one_by_one(jobs, move |job: Option<wire::JobDetail>, last| ClientAnswer::Detail {
                 now,
                 job: job.map(Box::new),
                 last,
@@ -46,14 +49,14 @@ pub fn answer_parts(answer: &Result<Answer, Refusal>) -> Vec<ClientAnswer> {
                 |(cluster, name): &(ClusterId, String)| wire::ClusterName { cluster: cluster.0, name: name.clone() };
             let mut clusters: Vec<wire::ClusterName> = clusters.iter().map(cluster).collect();
             // The first part brings all the clusters: they are few.
-            parts(nodes, |nodes, last| {
+            parts(nodes, move |nodes, last| {
                 let clusters = std::mem::take(&mut clusters);
                 ClientAnswer::Nodes { now, nodes, clusters, last }
             })
         }
         Answer::View(view) => {
             let (now, job) = (view.now.as_millis(), view.job.map(|job| job.0));
-            one_by_one(&view.clusters, |cluster, last| ClientAnswer::View { now, job, cluster, last })
+            one_by_one(&view.clusters, move |cluster, last| ClientAnswer::View { now, job, cluster, last })
         }
         Answer::Settings(settings) => parts(settings, |settings, last| ClientAnswer::Settings { settings, last }),
         Answer::Audit(changes) => parts(changes, |changes, last| ClientAnswer::Audit { changes, last }),
@@ -61,54 +64,58 @@ pub fn answer_parts(answer: &Result<Answer, Refusal>) -> Vec<ClientAnswer> {
         Answer::Certificates(certificates) => {
             parts(certificates, |certificates, last| ClientAnswer::Certificates { certificates, last })
         }
-        Answer::Negotiated(outcome) => vec![ClientAnswer::Negotiated(outcome.into())],
+        Answer::Negotiated(outcome) => only(ClientAnswer::Negotiated(outcome.into())),
         Answer::Negotiations { now, lines } => {
             let now = now.as_millis();
-            one_by_one(lines, |line: Option<crate::negotiate::NegotiationLine>, last| ClientAnswer::Negotiations {
+            one_by_one(lines, move |line: Option<crate::negotiate::NegotiationLine>, last| ClientAnswer::Negotiations {
                 now,
                 line: line.map(Box::new),
                 last,
             })
         }
         Answer::Budgets(users) => parts(users, |users, last| ClientAnswer::Budgets { users, last }),
-        Answer::Status(status) => vec![ClientAnswer::Status(status.into())],
+        Answer::Status(status) => only(ClientAnswer::Status(status.into())),
     }
 }
 
 /// The frames of a history, in order; never none.
-pub fn history_parts(jobs: &[JobRecord]) -> Vec<ClientAnswer> {
+pub fn history_parts(jobs: &[JobRecord]) -> Parts<'_> {
     parts(jobs, |jobs, last| ClientAnswer::History { jobs, last })
 }
 
+fn only<'a>(answer: ClientAnswer) -> Parts<'a> {
+    Box::new(std::iter::once(answer))
+}
+
 /// Cuts a list into parts of [`MAX_LINES`]; an empty list is one empty part.
-fn parts<'a, T, W: From<&'a T>>(
+fn parts<'a, T: Sync, W: From<&'a T>>(
     items: &'a [T],
-    mut part: impl FnMut(Vec<W>, bool) -> ClientAnswer,
-) -> Vec<ClientAnswer> {
+    mut part: impl FnMut(Vec<W>, bool) -> ClientAnswer + Send + 'a,
+) -> Parts<'a> {
     let n_parts = items.len().div_ceil(MAX_LINES).max(1);
     let lines = |idx: usize| items.iter().skip(idx * MAX_LINES).take(MAX_LINES).map(W::from).collect();
-    (0..n_parts).map(|idx| part(lines(idx), idx + 1 == n_parts)).collect()
+    Box::new((0..n_parts).map(move |idx| part(lines(idx), idx + 1 == n_parts)))
 }
 
 /// One frame for each item, and one without for none.
-fn one_by_one<'a, T, W: From<&'a T>>(
+fn one_by_one<'a, T: Sync, W: From<&'a T>>(
     items: &'a [T],
-    part: impl Fn(Option<W>, bool) -> ClientAnswer,
-) -> Vec<ClientAnswer> {
+    part: impl Fn(Option<W>, bool) -> ClientAnswer + Send + 'a,
+) -> Parts<'a> {
     if items.is_empty() {
-        return vec![part(None, true)];
+        return only(part(None, true));
     }
-    items.iter().enumerate().map(|(idx, item)| part(Some(item.into()), idx + 1 == items.len())).collect()
+    Box::new(items.iter().enumerate().map(move |(idx, item)| part(Some(item.into()), idx + 1 == items.len())))
 }
 
-fn jobs_parts(done: &[JobId], refused: &[(JobId, Refusal)]) -> Vec<ClientAnswer> {
+fn jobs_parts<'a>(done: &'a [JobId], refused: &'a [(JobId, Refusal)]) -> Parts<'a> {
     let n_parts = done.len().max(refused.len()).div_ceil(MAX_LINES).max(1);
-    let part = |idx: usize| ClientAnswer::Jobs {
+    let part = move |idx: usize| ClientAnswer::Jobs {
         done: done.iter().skip(idx * MAX_LINES).take(MAX_LINES).map(|job| job.0).collect(),
         refused: refused.iter().skip(idx * MAX_LINES).take(MAX_LINES).map(refused_job).collect(),
         last: idx + 1 == n_parts,
     };
-    (0..n_parts).map(part).collect()
+    Box::new((0..n_parts).map(part))
 }
 
 fn refused_job((job, refusal): &(JobId, Refusal)) -> wire::RefusedJob {
@@ -148,7 +155,7 @@ impl From<&effect::JobDetail> for wire::JobDetail {
             wire::CoresLine { node, n_cores, all, is_in_force }
         };
         let cores = detail.cores.iter().map(cores).collect();
-        wire::JobDetail { line: (&detail.line).into(), spec: (&detail.spec).into(), cores }
+        wire::JobDetail { line: (&detail.line).into(), spec: (&*detail.spec).into(), cores }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Answers: parsed by clients.
 
+use std::sync::Arc;
+
 use rms_core::effect;
 use rms_core::fact::AuditEntry;
 use rms_model::token::{Issued, Token, TokenState};
@@ -45,7 +47,7 @@ impl TryFrom<wire::JobDetail> for effect::JobDetail {
             effect::CoresLine { node, n_cores, all, is_in_force }
         };
         let cores = detail.cores.into_iter().map(cores).collect();
-        Ok(effect::JobDetail { line: detail.line.try_into()?, spec: detail.spec.try_into()?, cores })
+        Ok(effect::JobDetail { line: detail.line.try_into()?, spec: Arc::new(detail.spec.try_into()?), cores })
     }
 }
 

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quinn::{RecvStream, SendStream};
+use quinn::{RecvStream, SendStream, VarInt};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use super::error::LinkError;
 use super::peering::{SMALL_FRAME, Wire};
+use super::tuning::Tuning;
 use crate::codec::{self, HEADER_BYTES, Header};
 use crate::convert::Malformed;
-use crate::message::Message;
+use crate::message::{Message, Size};
 
 /// A channel: frames go out in order and come in in order. Dropping it ends both directions.
 #[derive(Debug)]
@@ -42,8 +44,8 @@ impl ByteCount {
     }
 }
 
-/// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call. While one
-/// channel has read a part of a large frame, large frames of the link's other channels wait for it.
+/// The incoming half. Receiving may be cancelled at any await: what was read is kept for the next call. A peer can make
+/// us hold only so much of large frames: further ones, of any of its channels, wait for those.
 #[derive(Debug)]
 pub struct Receiver {
     wire: Wire,
@@ -54,7 +56,13 @@ pub struct Receiver {
     payload: Vec<u8>,
     /// Held while a large frame is being read.
     permit: Option<OwnedSemaphorePermit>,
+    /// When the rest of a frame that has begun must be there.
+    until: Option<Instant>,
 }
+
+/// The right to hold the memory of one large frame. It is given back on drop.
+#[derive(Debug, Default)]
+pub struct Held(Option<OwnedSemaphorePermit>);
 
 impl Channel {
     pub(super) fn new(wire: Wire, send: SendStream, receive: RecvStream) -> Channel {
@@ -96,10 +104,21 @@ impl Sender {
     /// A message over its limit, or a channel or link that has ended.
     pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
         let frame = codec::encode(message)?;
-        self.send_encoded(&frame).await
+        if M::MAY_WAIT { self.write(&frame).await } else { self.send_encoded(&frame).await }
     }
 
+    /// Gives the channel up if the peer does not read in time: what it has of our memory is to come back.
     pub(super) async fn send_encoded(&mut self, frame: &[u8]) -> Result<(), LinkError> {
+        let patience = Tuning::frame_patience(self.wire.frame(), frame.len());
+        let written = tokio::time::timeout(patience, self.write(frame)).await;
+        written.unwrap_or_else(|_| {
+            // It may have ended just now.
+            let _ = self.stream.reset(GIVEN_UP);
+            Err(LinkError::Unread { secs: patience.as_secs() })
+        })
+    }
+
+    async fn write(&mut self, frame: &[u8]) -> Result<(), LinkError> {
         match self.stream.write_all(frame).await {
             Ok(()) => {
                 self.n_bytes.add(frame.len());
@@ -130,7 +149,16 @@ impl Sender {
 impl Receiver {
     fn new(wire: Wire, stream: RecvStream) -> Receiver {
         let n_bytes = ByteCount::default();
-        Receiver { wire, stream, n_bytes, header: [0; HEADER_BYTES], n_header: 0, payload: Vec::new(), permit: None }
+        Receiver {
+            wire,
+            stream,
+            n_bytes,
+            header: [0; HEADER_BYTES],
+            n_header: 0,
+            payload: Vec::new(),
+            permit: None,
+            until: None,
+        }
     }
 
     /// What was received so far, in whole frames.
@@ -145,6 +173,18 @@ impl Receiver {
     /// The channel or the link has ended, or the frame is not what it should be.
     pub async fn recv<M: Message>(&mut self) -> Result<Option<M>, LinkError> {
         let received = self.read_frame().await;
+        self.permit = None;
+        self.checked(received)
+    }
+
+    /// As [`Receiver::recv`], with the right to its memory, which [`Receiver::recv`] gives back at once: for messages
+    /// that are kept while something is done about them.
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`].
+    pub async fn recv_held<M: Message>(&mut self) -> Result<Option<(M, Held)>, LinkError> {
+        let received =
+            self.read_frame().await.map(|message| message.map(|message| (message, Held(self.permit.take()))));
         self.checked(received)
     }
 
@@ -183,10 +223,16 @@ impl Receiver {
                 0 => return Err(LinkError::CutShort),
                 n_read => self.n_header += n_read,
             }
+            if self.n_header == HEADER_BYTES {
+                // From here on it depends on the length.
+                self.until = None;
+            }
         }
         let length = Header::from_bytes(self.header).expect::<M>()?;
-        if length > SMALL_FRAME && self.permit.is_none() {
-            self.permit = Some(self.wire.large_frame().await);
+        // Chunks of streams are bounded by those who carry them on.
+        if length > SMALL_FRAME && M::SIZE != Size::Chunk && self.permit.is_none() {
+            self.permit = Some(self.wire.large_frame(length).await);
+            self.until = None;
         }
         while self.payload.len() < length {
             // Grows with what has come, not with what was announced.
@@ -198,7 +244,7 @@ impl Receiver {
         let decoded = codec::decode(&self.payload);
         self.n_bytes.add(HEADER_BYTES + length);
         self.n_header = 0;
-        self.permit = None;
+        self.until = None;
         // A large frame is rare: its memory is not kept for the next one.
         if self.payload.capacity() > READ_BYTES {
             self.payload = Vec::new();
@@ -210,6 +256,26 @@ impl Receiver {
 
     /// One read, which loses nothing if it is cancelled; 0 at the end.
     async fn read_some(&mut self, part: Part) -> Result<usize, LinkError> {
+        if self.n_header == 0 {
+            return self.read_any(part).await;
+        }
+        let patience = Tuning::frame_patience(self.wire.frame(), self.n_announced());
+        let until = *self.until.get_or_insert_with(|| Instant::now() + patience);
+        // Whatever is there already is taken, however late it is.
+        let read = tokio::time::timeout_at(until, self.read_any(part)).await;
+        read.unwrap_or_else(|_| {
+            // It may have ended just now.
+            let _ = self.stream.stop(GIVEN_UP);
+            Err(LinkError::Unfinished { secs: patience.as_secs() })
+        })
+    }
+
+    /// As far as the header has come.
+    fn n_announced(&self) -> usize {
+        if self.n_header < HEADER_BYTES { 0 } else { Header::from_bytes(self.header).length as usize }
+    }
+
+    async fn read_any(&mut self, part: Part) -> Result<usize, LinkError> {
         let read = match part {
             Part::Header => self.stream.read(&mut self.header[self.n_header..]).await.map(|n| n.unwrap_or(0)),
             Part::Payload { at_most } => match self.stream.read_chunk(at_most, true).await {
@@ -234,3 +300,6 @@ enum Part {
 }
 
 const READ_BYTES: usize = 64 << 10;
+
+/// What a peer reads on a channel that was given up.
+const GIVEN_UP: VarInt = VarInt::from_u32(1);

@@ -176,8 +176,7 @@ impl Endpoint {
                     roles: roles.clone(),
                     revoked: revoked.clone(),
                     credentials: Arc::clone(&shared),
-                    patience: tuning.handshake,
-                    window: tuning.window(),
+                    tuning: tuning.clone(),
                     lasting: lasting.clone(),
                 };
                 tokio::spawn(Gate::new(quinn.clone(), admission, sender).run());
@@ -270,7 +269,7 @@ impl Endpoint {
         };
         let tls = client_config(&self.credentials(), &revoked, &expect).map_err(EndpointError::from)?;
         let connection = self.connect_with(tls, address).await?;
-        let wire = Wire::new(connection, self.0.tuning.window());
+        let wire = Wire::new(connection, self.0.tuning.window(), self.0.tuning.frame);
         let peer = peer_of(wire.connection())?.ok_or(LinkError::NoCertificate)?;
         // TLS believes us connected before the other side has looked at our certificate: only a welcome counts.
         let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;

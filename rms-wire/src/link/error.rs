@@ -37,6 +37,15 @@ pub enum LinkError {
     Denied { reason: String },
     #[error("nothing was agreed within {secs} s")]
     TooSlow { secs: u64 },
+    /// A newcomer who held a place longer than others could wait for it.
+    #[error("others wanted the place: connect again")]
+    Evicted,
+    /// Only this channel was given up; the link goes on.
+    #[error("the peer did not finish a frame within {secs} s")]
+    Unfinished { secs: u64 },
+    /// Only this channel was given up; the link goes on.
+    #[error("the peer did not read a frame within {secs} s")]
+    Unread { secs: u64 },
     #[error("the peer ended the channel in the middle of a frame")]
     CutShort,
     #[error("the peer ended the channel where it should have spoken")]
@@ -101,6 +110,9 @@ impl LinkError {
             | LinkError::NoAnswer { .. }
             | LinkError::Denied { .. }
             | LinkError::TooSlow { .. }
+            | LinkError::Evicted
+            | LinkError::Unfinished { .. }
+            | LinkError::Unread { .. }
             | LinkError::ChannelReset
             | LinkError::Encode(_)
             | LinkError::Peer(_)

@@ -40,7 +40,7 @@ impl JoinChannel {
         let tls = join_config(fingerprint).map_err(EndpointError::from)?;
         let dial = async {
             let connection = dial_with(&quinn, &tuning.connecting(), tls, address).await?;
-            let wire = Wire::new(connection, tuning.window());
+            let wire = Wire::new(connection, tuning.window(), tuning.frame);
             let (send, receive) = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
             Ok((wire.clone(), Channel::new(wire, send, receive)))
         };

@@ -10,12 +10,14 @@ mod knock;
 mod lasting;
 mod outbox;
 mod peering;
+mod places;
+mod shares;
 mod socket;
 mod tuning;
 
 pub use accept::{Accepted, Joining};
 pub use backoff::Backoff;
-pub use channel::{ByteCount, Channel, Receiver, Sender};
+pub use channel::{ByteCount, Channel, Held, Receiver, Sender};
 pub use endpoint::{Endpoint, EndpointError, Serve, resolve};
 pub use error::LinkError;
 pub(crate) use error::chain;

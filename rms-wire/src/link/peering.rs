@@ -12,6 +12,8 @@ use super::channel::Channel;
 use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, chain, reason};
 use super::knock::Expecting;
 use super::lasting::Listed;
+use super::shares::{Sharing, large_frames};
+use super::tuning::{Allowance, Tuning};
 use crate::tls::{Credentials, Peer, Revoked};
 
 /// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
@@ -42,8 +44,8 @@ pub enum End {
 /// What a link has to do with restarts, of this end or of the other one.
 #[derive(Debug)]
 pub(super) enum Bond {
-    /// The peer is on the list of those who are told of ours, if there is one.
-    Accepted { _listed: Option<Listed> },
+    /// The peer is on the list of those who are told of ours, if there is one, and has its part of what we can hold.
+    Accepted { _listed: Option<Listed>, _sharing: Sharing },
     /// We are told of the peer's.
     Dialled(Expecting),
 }
@@ -58,11 +60,13 @@ struct Life {
     closed_here: OnceLock<String>,
     /// Of the connection: what may be sent to us and not read yet.
     window: VarInt,
-    large_frames: Arc<Semaphore>,
+    frame: Duration,
+    /// The right to read large frames, in KiB; that of all links of the peer if we have accepted it.
+    large_frames: OnceLock<Arc<Semaphore>>,
 }
 
 /// Frames up to so many bytes are read without waiting for each other.
-pub(super) const SMALL_FRAME: usize = 128 << 10;
+pub(super) const SMALL_FRAME: usize = 16 << 10;
 
 impl Link {
     pub(super) fn new(wire: Wire, peer: Peer, authorities: Vec<String>, revoked: &Revoked, bond: Bond) -> Link {
@@ -157,20 +161,35 @@ impl Link {
 
 impl Wire {
     /// `window` is what the connection was made with.
-    pub fn new(connection: Connection, window: VarInt) -> Wire {
-        let large_frames = Arc::new(Semaphore::new(1));
-        Wire(Arc::new(Life { connection, closed_here: OnceLock::new(), window, large_frames }))
+    pub fn new(connection: Connection, window: VarInt, frame: Duration) -> Wire {
+        let large_frames = OnceLock::new();
+        Wire(Arc::new(Life { connection, closed_here: OnceLock::new(), window, frame, large_frames }))
     }
 
     pub fn connection(&self) -> &Connection {
         &self.0.connection
     }
 
-    /// Waits for the right to read a frame over [`SMALL_FRAME`]. One is read at a time, so a peer cannot make us
-    /// hold one for each channel.
-    pub async fn large_frame(&self) -> OwnedSemaphorePermit {
-        let permit = Arc::clone(&self.0.large_frames).acquire_owned().await;
-        permit.expect("the semaphore is never closed")
+    /// Gives the peer its part of what we can hold, once it is known who it is.
+    pub fn allow(&self, allowance: &Allowance, large_frames: Arc<Semaphore>) {
+        let connection = self.connection();
+        connection.set_max_concurrent_bi_streams(allowance.channels);
+        connection.set_receive_window(allowance.window);
+        connection.set_send_window(allowance.unacknowledged);
+        // Set once, before anything large was read.
+        let _ = self.0.large_frames.set(large_frames);
+    }
+
+    /// Waits for the right to hold a frame over [`SMALL_FRAME`]: a peer cannot make us hold one for each channel.
+    pub async fn large_frame(&self, n_bytes: usize) -> OwnedSemaphorePermit {
+        let semaphore = Arc::clone(self.0.large_frames.get_or_init(large_frames));
+        let kib = u32::try_from(n_bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(Tuning::LARGE_FRAMES_KIB);
+        semaphore.acquire_many_owned(kib).await.expect("the semaphore is never closed")
+    }
+
+    /// The patience with short frames.
+    pub fn frame(&self) -> Duration {
+        self.0.frame
     }
 
     pub fn close(&self, code: VarInt, reason: &str) {

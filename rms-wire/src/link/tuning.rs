@@ -6,6 +6,7 @@ use std::time::Duration;
 use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use quinn_proto::HashedConnectionIdGenerator;
 use ring::hmac;
+use rms_model::{Identity, Role};
 
 use crate::tls::Credentials;
 
@@ -19,10 +20,23 @@ pub struct Tuning {
     pub idle: Duration,
     /// A connection that is no link after so long is dropped.
     pub handshake: Duration,
+    /// A frame that has not arrived so long after it began, or was not read, costs its channel.
+    pub frame: Duration,
     /// Channels that the peer may have open at once; it waits when it wants more.
     pub max_channels: u32,
     /// Fixes what QUIC draws at random, for deterministic tests.
     pub seed: Option<[u8; 32]>,
+}
+
+/// What a link may hold of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Allowance {
+    /// Channels that the peer may have open at once.
+    pub channels: VarInt,
+    /// Bytes that it has sent and we have not read.
+    pub window: VarInt,
+    /// Bytes that we have sent and it has not acknowledged.
+    pub unacknowledged: u64,
 }
 
 impl Default for Tuning {
@@ -31,6 +45,7 @@ impl Default for Tuning {
             keep_alive: Duration::from_secs(3),
             idle: Duration::from_secs(12),
             handshake: Duration::from_secs(10),
+            frame: Duration::from_secs(20),
             max_channels: 256,
             seed: None,
         }
@@ -38,17 +53,32 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Handshakes at work at once; the other new connections wait their turn.
-    pub(super) const MAX_HANDSHAKES: usize = 256;
-    /// How long a handshake may take when others wait for its place.
-    pub(super) const LEAST_TURN: Duration = Duration::from_millis(500);
-    /// From so many handshakes on, a newcomer must first prove that it receives at its address.
+    /// Handshakes at work at once; each takes some 20 KiB.
+    pub(super) const MAX_HALF_OPEN: usize = 512;
+    /// Those without a certificate who say nothing, and those who wait for the answer to their token.
+    pub(super) const MAX_STRANGERS: usize = 128;
+    /// Those with a certificate who say nothing.
+    pub(super) const MAX_SILENT_KNOWN: usize = 512;
+    /// Connections that are no links, with those that are over and not yet forgotten.
+    pub(super) const MAX_UNSETTLED: usize = 2560;
+    /// How long a handshake may take, and how long a stranger may think about what it wants.
+    pub(super) const HALF_OPEN: Duration = Duration::from_secs(5);
+    pub(super) const STRANGER: Duration = Duration::from_secs(3);
+    /// From so many newcomers without a certificate on, one more must first prove that it receives at its address.
     pub(super) const PROVE_ADDRESS_FROM: usize = 64;
-    /// New connections that wait their turn; more are refused, and back off.
-    const MAX_INCOMING: usize = 4096;
-    /// What one of them, and all of them, may send before their turn.
+    /// First packets that nobody has looked at; that takes microseconds.
+    const MAX_INCOMING: usize = 1024;
+    /// What one of them, and all of them, may send until then.
     const INCOMING_BYTES: u64 = 8 << 10;
-    const INCOMING_BYTES_TOTAL: u64 = 16 << 20;
+    const INCOMING_BYTES_TOTAL: u64 = 4 << 20;
+    /// Channels, and bytes that were not read or acknowledged, of a connection that is no link yet.
+    const ENTRY_CHANNELS: u32 = 2;
+    const ENTRY_WINDOW: u32 = 128 << 10;
+    const ENTRY_UNACKNOWLEDGED: u64 = 64 << 10;
+    /// Large frames of one peer, over all of its links, in KiB.
+    pub(super) const LARGE_FRAMES_KIB: u32 = 24 << 10;
+    /// One frame may take a second more for each so many bytes.
+    const BYTES_A_SECOND: usize = 128 << 10;
     /// Unread bytes of one channel.
     const CHANNEL_WINDOW: u32 = 128 << 10;
     /// What is taken for the round trip before one was measured. A first packet that was lost, or came before the
@@ -59,7 +89,7 @@ impl Tuning {
 
     /// For the side that connects.
     pub(super) fn connecting(&self) -> Arc<TransportConfig> {
-        let mut transport = self.transport();
+        let mut transport = self.transport(self.max_channels, self.window(), Tuning::SEND_WINDOW);
         transport.keep_alive_interval(Some(self.keep_alive)).initial_rtt(Tuning::INITIAL_RTT);
         Arc::new(transport)
     }
@@ -71,14 +101,36 @@ impl Tuning {
         VarInt::from_u64(window).unwrap_or(VarInt::MAX)
     }
 
-    fn transport(&self) -> TransportConfig {
+    /// What a connection that we accept begins with.
+    pub(super) fn entry_window(&self) -> VarInt {
+        Tuning::ENTRY_WINDOW.into()
+    }
+
+    /// What the `n_links`th link of an identity may hold. An agent has one, on which the output of its jobs waits for those
+    /// who follow it. Others have some for programs that do much, and many for commands.
+    pub(super) fn allowance(&self, who: &Identity, n_links: usize) -> Allowance {
+        let (channels, window, unacknowledged) = match (who.role, n_links) {
+            (Role::Agent, ..=2) => (self.max_channels, self.window(), Tuning::SEND_WINDOW),
+            (_, ..=2) => (self.max_channels, (2_u32 << 20).into(), Tuning::SEND_WINDOW / 2),
+            (_, ..=16) => (self.max_channels / 4, (512_u32 << 10).into(), Tuning::SEND_WINDOW / 8),
+            (_, _) => (self.max_channels / 16, (32_u32 << 10).into(), Tuning::SEND_WINDOW / 64),
+        };
+        Allowance { channels: channels.max(Tuning::ENTRY_CHANNELS).into(), window, unacknowledged }
+    }
+
+    /// How long a frame of so many bytes may take, where `least` is the patience with short ones.
+    pub(super) fn frame_patience(least: Duration, n_bytes: usize) -> Duration {
+        least + Duration::from_secs((n_bytes / Tuning::BYTES_A_SECOND) as u64)
+    }
+
+    fn transport(&self, channels: u32, window: VarInt, unacknowledged: u64) -> TransportConfig {
         let mut transport = TransportConfig::default();
         transport
-            .max_concurrent_bidi_streams(self.max_channels.into())
+            .max_concurrent_bidi_streams(channels.into())
             .max_concurrent_uni_streams(VarInt::from_u32(0))
             .stream_receive_window(Tuning::CHANNEL_WINDOW.into())
-            .receive_window(self.window())
-            .send_window(Tuning::SEND_WINDOW)
+            .receive_window(window)
+            .send_window(unacknowledged)
             .datagram_receive_buffer_size(None)
             .crypto_buffer_size(16 << 10)
             .max_idle_timeout(IdleTimeout::try_from(self.idle).ok());
@@ -107,11 +159,14 @@ impl Tuning {
     }
 
     pub(super) fn limit_incoming(&self, server: &mut ServerConfig) {
+        let mut entry = self.transport(Tuning::ENTRY_CHANNELS, self.entry_window(), Tuning::ENTRY_UNACKNOWLEDGED);
+        // A connection that is over is remembered for nine of them.
+        entry.initial_rtt(Tuning::INITIAL_RTT);
         server
             .max_incoming(Tuning::MAX_INCOMING)
             .incoming_buffer_size(Tuning::INCOMING_BYTES)
             .incoming_buffer_size_total(Tuning::INCOMING_BYTES_TOTAL)
             .migration(true)
-            .transport_config(Arc::new(self.transport()));
+            .transport_config(Arc::new(entry));
     }
 }

@@ -488,7 +488,8 @@ pub fn answers() -> Vec<Answer> {
         revoked: Some(secs(3)),
     };
     let cores = || CoresLine { node: "n2".to_owned(), n_cores: 3, all: 8, is_in_force: false };
-    let detail = |job, tasks| JobDetail { line: job_line(job), spec: spec(tasks), cores: vec![cores()] };
+    let detail =
+        |job, tasks| JobDetail { line: job_line(job), spec: std::sync::Arc::new(spec(tasks)), cores: vec![cores()] };
     vec![
         Answer::Done,
         Answer::Submitted { job: JobId(12) },

@@ -162,7 +162,7 @@ fn of_clients() -> Vec<Sample> {
         Ok(again(&message))
     });
     let mut answers: Vec<ClientAnswer> =
-        domain::answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer))).collect();
+        domain::answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer)).collect::<Vec<_>>()).collect();
     answers.extend(answer_parts(&Err(rms_core::Refusal::NoNodes)));
     answers.extend(history_parts(&(0..8).map(domain::record).collect::<Vec<_>>()));
     answers.extend(answer_parts(&Ok(Answer::Queue { now: Time::EPOCH, jobs: Vec::new() })));
@@ -178,7 +178,8 @@ fn of_clients() -> Vec<Sample> {
         snapshot: Some(3),
         snapshot_bytes: 4,
     }));
-    answers.extend(domain::later_answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer))));
+    answers
+        .extend(domain::later_answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer)).collect::<Vec<_>>()));
     samples.extend(parsed("answer", answers, |frame| {
         let message = decode_frame::<ClientAnswer>(frame)?;
         drop(ReplyParts::new().push(message.clone()));

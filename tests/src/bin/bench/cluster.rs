@@ -1,5 +1,6 @@
 //! A whole cluster for the bench, as `rms up` makes it, and what its processes have used.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -51,32 +52,42 @@ impl Cluster {
 
     /// Kills the server as a power cut would, and starts it again on the same port; says when.
     pub fn restart_server(&mut self) -> Result<Instant> {
-        let dir = self.dir().join("server");
-        let address = std::fs::read_to_string(dir.join("address")).context("the server says where it listens")?;
+        let address = self.address()?;
         match self.server.take() {
             Some(mut server) => {
                 server.kill().context("cannot kill the server")?;
                 server.wait().context("cannot wait for the server")?;
             }
             None => {
-                let roots = self.roots();
-                let server = roots.iter().find(|root| root.name == "rms-server").context("there is no server")?;
-                let killed = Command::new("kill").args(["-9", &server.pid.to_string()]).status();
+                let server = self.server()?;
+                let killed = Command::new("kill").args(["-9", &server.to_string()]).status();
                 anyhow::ensure!(killed.context("cannot run kill")?.success(), "cannot kill the server");
-                while process::read(server.pid).is_some_and(|process| process.name == "rms-server") {
+                while process::read(server).is_some_and(|process| process.name == "rms-server") {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
         }
         let begun = Instant::now();
-        self.server = Some(spawn_at(&dir, address.trim().parse()?)?);
+        self.server = Some(spawn_at(&self.dir().join("server"), address)?);
         Ok(begun)
     }
 
+    /// The server's process.
+    pub fn server(&self) -> Result<i32> {
+        let roots = self.roots();
+        let server = roots.iter().find(|root| root.name == "rms-server").context("there is no server")?;
+        Ok(server.pid)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddr> {
+        let address = self.dir().join("server").join("address");
+        let address = std::fs::read_to_string(address).context("the server says where it listens")?;
+        Ok(address.trim().parse()?)
+    }
+
     pub async fn client(&self) -> Result<Client> {
-        let server = self.dir().join("server");
-        let address = std::fs::read_to_string(server.join("address")).context("the server says where it listens")?;
-        Client::connect(&server.join("admin"), address.trim().parse()?).await
+        Client::connect(&self.dir().join("server").join("admin"), self.address()?).await
     }
 
     pub fn spent(&self) -> Spent {

@@ -16,6 +16,7 @@ mod resize;
 mod restart;
 mod scale;
 mod server;
+mod strangers;
 mod swf;
 mod table;
 mod views;
@@ -48,6 +49,7 @@ const PARTS: &[Part] = &[
     ("negotiation", bargain::table),
     ("resize", resize::table),
     ("restart", restart::table),
+    ("strangers", strangers::table),
 ];
 
 /// What this program does as a process that another part of it has started.
