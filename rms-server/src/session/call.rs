@@ -45,9 +45,8 @@ pub async fn serve(
         ClientRequest::Follow(_) | ClientRequest::Watch(_) => {
             drop(held);
             let Ok(stream) = allotment.streams.try_acquire() else {
-                let message =
-                    format_args!("{who} follows or watches {MAX_STREAMS} jobs already: end some of that first");
-                return last(&mut sender, &ClientAnswer::Refused(Refused::new("too_many", message))).await;
+                let refused = too_many_streams(who);
+                return last(&mut sender, &ClientAnswer::Refused(refused)).await;
             };
             (Some(stream), None)
         }
@@ -161,6 +160,11 @@ async fn history(
     }
     sender.finish();
     Ok(())
+}
+
+fn too_many_streams(who: &Identity) -> Refused {
+    let message = format_args!("{who} follows or watches jobs {MAX_STREAMS} times already: end some of that first");
+    Refused::new("too_many", message)
 }
 
 /// A channel on which nothing is asked for so long is given up.
