@@ -1,5 +1,6 @@
 //! Floods, misers and hoarders: what one peer may take of the server is bounded, so that others get theirs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rms_core::event::Submission;
@@ -309,6 +310,7 @@ fn frames_that_do_not_end_take_little_memory() {
     let alone = Alone::start();
     let miser = alone.forger.credentials(Role::User, "miser");
     block_on(async {
+        let frame = Arc::new(hostile::frame(Kind::ClientCall.number(), 1, 8 << 20, &vec![0; 7 << 20]));
         let before = resident_kib(&alone.deployment);
         let mut begun = Vec::new();
         for _ in 0..16 {
@@ -319,8 +321,8 @@ fn frames_that_do_not_end_take_little_memory() {
                     break;
                 };
                 let (mut send, receive) = opened.expect("a channel");
+                let frame = Arc::clone(&frame);
                 begun.push(tokio::spawn(async move {
-                    let frame = hostile::frame(Kind::ClientCall.number(), 1, 8 << 20, &vec![0; 7 << 20]);
                     let _ = send.write_all(&frame).await;
                     std::future::pending::<()>().await;
                     drop((send, receive));
