@@ -3,6 +3,7 @@
 //! Events enter by the [`inbox`], the [`driver`] alone runs the core and commits to the [`journal`], and the
 //! router leaves effects in bounded outboxes, from which each link's session takes them.
 
+pub mod allocator;
 mod authority;
 pub mod clock;
 pub mod config;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
+use rms_server::allocator;
 use rms_server::clock::Clock;
 use rms_server::config::{self, ConfigError, DEFAULTS, ServerConfig};
 use rms_server::dir::{DataDir, DirLock};
@@ -119,7 +120,10 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
             let config = read_config(&dir, config.as_deref())?;
             make(dir, name, listen.unwrap_or(config.listen), &config, admin)
         }
-        Verb::Run { dir, config, listen } => serve(&DataDir::new(&dir), config.as_deref(), listen),
+        Verb::Run { dir, config, listen } => {
+            allocator::settle();
+            serve(&DataDir::new(&dir), config.as_deref(), listen)
+        }
         Verb::Ca { step, dir, anyway } => authority(&DataDir::new(&dir), step, anyway),
         Verb::CheckConfig { file } => {
             config::load(&file)?;

@@ -50,7 +50,9 @@ pub async fn serve(
             };
             (Some(stream), None)
         }
-        ClientRequest::Call(_) | ClientRequest::Negotiator | ClientRequest::Launcher => (None, None),
+        ClientRequest::Call(_) | ClientRequest::Server | ClientRequest::Negotiator | ClientRequest::Launcher => {
+            (None, None)
+        }
     };
     match request {
         ClientRequest::Call(call @ Call::Renew { .. }) => match renew(who, call, shared).await {
