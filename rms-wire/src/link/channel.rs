@@ -62,7 +62,9 @@ pub struct Receiver {
 
 /// The right to hold the memory of one large frame. It is given back on drop.
 #[derive(Debug, Default)]
-pub struct Held(Option<OwnedSemaphorePermit>);
+pub struct Held {
+    _permit: Option<OwnedSemaphorePermit>,
+}
 
 impl Channel {
     pub(super) fn new(wire: Wire, send: SendStream, receive: RecvStream) -> Channel {
@@ -183,8 +185,10 @@ impl Receiver {
     /// # Errors
     /// As [`Receiver::recv`].
     pub async fn recv_held<M: Message>(&mut self) -> Result<Option<(M, Held)>, LinkError> {
-        let received =
-            self.read_frame().await.map(|message| message.map(|message| (message, Held(self.permit.take()))));
+        let received = self
+            .read_frame()
+            .await
+            .map(|message| message.map(|message| (message, Held { _permit: self.permit.take() })));
         self.checked(received)
     }
 
