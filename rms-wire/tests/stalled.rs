@@ -50,9 +50,13 @@ async fn half_a_frame_is_waited_for_and_then_its_channel_is_given_up() {
     }
     // The next one is whole, and what the others had of the memory is there for it.
     let (mut send, _receive) = connection.open_bi().await.expect("a stream");
-    send.write_all(&long).await.expect("sent");
-    let mut channel = link.accept().await.expect("the link is up");
-    assert!(matches!(channel.recv::<ClientCall>().await, Ok(Some(ClientCall::Watch { .. }))));
+    let receiving = async {
+        let mut channel = link.accept().await.expect("the link is up");
+        channel.recv::<ClientCall>().await
+    };
+    let (sent, received) = tokio::join!(send.write_all(&long), receiving);
+    sent.expect("it is read");
+    assert!(matches!(received, Ok(Some(ClientCall::Watch { .. }))), "{received:?}");
 }
 
 #[tokio::test]
