@@ -101,12 +101,13 @@ struct Inputs {
 struct Place {
     job: JobId,
     run: Option<Run>,
-    offsets: BTreeMap<(u32, u32, Stream), u64>,
+    /// Of each task's streams, on which host it was seen and how much of it has come: hosts may change their numbers.
+    offsets: BTreeMap<(u32, Stream), (u32, u64)>,
 }
 
 impl Place {
     fn order(&self, input: bool) -> rms_wire::Follow {
-        let offset = |(&(host_idx, task, stream), &offset): (&(u32, u32, Stream), &u64)| Offset {
+        let offset = |(&(task, stream), &(host_idx, offset)): (&(u32, Stream), &(u32, u64))| Offset {
             host_idx,
             task,
             stream,
@@ -118,7 +119,8 @@ impl Place {
     /// The part of a chunk that is new.
     fn take(&mut self, chunk: rms_wire::Chunk) -> Option<FollowEvent> {
         let rms_wire::Chunk { host_idx, task, stream, offset, mut bytes } = chunk;
-        let have = self.offsets.entry((host_idx, task, stream)).or_insert(0);
+        let (seen_on, have) = self.offsets.entry((task, stream)).or_insert((host_idx, 0));
+        *seen_on = host_idx;
         let n_known = usize::try_from(have.saturating_sub(offset)).unwrap_or(usize::MAX);
         if n_known >= bytes.len() {
             return None;

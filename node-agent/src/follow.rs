@@ -131,8 +131,8 @@ fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
 fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
     let host_idx = share.order().host_idx;
     [(Stream::Out, "out"), (Stream::Err, "err")].map(|(stream, name)| {
-        let is_this =
-            |from: &&rms_wire::Offset| from.task == task && from.stream == stream && from.host_idx == host_idx;
+        // Which host this is may have changed; a task has its number in all of the job.
+        let is_this = |from: &&rms_wire::Offset| from.task == task && from.stream == stream;
         let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
         let next = Chunk { host_idx, task, stream, offset, bytes: Vec::new() };
         SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next, n_cut: 0 }

@@ -1,7 +1,8 @@
-//! Writes the output of many tasks to our two streams, whole or line by line with labels.
+//! Writes the output of many tasks to our two streams, whole line by whole line, with labels if they are wanted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use launcher_sdk::Stream;
 
@@ -14,21 +15,83 @@ pub struct Streams {
     label: bool,
     /// Beginnings of lines that wait for their ends, so that tasks do not mix within a line.
     partial: BTreeMap<(u32, Stream), Vec<u8>>,
+    /// Who has written.
+    writers: BTreeSet<u32>,
+    /// Whose line has been shown without its end: that of the only task that writes, as it is when it asks for input.
+    open: BTreeMap<Stream, u32>,
+    /// Since when the beginning of a line waits.
+    since: Option<Instant>,
 }
 
 impl Streams {
     pub fn new(label: bool) -> Streams {
-        Streams { label, partial: BTreeMap::new() }
+        let (partial, writers, open) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Streams { label, partial, writers, open, since: None }
     }
 
     /// # Errors
     /// A stream that takes nothing; see [`output::write_out`].
     pub fn write(&mut self, task: u32, stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
-        if self.label {
-            let lines = self.labelled(task, stream, bytes);
-            return put(stream, &lines);
+        let lines = if self.label { self.labelled(task, stream, bytes) } else { self.whole(task, stream, bytes) };
+        let waits = self.is_only() && self.partial.values().any(|bytes| !bytes.is_empty());
+        self.since = waits.then(|| self.since.unwrap_or_else(Instant::now));
+        put(stream, &lines)
+    }
+
+    /// Waits until the beginning of a line is to be shown without its end; for ever if there is none.
+    pub async fn due(&self) {
+        match self.since {
+            Some(since) => tokio::time::sleep_until((since + PAUSE).into()).await,
+            None => std::future::pending().await,
         }
-        put(stream, bytes)
+    }
+
+    /// Shows what the only task that writes has not ended.
+    ///
+    /// # Errors
+    /// As [`Streams::write`].
+    pub fn show_beginnings(&mut self) -> Result<(), Failure> {
+        self.since = None;
+        for ((task, stream), bytes) in std::mem::take(&mut self.partial) {
+            if !bytes.is_empty() {
+                self.open.insert(stream, task);
+                put(stream, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_only(&self) -> bool {
+        !self.label && self.writers.len() == 1
+    }
+
+    /// The lines that are complete now, and what goes on with one that is shown already.
+    fn whole(&mut self, task: u32, stream: Stream, bytes: &[u8]) -> Vec<u8> {
+        self.writers.insert(task);
+        let mut lines = Vec::with_capacity(bytes.len() + 1);
+        let goes_on = self.open.get(&stream) == Some(&task);
+        let partial = self.partial.entry((task, stream)).or_default();
+        partial.extend_from_slice(bytes);
+        let n_whole = partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let is_cut = partial.len() - n_whole >= MAX_LINE_BYTES;
+        let is_alone = self.writers.len() == 1;
+        let n_shown = if is_cut || goes_on && is_alone { partial.len() } else { n_whole };
+        if n_shown == 0 {
+            return lines;
+        }
+        let rest = partial.split_off(n_shown);
+        lines.append(partial);
+        *partial = rest;
+        if self.open.remove(&stream).is_some_and(|open| open != task) {
+            lines.insert(0, b'\n');
+        }
+        if !lines.ends_with(b"\n") {
+            match is_alone {
+                true => drop(self.open.insert(stream, task)),
+                false => lines.push(b'\n'),
+            }
+        }
+        lines
     }
 
     /// The lines that are complete now, each with its label.
@@ -49,14 +112,18 @@ impl Streams {
         lines
     }
 
-    /// Writes what has no line end.
+    /// Writes what has no line end; between those of several tasks there is one.
     ///
     /// # Errors
     /// As [`Streams::write`].
     pub fn finish(&mut self) -> Result<(), Failure> {
+        let is_alone = self.writers.len() <= 1;
         for ((task, stream), bytes) in std::mem::take(&mut self.partial) {
-            if !bytes.is_empty() {
-                put(stream, &[format!("{task}: ").as_bytes(), &bytes, b"\n"].concat())?;
+            match self.label {
+                _ if bytes.is_empty() => {}
+                true => put(stream, &[format!("{task}: ").as_bytes(), &bytes, b"\n"].concat())?,
+                false if is_alone => put(stream, &bytes)?,
+                false => put(stream, &[&bytes, &b"\n"[..]].concat())?,
             }
         }
         Ok(())
@@ -79,10 +146,40 @@ fn put(stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
 
 /// A line that is longer is cut, or a task that writes none would fill our memory.
 const MAX_LINE_BYTES: usize = 1 << 20;
+/// Who writes the rest of a line at once has written it within that; then it is a question, or a bar that grows.
+const PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_tasks_do_not_mix() {
+        let mut streams = Streams::new(false);
+        assert_eq!(streams.whole(0, Stream::Out, b"one\ntw"), b"one\n");
+        assert_eq!(streams.whole(1, Stream::Out, b"un"), b"");
+        assert_eq!(streams.whole(0, Stream::Out, b"o\nthree"), b"two\n");
+        assert_eq!(streams.whole(1, Stream::Out, b"o\ndos\n"), b"uno\ndos\n");
+        assert_eq!(streams.whole(1, Stream::Err, b"e\n"), b"e\n");
+        let long = vec![b'x'; MAX_LINE_BYTES];
+        assert_eq!(streams.whole(1, Stream::Out, &long).len(), MAX_LINE_BYTES + 1);
+    }
+
+    #[test]
+    fn the_only_task_asks_without_the_end_of_a_line_and_its_bytes_come_as_they_are() {
+        let mut streams = Streams::new(false);
+        assert_eq!(streams.whole(0, Stream::Out, b"name? "), b"", "the rest may come at once");
+        streams.show_beginnings().expect("standard output is there");
+        assert_eq!(streams.whole(0, Stream::Out, b"Ada"), b"Ada");
+        assert_eq!(streams.whole(0, Stream::Out, b"\nage? "), b"\nage? ");
+        assert_eq!(streams.whole(1, Stream::Out, b"hello\n"), b"\nhello\n", "one that comes later has its own line");
+        assert_eq!(streams.whole(0, Stream::Out, b"36"), b"", "and from then on all have");
+        assert_eq!(streams.whole(0, Stream::Out, b"\n"), b"36\n");
+        let mut streams = Streams::new(false);
+        let long = vec![0; MAX_LINE_BYTES];
+        assert_eq!(streams.whole(0, Stream::Out, &long), long);
+        assert_eq!(streams.whole(0, Stream::Out, &[0, 1]), [0, 1], "nothing is added");
+    }
 
     #[test]
     fn labelled_lines_of_tasks_do_not_mix() {

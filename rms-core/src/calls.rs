@@ -291,13 +291,14 @@ impl Rms {
     ) -> Result<(), Refusal> {
         let entry = &self.state.jobs()[&job];
         match &entry.phase {
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+            // While it runs, it says whom it gives hosts to, and who gives some to it.
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => {
                 self.record(step, Fact::JobPriorityChanged { job, priority, by: who.name.clone(), at: now });
                 self.passes.wanted = true;
                 Ok(())
             }
-            Phase::Started(_) | Phase::Ghost(_) => {
-                Err(wrong_state(job, entry.state().word(), "a priority matters only while it waits"))
+            Phase::Ghost(_) => {
+                Err(wrong_state(job, entry.state().word(), "a priority matters only before it has ended"))
             }
         }
     }

@@ -45,6 +45,12 @@ impl Rms {
             self.settle_if_clear(now, step, job);
             return;
         }
+        let is_lost = matches!(exit, NodeExit::Vanished { .. } | NodeExit::Unsupervised { .. });
+        if is_lost && self.shrink_by_loss(now, step, job, node) {
+            self.left(step, job, node, exit, usage);
+            self.settle_if_clear(now, step, job);
+            return;
+        }
         match &exit {
             NodeExit::Vanished { reason: _ } => self.end_lost(now, step, job, node),
             NodeExit::Unsupervised { reason } => {

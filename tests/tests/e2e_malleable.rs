@@ -243,3 +243,69 @@ fn a_script_negotiates_from_inside_and_others_from_outside() {
     assert_eq!(theirs.code, 1, "{theirs:?}");
     assert!(theirs.stderr.contains("belongs to"), "{theirs:?}");
 }
+
+#[test]
+fn long_a_farm_goes_on_without_nodes_that_are_lost_the_first_one_too() {
+    let settings = "[settings]\nnode_lost_after = \"1s\"\nkill_grace = \"2s\"\n";
+    let mut deployment = Deployment::builder().cluster("a", 3).config(settings).start();
+    let work = deployment.script("work.sh", "#!/bin/sh\nwhile [ ! -e end ]; do sleep 0.2; done\n");
+    let farm = ["--malleable", "1-3", "-N", "3", "-t", "10m"];
+    let job = deployment.submit(&[&farm[..], &["--workers", &work]].concat());
+    wait_for_nodes(&deployment, job, 3);
+    deployment.kill_agent("a2");
+    wait_for_nodes(&deployment, job, 2);
+    deployment.kill_agent("a1");
+    wait_for_nodes(&deployment, job, 1);
+    let told = deployment.rms(&["show", &job.to_string()]).ok().stdout;
+    assert!(told.contains("a3"), "{told}");
+    fs::write(deployment.path().join("end"), "").expect("the directory is ours");
+    let record = deployment.wait_for_end(job);
+    assert_eq!(record["outcome"]["word"], "completed", "{record}");
+    deployment.restart_agent("a1");
+    deployment.restart_agent("a2");
+}
+
+#[test]
+fn who_waits_for_hosts_in_vain_hears_so_and_others_give_some_where_they_can() {
+    let deployment = of_nodes(3);
+    let asker = deployment.submit(&["--negotiable", "-N", "1", "-t", "10m", "--wrap", "sleep 600"]);
+    let rigid = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(asker, "started");
+    deployment.wait_for_state(rigid, "started");
+    for wait in ["1s", "2s", "3s"] {
+        let refused = deployment.rms(&["negotiate", &asker.to_string(), "--grow", "1", "--wait", wait, "--json"]);
+        assert_eq!(refused.json()["error"]["kind"], "no_resources", "{refused:?}");
+    }
+    deployment.rms(&["cancel", &rigid.to_string()]).ok();
+    let farm = deployment.submit(&["--malleable", "1-2", "-N", "2", "-t", "10m", "--workers", "sleep", "600"]);
+    wait_for_nodes(&deployment, farm, 2);
+    deployment.rms(&["negotiate", &asker.to_string(), "--grow", "1", "--wait", "25s"]).ok();
+    assert_eq!((n_nodes(&deployment, asker), n_nodes(&deployment, farm)), (2, 1));
+    deployment.rms(&["priority", &farm.to_string(), "10"]).ok();
+    let refused = deployment.rms(&["negotiate", &asker.to_string(), "--grow", "1", "--wait", "1s", "--json"]);
+    assert_eq!(refused.json()["error"]["kind"], "no_resources", "{refused:?}");
+}
+
+/// What two ranks write at the same time are whole lines, and what workers on nodes that come later write is shown.
+#[test]
+fn a_run_shows_whole_lines_of_all_nodes_those_that_come_later_too() {
+    let deployment = of_nodes(3);
+    let rigid = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(rigid, "started");
+    let text = "#!/bin/sh\nwhile [ ! -e end ]; do printf 'on '; sleep 0.1; echo $RMS_NODE_NAME.; done\n";
+    let work = deployment.script("work.sh", text);
+    let run = ["run", "--malleable", "1-3", "-N", "1", "-t", "10m", "--workers", &work];
+    let output = std::thread::scope(|scope| {
+        let running = scope.spawn(|| deployment.rms(&run).ok().stdout);
+        wait_until("it to run", SOON, || deployment.queued(rigid + 1).filter(|line| line["state"] == "started"));
+        deployment.rms(&["cancel", &rigid.to_string()]).ok();
+        wait_for_nodes(&deployment, rigid + 1, 3);
+        std::thread::sleep(Duration::from_secs(2));
+        fs::write(deployment.path().join("end"), "").expect("the directory is ours");
+        running.join().expect("it ends")
+    });
+    for node in ["a1", "a2", "a3"] {
+        assert!(output.contains(&format!("on {node}.\n")), "{node}: {output}");
+    }
+    assert!(output.lines().all(|line| line.starts_with("on a") && line.len() == "on a1.".len()), "{output}");
+}

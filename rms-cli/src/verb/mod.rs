@@ -77,7 +77,7 @@ pub enum Verb {
     Negotiations(negotiations::Args),
     /// Say what nodes at a price have cost, and what is left
     Budget(budget::Args),
-    /// Move waiting jobs before or behind others
+    /// Move waiting jobs before or behind others, and say how urgent running ones are
     Priority(priority::Args),
     /// List jobs that have ended
     History(history::Args),

@@ -1,4 +1,4 @@
-//! `rms priority`: moves waiting jobs before or behind others.
+//! `rms priority`: moves waiting jobs before or behind others, and says how urgent running ones are.
 
 use super::jobs_done::JobsDone;
 use crate::context::Context;
@@ -11,7 +11,7 @@ Examples:
   rms priority 7 -10             let others go before job 7
   rms priority 7 0               as every job begins
   rms priority 3,5-9 5           before all with less; an administrator may
-  rms priority all -1            all of your waiting jobs")]
+  rms priority all -1            all of your jobs")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]

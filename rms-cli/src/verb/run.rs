@@ -229,6 +229,10 @@ impl Running {
                     Some(FollowEvent::Change(change)) => self.changed(change),
                     None => break,
                 },
+                () = self.streams.due() => {
+                    let written = self.streams.show_beginnings();
+                    self.check_reader(written).await?;
+                }
                 interrupt = interrupts.next() => self.interrupted(interrupt).await?,
             }
         }

@@ -40,10 +40,14 @@ impl Rms {
         let Some(proposal) = case.dialogue.proposal().cloned() else { return };
         let place = (case.opened, job, id);
         let case_lapses = case.dialogue.lapses();
-        let is_patient = case_lapses.is_some_and(|lapses| lapses > now + LAST_MOMENT);
+        let is_patient = Rms::last_moment(case).is_some_and(|at| at > now);
         let action = match self.offer(now, job, id, &proposal) {
             // After a restart less may be there than in a moment.
             Ok(Offer { items, .. }) if self.may_become_more(&proposal, &items, case_lapses) => {
+                self.negotiators.waiting.insert(place);
+                return;
+            }
+            Ok(Offer { items, .. }) if is_patient && self.is_being_left(&proposal, &items) => {
                 self.negotiators.waiting.insert(place);
                 return;
             }
@@ -53,7 +57,8 @@ impl Rms {
             }
             // Hosts may become free before its time is over.
             Err(Reason::NoResources) if is_patient && !self.is_beyond_all(&proposal) => {
-                self.negotiators.waiting.insert(place);
+                // Others may have some to give.
+                self.passes.wanted |= self.negotiators.waiting.insert(place);
                 return;
             }
             Err(reason) => Action::Reject(reason),
@@ -63,6 +68,17 @@ impl Rms {
             // What can be given now is no proper answer to what was said before.
             let _ = self.act(now, step, job, id, Action::Reject(Reason::NoResources));
         }
+    }
+
+    /// Are fewer hosts given than were asked for, of a cluster where applications are leaving some?
+    fn is_being_left(&self, proposal: &Template, items: &[Item]) -> bool {
+        items.iter().zip(proposal.items()).any(|(given, asked)| match asked.resource {
+            Resource::Hosts(cluster) => {
+                let is_less = !given.is_live() || given.quantity < asked.quantity;
+                asked.is_live() && is_less && self.coming(cluster).next().is_some()
+            }
+            Resource::Cores(_) | Resource::Time => false,
+        })
     }
 
     /// Are fewer hosts given than were asked for, of a cluster where agents are expected back before the proposal lapses?
@@ -242,7 +258,9 @@ impl Rms {
 
     /// When a growth that waits is told that nothing came.
     pub(super) fn last_moment(case: &Case) -> Option<Time> {
-        case.dialogue.lapses().map(|lapses| lapses - LAST_MOMENT)
+        let lapses = case.dialogue.lapses()?;
+        let longest = lapses.since(case.since()).as_millis() / LAST_PART;
+        Some(lapses - Span::from_millis(longest.clamp(1, LAST_MOMENT.as_millis())))
     }
 }
 
@@ -257,6 +275,9 @@ fn offered(asked: &Item, quantity: Quantity) -> Item {
     item
 }
 
-/// Who waits is told so much before its offer lapses that there was nothing: an answer, instead of none.
-const LAST_MOMENT: Span = Span::from_millis(1);
+/// Who waits is told so much before its offer lapses that there was nothing: an answer, instead of none. Its end of the
+/// dialogue has begun to count before the server's, by the time that a message takes, and both look late at their clocks.
+const LAST_MOMENT: Span = Span::from_secs(1);
+/// And of a short wait this part.
+const LAST_PART: i64 = 4;
 const MOST_HALVINGS: u32 = 10;

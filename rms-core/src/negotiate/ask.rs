@@ -9,7 +9,7 @@ use negotiation::{TemplateError, Terms};
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
 
 use super::contract::{Ask, Asked, NegotiatorNotice};
-use super::talks::Asking;
+use super::talks::{Asking, Case};
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::job::Started;
@@ -30,8 +30,17 @@ impl Rms {
         let node = self.state.node_named(name);
         let entry = self.state.jobs().get(&job).filter(|entry| entry.run == run);
         let is_here = node.is_some_and(|node| entry.is_some_and(|entry| entry.nodes().contains(&node)));
-        if is_here {
-            self.ask(now, step, ticket, job, format!("agent/{name}"), ask);
+        let by = format!("agent/{name}");
+        let is_same = |case: &Case| {
+            let asking = case.asking.as_ref().is_some_and(|asking| asking.by == by && asking.ask == *ask);
+            (asking && !case.phase().is_over()).then_some(case.id())
+        };
+        let again = self.talks(job).and_then(|talks| talks.open().find_map(is_same));
+        if let Some(id) = again.filter(|_| is_here) {
+            // It was started again, or the server was, and asks what it has asked before.
+            self.negotiators.tickets.insert((job, id), ticket);
+        } else if is_here {
+            self.ask(now, step, ticket, job, by, ask);
         } else {
             step.order(Effect::Answer { ticket, answer: Err(Refusal::NotRunning(job)) });
         }

@@ -76,13 +76,13 @@ impl Rms {
     }
 
     /// Hosts that applications are leaving.
-    fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
+    pub(super) fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
         let leaving = self.state.negotiating().flat_map(|(_, entry)| entry.leaving());
         leaving.filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
     /// What it would mean if an application gave so many hosts of a cluster back: its last ones go.
-    fn loss(&self, job: JobId, cluster: ClusterId, hosts: u32) -> Option<Loss> {
+    pub(super) fn loss(&self, job: JobId, cluster: ClusterId, hosts: u32) -> Option<Loss> {
         let nodes = self.others_on(job, cluster).into_iter().rev().take(hosts as usize).collect();
         Some(Loss { nodes, until: self.end_of(job)? })
     }
@@ -157,14 +157,22 @@ impl Rms {
             self.negotiators.refusals.note(job, Direction::Grow, 0, now);
         }
         for Change { job, hosts } in asked {
-            // All or nothing: fewer would be given in vain.
-            let opened = self.open_shrink(now, step, (job, lack.cluster), &Wanted::Count(hosts, hosts), None);
-            if opened.is_err() {
-                let until = self.ask_again(now);
-                self.negotiators.refusals.note(job, Direction::Shrink, hosts, until);
-            }
+            self.ask_for_all(now, step, (job, lack.cluster), hosts);
         }
         true
+    }
+
+    /// Asks for so many hosts or none: fewer would be given in vain.
+    pub(super) fn ask_for_all(&mut self, now: Time, step: &mut Step, whom: (JobId, ClusterId), hosts: u32) {
+        if self.open_shrink(now, step, whom, &Wanted::Count(hosts, hosts), None).is_err() {
+            let until = self.ask_again(now);
+            self.negotiators.refusals.note(whom.0, Direction::Shrink, hosts, until);
+        }
+    }
+
+    /// Hosts that are on their way, or have been asked for.
+    pub(super) fn n_coming(&self, cluster: ClusterId) -> u64 {
+        self.coming(cluster).count() as u64 + u64::from(self.n_asked(cluster))
     }
 
     /// The server's own offers on a cluster to which nobody has said anything, the latest first, and their hosts.

@@ -246,7 +246,7 @@ impl Rms {
 }
 
 /// Does the server start and end its processes one by one?
-fn are_workers(entry: &Job) -> bool {
+pub(super) fn are_workers(entry: &Job) -> bool {
     entry.spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers)
 }
 

@@ -1,6 +1,6 @@
 //! When something is due in a negotiation: repetitions, lapses, promises, departures, loans.
 
-use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
+use negotiation::{Direction, NegotiationId, Phase, Side};
 use rms_model::{JobId, Time};
 
 use super::talks::Case;
@@ -27,10 +27,10 @@ impl Rms {
         }
     }
 
-    /// A pass has run: hosts may have become free for those who wait for them, in the order in which they asked.
+    /// A pass has run: hosts may have become free for those who wait for them, the most urgent first, then in the order in
+    /// which they asked.
     pub(crate) fn serve_waiting(&mut self, now: Time, step: &mut Step) {
-        let waiting: Vec<(Time, JobId, NegotiationId)> = self.negotiators.waiting.iter().copied().collect();
-        for (_, job, id) in waiting {
+        for (_, job, id) in self.waiting_growth() {
             if self.case(job, id).is_some() {
                 self.progress(now, step, job, id);
                 self.schedule(job);
@@ -48,8 +48,8 @@ impl Rms {
                 waits && is_growth && Rms::last_moment(case).is_some_and(|at| at <= now)
             });
             if is_in_vain {
-                // Too late even for that, it lapses.
-                let _ = self.act(now, step, job, id, Action::Reject(Reason::NoResources));
+                // What there is now, or that there is nothing; too late even for that, it lapses.
+                self.answer_growth(now, step, job, id);
             }
         }
         let output = self.desk(job).tick(now);

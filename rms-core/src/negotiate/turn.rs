@@ -19,7 +19,8 @@ impl Rms {
             // After a restart nobody is asked to give, or offered, what may be needed or free in a moment.
             return;
         }
-        let gathering = self.make_room(now, step);
+        let mut gathering = self.make_room(now, step);
+        self.make_room_for_growth(now, step, &mut gathering);
         self.offer_idle(now, step, &gathering);
     }
 

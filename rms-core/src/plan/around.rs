@@ -27,11 +27,22 @@ pub(crate) struct Loss {
 /// The plan with all estimates, if these applications got so many more hosts before anybody else gets some. `None` if
 /// such hosts are not free, or will be needed by applications that run.
 pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Plan> {
+    plan_after(state, now, &[], gains)
+}
+
+/// The same, if these losses come before.
+pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gain]) -> Option<Plan> {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let base = walk.pass.all.view.clone();
-    for gain in gains {
-        let spec = as_another_job(state, now, gain)?;
+    let gains = gains.iter().map(|gain| as_another_job(state, now, gain)).collect::<Option<Vec<JobSpec>>>()?;
+    if !losses.is_empty() {
+        // Every ledger that somebody will look at shows them.
+        considered(state).for_each(|(waiting, _)| walk.pass.open_ledgers(&state.jobs()[&waiting].spec));
+        gains.iter().for_each(|spec| walk.pass.open_ledgers(spec));
+        losses.iter().for_each(|loss| walk.pass.free_up(&loss.nodes, loss.until));
+    }
+    for spec in gains {
         match walk.pass.place(&spec, now) {
             Placed::Now { .. } => {}
             Placed::Later { .. } | Placed::Never { .. } => return None,

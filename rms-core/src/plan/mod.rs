@@ -22,7 +22,7 @@ pub mod views;
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
 
-pub(crate) use around::{Gain, Loss, delayed, plan_around, plan_if_longer, room, starts_after};
+pub(crate) use around::{Gain, Loss, delayed, plan_after, plan_around, plan_if_longer, room, starts_after};
 pub(crate) use explain::{outcome_reason, reason, short_reason};
 pub(crate) use ledger::{base_blocks, meets};
 

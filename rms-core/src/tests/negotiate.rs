@@ -6,6 +6,7 @@ mod clusters;
 mod cores;
 mod exits;
 mod launches;
+mod losses;
 mod races;
 mod reminders;
 mod restarts;

@@ -1,6 +1,6 @@
 //! Streams a job to its user: output of all its hosts, its changes, and input the other way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_core::Refusal;
@@ -84,6 +84,10 @@ struct Following {
     input: Arc<Mutex<mpsc::Receiver<Input>>>,
     run: Option<Run>,
     pulls: JoinSet<()>,
+    /// The hosts of this execution that were or are pulled from, by their names, as they came; and those of them that it
+    /// has: one that leaves and comes again has new tasks.
+    hosts: BTreeMap<String, u32>,
+    present: BTreeSet<String>,
     open: BTreeSet<u32>,
     is_over: watch::Sender<bool>,
 }
@@ -120,6 +124,8 @@ impl Following {
             input: Arc::new(Mutex::new(inputs)),
             run: None,
             pulls: JoinSet::new(),
+            hosts: BTreeMap::new(),
+            present: BTreeSet::new(),
             open: BTreeSet::new(),
             is_over: watch::Sender::new(false),
         };
@@ -165,8 +171,7 @@ impl Following {
         pulled: &mpsc::Sender<Pulled>,
     ) -> Result<(), SessionError> {
         sender.send(&Followed::Change((&change).into())).await?;
-        let is_another_run = self.run != Some(change.run);
-        if !change.nodes.is_empty() && is_another_run {
+        if !change.nodes.is_empty() {
             self.pull_run(&change, pulled);
         }
         if is_over(&change) {
@@ -175,13 +180,24 @@ impl Following {
         Ok(())
     }
 
-    /// Begins to pull from every host of this execution, and drops what was pulled of an earlier one.
+    /// Begins to pull from every host of this execution that is new, and drops what was pulled of an earlier one.
     fn pull_run(&mut self, change: &JobChange, pulled: &mpsc::Sender<Pulled>) {
-        self.pulls.abort_all();
-        self.open.clear();
-        self.run = Some(change.run);
+        if self.run != Some(change.run) {
+            self.pulls.abort_all();
+            self.open.clear();
+            self.hosts.clear();
+            self.present.clear();
+            self.run = Some(change.run);
+        }
         let is_known = self.known == Some(change.run);
-        for (host_idx, node) in (0_u32..).zip(&change.nodes) {
+        let before = std::mem::replace(&mut self.present, change.nodes.iter().cloned().collect());
+        for node in change.nodes.iter().filter(|node| !before.contains(*node)) {
+            let n_hosts = self.hosts.len() as u32;
+            let host_idx = *self.hosts.entry(node.clone()).or_insert(n_hosts);
+            if self.open.contains(&host_idx) {
+                continue;
+            }
+            // Of streams that a host does not know by these, who follows it knows what is new.
             let of_host = |offset: &&Offset| is_known && offset.host_idx == host_idx;
             let offsets: Offsets =
                 self.from.iter().filter(of_host).map(|offset| ((offset.task, offset.stream), offset.offset)).collect();

@@ -4,7 +4,8 @@ use negotiation::{Direction, Reason};
 use rms_model::{OnResize, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::negotiate::contract::AskOutcome;
+use crate::Event;
+use crate::negotiate::contract::{Ask, AskOutcome};
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -64,4 +65,28 @@ fn hosts_are_given_back_and_free_once_nothing_runs_there() {
     assert_eq!(scene.n_free(), 2);
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
     scene.is_durable();
+}
+
+/// The agent of its first host is started again, or loses the server, while ranks wait for hosts.
+#[test]
+fn an_agent_that_asks_again_hears_what_comes_of_it() {
+    let mut scene = Scene::new(2);
+    let job = scene.submit(1, hour(), None);
+    let other = scene.submit(1, hour(), None);
+    let run = scene.world.rms.state().jobs()[&job].run;
+    let ask = |scene: &mut Scene| {
+        let ticket = scene.ticket();
+        let ask = Ask { wait: Span::from_secs(30), ..hosts(Direction::Grow, 1, 1) };
+        scene.event(Event::AgentAsked { ticket, name: "n1".to_owned(), job, run, ask });
+        ticket
+    };
+    let first = ask(&mut scene);
+    let again = ask(&mut scene);
+    assert_eq!((scene.outcome(first), scene.refusal(again)), (None, None), "it waits still");
+    scene.restart();
+    let last = ask(&mut scene);
+    scene.ended("n2", other, crate::desired::NodeExit::Exited { code: 0 });
+    scene.after(Span::from_secs(1));
+    assert!(matches!(scene.outcome(last), Some(AskOutcome::Ready { quantity: 1, .. })), "{:?}", scene.refusal(last));
+    assert_eq!(scene.held(job), [1, 2]);
 }

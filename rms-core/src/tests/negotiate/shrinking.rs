@@ -28,7 +28,7 @@ impl Scene {
         evolved.map(|evolved| evolved.departing.keys().map(|node| node.0).collect()).unwrap_or_default()
     }
 
-    fn generation(&self, job: JobId) -> u32 {
+    pub(super) fn generation(&self, job: JobId) -> u32 {
         let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
         started.evolved.as_ref().map_or(1, |evolved| evolved.generation)
     }

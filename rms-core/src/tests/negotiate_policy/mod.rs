@@ -4,6 +4,7 @@ mod asking;
 mod offering;
 mod paying;
 mod queue;
+mod requests;
 mod starting;
 
 use negotiation::{Action, Direction, NegotiationId, Reason};

@@ -1,0 +1,49 @@
+//! A host of a farm of workers is lost: as long as enough are left, that is a shrink by force.
+
+use negotiation::{Action, Direction, Reason};
+use rms_model::{JobId, NodeId, Span, Time};
+
+use super::shrink::are_workers;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    /// The application goes on without this host, of which nothing more is to be heard. False if it cannot: its processes
+    /// need each other, or too few would be left.
+    pub(crate) fn shrink_by_loss(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) -> bool {
+        let entry = &self.state.jobs()[&job];
+        let Some(started) = entry.started().filter(|started| started.ending.is_none()) else { return false };
+        // Workers need nothing from each other, nor from the first of them.
+        let is_held = started.nodes.contains(&node) && !self.is_awaited(job, node);
+        if !are_workers(entry) || !is_held {
+            return false;
+        }
+        let limits = self.limits(job);
+        let n_left = started.nodes.len() as u32 - 1;
+        let total = limits.sizes.greatest(n_left.into()).and_then(|total| u32::try_from(total).ok());
+        let Some(total) = total.filter(|total| *total >= limits.least.max(1)) else { return false };
+        let mut freed = vec![node];
+        let others = started.nodes.iter().rev().copied();
+        let others = others.filter(|other| *other != node && self.can_leave(job, *other));
+        freed.extend(others.take((n_left - total) as usize));
+        let course = self.course_of(now, job, started.nodes.len() as u32 - freed.len() as u32, Span::ZERO);
+        self.give_up_shrinks(now, step, job, total.saturating_sub(limits.least));
+        self.change_hosts(now, step, job, Vec::new(), freed, course);
+        true
+    }
+
+    /// What it has agreed to give, or is asked for, may now be more than it can spare.
+    fn give_up_shrinks(&mut self, now: Time, step: &mut Step, job: JobId, n_spare: u32) {
+        for id in self.open_cases(job) {
+            let Some(case) = self.case(job, id) else { continue };
+            let n_agreed = case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts());
+            let is_too_much = case.direction() == Direction::Shrink && n_agreed > u64::from(n_spare);
+            if is_too_much && !case.is_handed_over {
+                let given_up = self.act(now, step, job, id, Action::Fail(Reason::Changed));
+                if given_up.is_err() {
+                    self.withdraw(now, step, job, id, Reason::Changed);
+                }
+            }
+        }
+    }
+}
