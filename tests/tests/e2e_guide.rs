@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rms_tests::harness::{Reaper, binaries, wait_until};
+use rms_tests::harness::{Deployment, Reaper, binaries, wait_until};
 use rms_tests::network::Network;
 use tempfile::TempDir;
 
@@ -328,4 +328,50 @@ fn long_the_authority_is_changed_while_jobs_run() {
     lab.user(&["cancel", "all"]);
     let token = lab.admin(&["token", "create", "--role", "user", "--name", "bob", "-q"]);
     lab.run(lab.on(3, &binaries().rms, &["--dir", &lab.at("bob"), "join", &token]));
+}
+
+/// A command of the deployment that has said that it is up.
+fn up(deployment: &Deployment, arguments: &[&str]) -> Child {
+    let mut command = deployment.command(arguments);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("rms");
+    let mut first = [0; 1];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut first).expect("it says something");
+    child
+}
+
+fn interrupt(child: &Child) {
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it is our child");
+}
+
+#[test]
+fn long_ctrl_c_does_what_the_guide_says() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let deployment = Deployment::of_nodes(1);
+    // Once asks the job to end: it may do so by itself.
+    let polite = "trap 'echo bye > bye; exit 3' TERM; echo up; while :; do sleep 0.1; done";
+    let mut run = up(&deployment, &["run", "sh", "-c", polite]);
+    interrupt(&run);
+    assert_eq!(run.wait().expect("it ends").code(), Some(130));
+    assert_eq!(fs::read_to_string(deployment.path().join("bye")).expect("it was asked"), "bye\n");
+    // Twice kills it, long before the grace time is over.
+    let deaf = "trap '' TERM; echo up; while :; do sleep 0.1; done";
+    let mut run = up(&deployment, &["run", "sh", "-c", deaf]);
+    let begun = std::time::Instant::now();
+    interrupt(&run);
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&run);
+    assert_eq!(run.wait().expect("it ends").code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(7), "it took {:?}", begun.elapsed());
+    // Who only looks leaves, and the job goes on.
+    let job = deployment.submit(&["--wrap", "sleep 100"]);
+    deployment.wait_for_state(job, "started");
+    let mut watch = up(&deployment, &["queue", "-w"]);
+    interrupt(&watch);
+    assert_eq!(watch.wait().expect("it ends").code(), Some(0));
+    let mut wait = deployment.command(&["wait", &job.to_string()]).spawn().expect("rms");
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&wait);
+    assert_eq!(wait.wait().expect("it ends").signal(), Some(2));
+    deployment.wait_for_state(job, "started");
 }
