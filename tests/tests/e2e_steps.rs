@@ -198,7 +198,7 @@ $rms run -n 1 echo goes on"
 
     #[test]
     fn a_step_that_ignores_term_is_killed_and_its_time_may_be_limited() {
-        let deployment = Deployment::builder().cluster("a", 2).config("[scheduling]\ngrace = \"1s\"\n").start();
+        let deployment = Deployment::builder().cluster("a", 2).config("[settings]\nkill_grace = \"1s\"").start();
         let text = "\
 $rms run -N 2 -t 1s sh -c 'trap : TERM; echo $$ > deaf.$RMS_NODE_NAME; while :; do sleep 0.1; done'
 echo code $?";
@@ -302,6 +302,16 @@ $rms cancel $RMS_JOB_ID; sleep 60";
     }
 
     #[test]
+    fn a_program_of_open_mpi_in_a_step_is_told_that_it_is_alone() {
+        let Some(hello) = build_or_skip(Mpi::OpenMpi, "hello") else { return };
+        let deployment = two_nodes();
+        let text = format!("$rms run -N 2 -n 2 sh -c '{} && sleep 1'; $rms run -n 2 hostname", hello.display());
+        ran(&deployment, &["-N", "2", "-t", "60s", "-e", "errors"], &text);
+        let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
+        assert_eq!(errors.matches("do not find each other").count(), 1, "{errors}");
+    }
+
+    #[test]
     fn ranks_of_a_step_find_each_other_and_may_spawn() {
         let (Some(hello), Some(spawn), Some(abort)) = (mpich("hello"), mpich("spawn"), mpich("abort")) else { return };
         let deployment = two_nodes();
@@ -313,7 +323,8 @@ timeout 30 $rms run -N 2 -n 2 {abort}; echo code $?
 $rms run -N 2 echo not MPI"
         );
         let (_, output) = ran(&deployment, &["-N", "2", "-n", "2", "-t", "100s"], &text);
-        assert_eq!(output.matches("ranks=2").count(), 4, "{output}");
+        let hellos = output.lines().filter(|line| line.starts_with("hello ") && line.contains("ranks=2")).count();
+        assert_eq!(hellos, 4, "{output}");
         assert!(output.contains("node=a2"), "{output}");
         assert!(output.contains("children=1 refused=0"), "{output}");
         assert!(output.contains("code 9\n"), "{output}");
