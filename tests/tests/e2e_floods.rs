@@ -264,6 +264,51 @@ fn silence_of_every_kind_keeps_nobody_out_and_takes_little_memory() {
     });
 }
 
+/// One user, many links, many questions whose answers are long, and nothing is read.
+#[test]
+fn answers_that_nobody_reads_take_little_memory() {
+    const N_JOBS: usize = 40;
+    let deployment = Deployment::of_nodes(1);
+    let forger = Forger::of(deployment.server_dir());
+    let alone = Alone { deployment, forger };
+    let greedy = alone.forger.credentials(Role::User, "greedy");
+    block_on(async {
+        let link = hostile::link(alone.address(), &greedy).await.expect("it gets in");
+        for _ in 0..N_JOBS {
+            let large = submission(|job| {
+                let script = "#".repeat(1 << 20) + "\ntrue";
+                job.work = rms_wire::vocabulary::Work::Script { script, args: Vec::new() };
+                job.hold = true;
+            });
+            link.call(&large).await.expect("it is a job");
+        }
+        let before = resident_kib(&alone.deployment);
+        let all = rms_wire::ClientCall::Query(rms_wire::call::Query::Job(rms_wire::call::Select::All));
+        let all = rms_wire::codec::encode(&all).expect("it fits");
+        let mut unread = Vec::new();
+        for _ in 0..8 {
+            let connection = raw(alone.address(), ALPN, Some(&greedy)).await.expect("connected");
+            say_hello(&connection).await;
+            for _ in 0..16 {
+                let (mut send, receive) = connection.open_bi().await.expect("a channel");
+                send.write_all(&all).await.expect("sent");
+                send.finish().expect("not finished yet");
+                unread.push((send, receive));
+            }
+            unread.push(connection.open_bi().await.expect("a channel"));
+        }
+        // All of them together would be 5 GiB.
+        let mut grown = 0;
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            grown = grown.max(resident_kib(&alone.deployment).saturating_sub(before));
+        }
+        assert!(grown < 64 << 10, "the server holds {grown} KiB for answers that nobody reads");
+        ask(&alone.honest().await).await;
+        drop(unread);
+    });
+}
+
 /// Large frames that begin on every channel of many links, and do not end.
 #[test]
 fn frames_that_do_not_end_take_little_memory() {
