@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::connect_here().await?;
     let model = Model::amdahl(parallel, Walls::Everywhere(on_one))?;
     // `launcher::moldable` does the same without telling what it does.
-    let plan = |seen: &launcher::Seen<'_>| {
+    let plan = move |seen: &launcher::Seen<'_>| {
         let proposal = model.propose(seen, sizes)?;
         if seen.requested() != Some(&proposal.request) {
             let delay = proposal.start.since(seen.now());

@@ -13,7 +13,7 @@ use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Role,
 use rms_wire::convert::client_call;
 use rms_wire::{
     Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, LauncherReport, Link, LinkError, NewKey, Refused,
-    Reply, ServerReport, TokenText,
+    Reply, ServerReport, TokenText, Tuning,
 };
 use tokio::sync::Mutex;
 
@@ -33,6 +33,8 @@ struct Parts {
     endpoint: Endpoint,
     identity: Identity,
     link: Mutex<Option<Link>>,
+    /// Of launchers' sessions, with an endpoint of its own.
+    attentive: Mutex<Option<(Endpoint, Link)>>,
 }
 
 /// What a submission became.
@@ -103,7 +105,14 @@ impl Client {
         let credentials = load_credentials(dir)?;
         let endpoint = Endpoint::dial_to(&server, &credentials)?;
         let identity = credentials.identity().clone();
-        let parts = Parts { dir: dir.to_owned(), server, endpoint, identity, link: Mutex::new(None) };
+        let parts = Parts {
+            dir: dir.to_owned(),
+            server,
+            endpoint,
+            identity,
+            link: Mutex::new(None),
+            attentive: Mutex::new(None),
+        };
         let client = Client(Arc::new(parts));
         let link = client.link(PATIENCE).await?;
         client.renew_if_due(&link).await;
@@ -168,14 +177,30 @@ impl Client {
         Ok(link)
     }
 
+    /// A link of its own for sessions of launchers: its end is noticed sooner, on both sides.
+    pub(crate) async fn attentive_link(&self) -> Result<Link, ConnectError> {
+        let mut slot = self.0.attentive.lock().await;
+        if let Some((_, link)) = slot.as_ref().filter(|(_, link)| !link.is_closed()) {
+            return Ok(link.clone());
+        }
+        let endpoint = Endpoint::dial_tuned(&self.0.server, &self.credentials(), Tuning::attentive())?;
+        let link = self.dial_from(&endpoint, PATIENCE).await?;
+        *slot = Some((endpoint, link.clone()));
+        Ok(link)
+    }
+
     async fn dial(&self, patience: Duration) -> Result<Link, ConnectError> {
+        self.dial_from(&self.0.endpoint, patience).await
+    }
+
+    async fn dial_from(&self, endpoint: &Endpoint, patience: Duration) -> Result<Link, ConnectError> {
         let server = &self.0.server;
         let begun = Instant::now();
         let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
         loop {
             let attempt = async {
                 let address = rms_wire::link::resolve(server).await?;
-                self.0.endpoint.connect(address, Expect::server()).await
+                endpoint.connect(address, Expect::server()).await
             };
             // A server that starts while an attempt is under way is found by the next one, sooner than by QUIC's
             // own repetitions.
@@ -531,6 +556,9 @@ impl Client {
     /// no time: nothing is waited for but that the word has gone out.
     pub async fn close(&self) {
         self.0.endpoint.close("done");
+        if let Some((endpoint, _)) = self.0.attentive.lock().await.as_ref() {
+            endpoint.close("done");
+        }
         // The tasks that send it get their turn; if not all do, the server will notice our silence.
         for _ in 0..GOODBYE_TURNS {
             tokio::task::yield_now().await;

@@ -15,7 +15,7 @@ use crate::executable::{self, too_large};
 use crate::plan::meets;
 use crate::refusal::Refusal;
 use crate::state::State;
-pub(crate) use malleable::check_declared;
+pub(crate) use malleable::{check as check_limits, check_declared, check_launched};
 pub(crate) use stages::{check_stages, evolving_options};
 
 /// # Errors

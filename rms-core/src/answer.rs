@@ -187,6 +187,7 @@ impl Rms {
                 None if !node.stale.is_empty() => {
                     (NodeState::Busy, Some("ending jobs that are no longer wanted".to_owned()), link_since)
                 }
+                None if node.ghost.is_some() => (NodeState::Ghost, None, link_since),
                 None => (NodeState::Idle, None, link_since),
             },
         };

@@ -133,7 +133,9 @@ impl Rms {
         {
             course = refitted;
         }
+        let left = freed.clone();
         self.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
+        self.leave_ghosts(now, step, job, &left);
         self.alarms.remove(&job);
         self.launches.remove(&job);
         self.passes.wanted = true;
@@ -230,9 +232,10 @@ impl Rms {
     }
 
     /// The processes on a host are gone that the application had freed.
-    pub(crate) fn left(&mut self, step: &mut Step, job: JobId, node: NodeId, exit: NodeExit, usage: Usage) {
+    pub(crate) fn left(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, exit: NodeExit, usage: Usage) {
         self.record(step, Fact::ShareEnded { job, node, exit, usage });
         self.record(step, Fact::HostsFreed { job, nodes: vec![node] });
+        self.leave_ghosts(now, step, job, &[node]);
         self.passes.wanted = true;
     }
 

@@ -328,6 +328,18 @@ pub enum Fact {
     ClusterRemoved {
         cluster: ClusterId,
     },
+    /// Hosts that a running application has given back stay visible as occupied until then (001, §5.3.1).
+    HostsGhosted {
+        job: JobId,
+        nodes: Vec<NodeId>,
+        at: Time,
+        until: Time,
+    },
+    /// They are free.
+    HostGhostsExpired {
+        nodes: Vec<NodeId>,
+        at: Time,
+    },
 }
 
 /// What a fact may have freed.
@@ -353,6 +365,7 @@ impl Fact {
             | Fact::StartsPromised { .. }
             | Fact::ShareRunning { .. }
             | Fact::ShareEnded { .. }
+            | Fact::HostsGhosted { .. }
             | Fact::JobEnding { .. } => Freed::Nothing,
             Fact::Talked { .. }
             | Fact::HostsDeparting { .. }
@@ -411,6 +424,7 @@ impl Fact {
             | Fact::StageEntered { .. }
             | Fact::HostsFreed { .. }
             | Fact::HostsReleased { .. }
+            | Fact::HostGhostsExpired { .. }
             | Fact::HostsChosen { .. }
             | Fact::ProfileChanged { .. }
             | Fact::HostsHeld { .. } => Freed::Until(Time::NEVER),

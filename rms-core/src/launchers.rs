@@ -85,7 +85,7 @@ impl Rms {
                 return Err(not_allowed(who, "subscribe", "users and admins may"));
             }
         }
-        let Subscription { name, filter, priority, comment } = subscription;
+        let Subscription { name, filter, priority, comment, malleable } = subscription;
         check_priority(who, priority)?;
         let max = self.state.settings().max_jobs;
         if self.state.jobs().len() >= max as usize {
@@ -93,6 +93,10 @@ impl Rms {
         }
         admit::check_label(&name, &comment)?;
         self.check_filter(&filter)?;
+        if let Some(limits) = &malleable {
+            // What will be launched is not known yet; it is looked at then.
+            admit::check_limits(limits, &Work::Tasks { argv: Vec::new() })?;
+        }
         let job = self.state.last_job.next();
         let spec = JobSpec {
             name,
@@ -113,7 +117,7 @@ impl Rms {
             begin: None,
             comment,
             evolving: None,
-            malleable: None,
+            malleable,
         };
         self.check_quota(who, &spec)?;
         self.check_pace(now, who, &spec)?;
@@ -207,6 +211,11 @@ impl Rms {
             return Err(wrong_state(job, "running", "it has launched its processes already"));
         }
         executable::check(&launch.work, &launch.cwd, &launch.environment, &launch.stdio)?;
+        let limits = launch.malleable.as_ref().or(self.state.jobs()[&job].spec.malleable.as_ref());
+        if let Some(limits) = limits {
+            admit::check_limits(limits, &launch.work)?;
+            admit::check_launched(limits, &started.request)?;
+        }
         let tasks = match launch.n_tasks {
             Some(0) => return Err(Refusal::NothingAsked),
             Some(n_tasks) => TaskCount::Total(n_tasks),

@@ -18,6 +18,7 @@ pub mod event;
 mod evolving;
 mod executable;
 pub mod fact;
+mod ghosts;
 pub mod job;
 mod launcher;
 mod launchers;

@@ -1,14 +1,13 @@
 //! How a job starts, how its end is settled from its shares, and how it leaves.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_model::{ClusterId, JobId, NodeId, Outcome, Request, Run, Span, Time, Usage, Work};
+use rms_model::{JobId, NodeId, OnResize, Outcome, Request, Run, Span, Time, Usage, Work};
 
 use crate::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
 use crate::effect::{Effect, JobChange, JobState};
 use crate::fact::Fact;
-use crate::job::{Job, Phase, Share, Started};
+use crate::job::{Job, Share, Started};
 use crate::rms::Rms;
 use crate::state::spread;
 use crate::step::Step;
@@ -18,6 +17,8 @@ impl Rms {
     pub(crate) fn start(&mut self, now: Time, step: &mut Step, job: JobId, request: Request, nodes: Vec<NodeId>) {
         let run = self.state.jobs()[&job].run.next();
         self.record(step, Fact::JobStarted { job, run, at: now, request, nodes });
+        // A launcher less that ghosts are kept for.
+        self.passes.wanted |= self.state.jobs()[&job].launcher.is_some() && self.has_ghosts_to_end();
         self.announce(step, job);
         self.tell_start(step, job);
     }
@@ -41,7 +42,7 @@ impl Rms {
             return;
         }
         if is_leaving {
-            self.left(step, job, node, exit, usage);
+            self.left(now, step, job, node, exit, usage);
             self.settle_if_clear(now, step, job);
             return;
         }
@@ -195,62 +196,6 @@ impl Rms {
         }
     }
 
-    pub(crate) fn expire_ghost(&mut self, step: &mut Step, job: JobId) {
-        self.record(step, Fact::GhostExpired { job });
-        self.passes.wanted = true;
-    }
-
-    /// When the ghost of a started job leaves each of its clusters (001, §5.3.1: the fair-start delay).
-    fn ghost_untils(&self, now: Time, job: JobId) -> BTreeMap<ClusterId, Time> {
-        let Some(started) = self.state.jobs()[&job].started() else { return BTreeMap::new() };
-        let settings = self.state.settings();
-        let is_same_for_all = settings.fair_start_at.is_empty();
-        if is_same_for_all {
-            let first = started.nodes.first().and_then(|node| self.state.nodes().get(node));
-            return first.into_iter().map(|node| (node.cluster, now + settings.fair_start)).collect();
-        }
-        let delay = |cluster| settings.fair_start_of(&self.state.clusters()[&cluster]);
-        let mut untils = BTreeMap::new();
-        for node in &started.nodes {
-            let cluster = self.state.nodes()[node].cluster;
-            untils.entry(cluster).or_insert_with(|| now + delay(cluster));
-        }
-        untils
-    }
-
-    /// Where clusters have delays of their own, each is left when its own is over.
-    fn part_ghost(
-        &mut self,
-        now: Time,
-        step: &mut Step,
-        job: JobId,
-        ghost_until: Time,
-        mut untils: BTreeMap<ClusterId, Time>,
-    ) {
-        untils.retain(|_, until| *until < ghost_until);
-        if untils.is_empty() {
-            return;
-        }
-        let at_once = untils.values().filter(|until| **until <= now).count();
-        self.record(step, Fact::GhostParted { job, until: untils });
-        (0..at_once).for_each(|_| self.expire_next(now, step, job));
-    }
-
-    /// The ghost leaves the cluster whose delay is over, or what is left of it.
-    pub(crate) fn expire_next(&mut self, now: Time, step: &mut Step, job: JobId) {
-        let part = match &self.state.jobs()[&job].phase {
-            Phase::Ghost(ghost) => ghost.next_part().filter(|(until, _)| *until <= now),
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
-        };
-        match part {
-            Some((_, cluster)) => {
-                self.record(step, Fact::GhostPartExpired { job, cluster });
-                self.passes.wanted = true;
-            }
-            None => self.expire_ghost(step, job),
-        }
-    }
-
     pub(crate) fn announce(&self, step: &mut Step, job: JobId) {
         if !self.config.tells_anyone {
             return;
@@ -313,7 +258,12 @@ impl Rms {
             grace: self.state.settings().kill_grace,
             hosts,
             generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
-            on_resize: spec.malleable.as_ref().map(|malleable| malleable.on_resize.clone()),
+            // Who has announced stages speaks for itself, too (000).
+            on_resize: spec
+                .malleable
+                .as_ref()
+                .map(|malleable| malleable.on_resize.clone())
+                .or(spec.evolving.as_ref().map(|_| OnResize::Negotiates)),
             least: spec.malleable.as_ref().map_or(0, |malleable| malleable.least),
             most: spec.malleable.as_ref().map_or(0, |malleable| malleable.most),
             memory: spec.constraint.memory,

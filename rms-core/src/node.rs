@@ -21,6 +21,18 @@ pub struct Node {
     pub holders: Holders,
     /// Executions that run here though nothing wants them any more.
     pub stale: Vec<(JobId, Run)>,
+    /// A running application has given it back, and it stays visible as occupied (001, §5.3.1). Absent in journals that
+    /// are older than it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ghost: Option<HostGhost>,
+}
+
+/// What is left of an application on a host that it has given back while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostGhost {
+    pub job: JobId,
+    pub from: Time,
+    pub until: Time,
 }
 
 impl Node {
@@ -40,9 +52,9 @@ impl Node {
         }
     }
 
-    /// May something start here now? So it is if it is usable, its agent is there, and nobody holds it.
+    /// May something start here now? So it is if it is usable, its agent is there, and neither a job nor a ghost holds it.
     pub fn is_free(&self) -> bool {
-        self.is_usable() && self.is_connected() && self.holders.is_empty()
+        self.is_usable() && self.is_connected() && self.holders.is_empty() && self.ghost.is_none()
     }
 
     /// Since when its agent is away, if it is and the node is not lost.

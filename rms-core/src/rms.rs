@@ -147,6 +147,11 @@ impl Rms {
             // Nobody knows how much of its delay is left; it must not stay until that day.
             self.expire_ghost(&mut step, job);
         }
+        let is_of_tomorrow = |node: &NodeId| self.state.nodes()[node].ghost.is_some_and(|ghost| ghost.from > now);
+        let nodes: Vec<NodeId> = self.state.host_ghosts().map(|(_, node)| node).filter(is_of_tomorrow).collect();
+        if !nodes.is_empty() {
+            self.record(&mut step, Fact::HostGhostsExpired { nodes, at: now });
+        }
         self.launchers_away(now, &mut step);
         self.boot_negotiations(now, &mut step);
         step
@@ -198,6 +203,7 @@ impl Rms {
         let lost = self.state.longest_away().map(|(since, _)| since + self.state.settings().node_lost_after);
         let expected = self.state.longest_expected().map(|(since, _)| since + self.state.settings().restart_grace);
         let ghost = self.state.next_ghost().map(|(until, _)| until);
+        let ghost = ghost.into_iter().chain(self.state.host_ghosts().next().map(|(until, _)| until)).min();
         let begin = self.state.next_begin().map(|(at, _)| at);
         let launcher = self.state.next_launcher_deadline();
         let negotiation = [self.next_negotiation(), self.next_offer()].into_iter().flatten().min();
@@ -248,6 +254,9 @@ impl Rms {
         {
             self.expire_next(now, step, job);
         }
+        let nodes: Vec<NodeId> =
+            self.state.host_ghosts().take_while(|(until, _)| *until <= now).map(|(_, node)| node).collect();
+        self.free_host_ghosts(now, step, nodes);
         while let Some((at, job)) = self.state.next_begin()
             && at <= now
         {
@@ -272,6 +281,7 @@ impl Rms {
         self.forget_refusals(now);
         let is_due = self.next_pass().is_some_and(|due| due <= now);
         if is_due {
+            self.end_unwanted_ghosts(now, step);
             self.pass(now, step);
             self.serve_waiting(now, step);
             self.seek_changes(now, step);

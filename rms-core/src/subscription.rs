@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Environment, JobId, Limits, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio, Time, Work,
+    ClusterId, Environment, JobId, Limits, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio, Time,
+    Work,
 };
 
 /// What a launcher says. Every call but the first names the application that the caller speaks for; only its owner may.
@@ -61,6 +62,8 @@ pub struct Subscription {
     pub filter: Filter,
     pub priority: i32,
     pub comment: String,
+    /// What it launches changes its size while it runs, within these limits, unless the launch says otherwise.
+    pub malleable: Option<Malleable>,
 }
 
 /// 001: FILTER. Which clusters a launcher wants to see; only hosts that meet the constraint are counted in them.
@@ -96,6 +99,9 @@ pub struct Launchable {
     pub umask: u32,
     pub stdio: Stdio,
     pub limits: Limits,
+    /// It changes its size while it runs, within these limits (002). Absent: as was subscribed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub malleable: Option<Malleable>,
 }
 
 /// The answer to a launcher's call that was not refused.

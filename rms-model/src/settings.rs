@@ -31,6 +31,16 @@ pub enum LauncherPolicy {
     Run,
 }
 
+/// When a ghost keeps hosts that were given back, for the fair-start delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GhostRule {
+    /// Whenever there is a delay (001, §5.3.1).
+    Always,
+    /// Only while an application with a launcher outside waits that could use them: the delay is for its launcher.
+    IfWanted,
+}
+
 /// The tunable values, one by one documented where `rms admin show` prints them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -119,6 +129,7 @@ pub struct Settings {
     pub submit_limit: Option<u32>,
     /// The same for users who have their own.
     pub submit_limit_of: Own<Option<u32>>,
+    pub ghosts: GhostRule,
 }
 
 /// The highest price, in thousandths: what a negotiation can carry.
@@ -172,6 +183,7 @@ impl Default for Settings {
             script_limit_of: Own::default(),
             submit_limit: Some(1000),
             submit_limit_of: Own::default(),
+            ghosts: GhostRule::Always,
         }
     }
 }
@@ -191,7 +203,7 @@ pub enum SettingError {
 }
 
 /// The names of the settings, in the order they are shown.
-pub const KEYS: [&str; 33] = [
+pub const KEYS: [&str; 34] = [
     "fair_start",
     "resched_timer",
     "queue_depth",
@@ -225,6 +237,7 @@ pub const KEYS: [&str; 33] = [
     "job_limit",
     "script_limit",
     "submit_limit",
+    "ghosts",
 ];
 
 /// A budget or a limit that is none.
@@ -352,6 +365,10 @@ impl Settings {
             "job_limit" => or_none(&self.job_limit),
             "script_limit" => or_none(&self.script_limit),
             "submit_limit" => or_none(&self.submit_limit),
+            "ghosts" => match self.ghosts {
+                GhostRule::Always => "always".to_owned(),
+                GhostRule::IfWanted => "if_wanted".to_owned(),
+            },
             _ => return Err(SettingError::Unknown(key.to_owned())),
         })
     }
@@ -442,6 +459,13 @@ impl Settings {
             "submit_limit" => self.submit_limit = limit(key, value)?,
             "share" => self.share = share(key, value)?,
             "restart_grace" => self.restart_grace = span()?,
+            "ghosts" => {
+                self.ghosts = match value {
+                    "always" => GhostRule::Always,
+                    "if_wanted" => GhostRule::IfWanted,
+                    _ => return Err(bad(key, value, "always or if_wanted")),
+                }
+            }
             "offer_recall" => {
                 self.offer_recall = value.parse().map_err(|_| bad(key, value, "never, priority or queue"))?;
             }

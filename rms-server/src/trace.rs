@@ -53,9 +53,11 @@ pub fn fact(fact: &Fact) {
         | Fact::JobEnding { job, .. }
         | Fact::CourseSet { job, .. }
         | Fact::HostsFreed { job, .. }
+        | Fact::HostsGhosted { job, .. }
         | Fact::HostsChosen { job, .. }
         | Fact::ProfileChanged { job, .. }
         | Fact::GhostExpired { job } => tracing::debug!(target: "facts", %job, "{fact:?}"),
+        Fact::HostGhostsExpired { nodes, .. } => tracing::debug!(target: "facts", ?nodes, "ghosts expired"),
         Fact::LauncherSubscribed { job, spec, .. } => {
             tracing::info!(target: "facts", %job, owner = spec.owner.0, name = spec.name, "a launcher subscribed");
         }

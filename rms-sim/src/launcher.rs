@@ -99,6 +99,7 @@ impl ModelLauncher {
                 filter: Filter::default(),
                 priority: 0,
                 comment: String::new(),
+                malleable: None,
             })),
         }
     }
@@ -207,5 +208,6 @@ fn program() -> Launchable {
         umask: 0o022,
         stdio: Stdio::default(),
         limits: Limits::default(),
+        malleable: None,
     }
 }

@@ -7,6 +7,7 @@
 use bincode::{Decode, Encode};
 
 use crate::message::{Kind, Message, Size};
+use crate::negotiate::Malleable;
 use crate::refused::Refused;
 use crate::vocabulary::{Constraint, Limits, Outcome, Request, Stdio, Variable, Work};
 
@@ -21,12 +22,42 @@ pub struct LauncherSays {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum LauncherCall {
     Subscribe(Box<Subscription>),
-    Attach { job: u64 },
-    Clusters { job: u64 },
-    Request { job: u64, wish: Wish },
-    Launch { job: u64, tag: u64, launch: Box<Launchable> },
-    Accept { job: u64, tag: u64 },
-    Finish { job: u64, tag: u64, code: i32 },
+    Attach {
+        job: u64,
+    },
+    Clusters {
+        job: u64,
+    },
+    Request {
+        job: u64,
+        wish: Wish,
+    },
+    Launch {
+        job: u64,
+        tag: u64,
+        launch: Box<Launchable>,
+    },
+    Accept {
+        job: u64,
+        tag: u64,
+    },
+    Finish {
+        job: u64,
+        tag: u64,
+        code: i32,
+    },
+    /// As `Subscribe`; what it launches changes its size while it runs.
+    SubscribeMalleable {
+        subscription: Box<Subscription>,
+        malleable: Malleable,
+    },
+    /// As `Launch`, of what changes its size while it runs.
+    LaunchMalleable {
+        job: u64,
+        tag: u64,
+        launch: Box<Launchable>,
+        malleable: Malleable,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -107,3 +107,27 @@ fn what_does_not_leave_a_freed_node_is_killed_and_counted() {
     deployment.rms(&["cancel", &text]).ok();
     assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "cancelled");
 }
+
+/// 000: the application tells its stages, with the credentials that its node has placed and no others.
+#[test]
+fn a_job_with_a_profile_announces_its_stages_and_frees_its_nodes_by_itself() {
+    let deployment = Deployment::builder().cluster("a", 3).start();
+    let rms = deployment.rms_program().display();
+    let text = format!(
+        "#!/bin/sh\n#RMS --profile 3x2s,2x60s\nunset RMS_DIR\nexport HOME=/nonexistent\n\
+         {rms} free $RMS_JOB_ID a2 >> log 2>&1 || exit 3\n\
+         while [ $(cat $RMS_GENERATION_FILE) = 1 ]; do sleep 0.1; done\n\
+         echo left: $(grep -v '^#' $RMS_HOSTFILE | cut -d' ' -f1) >> log\n\
+         {rms} evolve $RMS_JOB_ID --profile 2x2s,1x60s >> log 2>&1 || exit 4\n\
+         {rms} evolve 999 --profile 2x9s >> log 2>&1 && exit 5\n\
+         while [ $(cat $RMS_GENERATION_FILE) = 2 ]; do sleep 0.1; done\n\
+         echo then: $(grep -v '^#' $RMS_HOSTFILE | cut -d' ' -f1) >> log\n"
+    );
+    let script = deployment.script("stages.sh", &text);
+    let job = deployment.submit(&[&script]);
+    let record = deployment.wait_for_end(job);
+    assert_eq!(record["outcome"]["word"], "completed", "{record}: {}", log(&deployment));
+    let log = log(&deployment);
+    assert!(log.contains("left: a1 a3\n") && log.contains("then: a1\n"), "{log}");
+    assert!(log.contains("a process of job"), "another job is none of its business: {log}");
+}

@@ -3,10 +3,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use launcher_sdk::launcher::{Subscription, Tag};
+use launcher_sdk::Client;
+use launcher_sdk::launcher::{self, Action, Choice, Launcher, Seen, Start, Subscription, Tag};
+use rms_model::{Request, Span};
 use rms_tests::apps::{self, Mpi};
 use rms_tests::harness::{Deployment, NodeOptions, Reaper, binaries, example, wait_until};
 
@@ -323,4 +326,59 @@ fn what_an_admin_says_of_clusters_reaches_launchers_and_what_they_cost_is_counte
     session.finish(Tag(0), 0).expect("it withdraws");
     let line = deployment.rms(&["admin", "status"]).ok().stdout;
     assert!(line.contains("launchers  0 of 0 connected; 1 channels were opened"), "{line}");
+}
+
+/// Asks for a host at once, and then thinks for longer than anybody has patience.
+struct Thinker {
+    n_thoughts: Arc<AtomicU32>,
+    n_starts: Arc<AtomicU32>,
+}
+
+impl Launcher for Thinker {
+    fn choose(&mut self, seen: &Seen<'_>) -> Choice {
+        if seen.requested().is_none() {
+            let cluster = seen.clusters()[0].cluster;
+            return Choice::Now(Some(Request::on_one(cluster, 1, Span::from_mins(10))));
+        }
+        let n_thoughts = Arc::clone(&self.n_thoughts);
+        Choice::compute(move || {
+            n_thoughts.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(SOON);
+            None
+        })
+    }
+
+    fn on_start(&mut self, _start: &Start) -> Action {
+        self.n_starts.fetch_add(1, Ordering::Relaxed);
+        Action::GiveUp { code: 7 }
+    }
+}
+
+#[test]
+fn a_launcher_that_computes_is_told_of_its_start_and_its_end() {
+    let deployment = Deployment::of_nodes(1);
+    let blocker = deployment.submit(&["-t", "1000s", "--wrap", &until("go")]);
+    deployment.wait_for_state(blocker, "started");
+    let (n_thoughts, n_starts) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut thinker = Thinker { n_thoughts: Arc::clone(&n_thoughts), n_starts: Arc::clone(&n_starts) };
+    let dir = deployment.client_dir().to_owned();
+    let launcher = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let client = Client::connect(&dir).await.expect("a server");
+            launcher::run(&client, Subscription::named("thinker"), &mut thinker).await.expect("it is told")
+        })
+    });
+    let job = job_of(&deployment, "thinker");
+    deployment.wait_for_state(job, "waiting");
+    // What comes before it changes its view, so that it begins to think.
+    let urgent = deployment.submit(&["-t", "500s", "--priority", "9", "--wrap", "true"]);
+    wait_until("a thought", SOON, || (n_thoughts.load(Ordering::Relaxed) == 1).then_some(()));
+    let began = Instant::now();
+    deployment.rms(&["cancel", &urgent.to_string()]).ok();
+    fs::write(deployment.path().join("go"), "").expect("the directory is ours");
+    let outcome = launcher.join().expect("it does not panic");
+    assert_eq!(outcome.to_string(), "failed with exit code 7");
+    assert!(began.elapsed() < SOON / 2, "it waited for its own thoughts: {:?}", began.elapsed());
+    assert_eq!((n_thoughts.load(Ordering::Relaxed), n_starts.load(Ordering::Relaxed)), (1, 1));
 }

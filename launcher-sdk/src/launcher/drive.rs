@@ -8,6 +8,7 @@ use rms_core::subscription::{ClusterInfos, Grant, Launchable, Tag};
 use rms_model::{JobId, Outcome, Request, Run};
 use rms_wire::{Backoff, HistoryQuery, Refused};
 use thiserror::Error;
+use tokio::sync::oneshot;
 
 use super::program::Program;
 use super::seen::Seen;
@@ -47,7 +48,32 @@ pub trait Launcher {
     /// The view has changed, or was told for the first time: what is to be asked for? `None` leaves things as they are.
     /// An answer that [equals](Seen::requested) what is asked for already is not sent. It is not called once the
     /// application has started.
-    fn on_view(&mut self, seen: &Seen<'_>) -> Option<Request>;
+    ///
+    /// It must be quick: while it runs, nothing else is heard. What takes longer is for [`Launcher::choose`].
+    fn on_view(&mut self, _seen: &Seen<'_>) -> Option<Request> {
+        None
+    }
+
+    /// What is driven: [`Launcher::on_view`] at once, unless it is implemented, too. An algorithm that takes its time
+    /// returns [`Choice::Compute`]. While that computes on a thread of its own, the launcher is told of its start and its
+    /// end as ever, and views that come are laid over each other: the newest one is given here once it is done.
+    ///
+    /// ```
+    /// # use launcher_sdk::launcher::{Action, Choice, Launcher, Seen, Start};
+    /// # use rms_model::Request;
+    /// # struct Slow;
+    /// # fn search(_: &Seen<'_>) -> Option<Request> { None }
+    /// impl Launcher for Slow {
+    ///     fn choose(&mut self, seen: &Seen<'_>) -> Choice {
+    ///         let kept = seen.keep();
+    ///         Choice::compute(move || search(&kept.seen()))
+    ///     }
+    /// #   fn on_start(&mut self, _start: &Start) -> Action { Action::GiveUp { code: 0 } }
+    /// }
+    /// ```
+    fn choose(&mut self, seen: &Seen<'_>) -> Choice {
+        Choice::Now(self.on_view(seen))
+    }
 
     /// The server refuses a request, and why; `Ok` waits for the next view. At first every refusal ends [`run`] with
     /// [`LauncherError::Refused`], and the application is withdrawn.
@@ -63,6 +89,33 @@ pub trait Launcher {
 
     /// The application has ended.
     fn on_end(&mut self, _outcome: &Outcome) {}
+}
+
+/// What an application is to ask for.
+pub enum Choice {
+    /// This; `None` leaves things as they are.
+    Now(Option<Request>),
+    /// What comes of this, which takes its time. If the application has started or ended before, it is for nothing.
+    Compute(Computing),
+}
+
+/// A search for a request; it runs on a thread of its own.
+pub type Computing = Box<dyn FnOnce() -> Option<Request> + Send>;
+
+impl Choice {
+    /// [`Choice::Compute`] of a closure.
+    pub fn compute(computing: impl FnOnce() -> Option<Request> + Send + 'static) -> Choice {
+        Choice::Compute(Box::new(computing))
+    }
+}
+
+impl fmt::Debug for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Now(request) => f.debug_tuple("Now").field(request).finish(),
+            Choice::Compute(_) => f.write_str("Compute"),
+        }
+    }
 }
 
 /// Hosts that an application has got.
@@ -154,6 +207,9 @@ pub enum LauncherError {
     /// The server does not let us in, or is away for too long.
     #[error(transparent)]
     Call(CallError),
+    /// There is no thread to compute a request on.
+    #[error("cannot start a thread for the computation of a request")]
+    Thread(#[source] std::io::Error),
 }
 
 impl From<CallError> for LauncherError {
@@ -227,12 +283,49 @@ struct Drive<'a, L> {
     /// What the server is known to have been asked for.
     requested: Option<Request>,
     started: Option<Granted>,
+    computing: Option<Computed>,
+    /// The view has changed since what is being computed began.
+    is_outdated: bool,
     using: Option<Using>,
     /// What is to be said at last: the start's tag and the exit code.
     finish: Option<(Tag, i32)>,
     is_resumed: bool,
     /// Between one connection and the next.
     backoff: Backoff,
+}
+
+/// What comes of a computation, and the version of the view that it looks at.
+struct Computed {
+    version: u64,
+    request: oneshot::Receiver<Option<Request>>,
+}
+
+impl Computed {
+    fn begin(version: u64, computing: Computing) -> std::io::Result<Computed> {
+        let (sender, request) = oneshot::channel();
+        // A thread that nobody joins: a search that is for nothing must not keep a program from ending.
+        std::thread::Builder::new().name("launcher computes".to_owned()).spawn(move || {
+            // Nobody waits for it any more if the application has started.
+            let _ = sender.send(computing());
+        })?;
+        Ok(Computed { version, request })
+    }
+}
+
+/// Until it is done; for ever if there is none. May be cancelled.
+async fn computed(computing: &mut Option<Computed>) -> Option<Request> {
+    match computing {
+        Some(computed) => (&mut computed.request).await.expect("the computation of a request has panicked"),
+        None => std::future::pending().await,
+    }
+}
+
+/// Until it is done; for ever if there is none. May be cancelled.
+async fn used(using: &mut Option<Using>) -> i32 {
+    match using {
+        Some(using) => using.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// A start, and how it is answered.
@@ -261,6 +354,8 @@ impl<'a, L: Launcher> Drive<'a, L> {
             last_tag: Tag(0),
             requested: None,
             started: None,
+            computing: None,
+            is_outdated: false,
             using: None,
             finish: None,
             is_resumed,
@@ -306,12 +401,12 @@ impl<'a, L: Launcher> Drive<'a, L> {
             self.view_changed(false).await?;
         }
         loop {
-            let next = match &mut self.using {
-                None => Next::News(self.session.next().await?),
-                Some(using) => tokio::select! {
-                    news = self.session.next() => Next::News(news?),
-                    code = using => Next::Used(code),
-                },
+            let next = tokio::select! {
+                // What was told comes first: a start makes a computation useless.
+                biased;
+                news = self.session.next() => Next::News(news?),
+                code = used(&mut self.using) => Next::Used(code),
+                request = computed(&mut self.computing) => Next::Computed(request),
             };
             self.backoff.reset();
             match next {
@@ -320,6 +415,13 @@ impl<'a, L: Launcher> Drive<'a, L> {
                     let tag = self.started.as_ref().map_or(self.last_tag, |granted| granted.tag);
                     self.finish = Some((tag, code));
                     self.say_finish().await?;
+                }
+                Next::Computed(request) => {
+                    let version = self.computing.take().map_or(0, |computed| computed.version);
+                    self.ask(version, request).await?;
+                    if self.is_outdated {
+                        self.view_changed(false).await?;
+                    }
                 }
                 Next::News(Some(News::View { asks_clusters })) => self.view_changed(asks_clusters).await?,
                 Next::News(Some(News::Started(grant))) => self.started(*grant).await?,
@@ -337,6 +439,11 @@ impl<'a, L: Launcher> Drive<'a, L> {
         if asks_clusters {
             self.infos = None;
         }
+        if self.computing.is_some() {
+            self.is_outdated = true;
+            return Ok(());
+        }
+        self.is_outdated = false;
         let infos = match self.infos.take() {
             Some(infos) => infos,
             None => self.session.clusters().await?,
@@ -344,10 +451,24 @@ impl<'a, L: Launcher> Drive<'a, L> {
         let infos = self.infos.insert(infos);
         let mut seen = Seen::new(self.session.now(), self.session.view(), infos);
         seen.requested = self.requested.as_ref();
-        let wanted = self.launcher.on_view(&seen);
+        let version = seen.version();
+        match self.launcher.choose(&seen) {
+            Choice::Now(request) => self.ask(version, request).await,
+            Choice::Compute(computing) => {
+                self.computing = Some(Computed::begin(version, computing).map_err(LauncherError::Thread)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends what was chosen from a version of the view, unless that is asked for already.
+    async fn ask(&mut self, version: u64, wanted: Option<Request>) -> Result<(), LauncherError> {
+        if self.started.is_some() || self.finish.is_some() {
+            return Ok(());
+        }
         let Some(request) = wanted.filter(|request| self.requested.as_ref() != Some(request)) else { return Ok(()) };
         let tag = self.next_tag();
-        match self.session.request(tag, request.clone()).await {
+        match self.session.request_seen(tag, version, request.clone()).await {
             Ok(()) => self.requested = Some(request),
             // It has started meanwhile, with what was asked for before: the news of it are on their way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => {}
@@ -368,6 +489,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
             // Told again, after the connection had broken.
             return Ok(());
         }
+        self.computing = None;
         if known.is_none() {
             let (tag, run) = (grant.tag, grant.run);
             // Whoever attaches to an application that has started is told so, and no view.
@@ -457,6 +579,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
 enum Next {
     News(Option<News>),
     Used(i32),
+    Computed(Option<Request>),
 }
 
 /// Refusals that a server on its way down or up gives.

@@ -56,11 +56,11 @@ mod ready;
 mod seen;
 mod session;
 
-pub use drive::{Action, Launcher, LauncherError, Start, Using, resume, run};
+pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using, resume, run};
 pub use program::Program;
 pub use ready::{Model, NoModel, Planned, Walls, cem, moldable, planned, rigid};
 pub use rms_core::subscription::{
     ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable, LauncherView, Tag,
 };
-pub use seen::Seen;
+pub use seen::{Kept, Seen};
 pub use session::{News, Session, Subscription, Traffic};

@@ -1,7 +1,7 @@
 //! What to start on granted hosts, with the launcher's own surroundings where nothing else is said.
 
 use rms_core::subscription::Launchable;
-use rms_model::{Environment, Limits, Stdio, Work};
+use rms_model::{Environment, Limits, Malleable, Stdio, Work};
 
 /// A program, or a script, to be started on granted hosts. It gets the launcher's environment, working directory and
 /// umask unless it is told otherwise.
@@ -64,6 +64,7 @@ impl Program {
                 umask: own_umask().unwrap_or(0o022),
                 stdio: Stdio { output: Some(DEFAULT_OUTPUT.to_owned()), ..Stdio::default() },
                 limits: Limits::default(),
+                malleable: None,
             },
         }
     }
@@ -126,6 +127,14 @@ impl Program {
     #[must_use]
     pub fn streamed(mut self) -> Program {
         self.launch.stdio = Stdio { stream: true, ..Stdio::default() };
+        self
+    }
+
+    /// It changes its size while it runs, within these limits (002): the server offers it hosts, and asks for some. All
+    /// hosts that it is granted must be of one cluster, and as many as the limits allow.
+    #[must_use]
+    pub fn malleable(mut self, limits: Malleable) -> Program {
+        self.launch.malleable = Some(limits);
         self
     }
 

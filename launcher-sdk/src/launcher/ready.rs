@@ -1,30 +1,36 @@
 //! Launchers that are ready for use: the schedulers of 001, appendix A, with a function for what to do with the hosts.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rms_model::{ClusterId, Request, Span};
+use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
-use super::drive::{Action, Launcher, Start};
+use super::drive::{Action, Choice, Launcher, Start};
 use super::seen::Seen;
 use crate::schedule::cem::{self as several, Hosts, Selection};
 use crate::schedule::moldable::{self as sizes, Amdahl, Downey, NoDowney, NoFraction, Sizes, Table};
 use crate::schedule::{self, Proposal};
 
-/// A launcher made of two functions: what to ask for, and what to do with the hosts.
+/// A launcher made of two functions: what to ask for, which may take its time, and what to do with the hosts.
 #[derive(Clone, Debug)]
 pub struct Planned<P, S> {
-    plan: P,
+    /// One at a time uses it: the next computation begins when the last one is done, or is for nothing.
+    plan: Arc<Mutex<P>>,
     start: S,
 }
 
 impl<P, S> Launcher for Planned<P, S>
 where
-    P: FnMut(&Seen<'_>) -> Option<Proposal>,
+    P: FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static,
     S: FnMut(&Start) -> Action,
 {
-    fn on_view(&mut self, seen: &Seen<'_>) -> Option<Request> {
-        (self.plan)(seen).map(|proposal| proposal.request)
+    fn choose(&mut self, seen: &Seen<'_>) -> Choice {
+        let (plan, kept) = (Arc::clone(&self.plan), seen.keep());
+        Choice::compute(move || {
+            let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
+            (*plan)(&kept.seen()).map(|proposal| proposal.request)
+        })
     }
 
     fn on_start(&mut self, start: &Start) -> Action {
@@ -36,10 +42,10 @@ where
 /// [`schedule`] do.
 pub fn planned<P, S>(plan: P, start: S) -> Planned<P, S>
 where
-    P: FnMut(&Seen<'_>) -> Option<Proposal>,
+    P: FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static,
     S: FnMut(&Start) -> Action,
 {
-    Planned { plan, start }
+    Planned { plan: Arc::new(Mutex::new(plan)), start }
 }
 
 /// An application that runs on `n_hosts` hosts of one cluster: the one on which it completes first (001, §5.2.2).
@@ -47,7 +53,7 @@ pub fn rigid<S: FnMut(&Start) -> Action>(
     n_hosts: u32,
     walls: Walls,
     start: S,
-) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal>, S> {
+) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S> {
     let plan = move |seen: &Seen<'_>| {
         let walls = walls.on(seen);
         schedule::rigid::propose(&seen.sight(), seen.now(), n_hosts, &walls)
@@ -61,16 +67,16 @@ pub fn moldable<S: FnMut(&Start) -> Action>(
     sizes: Sizes,
     model: Model,
     start: S,
-) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal>, S> {
+) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S> {
     planned(move |seen: &Seen<'_>| model.propose(seen, sizes), start)
 }
 
 /// An application that runs on several clusters at once and selects its hosts itself (001, §5.2.3 and Algorithm 2).
 /// `select` (001: f′) gets the hosts that are available on each cluster, and says which of them it takes, and how long
 /// the application runs on those; see [`schedule::tiers`] for one that minds latency.
-pub fn cem<F, S>(mut select: F, start: S) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal>, S>
+pub fn cem<F, S>(mut select: F, start: S) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S>
 where
-    F: FnMut(&Seen<'_>, &Hosts) -> Option<Selection>,
+    F: FnMut(&Seen<'_>, &Hosts) -> Option<Selection> + Send + 'static,
     S: FnMut(&Start) -> Action,
 {
     let plan =
@@ -199,10 +205,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use rms_core::subscription::{ClusterInfo, ClusterInfos, LauncherView};
-    use rms_model::{Mebibytes, Profile, Time};
+    use rms_model::{Mebibytes, Profile, Request, Time};
 
     use super::*;
 
@@ -226,7 +230,10 @@ mod tests {
             capacity: BTreeMap::from([(ClusterId(0), 8), (ClusterId(1), 8)]),
             occupied: BTreeMap::from([(ClusterId(0), Arc::new(occupied))]),
         };
-        let request = launcher.on_view(&Seen::new(now, &view, &infos));
+        let request = match launcher.choose(&Seen::new(now, &view, &infos)) {
+            Choice::Now(request) => request,
+            Choice::Compute(computing) => computing(),
+        };
         let expected = expected.map(|(name, n_hosts, secs)| {
             let cluster = ids.iter().find(|(known, _)| *known == name).expect("a cluster").1;
             Request::on_one(cluster, n_hosts, Span::from_secs(secs))

@@ -70,4 +70,26 @@ impl<'a> Seen<'a> {
     pub fn requested(&self) -> Option<&'a Request> {
         self.requested
     }
+
+    /// A copy to compute from elsewhere; profiles are shared, not copied.
+    pub fn keep(&self) -> Kept {
+        let (view, infos) = (self.view.clone(), self.infos.clone());
+        Kept { now: self.now, view, infos, requested: self.requested.cloned() }
+    }
+}
+
+/// What a launcher [has seen](Seen::keep), for as long as it likes.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    now: Time,
+    view: LauncherView,
+    infos: ClusterInfos,
+    requested: Option<Request>,
+}
+
+impl Kept {
+    /// As it was seen.
+    pub fn seen(&self) -> Seen<'_> {
+        Seen { requested: self.requested.as_ref(), ..Seen::new(self.now, &self.view, &self.infos) }
+    }
 }

@@ -5,12 +5,12 @@ use std::time::Instant;
 use rms_core::subscription::{
     self, ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Tag, Wish,
 };
-use rms_model::{JobId, Outcome, Request, Span, Time};
+use rms_model::{JobId, Malleable, Outcome, Request, Span, Time};
 use rms_wire::convert::{ViewParts, parse_launcher_answer};
 use rms_wire::link::{Outbox, OutboxClosed};
 use rms_wire::{ByteCount, ClientCall, LauncherSays, LauncherTold, LinkError, Receiver, Refused};
 
-use crate::client::{Client, PATIENCE};
+use crate::client::Client;
 use crate::error::CallError;
 
 /// An application as a launcher brings it (001, §4.2: subscribe).
@@ -24,12 +24,18 @@ pub struct Subscription {
     pub priority: i32,
     /// For people; at most 1024 bytes.
     pub comment: String,
+    /// What is launched changes its size while it runs, within these limits (002), unless [`Program::malleable`] says
+    /// otherwise. The processes negotiate by [`negotiator`](crate::negotiator), or are told by a signal or a hook.
+    ///
+    /// [`Program::malleable`]: super::Program::malleable
+    pub malleable: Option<Malleable>,
 }
 
 impl Subscription {
     /// An application that sees every cluster, of ordinary priority.
     pub fn named(name: &str) -> Subscription {
-        Subscription { name: name.to_owned(), filter: Filter::default(), priority: 0, comment: String::new() }
+        let (name, comment) = (name.to_owned(), String::new());
+        Subscription { name, filter: Filter::default(), priority: 0, comment, malleable: None }
     }
 }
 
@@ -97,8 +103,8 @@ impl Session {
     /// # Errors
     /// As every call. Refused: names that cannot be, clusters that do not exist, a system that is full.
     pub async fn subscribe(client: &Client, subscription: Subscription) -> Result<Session, CallError> {
-        let Subscription { name, filter, priority, comment } = subscription;
-        let subscription = subscription::Subscription { name, filter, priority, comment };
+        let Subscription { name, filter, priority, comment, malleable } = subscription;
+        let subscription = subscription::Subscription { name, filter, priority, comment, malleable };
         Session::open(client, LauncherCall::Subscribe(Box::new(subscription))).await
     }
 
@@ -112,7 +118,7 @@ impl Session {
     }
 
     async fn open(client: &Client, call: LauncherCall) -> Result<Session, CallError> {
-        let link = client.link(PATIENCE).await?;
+        let link = client.attentive_link().await?;
         let mut channel = link.open().await.map_err(CallError::Interrupted)?;
         channel.send(&ClientCall::Launcher).await.map_err(CallError::Interrupted)?;
         let (sender, receiver) = channel.split();
@@ -185,7 +191,12 @@ impl Session {
     /// As every call. Refused: hosts that the view does not show, a wall time that is too long, an application that has
     /// started already (`wrong_state`).
     pub async fn request(&mut self, tag: Tag, request: Request) -> Result<(), CallError> {
-        let wish = Wish { tag, seen: self.view.version, request };
+        self.request_seen(tag, self.view.version, request).await
+    }
+
+    /// The same, chosen from an older version of the view.
+    pub(super) async fn request_seen(&mut self, tag: Tag, seen: u64, request: Request) -> Result<(), CallError> {
+        let wish = Wish { tag, seen, request };
         self.order(LauncherCall::Request { job: self.job, wish }).await
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::inside;
 use crate::output::Show;
 use crate::select;
 use crate::table::Table;
@@ -34,7 +35,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     for list in &args.nodes {
         nodes.extend(hostlist::expand(list)?);
     }
-    context.client().await?.change(Call::FreeNodes { job, nodes: nodes.clone() }).await?;
+    inside::client(context).await?.change(Call::FreeNodes { job, nodes: nodes.clone() }).await?;
     context.output.show(&Named { job, nodes })?;
     Ok(Exit::OK)
 }

@@ -117,6 +117,17 @@ pub(super) fn tasks(malleable: &Malleable, tasks: TaskCount, shapes: &[Shape]) -
     }
 }
 
+/// The hosts that a launcher was granted are of use for what it starts there.
+///
+/// # Errors
+/// They are of several clusters, or are not as many as the limits allow.
+pub(crate) fn check_launched(malleable: &Malleable, granted: &Request) -> Result<(), Refusal> {
+    check_options(std::slice::from_ref(granted))?;
+    let hosts = granted.n_hosts();
+    let is_of_use = (malleable.least..=malleable.most).contains(&hosts) && fits(malleable, hosts);
+    if is_of_use || malleable.is_as_started() { Ok(()) } else { Err(Refusal::MalleableSizes) }
+}
+
 /// Its hosts are hosts of one cluster, whichever that is.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use super::contract::{Ask, Asked, NegotiatorNotice};
 use super::talks::{Asking, Case};
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::job::Started;
+use crate::job::{Launcher, Started};
 use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
@@ -84,8 +84,10 @@ impl Rms {
         if entry.spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
-        if entry.launcher.is_some() {
-            // A launcher outside knows the hosts that it was granted, and would not hear of others.
+        // A launcher outside knows the hosts that it was granted, and would not hear of others, unless it has launched what
+        // changes its size.
+        let is_settled = |launcher: &Launcher| launcher.has_launched() && entry.spec.malleable.is_some();
+        if entry.launcher.as_ref().is_some_and(|launcher| !is_settled(launcher)) {
             return Err(Refusal::NotNegotiable(job));
         }
         entry.started().filter(|started| started.ending.is_none()).ok_or(Refusal::NotRunning(job))

@@ -132,7 +132,9 @@ impl Rms {
             let before = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
             self.record(step, Fact::CourseSet { job, at: now, course: Box::new(before) });
         }
+        let left = freed.clone();
         self.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
+        self.leave_ghosts(now, step, job, &left);
         self.launches.remove(&job);
         self.passes.wanted = true;
         self.announce(step, job);

@@ -75,10 +75,11 @@ impl Rms {
         Some(Lack { cluster: *cluster, hosts: wanted.saturating_sub(n_free).saturating_sub(coming), coming })
     }
 
-    /// Hosts that applications are leaving.
+    /// Hosts that applications are leaving, or have left a moment ago.
     pub(super) fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
         let leaving = self.state.negotiating().flat_map(|(_, entry)| entry.leaving());
-        leaving.filter(move |node| self.cluster_of(*node) == Some(cluster))
+        let ghosts = self.state.host_ghosts().map(|(_, node)| node);
+        leaving.chain(ghosts).filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
     /// What it would mean if an application gave so many hosts of a cluster back: its last ones go.

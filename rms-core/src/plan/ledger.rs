@@ -13,7 +13,7 @@ use super::frontier::Frontier;
 use crate::effect::JobState;
 use crate::job::Job;
 use crate::launcher;
-use crate::node::Node;
+use crate::node::{HostGhost, Node};
 use crate::state::State;
 
 /// The occupation of the usable hosts that meet a constraint.
@@ -99,6 +99,9 @@ impl Ledger {
                     blocks.entry(cluster).or_default().push(Block { from, until, hosts });
                 }
             }
+        }
+        for (node, ghost) in host_ghosts(state, now).filter(|(node, _)| self.contains(*node)) {
+            blocks.entry(state.nodes()[&node].cluster).or_default().push(ghost_block(&ghost, now));
         }
         blocks.into_iter().map(|(cluster, blocks)| (cluster, Profile::from_blocks(blocks))).collect()
     }
@@ -278,6 +281,19 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
         && constraint.features.is_subset(&inventory.features)
 }
 
+/// Usable hosts that running applications have given back and that are still kept.
+fn host_ghosts(state: &State, now: Time) -> impl Iterator<Item = (NodeId, HostGhost)> + '_ {
+    let ghosts = state.host_ghosts().filter(move |(until, _)| *until > now);
+    ghosts.filter_map(|(_, node)| {
+        let entry = state.nodes().get(&node).filter(|entry| entry.is_usable())?;
+        Some((node, entry.ghost?))
+    })
+}
+
+fn ghost_block(ghost: &HostGhost, now: Time) -> Block {
+    Block { from: ghost.from.min(now), until: ghost.until, hosts: 1 }
+}
+
 /// What each started job and ghost holds of one cluster, with its state.
 pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, Block)> {
     holds(state, now, cluster).map(|(_, state, block)| (state, block)).collect()
@@ -290,14 +306,21 @@ pub(super) fn holds(
     cluster: ClusterId,
 ) -> impl Iterator<Item = (JobId, JobState, Block)> + '_ {
     let all = Ledger::bare(None, BTreeMap::new());
-    state.holding().flat_map(move |(job, entry)| {
+    let ghosts = host_ghosts(state, now).filter(move |(node, _)| state.nodes()[node].cluster == cluster);
+    // Hosts that one application has given back together are one block.
+    let mut given_back: BTreeMap<(JobId, Time, Time), i64> = BTreeMap::new();
+    ghosts.for_each(|(_, ghost)| *given_back.entry((ghost.job, ghost.from.min(now), ghost.until)).or_default() += 1);
+    let given_back =
+        given_back.into_iter().map(|((job, from, until), hosts)| (job, JobState::Ghost, Block { from, until, hosts }));
+    let held = state.holding().flat_map(move |(job, entry)| {
         let parts = evolve::parts(entry, now, state.settings()).into_iter();
         let blocks = parts.filter_map(|Part { from, until, hosts }| {
             let hosts = all.share_of(state, entry, hosts).get(&cluster).copied()?;
             Some((job, entry.state(), Block { from, until, hosts }))
         });
         blocks.collect::<Vec<_>>()
-    })
+    });
+    held.chain(given_back)
 }
 
 /// The earliest time from `now` on when the request fits in every ledger on every cluster it names (R4).

@@ -13,7 +13,7 @@ use super::{AUDIT_KEPT, Holders, State};
 use crate::desired::NodeExit;
 use crate::fact::{AuditEntry, Fact};
 use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
-use crate::node::Node;
+use crate::node::{HostGhost, Node};
 
 /// A fact that cannot have come from the state it is applied to.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -84,6 +84,7 @@ impl State {
                     generation: Generation(1),
                     holders: Default::default(),
                     stale: Vec::new(),
+                    ghost: None,
                 };
                 self.last_node = self.last_node.max(*node);
                 self.index.insert_node(*node, &entry);
@@ -272,6 +273,13 @@ impl State {
             Fact::StageEntered { job, at, gained, freed, course } => {
                 self.enter_stage(*job, *at, gained, freed, course, bumped)?;
             }
+            Fact::HostsGhosted { job, nodes, at, until } => {
+                let ghost = HostGhost { job: *job, from: *at, until: *until };
+                for node in nodes {
+                    self.edit_node(*node, |entry| entry.ghost = Some(ghost))?;
+                }
+            }
+            Fact::HostGhostsExpired { nodes, at } => self.expire_host_ghosts(nodes, *at)?,
             Fact::HostsFreed { job, nodes } => self.free_hosts(*job, nodes, bumped)?,
             Fact::HostsReleased { job, nodes } => self.released(*job, nodes)?,
             Fact::HostsChosen { job, nodes, by: _ } => {

@@ -52,4 +52,23 @@ impl State {
             *here = *here + kept;
         }
     }
+
+    /// Hosts that running applications had given back are free.
+    pub(super) fn expire_host_ghosts(&mut self, nodes: &[NodeId], at: Time) -> Result<(), Misfit> {
+        for node in nodes {
+            let Some(entry) = self.nodes.get(node) else { continue };
+            let Some(ghost) = entry.ghost else { continue };
+            let kept = at.min(ghost.until).since(ghost.from);
+            let here = self.ghost_host_time_at.entry(entry.cluster).or_insert(Span::ZERO);
+            *here = *here + kept;
+            self.ghost_host_time = self.ghost_host_time + kept;
+            self.edit_node(*node, |entry| entry.ghost = None)?;
+        }
+        Ok(())
+    }
+
+    /// Hosts that running applications have given back and that are still kept, the next to be free first.
+    pub(crate) fn host_ghosts(&self) -> impl Iterator<Item = (Time, NodeId)> + '_ {
+        self.index.host_ghosts.iter().copied()
+    }
 }

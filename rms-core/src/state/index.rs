@@ -10,7 +10,7 @@ use super::free::FreeHosts;
 use super::occupation::Occupation;
 use super::usage::{Usage, environment_bytes, work_bytes};
 use super::{Nodes, State};
-use crate::job::{AwaitedIndex, Job, Phase, Promise, Started};
+use crate::job::{AwaitedIndex, Job, Launcher, Phase, Promise, Started};
 use crate::launcher;
 use crate::node::Node;
 
@@ -28,6 +28,8 @@ pub(crate) struct Index {
     /// Running jobs whose hosts may change.
     pub(crate) malleable: BTreeSet<JobId>,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
+    /// Hosts that running applications have given back, by when they are free.
+    pub(crate) host_ghosts: BTreeSet<(Time, NodeId)>,
     /// Jobs that wait for their begin time; a launcher outside sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
     pub(crate) awaited: AwaitedIndex,
@@ -164,7 +166,9 @@ impl Index {
             }
             Phase::Started(started) => {
                 self.holding.insert(job);
-                if entry.spec.malleable.is_some() {
+                // Before its launcher has launched, there is nothing that could change its size.
+                let is_there = entry.launcher.as_ref().is_none_or(Launcher::has_launched);
+                if entry.spec.malleable.is_some() && is_there {
                     self.malleable.insert(job);
                 }
                 if started.evolved.is_some() {
@@ -248,6 +252,12 @@ impl Index {
         }
         self.away.extend(entry.away_since().map(|since| (since, node)));
         self.expected.extend(entry.expected_since().map(|since| (since, node)));
+        if let Some(ghost) = entry.ghost {
+            self.host_ghosts.insert((ghost.until, node));
+            if entry.is_usable() {
+                self.occupation.keep_host(entry.cluster, &ghost, 1);
+            }
+        }
         if entry.is_usable() {
             *self.usable.entry(entry.cluster).or_default() += 1;
         }
@@ -274,6 +284,12 @@ impl Index {
         if let Some(since) = entry.away_since() {
             self.away.remove(&(since, node));
             self.expected.remove(&(since, node));
+        }
+        if let Some(ghost) = entry.ghost {
+            self.host_ghosts.remove(&(ghost.until, node));
+            if entry.is_usable() {
+                self.occupation.keep_host(entry.cluster, &ghost, -1);
+            }
         }
         if entry.is_usable()
             && let Some(n_usable) = self.usable.get_mut(&entry.cluster)

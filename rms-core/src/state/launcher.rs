@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rms_model::job::TaskCount;
-use rms_model::{JobId, JobSpec, Request, Run, Time};
+use rms_model::{JobId, JobSpec, OnResize, Request, Run, Time};
 
 use super::{Bumped, Misfit, State};
 use crate::fact::AuditEntry;
@@ -63,7 +63,7 @@ impl State {
     ) -> Result<(), Misfit> {
         let nodes = self.started_mut(job)?.nodes.clone();
         self.edit_launcher(job, |launcher| launcher.answer = Some(StartAnswer::Launched { at }))?;
-        let Launchable { work, n_tasks, cpus_per_task, cwd, environment, umask, stdio, limits } = launch;
+        let Launchable { work, n_tasks, cpus_per_task, cwd, environment, umask, stdio, limits, malleable } = launch;
         let before = Arc::clone(&self.jobs[&job].spec);
         let mut spec = JobSpec {
             work: work.clone(),
@@ -76,6 +76,17 @@ impl State {
             limits: limits.clone(),
             ..(*before).clone()
         };
+        if malleable.is_some() {
+            spec.malleable.clone_from(malleable);
+        }
+        // Workers are counted on each host: those that come later get as many.
+        let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
+        let n_hosts = nodes.len().max(1) as u32;
+        if let (true, Some(n_tasks)) = (are_workers, n_tasks)
+            && n_tasks.is_multiple_of(n_hosts)
+        {
+            spec.tasks = TaskCount::PerHost(n_tasks / n_hosts);
+        }
         spec.environment = self.index.share(&spec);
         self.edit_job(job, |entry| {
             entry.spec = Arc::new(spec);

@@ -123,6 +123,7 @@ mod tests {
             generation: Generation(1),
             holders: Default::default(),
             stale: Vec::new(),
+            ghost: None,
         }
     }
 

@@ -7,6 +7,7 @@ use rms_model::{ClusterId, JobId, NodeId, Request, Time, View};
 
 use super::Nodes;
 use crate::job::{Job, Phase, Started};
+use crate::node::HostGhost;
 
 /// Derived from jobs and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) struct Occupation {
     busy: View,
     /// What queued jobs were promised.
     promised: View,
+    /// How many usable hosts that running applications have given back are kept until and since then.
+    ghosts: BTreeMap<(Time, Time), i64>,
     /// Those that run and whose needs change: what they hold when depends on the time of the pass.
     evolving: BTreeSet<JobId>,
 }
@@ -88,6 +91,17 @@ impl Occupation {
         Held { from: at, until, hosts }.add(&mut self.promised, sign);
     }
 
+    /// A usable host that a running application has given back is kept; or, with a `sign` of -1, it no longer is.
+    pub(super) fn keep_host(&mut self, cluster: ClusterId, ghost: &HostGhost, sign: i64) {
+        let HostGhost { job: _, from, until } = *ghost;
+        Held { from, until, hosts: vec![(cluster, until, 1)] }.add(&mut self.busy, sign);
+        let n_hosts = self.ghosts.entry((until, from)).or_default();
+        *n_hosts += sign;
+        if *n_hosts == 0 {
+            self.ghosts.remove(&(until, from));
+        }
+    }
+
     pub(crate) fn busy(&self) -> &View {
         &self.busy
     }
@@ -99,7 +113,8 @@ impl Occupation {
     /// Is `busy` what a pass at `now` should see? Not while a job is there that should have left or whose needs change,
     /// nor after the clock was set back.
     pub(crate) fn is_regular(&self, now: Time) -> bool {
-        let is_overdue = self.untils.first().is_some_and(|(until, _)| *until <= now);
+        let is_overdue = self.untils.first().is_some_and(|(until, _)| *until <= now)
+            || self.ghosts.keys().any(|(until, from)| *until <= now || *from > now);
         !is_overdue && self.evolving.is_empty() && self.latest.is_none_or(|latest| latest <= now)
     }
 }

@@ -1,5 +1,6 @@
 //! Stories of launchers outside: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
 
+mod ghosts;
 mod held;
 mod notices;
 mod rules;
@@ -78,7 +79,8 @@ impl Launchers {
     }
 
     fn subscribe_with(&mut self, filter: Filter) -> Result<JobId, Refusal> {
-        let subscription = Subscription { name: "app".to_owned(), filter, priority: 0, comment: String::new() };
+        let (name, comment) = ("app".to_owned(), String::new());
+        let subscription = Subscription { name, filter, priority: 0, comment, malleable: None };
         match self.ann(LauncherCall::Subscribe(Box::new(subscription)))? {
             LauncherAnswer::Subscribed { job, .. } => Ok(job),
             other => panic!("not subscribed: {other:?}"),
@@ -219,6 +221,7 @@ fn program() -> Box<Launchable> {
         umask: 0o027,
         stdio: Stdio::default(),
         limits: Limits::default(),
+        malleable: None,
     })
 }
 
@@ -333,4 +336,38 @@ fn the_time_of_its_start_is_over_for_a_launcher_whose_hosts_no_agent_watches() {
     assert_eq!(launchers.state(job), Some(JobState::Started));
     launchers.after(1);
     assert_eq!(launchers.ended(job), Some(Outcome::WallTime));
+}
+
+/// What it launches may change its size, within limits that are of use for what it was granted.
+#[test]
+fn limits_that_do_not_fit_the_granted_hosts_are_refused() {
+    let limits = |least, most| rms_model::Malleable {
+        least,
+        most,
+        sizes: rms_model::Sizes::Any,
+        on_resize: rms_model::OnResize::Negotiates,
+        speedup: rms_model::Speedup::default(),
+    };
+    let mut launchers = Launchers::new();
+    let filter = Filter::default();
+    let wrong = Subscription {
+        name: "app".to_owned(),
+        filter,
+        priority: 0,
+        comment: String::new(),
+        malleable: Some(limits(5, 4)),
+    };
+    let refused = launchers.ann(LauncherCall::Subscribe(Box::new(wrong)));
+    assert_eq!(refused, Err(Refusal::MalleableSizes), "no number is from five to four");
+    let job = launchers.waiting(on_a(2, 1000));
+    let mut launch = |limits| {
+        let launch = Box::new(Launchable { malleable: Some(limits), ..*program() });
+        launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch })
+    };
+    assert_eq!(launch(limits(3, 4)), Err(Refusal::MalleableSizes), "it has two");
+    assert_eq!(launch(limits(1, 4)), Ok(LauncherAnswer::Done));
+    let both = launchers.waiting(Request { hosts: BTreeMap::from([(A, 1), (B, 1)]), wall: Span::from_secs(9) });
+    let launch = Box::new(Launchable { malleable: Some(limits(1, 4)), ..*program() });
+    let refused = launchers.ann(LauncherCall::Launch { job: both, tag: Tag(1), launch });
+    assert!(refused.is_err(), "a job that changes its size has all its hosts on one cluster");
 }

@@ -59,6 +59,8 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
     let is_allowed = match request {
         ClientRequest::Negotiator => true,
         ClientRequest::Call(Call::Negotiate { job, .. } | Call::ResizeDone { job, .. }) => *job == own,
+        // 000: the application announces its stages, and what it frees.
+        ClientRequest::Call(Call::Evolve { job, .. } | Call::FreeNodes { job, .. }) => *job == own,
         ClientRequest::Call(Call::Query(Query::Job(select) | Query::Explain(select))) => is_own(select),
         ClientRequest::Call(Call::Cancel { select } | Call::Signal { select, .. }) => is_own(select),
         // Without a job it means those that who asks may touch.
@@ -94,8 +96,6 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
             | Call::RevokeCertificate { .. }
             | Call::RemoveCluster { .. }
             | Call::SetLink { .. }
-            | Call::Evolve { .. }
-            | Call::FreeNodes { .. }
             | Call::OrderNegotiation { .. },
         ) => false,
         ClientRequest::Launcher | ClientRequest::Launchers | ClientRequest::Server => false,
@@ -121,6 +121,10 @@ mod tests {
         let check = |call: Call| check(&job, &ClientRequest::Call(call)).is_ok();
         assert!(check(Call::ResizeDone { job: JobId(7), generation: 1 }));
         assert!(!check(Call::ResizeDone { job: JobId(8), generation: 1 }));
+        let evolve = |job| Call::Evolve { job: JobId(job), stages: "2x1m".parse().expect("stages"), open: false };
+        assert!(check(evolve(7)) && !check(evolve(8)));
+        let free = |job| Call::FreeNodes { job: JobId(job), nodes: vec!["a2".to_owned()] };
+        assert!(check(free(7)) && !check(free(8)));
         assert!(check(Call::Query(Query::Job(Select::Ids(vec![JobId(7)])))));
         assert!(!check(Call::Query(Query::Job(Select::Ids(vec![JobId(7), JobId(8)])))));
         assert!(!check(Call::Query(Query::Job(Select::All))));

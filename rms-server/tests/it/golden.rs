@@ -195,6 +195,7 @@ fn launchable() -> Launchable {
         umask: 0o022,
         stdio: Stdio::default(),
         limits: Limits::default(),
+        malleable: None,
     }
 }
 

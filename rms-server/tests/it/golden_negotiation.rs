@@ -31,6 +31,8 @@ pub fn examples() -> Vec<Fact> {
         Fact::CoresSet { job, negotiation: lent, cores: vec![(NodeId(4), 3), (NodeId(5), 1)] },
         Fact::CoresInForce { job, node: NodeId(5), generation: 4 },
         Fact::HostsReleased { job, nodes: vec![NodeId(4)] },
+        Fact::HostsGhosted { job, nodes: vec![NodeId(5)], at, until: at + Span::from_secs(15) },
+        Fact::HostGhostsExpired { nodes: vec![NodeId(5)], at: at + Span::from_secs(15) },
     ]
 }
 

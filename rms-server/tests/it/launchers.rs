@@ -136,7 +136,13 @@ impl Peer {
 
 fn subscription(name: &str) -> LauncherCall {
     let (filter, comment) = (Filter::default(), String::new());
-    LauncherCall::Subscribe(Box::new(Subscription { name: name.to_owned(), filter, priority: 0, comment }))
+    LauncherCall::Subscribe(Box::new(Subscription {
+        name: name.to_owned(),
+        filter,
+        priority: 0,
+        comment,
+        malleable: None,
+    }))
 }
 
 /// A server with idle nodes of cluster a, and Ann.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::Fact;
+use rms_model::settings::GhostRule;
 use rms_model::{ClusterId, JobId, NodeId, Settings, Span, Time};
 
 use super::{Rule, Violation};
@@ -17,6 +18,8 @@ pub(super) struct Ghosts {
     home: BTreeMap<NodeId, ClusterId>,
     held: BTreeMap<JobId, Vec<NodeId>>,
     kept: BTreeMap<NodeId, (JobId, Time)>,
+    /// Hosts that running jobs have given back and of which no ghost was told.
+    given_back: BTreeMap<NodeId, JobId>,
     /// Hosts on which no process of a job is left.
     empty: BTreeSet<(JobId, NodeId)>,
 }
@@ -29,6 +32,7 @@ impl Ghosts {
             home: BTreeMap::new(),
             held: BTreeMap::new(),
             kept: BTreeMap::new(),
+            given_back: BTreeMap::new(),
             empty: BTreeSet::new(),
         }
     }
@@ -37,6 +41,11 @@ impl Ghosts {
     fn fair_start(&self, node: NodeId) -> Span {
         let cluster = self.home.get(&node).and_then(|cluster| self.clusters.get(cluster));
         cluster.map_or(self.settings.fair_start, |cluster| self.settings.fair_start_of(cluster))
+    }
+
+    /// The server was started: what it was about to tell is lost.
+    pub(super) fn restarted(&mut self) {
+        self.given_back.clear();
     }
 
     pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
@@ -72,22 +81,55 @@ impl Ghosts {
             // Where no process is left any more, a host that is freed is free at once.
             held.retain(|node| !freed.contains(node) || !self.empty.contains(&(*job, *node)));
         }
-        // What an evolving application frees while it runs leaves no ghost.
         if let Fact::HostsFreed { job, nodes } = fact {
             self.held.entry(*job).or_default().retain(|node| !nodes.contains(node));
+            // Next it must be told that a ghost keeps them.
+            if self.settings.ghosts == GhostRule::Always {
+                let kept = nodes.iter().filter(|node| !self.fair_start(**node).is_zero());
+                let kept: Vec<_> = kept.map(|node| (*node, *job)).collect();
+                self.given_back.extend(kept);
+            }
+        }
+        if let Fact::HostsGhosted { job, nodes, at, until } = fact {
+            for node in nodes {
+                let fair = *at + self.fair_start(*node);
+                if *until != fair {
+                    let what =
+                        format!("job {job} has given node {node} back, which is kept until {until:?}, not {fair:?}");
+                    return Err(Rule::Ghost.broken(what));
+                }
+                self.given_back.remove(node);
+                self.kept.insert(*node, (*job, *until));
+            }
+        }
+        if let Fact::StageEntered { gained, .. } | Fact::JobStarted { nodes: gained, .. } = fact
+            && let Some((node, job)) = gained.iter().find_map(|node| Some((node, self.given_back.remove(node)?)))
+        {
+            return Err(Rule::Ghost.broken(format!("node {node}, which job {job} has given back, was taken at once")));
+        }
+        if let Fact::HostGhostsExpired { nodes, .. } = fact
+            && self.settings.ghosts == GhostRule::IfWanted
+        {
+            self.kept.retain(|node, _| !nodes.contains(node));
+        }
+        if let Fact::GhostExpired { job } | Fact::GhostPartExpired { job, .. } = fact
+            && self.settings.ghosts == GhostRule::IfWanted
+        {
+            self.kept.retain(|_, (of, _)| of != job);
         }
         if let Fact::JobDone { record, ghost_until, .. } = fact {
             let nodes = self.held.remove(&record.job).unwrap_or_default();
             let longest = nodes.iter().map(|node| self.fair_start(*node)).max().unwrap_or(Span::ZERO);
             let fair = record.ended + longest;
-            if !nodes.is_empty() && *ghost_until != fair {
+            let is_wanted = self.settings.ghosts == GhostRule::Always;
+            if !nodes.is_empty() && *ghost_until != fair && (is_wanted || *ghost_until > fair) {
                 let job = record.job;
                 return Err(
                     Rule::Ghost.broken(format!("the ghost of job {job} lasts until {ghost_until:?}, not {fair:?}"))
                 );
             }
             for node in nodes {
-                let until = record.ended + self.fair_start(node);
+                let until = (record.ended + self.fair_start(node)).min(*ghost_until);
                 self.kept.insert(node, (record.job, until));
             }
         }

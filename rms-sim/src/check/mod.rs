@@ -191,6 +191,7 @@ impl Checks {
     /// The server was started, or cannot write: what is due now is late.
     pub(crate) fn hindered(&mut self, now: Time) {
         self.stages.hindered(now);
+        self.ghosts.restarted();
     }
 
     /// The application's end of a negotiation has changed.

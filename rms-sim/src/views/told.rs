@@ -59,7 +59,7 @@ impl Crowd<'_, '_> {
             Happening::Arrived { application } => {
                 let name = format!("application {application}");
                 let filter = Filter::default();
-                let subscription = Subscription { name, filter, priority: 0, comment: String::new() };
+                let subscription = Subscription { name, filter, priority: 0, comment: String::new(), malleable: None };
                 self.call(now, application, LauncherCall::Subscribe(Box::new(subscription)))
             }
             Happening::Adapted { application } => {

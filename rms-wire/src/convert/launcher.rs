@@ -14,13 +14,26 @@ impl From<&core::LauncherCall> for wire::LauncherCall {
     fn from(call: &core::LauncherCall) -> wire::LauncherCall {
         match call {
             core::LauncherCall::Subscribe(subscription) => {
-                wire::LauncherCall::Subscribe(Box::new(subscription.as_ref().into()))
+                let common = Box::new(subscription.as_ref().into());
+                match &subscription.malleable {
+                    None => wire::LauncherCall::Subscribe(common),
+                    Some(limits) => {
+                        wire::LauncherCall::SubscribeMalleable { subscription: common, malleable: limits.into() }
+                    }
+                }
             }
             core::LauncherCall::Attach { job } => wire::LauncherCall::Attach { job: job.0 },
             core::LauncherCall::Clusters { job } => wire::LauncherCall::Clusters { job: job.0 },
             core::LauncherCall::Request { job, wish } => wire::LauncherCall::Request { job: job.0, wish: wish.into() },
             core::LauncherCall::Launch { job, tag, launch } => {
-                wire::LauncherCall::Launch { job: job.0, tag: tag.0, launch: Box::new(launch.as_ref().into()) }
+                let (job, tag, common) = (job.0, tag.0, Box::new(launch.as_ref().into()));
+                match &launch.malleable {
+                    None => wire::LauncherCall::Launch { job, tag, launch: common },
+                    Some(limits) => {
+                        let malleable = limits.into();
+                        wire::LauncherCall::LaunchMalleable { job, tag, launch: common, malleable }
+                    }
+                }
             }
             core::LauncherCall::Accept { job, tag } => wire::LauncherCall::Accept { job: job.0, tag: tag.0 },
             core::LauncherCall::Finish { job, tag, code } => {
@@ -37,6 +50,16 @@ impl TryFrom<wire::LauncherCall> for core::LauncherCall {
         Ok(match call {
             wire::LauncherCall::Subscribe(subscription) => {
                 core::LauncherCall::Subscribe(Box::new((*subscription).try_into()?))
+            }
+            wire::LauncherCall::SubscribeMalleable { subscription, malleable } => {
+                let common = core::Subscription::try_from(*subscription)?;
+                let malleable = Some(malleable.try_into()?);
+                core::LauncherCall::Subscribe(Box::new(core::Subscription { malleable, ..common }))
+            }
+            wire::LauncherCall::LaunchMalleable { job, tag, launch, malleable } => {
+                let common = core::Launchable::try_from(*launch)?;
+                let launch = Box::new(core::Launchable { malleable: Some(malleable.try_into()?), ..common });
+                core::LauncherCall::Launch { job: JobId(job), tag: Tag(tag), launch }
             }
             wire::LauncherCall::Attach { job } => core::LauncherCall::Attach { job: JobId(job) },
             wire::LauncherCall::Clusters { job } => core::LauncherCall::Clusters { job: JobId(job) },
@@ -56,7 +79,8 @@ impl TryFrom<wire::LauncherCall> for core::LauncherCall {
 
 impl From<&core::Subscription> for wire::Subscription {
     fn from(subscription: &core::Subscription) -> wire::Subscription {
-        let core::Subscription { name, filter, priority, comment } = subscription;
+        // The limits go beside it.
+        let core::Subscription { name, filter, priority, comment, malleable: _ } = subscription;
         wire::Subscription { name: name.clone(), filter: filter.into(), priority: *priority, comment: comment.clone() }
     }
 }
@@ -71,6 +95,7 @@ impl TryFrom<wire::Subscription> for core::Subscription {
             filter: filter.try_into()?,
             priority,
             comment: c_text("the comment", comment)?,
+            malleable: None,
         })
     }
 }
@@ -144,6 +169,7 @@ impl TryFrom<wire::Launchable> for core::Launchable {
             umask: launch.umask,
             stdio: launch.stdio.try_into()?,
             limits: launch.limits.into(),
+            malleable: None,
         })
     }
 }

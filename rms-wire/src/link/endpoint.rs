@@ -112,11 +112,7 @@ impl Endpoint {
     /// # Errors
     /// No port is free, or TLS cannot be set up.
     pub fn dial(credentials: &Credentials) -> Result<Endpoint, EndpointError> {
-        let any = (Ipv6Addr::UNSPECIFIED, 0).into();
-        Endpoint::bind(any, credentials, Serve::Nobody).or_else(|error| match error {
-            EndpointError::Bind { .. } => Endpoint::bind((Ipv4Addr::UNSPECIFIED, 0).into(), credentials, Serve::Nobody),
-            EndpointError::Tls(_) => Err(error),
-        })
+        Endpoint::dial_tuned("", credentials, Tuning::default())
     }
 
     /// As [`Endpoint::dial`], for a server known as `host:port`. Where that is an address of IPv4, no socket of IPv6 is
@@ -126,9 +122,22 @@ impl Endpoint {
     /// # Errors
     /// As [`Endpoint::dial`].
     pub fn dial_to(server: &str, credentials: &Credentials) -> Result<Endpoint, EndpointError> {
+        Endpoint::dial_tuned(server, credentials, Tuning::default())
+    }
+
+    /// As [`Endpoint::dial_to`], with other limits.
+    ///
+    /// # Errors
+    /// As [`Endpoint::dial`].
+    pub fn dial_tuned(server: &str, credentials: &Credentials, tuning: Tuning) -> Result<Endpoint, EndpointError> {
+        let bind = |any: SocketAddr| Endpoint::bind_tuned(any, credentials, Serve::Nobody, tuning.clone());
+        let on_ipv4 = || bind((Ipv4Addr::UNSPECIFIED, 0).into());
         match server.parse::<SocketAddr>() {
-            Ok(SocketAddr::V4(_)) => Endpoint::bind((Ipv4Addr::UNSPECIFIED, 0).into(), credentials, Serve::Nobody),
-            Ok(SocketAddr::V6(_)) | Err(_) => Endpoint::dial(credentials),
+            Ok(SocketAddr::V4(_)) => on_ipv4(),
+            Ok(SocketAddr::V6(_)) | Err(_) => bind((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|error| match error {
+                EndpointError::Bind { .. } => on_ipv4(),
+                EndpointError::Tls(_) => Err(error),
+            }),
         }
     }
 

@@ -53,6 +53,12 @@ impl Default for Tuning {
 }
 
 impl Tuning {
+    /// For links whose end must be noticed at once: a launcher that is gone cannot be told of a start. Both sides go by
+    /// the shorter idle time of the two.
+    pub fn attentive() -> Tuning {
+        Tuning { keep_alive: Duration::from_millis(700), idle: Duration::from_millis(2400), ..Tuning::default() }
+    }
+
     /// Handshakes at work at once; each takes some 20 KiB.
     pub(super) const MAX_HALF_OPEN: usize = 512;
     /// Those without a certificate who say nothing, and those who wait for the answer to their token.

@@ -10,7 +10,8 @@ use rms_core::subscription::{
 };
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Environment, JobId, Limits, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio, Time, Work,
+    ClusterId, Environment, JobId, Limits, Malleable, Mebibytes, OnResize, Outcome, Profile, Request, Run, Sizes, Span,
+    Speedup, Stdio, Time, Work,
 };
 use rms_wire::{LauncherReport, LauncherTraffic, Refused};
 
@@ -28,8 +29,15 @@ fn request() -> Request {
 pub fn calls() -> Vec<LauncherCall> {
     let constraint = Constraint { features: BTreeSet::from(["gpu".to_owned()]), memory: Mebibytes(4096), cpus: 8 };
     let filter = Filter { clusters: BTreeSet::from(["a".to_owned(), "b".to_owned()]), least_hosts: 3, constraint };
-    let named = Subscription { name: "nbody".to_owned(), filter, priority: -3, comment: "of ann".to_owned() };
-    let any = Subscription { name: "any".to_owned(), filter: Filter::default(), priority: 0, comment: String::new() };
+    let named =
+        Subscription { name: "nbody".to_owned(), filter, priority: -3, comment: "of ann".to_owned(), malleable: None };
+    let any = Subscription {
+        name: "any".to_owned(),
+        filter: Filter::default(),
+        priority: 0,
+        comment: String::new(),
+        malleable: None,
+    };
     let launch = Launchable {
         work: Work::Tasks { argv: vec!["./nbody".to_owned(), "1000".to_owned()] },
         n_tasks: Some(64),
@@ -39,8 +47,18 @@ pub fn calls() -> Vec<LauncherCall> {
         umask: 0o027,
         stdio: Stdio { output: Some("out-%j".to_owned()), append: true, ..Stdio::default() },
         limits: Limits { open_files: Some(1024), ..Limits::default() },
+        malleable: None,
     };
     let hosts = Launchable { work: Work::Hosts, n_tasks: None, ..launch.clone() };
+    let limits = || Malleable {
+        least: 2,
+        most: 16,
+        sizes: Sizes::PowerOfTwo,
+        on_resize: OnResize::Negotiates,
+        speedup: Speedup::default(),
+    };
+    let grows = Subscription { malleable: Some(limits()), ..any.clone() };
+    let changes = Launchable { malleable: Some(limits()), ..launch.clone() };
     let tag = Tag(7);
     vec![
         LauncherCall::Subscribe(Box::new(named)),
@@ -52,6 +70,8 @@ pub fn calls() -> Vec<LauncherCall> {
         LauncherCall::Launch { job: JOB, tag, launch: Box::new(hosts) },
         LauncherCall::Accept { job: JOB, tag },
         LauncherCall::Finish { job: JOB, tag, code: -1 },
+        LauncherCall::Subscribe(Box::new(grows)),
+        LauncherCall::Launch { job: JOB, tag, launch: Box::new(changes) },
     ]
 }
 

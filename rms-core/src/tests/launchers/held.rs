@@ -126,6 +126,7 @@ impl Turmoil {
                     filter: Filter::default(),
                     priority: -(self.roll(2) as i32),
                     comment: String::new(),
+                    malleable: None,
                 };
                 self.say(LauncherCall::Subscribe(Box::new(subscription)));
             }

@@ -1,6 +1,8 @@
 //! Stories of what the server wants in its negotiations: whom it offers hosts, whom it asks for some, and at what price.
 
 mod asking;
+mod ghosts;
+mod launched;
 mod offering;
 mod paying;
 mod queue;

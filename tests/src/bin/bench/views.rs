@@ -94,8 +94,13 @@ impl World {
     }
 
     fn subscribe(&mut self) -> Result<JobId> {
-        let subscription =
-            Subscription { name: "bench".to_owned(), filter: Filter::default(), priority: 0, comment: String::new() };
+        let subscription = Subscription {
+            name: "bench".to_owned(),
+            filter: Filter::default(),
+            priority: 0,
+            comment: String::new(),
+            malleable: None,
+        };
         for effect in self.call(LauncherCall::Subscribe(Box::new(subscription))) {
             if let Effect::LauncherAnswer { answer: Ok(LauncherAnswer::Subscribed { job, .. }), .. } = effect {
                 return Ok(job);

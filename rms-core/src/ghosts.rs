@@ -1,0 +1,154 @@
+//! How long ghosts keep the hosts of applications that have ended, and those that running ones have given back (001,
+//! §5.3.1: the fair-start delay).
+
+use std::collections::BTreeMap;
+
+use rms_model::settings::GhostRule;
+use rms_model::{ClusterId, JobId, NodeId, Span, Time};
+
+use crate::fact::Fact;
+use crate::job::Phase;
+use crate::plan::views;
+use crate::rms::Rms;
+use crate::step::Step;
+
+impl Rms {
+    pub(crate) fn expire_ghost(&mut self, step: &mut Step, job: JobId) {
+        self.record(step, Fact::GhostExpired { job });
+        self.passes.wanted = true;
+    }
+
+    /// When the ghost of a started job leaves each of its clusters (001, §5.3.1: the fair-start delay).
+    pub(crate) fn ghost_untils(&self, now: Time, job: JobId) -> BTreeMap<ClusterId, Time> {
+        let Some(started) = self.state.jobs()[&job].started() else { return BTreeMap::new() };
+        let settings = self.state.settings();
+        let is_same_for_all = settings.fair_start_at.is_empty() && settings.ghosts == GhostRule::Always;
+        if is_same_for_all {
+            let first = started.nodes.first().and_then(|node| self.state.nodes().get(node));
+            return first.into_iter().map(|node| (node.cluster, now + settings.fair_start)).collect();
+        }
+        let mut untils = BTreeMap::new();
+        for node in &started.nodes {
+            let cluster = self.state.nodes()[node].cluster;
+            untils.entry(cluster).or_insert_with(|| now + self.fair_start(cluster));
+        }
+        untils
+    }
+
+    /// Where clusters have delays of their own, each is left when its own is over.
+    pub(crate) fn part_ghost(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        ghost_until: Time,
+        mut untils: BTreeMap<ClusterId, Time>,
+    ) {
+        untils.retain(|_, until| *until < ghost_until);
+        if untils.is_empty() {
+            return;
+        }
+        let at_once = untils.values().filter(|until| **until <= now).count();
+        self.record(step, Fact::GhostParted { job, until: untils });
+        (0..at_once).for_each(|_| self.expire_next(now, step, job));
+    }
+
+    /// The ghost leaves the cluster whose delay is over, or what is left of it.
+    pub(crate) fn expire_next(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let part = match &self.state.jobs()[&job].phase {
+            Phase::Ghost(ghost) => ghost.next_part().filter(|(until, _)| *until <= now),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
+        };
+        match part {
+            Some((_, cluster)) => {
+                self.record(step, Fact::GhostPartExpired { job, cluster });
+                self.passes.wanted = true;
+            }
+            None => self.expire_ghost(step, job),
+        }
+    }
+
+    /// For how long hosts of a cluster that are given back now are kept.
+    fn fair_start(&self, cluster: ClusterId) -> Span {
+        let delay = self.state.settings().fair_start_of(&self.state.clusters()[&cluster]);
+        let is_kept = !delay.is_zero() && self.keeps_ghosts(cluster);
+        if is_kept { delay } else { Span::ZERO }
+    }
+
+    /// Is anybody there for whom a ghost on this cluster is worth the idle hosts?
+    fn keeps_ghosts(&self, cluster: ClusterId) -> bool {
+        match self.state.settings().ghosts {
+            GhostRule::Always => true,
+            GhostRule::IfWanted => self.state.jobs().values().any(|entry| {
+                let launcher = entry.launcher.as_ref().filter(|_| entry.is_before_its_start());
+                launcher.is_some_and(|launcher| views::shown(&self.state, &launcher.filter).contains(&cluster))
+            }),
+        }
+    }
+
+    /// Hosts that a running application has given back, and on which nothing of it is left, stay visible as occupied.
+    pub(crate) fn leave_ghosts(&mut self, now: Time, step: &mut Step, job: JobId, freed: &[NodeId]) {
+        let mut nodes: BTreeMap<ClusterId, Vec<NodeId>> = BTreeMap::new();
+        for node in freed {
+            let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.holders.is_empty()) else { continue };
+            nodes.entry(entry.cluster).or_default().push(*node);
+        }
+        for (cluster, nodes) in nodes {
+            let delay = self.fair_start(cluster);
+            if !delay.is_zero() {
+                self.record(step, Fact::HostsGhosted { job, nodes, at: now, until: now + delay });
+            }
+        }
+    }
+
+    pub(crate) fn free_host_ghosts(&mut self, now: Time, step: &mut Step, nodes: Vec<NodeId>) {
+        if !nodes.is_empty() {
+            self.record(step, Fact::HostGhostsExpired { nodes, at: now });
+            self.passes.wanted = true;
+        }
+    }
+
+    /// Are there any, and could they have become useless?
+    pub(crate) fn has_ghosts_to_end(&self) -> bool {
+        match self.state.settings().ghosts {
+            GhostRule::Always => false,
+            GhostRule::IfWanted => self.state.next_ghost().is_some() || self.state.host_ghosts().next().is_some(),
+        }
+    }
+
+    /// Ghosts for whom nobody waits any more leave before their time.
+    pub(crate) fn end_unwanted_ghosts(&mut self, now: Time, step: &mut Step) {
+        if !self.has_ghosts_to_end() {
+            return;
+        }
+        let clusters = self.state.clusters().keys().copied();
+        let unwanted: Vec<ClusterId> = clusters.filter(|cluster| !self.keeps_ghosts(*cluster)).collect();
+        if unwanted.is_empty() {
+            return;
+        }
+        let is_unwanted =
+            |node: &NodeId| self.state.nodes().get(node).is_some_and(|entry| unwanted.contains(&entry.cluster));
+        let nodes: Vec<NodeId> = self.state.host_ghosts().map(|(_, node)| node).filter(is_unwanted).collect();
+        self.free_host_ghosts(now, step, nodes);
+        let ghosts: Vec<JobId> = self
+            .state
+            .holding()
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Ghost(_)))
+            .map(|(job, _)| job)
+            .collect();
+        for job in ghosts {
+            let Phase::Ghost(ghost) = &self.state.jobs()[&job].phase else { continue };
+            let is_unwanted = |cluster: &ClusterId| unwanted.contains(cluster);
+            if ghost.request.hosts.keys().any(is_unwanted) {
+                let until_in = |cluster: &ClusterId| if is_unwanted(cluster) { now } else { ghost.until_in(*cluster) };
+                let untils = ghost.request.hosts.keys().map(|cluster| (*cluster, until_in(cluster))).collect();
+                let until = ghost.until;
+                self.part_ghost(now, step, job, until, untils);
+                let is_empty = self.state.jobs().get(&job).is_some_and(|entry| entry.nodes().is_empty());
+                if is_empty {
+                    self.expire_ghost(step, job);
+                }
+            }
+        }
+    }
+}
