@@ -48,7 +48,7 @@ impl Rms {
         }
         let is_lost = matches!(exit, NodeExit::Vanished { .. } | NodeExit::Unsupervised { .. });
         if is_lost && self.shrink_by_loss(now, step, job, node) {
-            self.left(step, job, node, exit, usage);
+            self.left(now, step, job, node, exit, usage);
             self.settle_if_clear(now, step, job);
             return;
         }
