@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rms_model::{JobId, Run, Work};
-use rms_wire::peer::{Exec, Step};
+use rms_wire::peer::{Exec, StepPart};
 use rms_wire::{
     Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, PeerExec, PeerOpen, PmiDown, PmiUp, StepUp,
 };
@@ -140,11 +140,11 @@ impl Peers {
     ///
     /// # Errors
     /// Its agent cannot be reached.
-    pub async fn step(&self, place: &Place, step: Step) -> Result<Part, PeerError> {
+    pub async fn step(&self, place: &Place, step: StepPart) -> Result<Part, PeerError> {
         Ok(part::on_channel(self.channel(place, &PeerOpen::Step(step)).await?))
     }
 
-    async fn serve_step(&self, peer: &str, step: Step, mut channel: Channel) {
+    async fn serve_step(&self, peer: &str, step: StepPart, mut channel: Channel) {
         match share_for(&self.0.shares, peer, JobId(step.job), Run(step.run)).await {
             Ok(share) => part::serve(channel, part::start(&share, step)).await,
             Err(refusal) => {

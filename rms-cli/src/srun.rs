@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Parser;
 use clap::error::ErrorKind;
 use node_agent::rsh::Input;
+use rms_model::time::parse_wall;
 use rms_model::{Span, hostlist};
 
 use crate::agent;
@@ -79,7 +80,7 @@ struct Srun {
     #[arg(short = 'K', long, value_name = "0|1", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = ["0", "1"])]
     kill_on_bad_exit: Option<String>,
     /// End the step after this time
-    #[arg(short = 't', long, value_name = "SPAN")]
+    #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall)]
     time: Option<Span>,
     /// What the tasks read: all, none, or a file
     #[arg(short = 'i', long, value_name = "all|none|FILE")]

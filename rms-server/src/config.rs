@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_file_sets_what_it_names_and_leaves_the_rest() {
-        let source = "listen = '127.0.0.1:0'\n[settings]\nfair_start = '10s'\nqueue_depth = 50\nmax_wall = 60\n";
+        let source = "listen = '127.0.0.1:0'\n[settings]\nfair_start = '10s'\nqueue_depth = 50\nmax_wall = '1h'\n";
         let config = parse("f", source).expect("a right file");
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 0)));
         assert_eq!(config.settings.fair_start, Span::from_secs(10));

@@ -14,7 +14,7 @@ pub enum PeerOpen {
     Exec(Exec),
     /// Start the tasks that a step of the job has on the receiving node; [`StepDown`] frames go there, [`StepUp`] frames
     /// come back.
-    Step(Step),
+    Step(StepPart),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -28,7 +28,7 @@ pub struct Exec {
 
 /// What a step of a job is on one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Step {
+pub struct StepPart {
     pub job: u64,
     pub run: u32,
     /// Its number in the job.

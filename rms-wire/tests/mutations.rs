@@ -114,7 +114,7 @@ macro_rules! kinds {
 }
 
 /// The kinds, and certificates, requests and tokens.
-const N_TARGETS: u64 = 23;
+const N_TARGETS: u64 = 25;
 
 kinds! {
     hello => Hello,

@@ -1,7 +1,7 @@
 //! Process-management frames as they are on the wire, and back.
 
 use rms_model::Span;
-use rms_wire::peer::Step;
+use rms_wire::peer::StepPart;
 use rms_wire::peer::{Answer as WireAnswer, Command as WireCommand, NamedHost as WireHost, Pair as WirePair};
 use rms_wire::peer::{Part as WirePart, Placement as WirePlacement, Question as WireQuestion, RankId as WireRank};
 use rms_wire::vocabulary::Variable;
@@ -13,9 +13,9 @@ use crate::pmi::{RankId, WorldId};
 use crate::supervisor::order::StepOrder;
 
 /// What a supervisor is told of a step, whose streams begin at `stream`.
-pub fn step_order(step: Step, stream: u64) -> StepOrder {
+pub fn step_order(step: StepPart, stream: u64) -> StepOrder {
     // Job and run have led here.
-    let Step {
+    let StepPart {
         job: _,
         run: _,
         step,

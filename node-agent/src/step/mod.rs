@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rms_model::hostlist;
-use rms_wire::peer::Step;
+use rms_wire::peer::StepPart;
 use rms_wire::{StepDown, StepUp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -164,7 +164,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
 }
 
 /// The agent there may be restarting.
-async fn open_there(peers: &Peers, place: &Place, step: &Step) -> Result<Part, String> {
+async fn open_there(peers: &Peers, place: &Place, step: &StepPart) -> Result<Part, String> {
     let begun = Instant::now();
     loop {
         match peers.step(place, step.clone()).await {
@@ -227,7 +227,7 @@ fn orders(
     number: u32,
     request: &StepRequest,
     berths: &[Berth],
-) -> Result<Vec<Step>, String> {
+) -> Result<Vec<StepPart>, String> {
     let names: Vec<&str> = berths.iter().map(|berth| berth.place.name.as_str()).collect();
     let n_tasks = berths.iter().map(|berth| berth.n_tasks).sum();
     let cpus_per_task = request.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
@@ -249,7 +249,7 @@ fn orders(
             Input::First => u32::from(node_idx == 0),
             Input::All => berth.n_tasks,
         };
-        Step {
+        StepPart {
             job: order.job.0,
             run: order.run.0,
             step: number,
@@ -319,7 +319,7 @@ impl Running {
         share: &Share,
         request: &StepRequest,
         berths: Vec<Berth>,
-        steps: Vec<Step>,
+        steps: Vec<StepPart>,
         parts: BTreeMap<usize, Part>,
         cpus: TakenCpus,
     ) -> Running {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rms_wire::peer::Step;
+use rms_wire::peer::StepPart;
 use rms_wire::{Channel, StepDown, StepUp};
 use tokio::sync::mpsc;
 
@@ -22,14 +22,14 @@ pub struct Part {
 }
 
 /// Starts it under the supervisor of this node.
-pub fn start(share: &Share, step: Step) -> Part {
+pub fn start(share: &Share, step: StepPart) -> Part {
     let (to, downs) = mpsc::channel(MAX_PIECES);
     let (ups, from) = mpsc::channel(MAX_PIECES);
     tokio::spawn(carry(share.clone(), step, downs, ups));
     Part { to, from }
 }
 
-async fn carry(share: Share, step: Step, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
+async fn carry(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
     // The first host of a job may be faster than this one, and ask before the order to start has been passed on.
     let supervisor = tokio::select! {
         supervisor = share.supervised() => supervisor,

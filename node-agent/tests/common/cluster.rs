@@ -310,8 +310,8 @@ impl Agent {
             let message = tokio::time::timeout(PATIENCE, self.receiver.recv()).await.expect("a question in time");
             match message.expect("a frame") {
                 Some(ToServer::Ask { seq, ask, .. }) => return (seq, ask),
-                // That the job runs.
-                Some(ToServer::Report(_)) => {}
+                // That the job runs, and how the node is.
+                Some(ToServer::Report(_) | ToServer::Trouble { .. }) => {}
                 other => panic!("no question: {other:?}"),
             }
         }

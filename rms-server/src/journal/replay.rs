@@ -31,6 +31,9 @@ impl Files {
         if !dir.try_exists().map_err(of_io)? {
             return Err(OpenError::Missing { path: dir.to_owned() });
         }
+        if dir.is_file() {
+            return Err(OpenError::Foreign { path: dir.to_owned() });
+        }
         let snapshot_seq = snapshot::list(dir).map_err(of_io)?.pop().unwrap_or(0);
         let mut segments = segment::list(dir).map_err(of_io)?;
         if segments.is_empty() && snapshot_seq == 0 {

@@ -396,18 +396,17 @@ fn a_job_speaks_of_itself_alone() {
         };
         let of_call = |call: Call| rms_wire::convert::client_call(&call).expect("a call of clients");
         for call in [
-            of_call(Call::Query(Query::Queue)),
             of_call(Call::Query(Query::Job(Select::All))),
             of_call(Call::Query(Query::Negotiations { job: None })),
             of_call(Call::Query(Query::Job(Select::Ids(vec![other])))),
-            of_call(Call::Cancel { select: Select::Ids(vec![job]) }),
+            of_call(Call::Cancel { select: Select::Ids(vec![other]) }),
             of_call(Call::Submit(Box::new(malleable(1)))),
             of_call(Call::Negotiate { job: other, ask: ask(1) }),
             of_call(Call::ResizeDone { job: other, generation: 1 }),
             ClientCall::History((&HistoryQuery::default()).into()),
             ClientCall::Launcher,
             ClientCall::Launchers,
-            ClientCall::Watch { jobs: vec![job.0] },
+            ClientCall::Watch { jobs: vec![other.0] },
             ClientCall::Renew { csr: vec![1] },
         ] {
             assert_eq!(refused(&call).await, "not_allowed", "{call:?}");

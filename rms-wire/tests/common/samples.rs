@@ -13,7 +13,9 @@ use rms_wire::convert::{
     DesiredParts, ReportParts, ViewParts, answer_parts, client_call, desire_parts, history_parts, launcher_answer,
     negotiator_answer, notice_parts, parse_launcher_answer, parse_negotiator_answer, report_parts,
 };
-use rms_wire::peer::{Answer as PmiAnswer, Command, Exec, NamedHost, Pair, Part, Placement, Question, RankId, Step};
+use rms_wire::peer::{
+    Answer as PmiAnswer, Command, Exec, NamedHost, Pair, Part, Placement, Question, RankId, StepPart,
+};
 use rms_wire::reply::ReplyParts;
 use rms_wire::vocabulary::Variable;
 use rms_wire::{
@@ -289,7 +291,7 @@ fn of_peers() -> Vec<Sample> {
         parts: vec![part],
         pairs: pairs(),
     };
-    let step = Step {
+    let step = StepPart {
         job: 5,
         run: 2,
         step: 3,
