@@ -266,7 +266,7 @@ fn strangers_on_a_node_cannot_hold_its_agents_files() {
         stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("the agent answers and closes");
-        assert!(String::from_utf8_lossy(&answer).contains("only inside a job"), "{answer:?}");
+        assert!(String::from_utf8_lossy(&answer).contains("are served here"), "{answer:?}");
     }
     // Each was closed before its end was read, so nothing has to be waited for.
     assert!(files() < before + 50, "the agent keeps {} files, of {before} before", files());
