@@ -19,12 +19,14 @@ impl Rms {
             return false;
         }
         let limits = self.limits(job);
-        let n_left = started.nodes.len() as u32 - 1;
+        // Hosts that it is about to leave, or that have not come, keep nothing going.
+        let stays = |host: &&NodeId| !started.is_leaving(**host) && !self.is_awaited(job, **host);
+        let n_left = started.nodes.iter().filter(stays).count() as u32 - 1;
         let total = limits.sizes.greatest(n_left.into()).and_then(|total| u32::try_from(total).ok());
         let Some(total) = total.filter(|total| *total >= limits.least.max(1)) else { return false };
         let mut freed = vec![node];
         let others = started.nodes.iter().rev().copied();
-        let others = others.filter(|other| *other != node && self.can_leave(job, *other));
+        let others = others.filter(|other| *other != node && stays(&other) && self.can_leave(job, *other));
         freed.extend(others.take((n_left - total) as usize));
         let course = self.course_of(now, job, started.nodes.len() as u32 - freed.len() as u32, Span::ZERO);
         self.give_up_shrinks(now, step, job, total.saturating_sub(limits.least));
