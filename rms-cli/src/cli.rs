@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::habits;
 use crate::output::{self, FormFlags, GONE, Output};
 use crate::place::Places;
+use crate::screen;
 use crate::srun;
 use crate::stamp;
 use crate::verb::Verb;
@@ -53,6 +54,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return code(not_parsed(&error, &args)),
     };
     let output = Output::new(&cli.form);
+    screen::choose(!cli.form.wide && output::is_terminal());
     if let Some(warning) = stamp::choose_zone(cli.form.utc) {
         output::warn(&warning);
     }

@@ -1,5 +1,6 @@
 //! Says in plain sentences why a job is where it is.
 
+use negotiation::Phase;
 use rms_core::effect::{Blocker, JobLine, JobState, Reason};
 use rms_core::negotiate::contract::NegotiationLine;
 use rms_model::{JobRecord, Time};
@@ -9,15 +10,19 @@ use crate::sizes;
 use crate::stages;
 use crate::stamp;
 
-/// Why a job is not running, as the part of a sentence.
-pub fn reason(reason: &Reason, now: Time) -> String {
+/// Why a job is not running, as the part of a sentence; `open` is what is negotiated, as far as we may know of it.
+pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
     match reason {
         Reason::Held { by } => format!("it is held by {by}; 'rms release' lets it start"),
         Reason::NotBefore { at } => {
             format!("it asked not to start before {} ({})", stamp::iso_secs(*at), ahead(*at, now))
         }
         Reason::NotPlanned { next_pass } => {
-            format!("the scheduler has not looked at it yet; its next pass is due {}", ahead(*next_pass, now))
+            format!(
+                "nothing stands in its way but the time between two scheduling passes (resched_timer); the next one is \
+                 due {}",
+                ahead(*next_pass, now)
+            )
         }
         Reason::NoRequest { until } => {
             let until = until.map_or(String::new(), |until| format!("; it is expected {}", ahead(until, now)));
@@ -33,7 +38,7 @@ pub fn reason(reason: &Reason, now: Time) -> String {
             format!(
                 "its nodes are free, but its launcher, which has to be told of the start, has not been connected since {}; \
                  it keeps its place in the queue{until}",
-                stamp::short(*since, now)
+                stamp::clock(*since, now)
             )
         }
         Reason::BeyondDepth { depth, position } => format!(
@@ -45,18 +50,27 @@ pub fn reason(reason: &Reason, now: Time) -> String {
              which are missing",
             hosts(*wanted)
         ),
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => {
+        Reason::Behind { policy, job, until } => format!(
+            "the policy {policy} starts nobody before job {job}, which stands in front of it and waits until {}",
+            stamp::clock(*until, now)
+        ),
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => {
             let from = if *from <= now { "now".to_owned() } else { stamp::clock(*from, now) };
             let free = match capacity.saturating_sub(*busy) {
                 0 => format!("none of {capacity} is free"),
                 1 => format!("only 1 of {capacity} is free"),
                 free => format!("only {free} of {capacity} are free"),
             };
+            let unusable = match total.saturating_sub(*capacity) {
+                0 => String::new(),
+                1 => " (1 more cannot be used now: 'rms nodes' tells why)".to_owned(),
+                unusable => format!(" ({unusable} more cannot be used now: 'rms nodes' tells why)"),
+            };
             format!(
-                "it needs {} of cluster {cluster}, but from {from} until {} {free}{}",
+                "it needs {} of cluster {cluster}, but from {from} until {} {free}{unusable}{}",
                 hosts(*wanted),
                 stamp::clock(*until, now),
-                blockers(by)
+                blockers(by, open, now)
             )
         }
     }
@@ -70,36 +84,69 @@ fn ahead(at: Time, now: Time) -> String {
     if at <= now { "at once".to_owned() } else { format!("in {}", stamp::brief(at.since(now))) }
 }
 
-/// Who holds the hosts; of many, the first few.
-fn blockers(by: &[Blocker]) -> String {
+/// Who has the hosts, and for how long; of many, the first few.
+fn blockers(by: &[Blocker], open: &[NegotiationLine], now: Time) -> String {
     if by.is_empty() {
         return String::new();
     }
-    let name = |blocker: &Blocker| {
-        let what = match blocker.state {
-            JobState::Ghost => " (a ghost)",
-            JobState::Started | JobState::Ending => "",
-            JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting | JobState::Finished => {
-                " (planned before it)"
-            }
-        };
-        format!("job {} holds {}{what}", blocker.job, blocker.hosts)
-    };
-    let mut names: Vec<String> = by.iter().take(MAX_BLOCKERS).map(name).collect();
+    let mut names: Vec<String> =
+        by.iter().take(MAX_BLOCKERS).map(|blocker| self::blocker(blocker, open, now)).collect();
     let n_more = by.len() - names.len();
     if n_more > 0 {
-        names.push(format!("and {n_more} more jobs hold the rest"));
+        names.push(format!("and {n_more} more"));
     }
     format!(": {}", names.join(", "))
+}
+
+fn blocker(blocker: &Blocker, open: &[NegotiationLine], now: Time) -> String {
+    let Blocker { job, state, hosts, from, until, is_offer } = blocker;
+    let until = if *until <= now { String::new() } else { format!(" until {}", stamp::short(*until, now)) };
+    if *is_offer {
+        let standing = open.iter().find(|line| line.job == *job && !line.held.is_empty());
+        let is = if *hosts == 1 { "is" } else { "are" };
+        return match standing {
+            Some(line) => format!("{hosts} {is} {}", offer(line, now)),
+            None => format!("{hosts} {is} kept for what is negotiated with job {job}"),
+        };
+    }
+    match state {
+        JobState::Ghost => {
+            format!("{hosts} {} kept free as a ghost of job {job}{until}", if *hosts == 1 { "is" } else { "are" })
+        }
+        JobState::Started => format!("job {job} holds {hosts}{until}"),
+        JobState::Ending => format!("job {job}, which is being ended, holds {hosts}{until}"),
+        JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting | JobState::Finished => {
+            let from = if *from <= now { String::new() } else { format!(" from {}", stamp::short(*from, now)) };
+            format!("job {job} is planned before it on {hosts}{from}{until}")
+        }
+    }
+}
+
+/// What becomes of the hosts that are kept for a negotiation: `offered to job 105 until 09:51:40`.
+pub fn offer(line: &NegotiationLine, now: Time) -> String {
+    let until = line.until.map(|until| format!(" until {}", stamp::short(until, now))).unwrap_or_default();
+    match line.phase {
+        Phase::Idle | Phase::Offered(_) | Phase::Countered(_) => format!("offered to job {}{until}", line.job),
+        Phase::Pledged
+        | Phase::Leaving
+        | Phase::Accepted
+        | Phase::Committing
+        | Phase::Failing
+        | Phase::Applied
+        | Phase::Ended(_) => format!("promised to job {}{until}", line.job),
+    }
 }
 
 const MAX_BLOCKERS: usize = 5;
 
 /// One sentence or two about a job that is in the system.
-pub fn line(line: &JobLine, clusters: &ClusterNames, open: &[&NegotiationLine], now: Time) -> String {
+pub fn line(line: &JobLine, clusters: &ClusterNames, negotiations: &[NegotiationLine], now: Time) -> String {
+    let open: Vec<&NegotiationLine> =
+        negotiations.iter().filter(|other| other.job == line.job && !other.phase.is_over()).collect();
+    let open = open.as_slice();
     let job = format!("Job {} ({})", line.job, crate::table::plain(&line.name));
     let on = || rms_model::hostlist::fold(&line.nodes);
-    let why = line.reason.as_ref().map(|why| reason(why, now));
+    let why = line.reason.as_ref().map(|why| reason(why, negotiations, now));
     match line.state {
         JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting => {
             let why = why.unwrap_or_else(|| "the scheduler has found a place for it".to_owned());
@@ -175,14 +222,29 @@ mod tests {
             from: now,
             until: Time::from_secs(600),
             by: vec![
-                Blocker { job: JobId(3), state: JobState::Started, hosts: 2 },
-                Blocker { job: JobId(4), state: JobState::Ghost, hosts: 1 },
+                holds(3, JobState::Started, 2, 0, 600),
+                holds(4, JobState::Ghost, 1, 0, 30),
+                holds(5, JobState::Waiting, 3, 30, 600),
+                Blocker { is_offer: true, ..holds(6, JobState::Started, 1, 0, 900) },
             ],
+            total: 6,
         };
         assert_eq!(
-            reason(&blocked, now),
-            "it needs 4 hosts of cluster a, but from now until 00:10:00 UTC only 1 of 4 is free: job 3 holds 2, job 4 holds 1 \
-             (a ghost)"
+            reason(&blocked, &[], now),
+            "it needs 4 hosts of cluster a, but from now until 00:10:00 UTC only 1 of 4 is free (2 more cannot be used \
+             now: 'rms nodes' tells why): job 3 holds 2 until 00:10:00, 1 is kept free as a ghost of job 4 until \
+             00:00:30, job 5 is planned before it on 3 from 00:00:30 until 00:10:00, 1 is kept for what is negotiated \
+             with job 6"
         );
+        let behind = Reason::Behind { policy: rms_model::Policy::Fcfs, job: JobId(3), until: Time::from_secs(600) };
+        assert_eq!(
+            reason(&behind, &[], now),
+            "the policy fcfs starts nobody before job 3, which stands in front of it and waits until 00:10:00 UTC"
+        );
+    }
+
+    fn holds(job: u64, state: JobState, hosts: u32, from: i64, until: i64) -> Blocker {
+        let (from, until) = (Time::from_secs(from), Time::from_secs(until));
+        Blocker { job: JobId(job), state, hosts, from, until, is_offer: false }
     }
 }

@@ -126,11 +126,15 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::TooFewHosts { cluster, wanted, usable, total } => {
             json!({"kind": "too_few_hosts", "cluster": cluster, "wanted": wanted, "usable": usable, "total": total})
         }
-        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => json!({
-            "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy,
+        Reason::Behind { policy, job, until } => {
+            json!({"kind": "behind", "policy": policy.to_string(), "job": job_id(*job), "until": time(Some(*until))})
+        }
+        Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => json!({
+            "kind": "blocked", "cluster": cluster, "wanted": wanted, "capacity": capacity, "busy": busy, "total": total,
             "from": time(Some(*from)), "until": time(Some(*until)),
             "by": by.iter().map(|blocker| json!({
                 "job": job_id(blocker.job), "state": blocker.state.word(), "hosts": blocker.hosts,
+                "from": time(Some(blocker.from)), "until": time(Some(blocker.until)), "is_offer": blocker.is_offer,
             })).collect::<Vec<_>>(),
         }),
     }
@@ -202,6 +206,7 @@ pub fn cluster_view(view: &ClusterView) -> Value {
         "started": profile(&view.started),
         "ghosts": profile(&view.ghosts),
         "planned": profile(&view.planned),
+        "offered": profile(&view.offered),
     })
 }
 

@@ -22,20 +22,14 @@ impl Found {
     }
 }
 
-/// The selected jobs; of `last`, `all` and `user:NAME` only those that are still in the system, unless there are
-/// none: then `last` is the caller's newest job of the history.
+/// The selected jobs; of `all` and `user:NAME` only those that are still in the system.
 ///
 /// # Errors
 /// A job that is nowhere, and what can go wrong with calls.
 pub async fn jobs(client: &Client, select: Select) -> Result<Found, Failure> {
     match select {
         Select::Ids(ids) => by_ids(client, ids).await,
-        Select::Last => match live(client, Select::Last).await {
-            Ok(found) if !found.live.is_empty() => Ok(found),
-            Ok(_) => newest_ended(client).await,
-            Err(CallError::Refused(refused)) if is_gone(&refused.kind) => newest_ended(client).await,
-            Err(error) => Err(error.into()),
-        },
+        Select::Last => by_ids(client, vec![last(client).await?]).await,
         select @ (Select::All | Select::User(_)) => Ok(live(client, select).await?),
     }
 }
@@ -86,25 +80,50 @@ async fn live(client: &Client, select: Select) -> Result<Found, CallError> {
     Ok(Found { now: details.now, live: details.jobs, ended: Vec::new() })
 }
 
-/// The caller's newest job, in the system or else in the history.
+/// `last` as the id of that job, for calls that change something: of jobs in the system alone an older one could be the
+/// last.
+///
+/// # Errors
+/// As [`last`].
+pub async fn resolve(client: &Client, select: Select) -> Result<Select, Failure> {
+    match select {
+        Select::Last => Ok(Select::Ids(vec![last(client).await?])),
+        select @ (Select::Ids(_) | Select::All | Select::User(_)) => Ok(select),
+    }
+}
+
+/// The caller's newest job, whether it is in the system or has ended.
 ///
 /// # Errors
 /// The caller has had none, and what can go wrong with calls.
 pub async fn last(client: &Client) -> Result<JobId, Failure> {
-    let found = jobs(client, Select::Last).await?;
-    found.ids().next().ok_or_else(|| Failure::new("no_such_job", "there is no such job"))
+    let in_system = match live(client, Select::Last).await {
+        Ok(found) => found.live.first().map(|detail| detail.line.job),
+        Err(CallError::Refused(refused)) if is_gone(&refused.kind) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let user = Some(client.identity().name.clone());
+    let all_ended = HistoryQuery { user, limit: 1, ..HistoryQuery::default() };
+    let query = match in_system {
+        // Only newer ones are of interest, of which there are few: ids are given in order.
+        Some(job) => {
+            let newest = client.status().await?.n_submitted;
+            let from = (job.0 + 1).max(newest.saturating_sub(MAX_NEWER));
+            HistoryQuery { jobs: (from..=newest).map(JobId).collect(), limit: 0, ..all_ended }
+        }
+        None => HistoryQuery { limit: MAX_NEWER as u32, ..all_ended },
+    };
+    // A query that names no job means every job.
+    let has_newer = in_system.is_none() || !query.jobs.is_empty();
+    let ended = if has_newer { client.history(query).await? } else { Vec::new() };
+    let newest = ended.iter().map(|record| record.job).max().max(in_system);
+    newest.ok_or_else(|| {
+        Failure::new("no_jobs", "you have had no job yet").hint("submit one with 'rms submit' or 'rms run'")
+    })
 }
 
-async fn newest_ended(client: &Client) -> Result<Found, Failure> {
-    let user = Some(client.identity().name.clone());
-    let ended = client.history(HistoryQuery { user, limit: 1, ..HistoryQuery::default() }).await?;
-    if ended.is_empty() {
-        return Err(
-            Failure::new("no_jobs", "you have had no job yet").hint("submit one with 'rms submit' or 'rms run'")
-        );
-    }
-    Ok(Found { now: crate::stamp::now(), live: Vec::new(), ended })
-}
+/// Of so many jobs that ended last, or came last, the newest one is sought.
+const MAX_NEWER: u64 = 1000;
 
 /// Refusals that mean: not in the system any more.
 pub fn is_gone(kind: &str) -> bool {

@@ -159,8 +159,13 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, now: Time) -> Stri
         record.id,
         stamp::clock(record.opened, now)
     );
+    let mut proposer = record.id.initiator;
     for round in &record.rounds {
-        text += &format!("  {}  {}\n", stamp::short(round.at, now), event(round, &record.hosts, clusters, now));
+        if let Said::Proposed { by, .. } = &round.said {
+            proposer = *by;
+        }
+        let event = event(round, proposer, &record.hosts, clusters, now);
+        text += &format!("  {}  {event}\n", stamp::short(round.at, now));
     }
     if !line.phase.is_over() {
         let until = line.until.map(|until| format!(", until {}", stamp::clock(until, now))).unwrap_or_default();
@@ -172,7 +177,8 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, now: Time) -> Stri
     text
 }
 
-fn event(round: &RoundRecord, hosts: &[String], clusters: &ClusterNames, now: Time) -> String {
+/// One line of a story; `proposer` made the last proposal before it.
+fn event(round: &RoundRecord, proposer: Side, hosts: &[String], clusters: &ClusterNames, now: Time) -> String {
     match &round.said {
         Said::Proposed { by, round, template } => {
             let verb = if *round == 1 { "proposes" } else { "counters with" };
@@ -180,6 +186,19 @@ fn event(round: &RoundRecord, hosts: &[String], clusters: &ClusterNames, now: Ti
         }
         Said::Phase { phase: Phase::Applied, reason: _ } if !hosts.is_empty() => {
             format!("ready: {}", hostlist::fold(hosts))
+        }
+        Said::Phase { phase: Phase::Ended(Ending::Rejected), reason } => {
+            let other = match proposer {
+                Side::Rms => Side::Application,
+                Side::Application => Side::Rms,
+            };
+            match reason {
+                None | Some(Reason::Declined) => format!("declined by {}", side(other)),
+                Some(reason) => format!("declined by {}: {reason}", side(other)),
+            }
+        }
+        Said::Phase { phase: Phase::Ended(Ending::Failed), reason: Some(reason @ Reason::BrokenPromise) } => {
+            format!("failed: {reason}; the application was warned")
         }
         Said::Phase { phase, reason: None } => word(*phase).to_owned(),
         Said::Phase { phase, reason: Some(reason) } => format!("{}: {reason}", word(*phase)),

@@ -23,6 +23,9 @@ pub struct FormFlags {
     /// Read and write times in UTC, not in the local time zone
     #[arg(long, global = true, help_heading = "Output", display_order = 903)]
     pub utc: bool,
+    /// Cut nothing, however narrow the terminal is
+    #[arg(long, global = true, help_heading = "Output", display_order = 904)]
+    pub wide: bool,
 }
 
 /// How answers are written.
@@ -155,6 +158,12 @@ pub fn warn(text: &str) {
     // It may repeat what was typed, or what somebody else called his job: neither may steer the terminal.
     let text: String = text.chars().map(|c| if steers(c) && c != '\n' { '\u{fffd}' } else { c }).collect();
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Puts a text in the place of the terminal's last line, on the standard error.
+pub fn draw_over(text: &str) {
+    let mut err = io::stderr().lock();
+    let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
 }
 
 /// Colours are for people at a terminal who did not turn them off.

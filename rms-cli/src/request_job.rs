@@ -113,7 +113,7 @@ impl Show for Requested {
             Requested::Job(job) => format!("submitted job {job}\n"),
             Requested::WouldStart { request, at, reason, clusters, now } => {
                 let size = clusters.hosts(request);
-                let why = reason.as_ref().map(|reason| format!(": {}", explain::reason(reason, *now)));
+                let why = reason.as_ref().map(|reason| format!(": {}", explain::reason(reason, &[], *now)));
                 let why = why.unwrap_or_default();
                 match at {
                     Some(at) if at <= now => format!("it would start at once, on {size}\n"),

@@ -1,26 +1,49 @@
-//! Tables for people (aligned, without lines) and for programs (fields between `|`).
+//! Tables for people (aligned, without lines, as wide as the terminal) and for programs (fields between `|`).
 
-use comfy_table::{CellAlignment, Table as Grid, presets};
+use crate::screen;
 
 /// Rows under named columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
+    /// What people are told beside a column's name: the zone of its times.
+    zone: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Column {
     name: &'static str,
     is_number: bool,
+    /// Its cells are cut where the terminal is too narrow, before others are.
+    gives_way: bool,
+    /// It is left out where the terminal is too narrow for what others need.
+    may_go: bool,
+    is_clock: bool,
 }
 
+/// How much of a column is left at least when it gives way, and when all have to.
+const LEAST_CUT: usize = 8;
+const LEAST_ANY: usize = 3;
+/// Between columns.
+const GAP: usize = 2;
+
 impl Table {
-    /// Columns by name; one that begins with `>` holds numbers and is aligned to the right.
+    /// Columns by name. Signs before a name say more of it: `>` holds numbers and is aligned to the right, `~` is cut
+    /// first where the terminal is too narrow, `?` is left out then, `@` holds times of the clock on the wall.
     pub fn new(columns: &[&'static str]) -> Table {
-        let column =
-            |name: &&'static str| Column { name: name.trim_start_matches('>'), is_number: name.starts_with('>') };
-        Table { columns: columns.iter().map(column).collect(), rows: Vec::new() }
+        let column = |text: &&'static str| {
+            let name = text.trim_start_matches(['>', '~', '?', '@']);
+            let has = |sign: char| text[..text.len() - name.len()].contains(sign);
+            Column { name, is_number: has('>'), gives_way: has('~'), may_go: has('?'), is_clock: has('@') }
+        };
+        Table { columns: columns.iter().map(column).collect(), rows: Vec::new(), zone: None }
+    }
+
+    /// Times of the clock on the wall are of this zone.
+    pub fn in_zone(mut self, zone: String) -> Table {
+        self.zone = Some(zone);
+        self
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
@@ -28,26 +51,67 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Aligned columns two spaces apart; `empty` stands for no rows at all.
+    /// Aligned columns two spaces apart; `empty` stands for no rows at all. On a terminal it is no wider than that.
     pub fn text(&self, empty: &str) -> String {
+        self.fitted(empty, screen::table_width())
+    }
+
+    fn fitted(&self, empty: &str, columns: Option<usize>) -> String {
         if self.rows.is_empty() {
-            return format!("{empty}\n");
+            return wrapped(empty, columns.unwrap_or(usize::MAX));
         }
-        let mut grid = Grid::new();
-        grid.load_style(presets::NOTHING);
-        grid.set_header(self.columns.iter().map(|column| column.name.to_uppercase()));
-        for row in &self.rows {
-            grid.add_row(row.iter().map(|cell| plain(cell)));
+        let head: Vec<String> = self.columns.iter().map(|column| self.title(column)).collect();
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
+        let widest = |idx: usize| {
+            let cells = rows.iter().map(|row| screen::width(&row[idx]));
+            cells.fold(screen::width(&head[idx]), usize::max)
+        };
+        let mut widths: Vec<Option<usize>> = (0..head.len()).map(|idx| Some(widest(idx))).collect();
+        if let Some(columns) = columns {
+            self.narrow(&mut widths, columns);
         }
-        for (idx, column) in self.columns.iter().enumerate() {
-            if let Some(drawn) = grid.column_mut(idx) {
-                drawn.set_padding((0, 2));
-                if column.is_number {
-                    drawn.set_cell_alignment(CellAlignment::Right);
-                }
+        let lines = std::iter::once(&head).chain(&rows);
+        lines.map(|cells| self.line(cells, &widths)).collect()
+    }
+
+    fn title(&self, column: &Column) -> String {
+        let name = column.name.to_uppercase();
+        match &self.zone {
+            Some(zone) if column.is_clock => format!("{name} {zone}"),
+            Some(_) | None => name,
+        }
+    }
+
+    /// Until all fit: columns that may are cut, then some are left out, then all are cut.
+    fn narrow(&self, widths: &mut [Option<usize>], columns: usize) {
+        shrink(widths, columns, LEAST_CUT, |idx| self.columns[idx].gives_way);
+        for idx in (0..widths.len()).rev().filter(|idx| self.columns[*idx].may_go) {
+            if total(widths) <= columns {
+                break;
+            }
+            widths[idx] = None;
+        }
+        shrink(widths, columns, LEAST_ANY, |idx| !self.columns[idx].is_number);
+        shrink(widths, columns, 1, |_| true);
+        // So narrow that not even a sign of each fits: the first ones.
+        for idx in (1..widths.len()).rev() {
+            if total(widths) > columns {
+                widths[idx] = None;
             }
         }
-        grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    fn line(&self, cells: &[String], widths: &[Option<usize>]) -> String {
+        let mut text = String::new();
+        for ((cell, width), column) in cells.iter().zip(widths).zip(&self.columns) {
+            let Some(width) = *width else { continue };
+            let cell = screen::cut(cell, width);
+            let pad = " ".repeat(width - screen::width(&cell));
+            text += &if column.is_number { pad + &cell } else { cell + &pad };
+            text += &" ".repeat(GAP);
+        }
+        text.truncate(text.trim_end().len());
+        text + "\n"
     }
 
     /// A line of names and a line for each row; a `|` or line end inside a field is escaped by a backslash.
@@ -59,6 +123,39 @@ impl Table {
             text += &(cells.join("|") + "\n");
         }
         text
+    }
+}
+
+/// A sentence in lines of so many columns, broken between words.
+fn wrapped(text: &str, columns: usize) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        let width = screen::width(word);
+        if used > 0 {
+            let fits = used + 1 + width <= columns;
+            lines.push(if fits { ' ' } else { '\n' });
+            used = if fits { used + 1 } else { 0 };
+        }
+        lines += &screen::cut(word, columns);
+        used += width.min(columns);
+    }
+    lines + "\n"
+}
+
+fn total(widths: &[Option<usize>]) -> usize {
+    let shown = widths.iter().flatten();
+    shown.clone().sum::<usize>() + GAP * shown.count().saturating_sub(1)
+}
+
+/// The widest of these gives a column away, again and again, down to `least`.
+fn shrink(widths: &mut [Option<usize>], columns: usize, least: usize, may: impl Fn(usize) -> bool) {
+    while total(widths) > columns {
+        let widest = widths.iter_mut().enumerate().filter(|(idx, _)| may(*idx)).filter_map(|(_, width)| width.as_mut());
+        match widest.filter(|width| **width > least).max_by_key(|width| **width) {
+            Some(width) => *width -= 1,
+            None => break,
+        }
     }
 }
 
@@ -103,6 +200,46 @@ mod tests {
     fn people_get_aligned_columns_without_control_characters() {
         assert_eq!(table().text("none"), "ID  NAME\n 7  a|b\u{fffd}\n12  x\u{fffd}[31m\n");
         assert_eq!(Table::new(&["id"]).text("nothing waits"), "nothing waits\n");
+    }
+
+    fn wide() -> Table {
+        let mut table = Table::new(&[">job", "~name", "?>tasks", "@start", "~where or why"]).in_zone("CET".into());
+        let name = "計算 a name that goes on and on".to_owned();
+        table.row(vec!["12".into(), name, "4".into(), "12:30:00".into(), "a[1-4],b[1-8],c[1-16]".into()]);
+        table
+    }
+
+    #[test]
+    fn on_a_terminal_long_cells_are_cut_and_lesser_columns_left_out() {
+        let whole = "\
+JOB  NAME                             TASKS  START CET  WHERE OR WHY
+ 12  計算 a name that goes on and on      4  12:30:00   a[1-4],b[1-8],c[1-16]
+";
+        assert_eq!(wide().fitted("none", None), whole);
+        assert_eq!(wide().fitted("none", Some(200)), whole);
+        let cut = "\
+JOB  NAME                TASKS  START CET  WHERE OR WHY
+ 12  計算 a name that …      4  12:30:00   a[1-4],b[1-8],c[…
+";
+        assert_eq!(wide().fitted("none", Some(60)), cut);
+        let narrow = "\
+JOB  NAME      START CET  WHERE O…
+ 12  計算 a …  12:30:00   a[1-4],…
+";
+        assert_eq!(wide().fitted("none", Some(34)), narrow);
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for columns in 1..120 {
+            let empty = "nobody has a budget, or has paid for a node";
+            for line in Table::new(&["user"]).fitted(empty, Some(columns)).lines() {
+                assert!(screen::width(line) <= columns, "{columns}: {line}");
+            }
+            for line in wide().fitted("none", Some(columns)).lines() {
+                assert!(screen::width(line) <= columns, "{columns}: {line}");
+            }
+        }
     }
 
     #[test]

@@ -148,7 +148,9 @@ impl Rms {
         queue_idx: Option<usize>,
     ) -> Option<crate::effect::Reason> {
         match placed {
-            Some(placed) if entry.is_queued() => plan::short_reason(&self.state, plan, entry, placed),
+            Some(placed) if entry.is_queued() => {
+                plan::short_reason(&self.state, plan, entry, queue_idx.unwrap_or(plan.placements.len()), placed)
+            }
             Some(_) => None,
             None => plan::reason(&self.state, plan, job, queue_idx, plan.now),
         }
@@ -236,11 +238,12 @@ impl Rms {
     /// The plan's last view, taken apart into what holds it.
     fn layers(&self, plan: &Plan) -> Vec<ClusterView> {
         let layer = |(cluster, name): (&ClusterId, &String)| {
-            let (mut started, mut ghosts) = (Vec::new(), Vec::new());
+            let (mut started, mut ghosts, mut offered) = (Vec::new(), Vec::new(), Vec::new());
             for block in plan::base_blocks(&self.state, plan.now, *cluster) {
                 match block {
-                    (JobState::Ghost, block) => ghosts.push(block),
-                    (_, block) => started.push(block),
+                    (_, true, block) => offered.push(block),
+                    (JobState::Ghost, false, block) => ghosts.push(block),
+                    (_, false, block) => started.push(block),
                 }
             }
             let base = plan.base.get(cluster).cloned().unwrap_or_default();
@@ -254,6 +257,7 @@ impl Rms {
                 started: Profile::from_blocks(started).cut_before(plan.now),
                 ghosts: Profile::from_blocks(ghosts).cut_before(plan.now),
                 planned,
+                offered: Profile::from_blocks(offered).cut_before(plan.now),
             }
         };
         self.state.clusters().iter().map(layer).collect()

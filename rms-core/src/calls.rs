@@ -135,7 +135,7 @@ impl Rms {
         let reason = match &placed {
             Placed::Now { .. } => None,
             Placed::Later { .. } | Placed::Never { .. } => {
-                plan::outcome_reason(&self.state, &plan, JobId(0), &placed, now)
+                plan::outcome_reason(&self.state, &plan, plan.placements.len(), &placed, now)
             }
         };
         let request = placed.request().unwrap_or(&spec.options[0]).clone();

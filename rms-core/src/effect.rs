@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, Generation, Identity, Inventory, JobId, JobSpec, Outcome, Owner, Profile, Request, Run, Span, Time,
+    ClusterId, Generation, Identity, Inventory, JobId, JobSpec, Outcome, Owner, Policy, Profile, Request, Run, Span,
+    Time,
 };
 
 use crate::desired::Desired;
@@ -283,6 +284,8 @@ pub enum Reason {
         from: Time,
         until: Time,
         by: Vec<Blocker>,
+        /// All hosts of the cluster, usable or not.
+        total: u32,
     },
     /// Its launcher has subscribed and sent no request; it is expected by then.
     NoRequest {
@@ -300,14 +303,24 @@ pub enum Reason {
         since: Time,
         until: Option<Time>,
     },
+    /// The policy lets nobody pass that job, which waits until then.
+    Behind {
+        policy: Policy,
+        job: JobId,
+        until: Time,
+    },
 }
 
-/// A job that holds hosts in the blocking step.
+/// A job that holds hosts, or is planned on some, while too few are free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
     pub job: JobId,
     pub state: JobState,
     pub hosts: u32,
+    pub from: Time,
+    pub until: Time,
+    /// It does not have them: they are kept for what is negotiated with it.
+    pub is_offer: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -375,6 +388,8 @@ pub struct ClusterView {
     pub ghosts: Profile,
     /// Waiting jobs, placed at their estimates.
     pub planned: Profile,
+    /// Hosts that nobody has: they are kept for what is negotiated with running jobs.
+    pub offered: Profile,
 }
 
 /// Sizes and counters of the core.

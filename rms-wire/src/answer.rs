@@ -138,15 +138,52 @@ pub struct CoresLine {
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Reason {
-    Held { by: String },
-    NotBefore { at: i64 },
-    NotPlanned { next_pass: i64 },
-    BeyondDepth { depth: u32, position: u32 },
-    TooFewHosts { cluster: String, wanted: u32, usable: u32, total: u32 },
-    Blocked { cluster: String, wanted: u32, capacity: u32, busy: u32, from: i64, until: i64, by: Vec<Blocker> },
-    NoRequest { until: Option<i64> },
-    AgentsExpected { cluster: String, n_nodes: u32, until: i64 },
-    LauncherAway { since: i64, until: Option<i64> },
+    Held {
+        by: String,
+    },
+    NotBefore {
+        at: i64,
+    },
+    NotPlanned {
+        next_pass: i64,
+    },
+    BeyondDepth {
+        depth: u32,
+        position: u32,
+    },
+    TooFewHosts {
+        cluster: String,
+        wanted: u32,
+        usable: u32,
+        total: u32,
+    },
+    Blocked {
+        cluster: String,
+        wanted: u32,
+        capacity: u32,
+        busy: u32,
+        from: i64,
+        until: i64,
+        by: Vec<Blocker>,
+        total: u32,
+    },
+    NoRequest {
+        until: Option<i64>,
+    },
+    AgentsExpected {
+        cluster: String,
+        n_nodes: u32,
+        until: i64,
+    },
+    LauncherAway {
+        since: i64,
+        until: Option<i64>,
+    },
+    Behind {
+        policy: QueuePolicy,
+        job: u64,
+        until: i64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -154,6 +191,18 @@ pub struct Blocker {
     pub job: u64,
     pub state: JobState,
     pub hosts: u32,
+    pub from: i64,
+    pub until: i64,
+    pub is_offer: bool,
+}
+
+/// Who may start before whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum QueuePolicy {
+    Views,
+    Fcfs,
+    Easy,
+    Conservative,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -196,6 +245,7 @@ pub struct ClusterView {
     pub started: Profile,
     pub ghosts: Profile,
     pub planned: Profile,
+    pub offered: Profile,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -5,6 +5,7 @@ use rms_core::Call;
 use super::jobs_done::JobsDone;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::look_up;
 use crate::select;
 use crate::signal;
 
@@ -28,6 +29,7 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
+    let select = look_up::resolve(&client, select).await?;
     let (call, word) = match args.signal {
         Some(signal) => (Call::Signal { select, signal }, "signalled"),
         None => (Call::Cancel { select }, "cancelled"),

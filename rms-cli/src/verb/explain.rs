@@ -12,7 +12,6 @@ use crate::failure::{Exit, Failure};
 use crate::json;
 use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
-use crate::negotiations::open_by_job;
 use crate::output::Show;
 use crate::select;
 use crate::table::Table;
@@ -62,8 +61,7 @@ impl ExplainAnswer {
     }
 
     fn sentence(&self, line: &JobLine) -> String {
-        let open = open_by_job(&self.negotiations).remove(&line.job).unwrap_or_default();
-        explain::line(line, &self.clusters, &open, self.found.now)
+        explain::line(line, &self.clusters, &self.negotiations, self.found.now)
     }
 }
 

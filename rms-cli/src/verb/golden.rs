@@ -417,10 +417,16 @@ fn ghost() -> JobLine {
     }
 }
 
-fn blocked() -> JobLine {
+fn blocker(job: u64, state: JobState, hosts: u32, mins: i64) -> Blocker {
+    let until = NOW + Span::from_mins(mins);
+    Blocker { job: JobId(job), state, hosts, from: NOW - Span::from_mins(10), until, is_offer: false }
+}
+
+pub fn blocked() -> JobLine {
     let by = vec![
-        Blocker { job: JobId(3), state: JobState::Started, hosts: 2 },
-        Blocker { job: JobId(4), state: JobState::Ghost, hosts: 1 },
+        blocker(3, JobState::Started, 2, 50),
+        blocker(4, JobState::Ghost, 1, 5),
+        Blocker { is_offer: true, ..blocker(7, JobState::Started, 1, 50) },
     ];
     JobLine {
         name: "a name that is much too long for a column".into(),
@@ -433,6 +439,7 @@ fn blocked() -> JobLine {
             from: NOW,
             until: NOW + Span::from_mins(50),
             by,
+            total: 6,
         }),
         request: Request::on_one(ClusterId(1), 4, Span::from_mins(30)),
         ..line(5, JobState::Waiting)
@@ -497,6 +504,7 @@ fn occupation() -> ViewAnswer {
         };
         Profile::from_blocks(blocks.iter().map(block))
     };
+    let offered = profile(&[(-1, 50, 1)]);
     let cluster = |id, name: &str, started, ghosts, planned| ClusterView {
         cluster: ClusterId(id),
         name: name.into(),
@@ -505,6 +513,7 @@ fn occupation() -> ViewAnswer {
         started,
         ghosts,
         planned,
+        offered: if id == 1 { offered.clone() } else { Profile::new() },
     };
     let clusters = vec![
         cluster(1, "a", profile(&[(-10, 50, 2)]), profile(&[(-1, 1, 1)]), profile(&[(50, 80, 4), (10, 40, 1)])),

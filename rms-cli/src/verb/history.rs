@@ -11,7 +11,7 @@ use crate::names::ClusterNames;
 use crate::output::Show;
 use crate::select;
 use crate::stamp;
-use crate::table::{Table, plain};
+use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -88,15 +88,15 @@ pub struct HistoryAnswer {
 
 impl Show for HistoryAnswer {
     fn text(&self) -> String {
-        let mut table = Table::new(&[
-            ">job", "user", "name", "state", ">exit", ">nodes", ">wait", ">ran", ">cpu", "ended", "where",
-        ]);
         let now = stamp::now();
+        let columns =
+            [">job", "~user", "~name", "state", "?>exit", ">nodes", "?>wait", "?>ran", "?>cpu", "@ended", "~where"];
+        let mut table = Table::new(&columns).in_zone(stamp::zone_name(now));
         for record in &self.records {
             table.row(vec![
                 record.job.to_string(),
                 record.owner.0.clone(),
-                plain(&record.name),
+                record.name.clone(),
                 record.outcome.word().to_owned(),
                 exit(record),
                 sizes(record),

@@ -15,7 +15,7 @@ mod evolve;
 mod explain;
 mod free;
 #[cfg(test)]
-mod golden;
+pub mod golden;
 mod history;
 mod hold;
 mod jobs_done;

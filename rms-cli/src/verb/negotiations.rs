@@ -131,8 +131,8 @@ impl Show for NegotiationsAnswer {
 
 impl NegotiationsAnswer {
     fn rows(&self, time: impl Fn(Time) -> String) -> Table {
-        let columns = [">job", "id", "user", "opened", "to", "what", "state", ">round", "until", "nodes"];
-        let mut table = Table::new(&columns);
+        let columns = [">job", "id", "?~user", "?@opened", "to", "~what", "state", "?>round", "@until", "~nodes"];
+        let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.now));
         for line in &self.lines {
             let record = &line.record;
             let direction = match record.direction {

@@ -1,13 +1,14 @@
 //! `rms nodes`: lists the nodes, their states and what they are made of.
 
 use launcher_sdk::NodeList;
-use rms_core::effect::NodeLine;
+use rms_core::effect::{NodeLine, NodeState};
 use rms_core::negotiate::contract::NegotiationLine;
 use rms_model::hostlist;
 use serde_json::{Value, json};
 
 use super::negotiations;
 use crate::context::Context;
+use crate::explain;
 use crate::failure::{Exit, Failure};
 use crate::json;
 use crate::output::Show;
@@ -21,8 +22,9 @@ Examples:
   rms nodes 'a[1-4]'             some
   rms nodes -M a                 those of one cluster
   rms nodes --json
-States: idle, busy, ghost (kept free for fairness), draining, drained, down,
-away (its agent is not heard of), lost")]
+States: idle, busy, offered (kept for a running job that may have it), ghost
+(kept free for fairness), draining, drained, down, away (its agent is not heard
+of), lost")]
 pub struct Args {
     /// Only these nodes: a1,a[2-4]
     #[arg(value_name = "NODES")]
@@ -94,14 +96,17 @@ impl Show for NodesAnswer {
 
 impl NodesAnswer {
     fn table_of(&self, brief: bool) -> Table {
-        let columns = ["node", "cluster", "state", ">cpus", ">memory", ">speed", "features", "jobs", "since", "reason"];
-        let mut table = Table::new(&columns);
+        let columns =
+            ["node", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features", "~jobs", "?@since", "~reason"];
+        let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.list.now));
         for node in &self.list.nodes {
+            // Nobody has it, and nobody else may: not idle to who looks for nodes.
+            let is_offered = brief && node.state == NodeState::Idle && self.holder(node).is_some();
             let since = if brief { stamp::short(node.since, self.list.now) } else { stamp::iso_secs(node.since) };
             table.row(vec![
                 node.name.clone(),
                 node.cluster.clone(),
-                node.state.word().to_owned(),
+                if is_offered { "offered".to_owned() } else { node.state.word().to_owned() },
                 node.inventory.cpus.to_string(),
                 memory(node),
                 format!("{:.2}", f64::from(node.inventory.speed_milli) / 1000.0),
@@ -115,7 +120,8 @@ impl NodesAnswer {
     }
 
     fn reason(&self, node: &NodeLine) -> String {
-        let held = self.holder(node).map(|line| format!("held for job {}, negotiation {}", line.job, line.record.id));
+        let held =
+            self.holder(node).map(|line| format!("{} ({})", explain::offer(line, self.list.now), line.record.id));
         let reason = node.reason.as_deref().map(plain);
         [reason, held].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }

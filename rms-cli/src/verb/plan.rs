@@ -147,6 +147,7 @@ fn occupied(cluster: &ClusterView) -> rms_model::Profile {
     let mut occupied = cluster.started.clone();
     occupied += &cluster.ghosts;
     occupied += &cluster.planned;
+    occupied += &cluster.offered;
     occupied
 }
 
@@ -242,6 +243,7 @@ mod tests {
             started,
             ghosts,
             planned: Profile::new(),
+            offered: Profile::new(),
         };
         let clusters =
             vec![cluster(0, "a", 8, busy(100, 6), Profile::new()), cluster(1, "b", 4, Profile::new(), busy(10, 4))];

@@ -3,6 +3,7 @@
 use super::jobs_done::JobsDone;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::look_up;
 use crate::select;
 
 #[derive(clap::Args, Debug)]
@@ -24,6 +25,7 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
+    let select = look_up::resolve(&client, select).await?;
     let done = client.set_priority(select.clone(), args.priority).await?;
     let answer = JobsDone::of_waiting(&format!("priority {}", args.priority), &select, done);
     answer.show(&context.output)

@@ -7,6 +7,7 @@ use rms_core::effect::{JobLine, JobState, Reason};
 use rms_core::negotiate::contract::NegotiationLine;
 use rms_model::{Identity, Span, Time, hostlist};
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::negotiations;
 use crate::context::Context;
@@ -15,10 +16,11 @@ use crate::json;
 use crate::names::ClusterNames;
 use crate::negotiations::open_by_job;
 use crate::output::{self, Form, Show};
+use crate::screen;
 use crate::sizes;
 use crate::stages;
 use crate::stamp;
-use crate::table::{Table, plain};
+use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -57,12 +59,21 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         return Ok(Exit::OK);
     };
     let interval = Duration::from_millis(interval.max(SHORTEST_REFRESH).as_millis().unsigned_abs());
+    let mut resized = signal(SignalKind::window_change())
+        .map_err(|error| Failure::io("changes of the terminal cannot be listened for", error))?;
     let watching = async {
         loop {
             let answer = look(&args, context, &client).await?;
             draw(context.output.form(), &answer)?;
             // The clock of the display: estimates move and jobs come without any change of those shown now.
-            tokio::time::sleep(interval).await;
+            let again = tokio::time::sleep(interval);
+            tokio::pin!(again);
+            loop {
+                tokio::select! {
+                    () = &mut again => break,
+                    Some(()) = resized.recv() => draw(context.output.form(), &answer)?,
+                }
+            }
         }
     };
     tokio::select! {
@@ -98,9 +109,23 @@ fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
     let text = output::render(answer, form);
     if form == Form::Text && output::is_terminal() {
         let head = format!("{}   (Ctrl-C ends)", stamp::iso_secs(answer.queue.now));
-        return output::write_out(format!("\x1b[H\x1b[2J{head}\n\n{text}").as_bytes());
+        return output::write_out(page(&head, &text, screen::columns(), screen::rows()).as_bytes());
     }
     output::write_out(text.as_bytes())
+}
+
+/// As much of the list as the terminal has rows for; the last row says how much is left.
+fn page(head: &str, text: &str, columns: usize, rows: usize) -> String {
+    let mut lines: Vec<String> = vec![screen::cut(head, columns), String::new()];
+    lines.extend(text.lines().map(str::to_owned));
+    if lines.len() > rows.max(1) {
+        let shown = rows.max(1) - 1;
+        let n_more = lines.len() - shown;
+        lines.truncate(shown);
+        lines.push(screen::cut(&format!("… and {n_more} more: 'rms queue' lists all"), columns));
+    }
+    // Without a line end behind the last row, which would scroll the first one away.
+    format!("\x1b[H\x1b[2J{}", lines.join("\r\n"))
 }
 
 /// The queue and what its clusters are called.
@@ -113,7 +138,7 @@ pub struct QueueAnswer {
 
 impl Show for QueueAnswer {
     fn text(&self) -> String {
-        self.table_of(JobLine::name_plain).text("nothing waits or runs")
+        self.people().text("nothing waits or runs")
     }
 
     fn json(&self) -> Value {
@@ -133,32 +158,37 @@ impl Show for QueueAnswer {
     }
 
     fn table(&self) -> Option<Table> {
-        Some(self.table_of(|line| line.name.clone()))
+        Some(self.table_of(stamp::iso_secs))
     }
 }
 
 impl QueueAnswer {
-    fn table_of(&self, name: impl Fn(&JobLine) -> String) -> Table {
-        let columns = [">job", "user", "name", "state", ">nodes", ">tasks", ">wall", "start", "end", "where or why"];
-        let mut table = Table::new(&columns);
+    fn people(&self) -> Table {
+        self.table_of(|time| stamp::short(time, self.queue.now))
+    }
+
+    fn table_of(&self, time: impl Fn(Time) -> String) -> Table {
+        let columns =
+            [">job", "~user", "~name", "state", ">nodes", "?>tasks", "?>wall", "@start", "?@end", "~where or why"];
         let now = self.queue.now;
+        let mut table = Table::new(&columns).in_zone(stamp::zone_name(now));
         let open = open_by_job(&self.negotiations);
         for line in &self.queue.jobs {
             let start = match (line.started, line.estimate) {
-                (Some(started), _) => stamp::short(started, now),
-                (None, Some(estimate)) => format!("~{}", stamp::short(estimate, now)),
+                (Some(started), _) => time(started),
+                (None, Some(estimate)) => format!("~{}", time(estimate)),
                 (None, None) => "-".to_owned(),
             };
             table.row(vec![
                 line.job.to_string(),
                 line.owner.0.clone(),
-                name(line),
+                line.name.clone(),
                 line.state.word().to_owned(),
                 line.request.n_hosts().to_string(),
                 line.n_tasks.to_string(),
                 stamp::brief(line.request.wall),
                 start,
-                line.until.map_or_else(|| "-".to_owned(), |until| stamp::short(until, now)),
+                line.until.map_or_else(|| "-".to_owned(), &time),
                 self.place(line, open.get(&line.job).map(Vec::as_slice).unwrap_or_default(), now),
             ]);
         }
@@ -194,23 +224,12 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::TooFewHosts { cluster, wanted, usable, .. } => {
             format!("({wanted} of {cluster} wanted, {usable} usable)")
         }
+        Reason::Behind { policy, job, .. } => format!("({policy}: behind {job})"),
         Reason::Blocked { by, .. } => {
             let ids: Vec<String> = by.iter().take(3).map(|blocker| blocker.job.to_string()).collect();
             let more = if by.len() > ids.len() { ", …" } else { "" };
             if ids.is_empty() { "(hosts are taken)".to_owned() } else { format!("(behind {}{more})", ids.join(", ")) }
         }
-    }
-}
-
-trait PlainName {
-    fn name_plain(&self) -> String;
-}
-
-impl PlainName for JobLine {
-    /// Long names would push every other column off the screen.
-    fn name_plain(&self) -> String {
-        let name = plain(&self.name);
-        if name.chars().count() <= 20 { name } else { name.chars().take(19).chain(['…']).collect() }
     }
 }
 
@@ -224,5 +243,20 @@ pub fn is_active(state: JobState) -> bool {
         | JobState::Started
         | JobState::Ending => true,
         JobState::Ghost | JobState::Finished => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watched_list_fits_the_rows_and_columns_of_the_terminal() {
+        let text: String = (0..30).map(|job| format!("{job}\n")).collect();
+        let lines = |rows| page("12:30:00   (Ctrl-C ends)", &text, 20, rows).split("\r\n").count();
+        assert_eq!((lines(1), lines(2), lines(10), lines(32), lines(100)), (1, 2, 10, 32, 32));
+        let page = page("12:30:00   (Ctrl-C ends)", &text, 20, 10);
+        assert!(page.starts_with("\x1b[H\x1b[2J12:30:00   (Ctrl-C …\r\n\r\n0\r\n1\r\n"), "{page:?}");
+        assert!(page.ends_with("6\r\n… and 23 more: 'rms…"), "{page:?}");
     }
 }

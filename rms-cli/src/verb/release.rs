@@ -5,6 +5,7 @@ use rms_core::Call;
 use super::jobs_done::JobsDone;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::look_up;
 use crate::select;
 
 #[derive(clap::Args, Debug)]
@@ -21,6 +22,7 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
+    let select = look_up::resolve(&client, select).await?;
     let done = client.order(Call::Release { select: select.clone() }).await?;
     let answer = JobsDone::of_waiting("released", &select, done);
     answer.show(&context.output)

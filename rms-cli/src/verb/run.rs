@@ -1,5 +1,7 @@
 //! `rms run`: runs a program on the nodes as if it ran here: output, input, signals and exit code.
 
+use std::time::Duration;
+
 use launcher_sdk::{Client, Follow, FollowEvent};
 use node_agent::rsh::Input;
 use rms_core::Call;
@@ -17,6 +19,7 @@ use crate::interrupt::{Interrupt, Interrupts};
 use crate::job_options::JobOptions;
 use crate::json;
 use crate::lines::Streams;
+use crate::notice::Notice;
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
 use crate::script::Script;
@@ -197,6 +200,7 @@ struct Running {
     is_interrupted: bool,
     /// The reader of our output has gone, as for a program that gets PIPE.
     is_unread: bool,
+    notice: Notice,
 }
 
 impl Running {
@@ -210,11 +214,15 @@ impl Running {
             last: None,
             is_interrupted: false,
             is_unread: false,
+            notice: Notice::default(),
         }
     }
 
     async fn attend(&mut self, follow: &mut Follow, interrupts: &mut Interrupts) -> Result<Exit, Failure> {
+        let mut look = tokio::time::interval_at(tokio::time::Instant::now() + FIRST_LOOK, LOOK_AGAIN);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let waits = self.form == Form::Text && self.last.as_ref().is_none_or(|change| is_waiting(change.state));
             tokio::select! {
                 event = follow.next() => match event? {
                     Some(FollowEvent::Output { task: _, stream, bytes, host_idx: _ }) if self.form == Form::Json => {
@@ -234,6 +242,7 @@ impl Running {
                     self.check_reader(written).await?;
                 }
                 interrupt = interrupts.next() => self.interrupted(interrupt).await?,
+                _ = look.tick(), if waits => self.tell_why().await,
             }
         }
         let flushed = self.streams.finish();
@@ -247,11 +256,20 @@ impl Running {
         if is_new_run && self.form == Form::Text {
             output::warn(&format!("rms: job {} lost a node and is started again", self.job));
         }
-        let is_slow = matches!(change.state, JobState::Waiting | JobState::Held) && self.last.is_none();
-        if is_slow && self.form == Form::Text && output::is_stderr_terminal() {
-            output::warn(&format!("rms: job {} waits; 'rms explain {}' tells why", self.job, self.job));
+        if !is_waiting(change.state) {
+            self.notice.clear();
         }
         self.last = Some(change);
+    }
+
+    /// Why it waits and until when, as far as the server says so at once.
+    async fn tell_why(&mut self) {
+        let explained = self.client.explain(Select::Ids(vec![self.job]));
+        let Ok(Ok(explained)) = tokio::time::timeout(EXPLAIN_WITHIN, explained).await else { return };
+        let Some(line) = explained.jobs.first().map(|detail| &detail.line).filter(|line| is_waiting(line.state)) else {
+            return;
+        };
+        self.notice.tell(self.job, line, explained.now);
     }
 
     /// A reader that has gone ends the job, as PIPE ends a program.
@@ -266,6 +284,7 @@ impl Running {
     }
 
     async fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), Failure> {
+        self.notice.clear();
         let signal = match interrupt {
             Interrupt::CtrlC => return self.ctrl_c().await,
             Interrupt::Signal(signal) => signal,
@@ -356,6 +375,19 @@ impl Running {
         Ok(if by_ctrl_c { BY_INTERRUPT } else { exit })
     }
 }
+
+fn is_waiting(state: JobState) -> bool {
+    match state {
+        JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting => true,
+        JobState::Started | JobState::Ending | JobState::Ghost | JobState::Finished => false,
+    }
+}
+
+/// Who waits for so long wants to know why; the server is asked again as often as this.
+const FIRST_LOOK: Duration = Duration::from_millis(1500);
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Output and signals wait meanwhile.
+const EXPLAIN_WITHIN: Duration = Duration::from_millis(500);
 
 const KILL: i32 = 9;
 /// 128 + PIPE.

@@ -91,7 +91,7 @@ impl ShowAnswer {
             fields.add("outcome", outcome.to_string());
         }
         if let Some(reason) = &line.reason {
-            fields.add("waits because", crate::explain::reason(reason, now));
+            fields.add("waits because", crate::explain::reason(reason, &[], now));
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
         if !detail.cores.is_empty() {

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::json;
 use crate::output::{self, Show};
+use crate::screen;
 use crate::select;
 use crate::stamp;
 use crate::table::Table;
@@ -65,18 +66,14 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         }
         return Ok(Exit::OK);
     }
-    let width = args.width.or_else(terminal_width).map_or(DEFAULT_WIDTH, usize::from);
+    let of_terminal = || output::is_terminal().then(screen::columns);
+    let width = args.width.map(usize::from).or_else(of_terminal).unwrap_or(DEFAULT_WIDTH);
     let canvas = Canvas { width, height: 12, colours: output::colours() };
     context.output.show(&Drawing { view, window, canvas })?;
     Ok(Exit::OK)
 }
 
 const DEFAULT_WIDTH: usize = 100;
-
-fn terminal_width() -> Option<u16> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-    Some(size.ws_col).filter(|width| *width > 0)
-}
 
 /// Profiles and how to draw them.
 #[derive(Clone, Debug)]
@@ -108,7 +105,8 @@ impl Show for Drawing {
     }
 
     fn table(&self) -> Option<Table> {
-        let mut table = Table::new(&["cluster", "from", "until", "started", "ghosts", "planned", "capacity"]);
+        let mut table =
+            Table::new(&["cluster", "from", "until", "started", "ghosts", "planned", "capacity", "offered"]);
         for cluster in &self.view.clusters {
             for slab in cut(cluster, self.window) {
                 table.row(vec![
@@ -119,6 +117,7 @@ impl Show for Drawing {
                     slab.ghosts.to_string(),
                     slab.planned.to_string(),
                     cluster.capacity.to_string(),
+                    slab.offered.to_string(),
                 ]);
             }
         }

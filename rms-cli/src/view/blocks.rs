@@ -22,6 +22,8 @@ pub struct Canvas {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     Started,
+    /// Kept for a running job, which has not accepted it or does not have it yet.
+    Offered,
     Ghost,
     Planned,
     Free,
@@ -33,6 +35,7 @@ impl Cell {
     fn mark(self) -> char {
         match self {
             Cell::Started => '█',
+            Cell::Offered => '▚',
             Cell::Ghost => '▒',
             Cell::Planned => '░',
             Cell::Free => '·',
@@ -44,6 +47,7 @@ impl Cell {
     fn colour(self) -> &'static str {
         match self {
             Cell::Started => "34",
+            Cell::Offered => "32",
             Cell::Ghost => "35",
             Cell::Planned => "33",
             Cell::Free | Cell::Nothing => "2",
@@ -58,7 +62,13 @@ pub fn draw(clusters: &[ClusterView], now: Time, window: Window, canvas: Canvas)
         text += &panel(view, now, window, canvas);
         text.push('\n');
     }
-    let legend = [(Cell::Started, "started"), (Cell::Ghost, "ghost"), (Cell::Planned, "planned"), (Cell::Free, "free")];
+    let legend = [
+        (Cell::Started, "started"),
+        (Cell::Offered, "offered"),
+        (Cell::Ghost, "ghost"),
+        (Cell::Planned, "planned"),
+        (Cell::Free, "free"),
+    ];
     let entries = legend.map(|(cell, word)| format!("{} {word}", paint(&[cell], canvas.colours)));
     text + &format!("{}   times in {}\n", entries.join("   "), stamp::zone_name(now))
 }
@@ -66,6 +76,10 @@ pub fn draw(clusters: &[ClusterView], now: Time, window: Window, canvas: Canvas)
 fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> String {
     let busy = view.started.at(now) + view.ghosts.at(now);
     let mut text = format!("{}: {busy} of {} hosts taken", plain(&view.name), view.capacity);
+    let n_offered = view.offered.at(now);
+    if n_offered > 0 {
+        text += &format!(", {n_offered} offered");
+    }
     if view.total != view.capacity {
         text += &format!(" ({} exist)", view.total);
     }
@@ -114,7 +128,9 @@ fn row_label(row_idx: usize, n_rows: usize, most: i64) -> String {
 fn cell(slab: &Slab, host: i64, capacity: u32) -> Cell {
     if host <= slab.started {
         Cell::Started
-    } else if host <= slab.started + slab.ghosts {
+    } else if host <= slab.started + slab.offered {
+        Cell::Offered
+    } else if host <= slab.started + slab.offered + slab.ghosts {
         Cell::Ghost
     } else if host <= slab.total() {
         Cell::Planned
@@ -188,7 +204,7 @@ fn time_axis(window: Window, n_columns: usize, label_width: usize) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::slabs::tests::{blocks, cluster};
+    use super::super::slabs::tests::{blocks, cluster, profile};
     use super::*;
 
     const PLAIN: Canvas = Canvas { width: 44, height: 12, colours: false };
@@ -207,7 +223,7 @@ a: 3 of 4 hosts taken
   └┬───────────────────┬───────────────────
    01:00:00            01:00:30
 
-█ started   ▒ ghost   ░ planned   · free   times in UTC
+█ started   ▚ offered   ▒ ghost   ░ planned   · free   times in UTC
 ";
         let drawn = draw(&[view], now, window, PLAIN);
         // The second mark is where the axis puts it; the drawing above it must be exact.
@@ -223,7 +239,7 @@ a: 3 of 4 hosts taken
         let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
         let coloured = draw(std::slice::from_ref(&view), Time::EPOCH, window, Canvas { colours: true, ..PLAIN });
         let mut stripped = coloured;
-        for code in ["\x1b[34m", "\x1b[35m", "\x1b[33m", "\x1b[2m", "\x1b[0m"] {
+        for code in ["\x1b[34m", "\x1b[32m", "\x1b[35m", "\x1b[33m", "\x1b[2m", "\x1b[0m"] {
             stripped = stripped.replace(code, "");
         }
         assert_eq!(stripped, draw(&[view], Time::EPOCH, window, PLAIN));
@@ -252,13 +268,16 @@ a: 3 of 4 hosts taken
 
     proptest! {
         #[test]
-        fn the_marks_of_a_column_are_its_hosts(started in blocks(), ghosts in blocks(), planned in blocks()) {
-            let view = cluster(&started, &ghosts, &planned);
+        fn the_marks_of_a_column_are_its_hosts(
+            started in blocks(), ghosts in blocks(), planned in blocks(), offered in blocks()
+        ) {
+            let view = ClusterView { offered: profile(&offered), ..cluster(&started, &ghosts, &planned) };
             let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
             let slabs = cut(&view, window);
             for slab in columns(&slabs, window, 60) {
                 let count = |kind: Cell| (1..=100).filter(|host| cell(&slab, *host, 4) == kind).count() as i64;
                 prop_assert_eq!(count(Cell::Started), slab.started);
+                prop_assert_eq!(count(Cell::Offered), slab.offered);
                 prop_assert_eq!(count(Cell::Ghost), slab.ghosts);
                 prop_assert_eq!(count(Cell::Planned), slab.planned);
                 prop_assert_eq!(count(Cell::Free), (4 - slab.total()).max(0));

@@ -9,6 +9,8 @@ pub struct Slab {
     pub from: Time,
     pub until: Time,
     pub started: i64,
+    /// Kept for what is negotiated with running jobs.
+    pub offered: i64,
     pub ghosts: i64,
     pub planned: i64,
 }
@@ -16,7 +18,7 @@ pub struct Slab {
 impl Slab {
     /// The cluster occupation profile here: the layers stand on each other.
     pub fn total(&self) -> i64 {
-        self.started + self.ghosts + self.planned
+        self.started + self.offered + self.ghosts + self.planned
     }
 }
 
@@ -33,7 +35,7 @@ impl Window {
         if let Some(span) = wanted {
             return Window { from: now, until: now + span.max(Span::from_secs(1)) };
         }
-        let profiles = clusters.iter().flat_map(|view| [&view.started, &view.ghosts, &view.planned]);
+        let profiles = clusters.iter().flat_map(|view| [&view.started, &view.offered, &view.ghosts, &view.planned]);
         let last = profiles.filter_map(|profile| profile.steps().last()).map(|step| step.from).max();
         let until = last.filter(|last| *last > now).unwrap_or(now + IDLE_WINDOW);
         // Something that never ends would leave no room for what does.
@@ -50,7 +52,7 @@ const IDLE_WINDOW: Span = Span::from_hours(1);
 
 /// The slabs of `view` that fill the window without a gap.
 pub fn cut(view: &ClusterView, window: Window) -> Vec<Slab> {
-    let layers = [&view.started, &view.ghosts, &view.planned];
+    let layers = [&view.started, &view.offered, &view.ghosts, &view.planned];
     let steps = layers.into_iter().flat_map(|profile| profile.steps()).map(|step| step.from);
     let mut cuts: Vec<Time> = steps.filter(|at| *at > window.from && *at < window.until).collect();
     cuts.extend([window.from, window.until]);
@@ -60,6 +62,7 @@ pub fn cut(view: &ClusterView, window: Window) -> Vec<Slab> {
         from: two[0],
         until: two[1],
         started: view.started.at(two[0]),
+        offered: view.offered.at(two[0]),
         ghosts: view.ghosts.at(two[0]),
         planned: view.planned.at(two[0]),
     };
@@ -74,7 +77,7 @@ pub mod tests {
 
     use super::*;
 
-    fn profile(blocks: &[(i64, i64, i64)]) -> Profile {
+    pub fn profile(blocks: &[(i64, i64, i64)]) -> Profile {
         let block = |(from, span, hosts): &(i64, i64, i64)| Block {
             from: Time::from_secs(*from),
             until: Time::from_secs(from + span),
@@ -91,7 +94,17 @@ pub mod tests {
     ) -> ClusterView {
         let profiles = [started, ghosts, planned].map(profile);
         let [started, ghosts, planned] = profiles;
-        ClusterView { cluster: ClusterId(0), name: "a".into(), capacity: 4, total: 4, started, ghosts, planned }
+        let offered = Profile::new();
+        ClusterView {
+            cluster: ClusterId(0),
+            name: "a".into(),
+            capacity: 4,
+            total: 4,
+            started,
+            ghosts,
+            planned,
+            offered,
+        }
     }
 
     pub fn blocks() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
@@ -107,16 +120,16 @@ pub mod tests {
     proptest! {
         #[test]
         fn slabs_fill_the_window_and_their_totals_are_the_profile(
-            started in blocks(), ghosts in blocks(), planned in blocks()
+            started in blocks(), ghosts in blocks(), planned in blocks(), offered in blocks()
         ) {
-            let view = cluster(&started, &ghosts, &planned);
+            let view = ClusterView { offered: profile(&offered), ..cluster(&started, &ghosts, &planned) };
             let now = Time::from_secs(10);
             let window = Window::of(now, std::slice::from_ref(&view), None);
             let slabs = cut(&view, window);
             prop_assert_eq!(slabs.first().map(|slab| slab.from), Some(window.from));
             prop_assert_eq!(slabs.last().map(|slab| slab.until), Some(window.until));
             prop_assert!(slabs.windows(2).all(|two| two[0].until == two[1].from));
-            let total = profile(&[started, ghosts, planned].concat());
+            let total = profile(&[started, ghosts, planned, offered].concat());
             for secs in 10..window.until.as_secs() {
                 let at = Time::from_secs(secs);
                 let slab = slabs.iter().find(|slab| slab.from <= at && at < slab.until).expect("no gap");

@@ -35,9 +35,14 @@ pub fn draw(clusters: &[ClusterView], now: Time, job: Option<JobId>, window: Win
 }
 
 fn legend(svg: &mut String) {
-    let mut x = WIDTH - RIGHT - 330.0;
-    for (class, word, width) in [("started", "started", 80.0), ("ghosts", "ghost", 72.0), ("planned", "planned", 84.0)]
-    {
+    let mut x = WIDTH - RIGHT - 414.0;
+    let layers = [
+        ("started", "started", 80.0),
+        ("offered", "offered", 84.0),
+        ("ghosts", "ghost", 72.0),
+        ("planned", "planned", 84.0),
+    ];
+    for (class, word, width) in layers {
         put(svg, format_args!(r#"<rect class="{class}" x="{x}" y="17" width="12" height="12"/>"#));
         put(svg, format_args!(r#"<text class="label" x="{}" y="27">{word}</text>"#, x + 17.0));
         x += width;
@@ -84,8 +89,10 @@ fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
         format_args!(r#"<text class="soft middle" transform="translate(18 {y_middle}) rotate(-90)">hosts</text>"#),
     );
     layer(svg, "started", &slabs, &scale, |_| 0, |slab| slab.started);
-    layer(svg, "ghosts", &slabs, &scale, |slab| slab.started, |slab| slab.started + slab.ghosts);
-    layer(svg, "planned", &slabs, &scale, |slab| slab.started + slab.ghosts, Slab::total);
+    let with_offers = |slab: &Slab| slab.started + slab.offered;
+    layer(svg, "offered", &slabs, &scale, |slab| slab.started, with_offers);
+    layer(svg, "ghosts", &slabs, &scale, with_offers, |slab| with_offers(slab) + slab.ghosts);
+    layer(svg, "planned", &slabs, &scale, |slab| with_offers(slab) + slab.ghosts, Slab::total);
     let y = scale.y(i64::from(view.capacity));
     put(svg, format_args!(r#"<line class="capacity" x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}"/>"#));
     put(svg, format_args!(r#"<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"/>"#));
@@ -138,7 +145,7 @@ const STYLE: &str = "\
 text{font-family:system-ui,sans-serif;fill:#1f2933}.title{font-size:16px;font-weight:600}\
 .name{font-size:13px;font-weight:600}.label{font-size:12px}.soft{font-size:12px;fill:#667380}\
 .right{text-anchor:end}.middle{text-anchor:middle}.paper{fill:#fff}\
-.started{fill:#2f6fab}.ghosts{fill:#a48bc4}.planned{fill:#f0b860}\
+.started{fill:#2f6fab}.offered{fill:#7fbf9a}.ghosts{fill:#a48bc4}.planned{fill:#f0b860}\
 .grid{stroke:#e3e8ec}.axis{stroke:#667380}.capacity{stroke:#b3261e;stroke-width:1.5;stroke-dasharray:6 4}";
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Why a job is where it is, in terms of the profile that the pass saw.
 
-use rms_model::{ClusterId, JobId, Time};
+use std::collections::BTreeSet;
+
+use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Time};
 
 use super::{Blocked, Placed, Plan, ledger};
 use crate::effect::{Blocker, Reason};
@@ -28,7 +30,7 @@ pub(crate) fn reason(
             match plan.placements.get(queue_idx) {
                 Some(placement) => match (&placement.outcome, launcher_away(state, entry)) {
                     (Placed::Now { .. }, Some(away)) => Some(away),
-                    (outcome, _) => outcome_reason(state, plan, job, outcome, next_pass),
+                    (outcome, _) => outcome_reason(state, plan, queue_idx, outcome, next_pass),
                 },
                 None => {
                     let position = queue_idx as u32 + 1;
@@ -40,12 +42,19 @@ pub(crate) fn reason(
     }
 }
 
-/// The reason of a placement, without looking for the blockers.
-pub(crate) fn short_reason(state: &State, plan: &Plan, entry: &Job, outcome: &Placed) -> Option<Reason> {
+/// The reason of a placement, without looking for who is in its way.
+pub(crate) fn short_reason(
+    state: &State,
+    plan: &Plan,
+    entry: &Job,
+    placed_idx: usize,
+    outcome: &Placed,
+) -> Option<Reason> {
     if let (Placed::Now { .. }, Some(away)) = (outcome, launcher_away(state, entry)) {
         return Some(away);
     }
-    outcome_reason_by(state, plan, outcome, plan.now, |_| Vec::new())
+    let taken = |at, request: &Request, blocked: Option<&Blocked>| taken_shortly(state, plan.now, at, request, blocked);
+    outcome_reason_by(state, plan, placed_idx, outcome, plan.now, taken)
 }
 
 /// It could start, but nobody is there to be told.
@@ -54,49 +63,56 @@ fn launcher_away(state: &State, entry: &Job) -> Option<Reason> {
     Some(Reason::LauncherAway { since, until: Some(since + state.settings().launcher_grace) })
 }
 
-/// The same for a placement alone.
+/// The same with all who are; of a placement alone, `placed_idx` is behind those of the plan.
 pub(crate) fn outcome_reason(
     state: &State,
     plan: &Plan,
-    job: JobId,
+    placed_idx: usize,
     outcome: &Placed,
     next_pass: Time,
 ) -> Option<Reason> {
-    outcome_reason_by(state, plan, outcome, next_pass, |blocked| blockers(state, plan, job, blocked))
+    let taken = |at, request: &Request, blocked: Option<&Blocked>| taken(state, plan, placed_idx, at, request, blocked);
+    outcome_reason_by(state, plan, placed_idx, outcome, next_pass, taken)
 }
 
 fn outcome_reason_by(
     state: &State,
     plan: &Plan,
+    placed_idx: usize,
     outcome: &Placed,
     next_pass: Time,
-    blockers: impl FnOnce(&Blocked) -> Vec<Blocker>,
+    taken: impl FnOnce(Time, &Request, Option<&Blocked>) -> Option<Taken>,
 ) -> Option<Reason> {
     match outcome {
         Placed::Now { .. } => Some(Reason::NotPlanned { next_pass }),
-        Placed::Never { shortage } => {
-            let in_cluster = |entry: &&crate::node::Node| entry.cluster == shortage.cluster;
-            Some(Reason::TooFewHosts {
-                cluster: state.clusters()[&shortage.cluster].clone(),
-                wanted: shortage.wanted,
-                usable: shortage.usable,
-                total: state.nodes().values().filter(in_cluster).count() as u32,
-            })
-        }
-        Placed::Later { request, blocked, .. } => {
-            let Some(blocked) = blocked else {
-                let expected = request.hosts.keys().find_map(|cluster| agents_expected(state, *cluster));
-                // Otherwise the hosts are held by a job past its wall time: it starts with the next pass.
-                return Some(expected.unwrap_or(Reason::NotPlanned { next_pass }));
+        Placed::Never { shortage } => Some(Reason::TooFewHosts {
+            cluster: state.clusters()[&shortage.cluster].clone(),
+            wanted: shortage.wanted,
+            usable: shortage.usable,
+            total: n_hosts(state, shortage.cluster),
+        }),
+        Placed::Later { request, at, blocked, .. } => {
+            if let Some((job, until)) = in_front(state, plan, placed_idx) {
+                return Some(Reason::Behind { policy: state.settings().policy, job, until });
+            }
+            let expected = || request.hosts.keys().find_map(|cluster| agents_expected(state, *cluster));
+            if let Some(expected) = blocked.is_none().then(expected).flatten() {
+                return Some(expected);
+            }
+            let taken = taken(*at, request, blocked.as_ref());
+            // Hosts are free for it, or will be at once, and nobody stands in its way.
+            let Some(Taken { cluster, wanted, capacity, busy, from, until, by }) = taken else {
+                return Some(Reason::NotPlanned { next_pass });
             };
             Some(Reason::Blocked {
-                cluster: state.clusters()[&blocked.cluster].clone(),
-                wanted: blocked.wanted,
-                capacity: blocked.capacity.max(0) as u32,
-                busy: blocked.step.hosts.max(0) as u32,
-                from: blocked.step.from.max(plan.now),
-                until: blocked.until,
-                by: blockers(blocked),
+                cluster: state.clusters()[&cluster].clone(),
+                wanted,
+                capacity: capacity.max(0) as u32,
+                busy: busy.max(0) as u32,
+                from,
+                until,
+                by,
+                total: n_hosts(state, cluster),
             })
         }
     }
@@ -111,36 +127,155 @@ fn agents_expected(state: &State, cluster: ClusterId) -> Option<Reason> {
     (n_nodes > 0).then_some(Reason::AgentsExpected { cluster, n_nodes, until })
 }
 
-/// The jobs before this one that hold hosts in the blocking step, the largest first.
-fn blockers(state: &State, plan: &Plan, job: JobId, blocked: &Blocked) -> Vec<Blocker> {
-    let instant = blocked.step.from.max(plan.now);
-    let mut blockers = Vec::new();
-    for (holder, state, block) in ledger::holds(state, plan.now, blocked.cluster) {
-        let hosts = block.hosts.max(0) as u32;
-        if hosts > 0 && block.from <= instant && instant < block.until {
-            blockers.push(Blocker { job: holder, state, hosts });
+fn n_hosts(state: &State, cluster: ClusterId) -> u32 {
+    state.nodes().values().filter(|node| node.cluster == cluster).count() as u32
+}
+
+/// Where nobody passes a waiting application: the last one in front that waits, and for how long.
+fn in_front(state: &State, plan: &Plan, placed_idx: usize) -> Option<(JobId, Time)> {
+    if state.settings().policy != Policy::Fcfs {
+        return None;
+    }
+    let mut in_front = plan.placements.get(..placed_idx)?.iter().rev();
+    in_front.find_map(|placement| placement.outcome.later().map(|at| (placement.job, at)))
+}
+
+/// A time in which too few hosts of a cluster are free, and who has the others.
+struct Taken {
+    cluster: ClusterId,
+    wanted: u32,
+    capacity: i64,
+    busy: i64,
+    from: Time,
+    until: Time,
+    by: Vec<Blocker>,
+}
+
+/// The step that the pass has found, without looking for who is in it.
+fn taken_shortly(state: &State, now: Time, at: Time, request: &Request, blocked: Option<&Blocked>) -> Option<Taken> {
+    if let Some(blocked) = blocked {
+        return Some(Taken::step(blocked, now));
+    }
+    let (cluster, wanted) = request.hosts.iter().find(|(_, wanted)| **wanted > 0)?;
+    let capacity = i64::from(state.n_usable(*cluster));
+    let busy = capacity - state.n_free(*cluster) as i64;
+    Some(Taken { cluster: *cluster, wanted: *wanted, capacity, busy, from: now, until: at, by: Vec::new() })
+}
+
+impl Taken {
+    fn step(blocked: &Blocked, now: Time) -> Taken {
+        let Blocked { cluster, step, until, wanted, capacity } = *blocked;
+        let from = step.from.max(now);
+        Taken { cluster, wanted, capacity, busy: step.hosts, from, until, by: Vec::new() }
+    }
+}
+
+/// All of the time until its start in which too few hosts are free for it, and all who have hosts then.
+fn taken(
+    state: &State,
+    plan: &Plan,
+    placed_idx: usize,
+    at: Time,
+    request: &Request,
+    blocked: Option<&Blocked>,
+) -> Option<Taken> {
+    let clusters = request.hosts.iter().filter(|(_, wanted)| **wanted > 0);
+    // Of several clusters, the one that keeps it longest.
+    let windows = clusters.filter(|(cluster, _)| blocked.is_none_or(|blocked| blocked.cluster == **cluster));
+    let found = windows.filter_map(|(cluster, wanted)| {
+        let holds = holds(state, plan, placed_idx, *cluster);
+        let capacity = i64::from(state.n_usable(*cluster));
+        let is_of_all = blocked.is_none_or(|blocked| blocked.capacity == capacity);
+        let whole = is_of_all.then(|| window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
+        // Among hosts with a feature the sums over all hosts say nothing: the step of the pass does.
+        let mut taken = whole.or_else(|| blocked.map(|blocked| Taken::step(blocked, plan.now)))?;
+        let (from, until) = (taken.from, taken.until);
+        taken.by = holds.into_iter().filter(|hold| hold.from < until && from < hold.until).collect();
+        taken.by.sort_by_key(|hold| (hold.from.max(from), std::cmp::Reverse(hold.hosts), hold.job));
+        taken.by.truncate(MAX_BLOCKERS);
+        Some(taken)
+    });
+    let longest = found.max_by_key(|taken| taken.until);
+    longest.or_else(|| overdue(state, plan.now, at, request))
+}
+
+/// From the first to the last instant before its start at which too few are free; gaps that are too short for it are in
+/// between. What is taken at least all that time is told.
+fn window(now: Time, at: Time, cluster: ClusterId, wanted: u32, capacity: i64, holds: &[Blocker]) -> Option<Taken> {
+    let edges: BTreeSet<Time> =
+        holds.iter().flat_map(|hold| [hold.from, hold.until]).filter(|edge| now < *edge && *edge < at).collect();
+    let edges: Vec<Time> = std::iter::once(now).chain(edges).chain([at]).collect();
+    let mut taken: Option<Taken> = None;
+    for pair in edges.windows(2) {
+        let (from, until) = (pair[0], pair[1]);
+        let there = holds.iter().filter(|hold| hold.from <= from && from < hold.until);
+        let busy: i64 = there.map(|hold| i64::from(hold.hosts)).sum();
+        let is_blocked = busy + i64::from(wanted) > capacity;
+        if is_blocked {
+            let busy = taken.as_ref().map_or(busy, |taken| taken.busy.min(busy)).min(capacity);
+            let from = taken.as_ref().map_or(from, |taken| taken.from);
+            taken = Some(Taken { cluster, wanted, capacity, busy, from, until, by: Vec::new() });
         }
     }
-    for placement in plan.placements.iter().take_while(|placement| placement.job != job) {
+    taken
+}
+
+/// Whose wall time is over holds hosts that the plan takes for free.
+fn overdue(state: &State, now: Time, at: Time, request: &Request) -> Option<Taken> {
+    request.hosts.iter().find_map(|(cluster, wanted)| {
+        let late = state.holding().filter_map(|(job, entry)| {
+            let end = entry.started().map(|started| started.at + started.request.wall)?;
+            let here = |node: &&NodeId| state.nodes().get(node).is_some_and(|node| node.cluster == *cluster);
+            let hosts = entry.nodes().iter().filter(here).count() as u32;
+            let is_late = end <= now && hosts > 0;
+            is_late.then(|| Blocker {
+                job,
+                state: entry.state(),
+                hosts,
+                from: now,
+                until: at.max(now),
+                is_offer: false,
+            })
+        });
+        let by: Vec<Blocker> = late.take(MAX_BLOCKERS).collect();
+        let capacity = i64::from(state.n_usable(*cluster));
+        let busy = capacity - state.n_free(*cluster) as i64;
+        let taken = Taken { cluster: *cluster, wanted: *wanted, capacity, busy, from: now, until: at, by };
+        (!taken.by.is_empty()).then_some(taken)
+    })
+}
+
+/// All that holds hosts of a cluster before this application may: what runs and its ghosts, what is offered, and whom
+/// the policy places before it.
+fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Vec<Blocker> {
+    let mut holds: Vec<Blocker> = ledger::holds(state, plan.now, cluster)
+        .map(|(job, state, is_offer, block)| {
+            let hosts = block.hosts.max(0) as u32;
+            Blocker { job, state, hosts, from: block.from, until: block.until, is_offer }
+        })
+        .collect();
+    for (idx, placement) in plan.placements.iter().enumerate() {
+        let is_before = match state.settings().policy {
+            Policy::Views | Policy::Fcfs => idx < placed_idx,
+            Policy::Easy => idx < placed_idx || matches!(placement.outcome, Placed::Now { .. }),
+            Policy::Conservative => idx != placed_idx,
+        };
         let (Some(at), Some(request)) = (placement.outcome.estimate(plan.now), placement.outcome.request()) else {
             continue;
         };
-        let hosts = match placement.outcome.fit() {
-            Some(fit) if request.hosts.contains_key(&blocked.cluster) => {
-                let mut blocks = fit.expanded.blocks(fit.start);
-                blocks
-                    .find(|block| block.from <= instant && instant < block.until)
-                    .map_or(0, |block| block.hosts as u32)
-            }
-            Some(_) | None => request.hosts.get(&blocked.cluster).copied().unwrap_or(0),
-        };
-        if hosts > 0 && at <= instant && instant < at + request.wall {
-            blockers.push(Blocker { job: placement.job, state: state.jobs()[&placement.job].state(), hosts });
+        let Some(hosts) = request.hosts.get(&cluster).copied().filter(|_| is_before) else { continue };
+        let waits = state.jobs()[&placement.job].state();
+        let hold =
+            |from, until, hosts| Blocker { job: placement.job, state: waits, hosts, from, until, is_offer: false };
+        match placement.outcome.fit() {
+            Some(fit) => holds.extend(
+                fit.expanded.blocks(fit.start).map(|block| hold(block.from, block.until, block.hosts.max(0) as u32)),
+            ),
+            None => holds.push(hold(at, at + request.wall, hosts)),
         }
     }
-    blockers.sort_by_key(|blocker| (std::cmp::Reverse(blocker.hosts), blocker.job));
-    blockers.truncate(MAX_BLOCKERS);
-    blockers
+    holds.retain(|hold| hold.hosts > 0 && hold.from < hold.until);
+    holds
 }
 
 /// More would not be read.

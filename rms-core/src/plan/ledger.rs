@@ -294,9 +294,9 @@ fn ghost_block(ghost: &HostGhost, now: Time) -> Block {
     Block { from: ghost.from.min(now), until: ghost.until, hosts: 1 }
 }
 
-/// What each started job and ghost holds of one cluster, with its state.
-pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, Block)> {
-    holds(state, now, cluster).map(|(_, state, block)| (state, block)).collect()
+/// What each started job and ghost holds of one cluster, with its state, and whether that is kept for what is negotiated.
+pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, bool, Block)> {
+    holds(state, now, cluster).map(|(_, state, is_offer, block)| (state, is_offer, block)).collect()
 }
 
 /// The same with the jobs.
@@ -304,19 +304,21 @@ pub(super) fn holds(
     state: &State,
     now: Time,
     cluster: ClusterId,
-) -> impl Iterator<Item = (JobId, JobState, Block)> + '_ {
+) -> impl Iterator<Item = (JobId, JobState, bool, Block)> + '_ {
     let all = Ledger::bare(None, BTreeMap::new());
     let ghosts = host_ghosts(state, now).filter(move |(node, _)| state.nodes()[node].cluster == cluster);
     // Hosts that one application has given back together are one block.
     let mut given_back: BTreeMap<(JobId, Time, Time), i64> = BTreeMap::new();
     ghosts.for_each(|(_, ghost)| *given_back.entry((ghost.job, ghost.from.min(now), ghost.until)).or_default() += 1);
-    let given_back =
-        given_back.into_iter().map(|((job, from, until), hosts)| (job, JobState::Ghost, Block { from, until, hosts }));
+    let given_back = given_back
+        .into_iter()
+        .map(|((job, from, until), hosts)| (job, JobState::Ghost, false, Block { from, until, hosts }));
     let held = state.holding().flat_map(move |(job, entry)| {
         let parts = evolve::parts(entry, now, state.settings()).into_iter();
         let blocks = parts.filter_map(|Part { from, until, hosts }| {
+            let is_offer = hosts == evolve::Hosts::Promised;
             let hosts = all.share_of(state, entry, hosts).get(&cluster).copied()?;
-            Some((job, entry.state(), Block { from, until, hosts }))
+            Some((job, entry.state(), is_offer, Block { from, until, hosts }))
         });
         blocks.collect::<Vec<_>>()
     });

@@ -128,6 +128,14 @@ impl Placed {
         }
     }
 
+    /// When one starts that has to wait.
+    pub(crate) fn later(&self) -> Option<Time> {
+        match self {
+            Placed::Later { at, .. } => Some(*at),
+            Placed::Now { .. } | Placed::Never { .. } => None,
+        }
+    }
+
     /// The stages of an evolving application, placed.
     pub fn fit(&self) -> Option<&fit::Fit> {
         match self {

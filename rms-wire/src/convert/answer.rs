@@ -4,7 +4,7 @@ use rms_core::Refusal;
 use rms_core::effect::{self, Answer};
 use rms_core::fact::AuditEntry;
 use rms_model::token::{Issued, Token, TokenState};
-use rms_model::{ClusterId, JobId, JobRecord};
+use rms_model::{ClusterId, JobId, JobRecord, Policy};
 
 use super::opt_millis;
 use crate::answer as wire;
@@ -176,22 +176,41 @@ impl From<&effect::Reason> for wire::Reason {
             effect::Reason::TooFewHosts { cluster, wanted, usable, total } => {
                 wire::Reason::TooFewHosts { cluster, wanted, usable, total }
             }
-            effect::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => wire::Reason::Blocked {
-                cluster,
-                wanted,
-                capacity,
-                busy,
-                from: from.as_millis(),
-                until: until.as_millis(),
-                by: by.iter().map(wire::Blocker::from).collect(),
-            },
+            effect::Reason::Behind { policy, job, until } => {
+                wire::Reason::Behind { policy: policy.into(), job: job.0, until: until.as_millis() }
+            }
+            effect::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => {
+                wire::Reason::Blocked {
+                    cluster,
+                    wanted,
+                    capacity,
+                    busy,
+                    from: from.as_millis(),
+                    until: until.as_millis(),
+                    by: by.iter().map(wire::Blocker::from).collect(),
+                    total,
+                }
+            }
         }
     }
 }
 
 impl From<&effect::Blocker> for wire::Blocker {
     fn from(blocker: &effect::Blocker) -> wire::Blocker {
-        wire::Blocker { job: blocker.job.0, state: blocker.state.into(), hosts: blocker.hosts }
+        let effect::Blocker { job, state, hosts, from, until, is_offer } = *blocker;
+        let (from, until) = (from.as_millis(), until.as_millis());
+        wire::Blocker { job: job.0, state: state.into(), hosts, from, until, is_offer }
+    }
+}
+
+impl From<Policy> for wire::QueuePolicy {
+    fn from(policy: Policy) -> wire::QueuePolicy {
+        match policy {
+            Policy::Views => wire::QueuePolicy::Views,
+            Policy::Fcfs => wire::QueuePolicy::Fcfs,
+            Policy::Easy => wire::QueuePolicy::Easy,
+            Policy::Conservative => wire::QueuePolicy::Conservative,
+        }
     }
 }
 
@@ -236,6 +255,7 @@ impl From<&effect::ClusterView> for wire::ClusterView {
             started: (&view.started).into(),
             ghosts: (&view.ghosts).into(),
             planned: (&view.planned).into(),
+            offered: (&view.offered).into(),
         }
     }
 }

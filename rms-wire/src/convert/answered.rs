@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rms_core::effect;
 use rms_core::fact::AuditEntry;
 use rms_model::token::{Issued, Token, TokenState};
-use rms_model::{ClusterId, Generation, JobId, Owner, Run};
+use rms_model::{ClusterId, Generation, JobId, Owner, Policy, Run};
 
 use super::{Malformed, opt_time, span, time};
 use crate::answer as wire;
@@ -68,22 +68,41 @@ impl From<wire::Reason> for effect::Reason {
             wire::Reason::TooFewHosts { cluster, wanted, usable, total } => {
                 effect::Reason::TooFewHosts { cluster, wanted, usable, total }
             }
-            wire::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by } => effect::Reason::Blocked {
-                cluster,
-                wanted,
-                capacity,
-                busy,
-                from: time(from),
-                until: time(until),
-                by: by.into_iter().map(effect::Blocker::from).collect(),
-            },
+            wire::Reason::Behind { policy, job, until } => {
+                effect::Reason::Behind { policy: policy.into(), job: JobId(job), until: time(until) }
+            }
+            wire::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => {
+                effect::Reason::Blocked {
+                    cluster,
+                    wanted,
+                    capacity,
+                    busy,
+                    from: time(from),
+                    until: time(until),
+                    by: by.into_iter().map(effect::Blocker::from).collect(),
+                    total,
+                }
+            }
         }
     }
 }
 
 impl From<wire::Blocker> for effect::Blocker {
     fn from(blocker: wire::Blocker) -> effect::Blocker {
-        effect::Blocker { job: JobId(blocker.job), state: blocker.state.into(), hosts: blocker.hosts }
+        let wire::Blocker { job, state, hosts, from, until, is_offer } = blocker;
+        let (from, until) = (time(from), time(until));
+        effect::Blocker { job: JobId(job), state: state.into(), hosts, from, until, is_offer }
+    }
+}
+
+impl From<wire::QueuePolicy> for Policy {
+    fn from(policy: wire::QueuePolicy) -> Policy {
+        match policy {
+            wire::QueuePolicy::Views => Policy::Views,
+            wire::QueuePolicy::Fcfs => Policy::Fcfs,
+            wire::QueuePolicy::Easy => Policy::Easy,
+            wire::QueuePolicy::Conservative => Policy::Conservative,
+        }
     }
 }
 
@@ -132,6 +151,7 @@ impl TryFrom<wire::ClusterView> for effect::ClusterView {
             started: view.started.try_into()?,
             ghosts: view.ghosts.try_into()?,
             planned: view.planned.try_into()?,
+            offered: view.offered.try_into()?,
         })
     }
 }

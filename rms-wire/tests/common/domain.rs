@@ -271,10 +271,11 @@ pub fn report() -> NodeReport {
 }
 
 /// What is younger than the others, which must keep their places.
-fn later_reasons() -> [Reason; 2] {
+fn later_reasons() -> [Reason; 3] {
     [
         Reason::AgentsExpected { cluster: "a".to_owned(), n_nodes: 3, until: secs(5) },
         Reason::LauncherAway { since: secs(6), until: Some(secs(7)) },
+        Reason::Behind { policy: rms_model::Policy::Fcfs, job: JobId(4), until: secs(5) },
     ]
 }
 
@@ -293,7 +294,15 @@ fn reasons() -> Vec<Reason> {
             busy: 6,
             from: secs(3),
             until: secs(4),
-            by: vec![Blocker { job: JobId(4), state: JobState::Ghost, hosts: 6 }],
+            by: vec![Blocker {
+                job: JobId(4),
+                state: JobState::Ghost,
+                hosts: 6,
+                from: secs(1),
+                until: secs(5),
+                is_offer: false,
+            }],
+            total: 9,
         },
     ]
 }
@@ -478,6 +487,7 @@ pub fn answers() -> Vec<Answer> {
         started: profile(),
         ghosts: Profile::new(),
         planned: profile(),
+        offered: profile(),
     };
     let change = |key: &str| AuditEntry::of_setting(secs(1), "root", key, "0s", "10s");
     let issued = Issued {

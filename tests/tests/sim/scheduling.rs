@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rms_core::Answer;
 use rms_core::effect::{Blocker, JobState, Reason};
-use rms_model::{Inventory, Mebibytes, Span, Time};
+use rms_model::{Inventory, Mebibytes, Policy, Span, Time};
 use rms_sim::story::{completed, hours, mins, secs, started, waiting};
 use rms_sim::{World, WorldBuilder, moldable, rigid, spanning};
 
@@ -163,12 +163,54 @@ fn an_explanation_names_the_blocking_step_and_who_holds_it() {
         from,
         until,
         by,
+        total: 4,
     };
-    let by = vec![Blocker { job: running, state: JobState::Started, hosts: 3 }];
+    let holds = |job, state, hosts, from, until| Blocker { job, state, hosts, from, until, is_offer: false };
+    let runs = holds(running, JobState::Started, 3, start, start + hours(2));
+    let by = vec![runs.clone()];
     assert_eq!(world.explain(wide), Some(blocked(3, now, start + hours(2), 4, by)));
-    let by = vec![Blocker { job: wide, state: JobState::Waiting, hosts: 4 }];
-    assert_eq!(world.explain(behind), Some(blocked(4, start + hours(2), start + hours(3), 2, by)));
+    // Each for as long as it has them, over all of the time that they are too few.
+    let by = vec![runs, holds(wide, JobState::Waiting, 4, start + hours(2), start + hours(3))];
+    assert_eq!(world.explain(behind), Some(blocked(3, now, start + hours(3), 2, by)));
     assert_eq!(world.explain(running), None);
+}
+
+#[test]
+fn an_explanation_names_the_policy_where_that_keeps_a_job_waiting() {
+    let mut world = cluster_of(4);
+    world.set("policy", "fcfs");
+    let running = world.submit(rigid(3, hours(2)));
+    let wide = world.submit(rigid(4, hours(1)));
+    let small = world.submit(rigid(1, mins(10)));
+    world.after(mins(1));
+    world.expect(started(running));
+    let until = Time::from_secs(1) + hours(2);
+    // A host is free for it, and would be for as long as it needs one.
+    assert_eq!(world.explain(small), Some(Reason::Behind { policy: Policy::Fcfs, job: wide, until }));
+    assert!(matches!(world.explain(wide), Some(Reason::Blocked { .. })));
+    world.set("policy", "easy");
+    world.after(secs(1));
+    world.expect(started(small));
+    // Too long for the gap before the reservation of the first one that waits.
+    let long = world.submit(rigid(1, hours(3)));
+    world.after(mins(20));
+    let Some(Reason::Blocked { by, from, .. }) = world.explain(long) else { panic!("{:?}", world.explain(long)) };
+    assert_eq!((by[0].job, by[0].state, from), (wide, JobState::Waiting, until));
+    assert_eq!(by.len(), 1, "the one that runs leaves a host for it: {by:?}");
+}
+
+#[test]
+fn a_job_that_only_the_timer_delays_says_when_the_next_pass_is() {
+    let mut world = cluster_of(2);
+    world.set("resched_timer", "30s");
+    world.submit(rigid(1, hours(1)));
+    let second = world.submit(rigid(1, hours(1)));
+    world.after(secs(1));
+    let Some(Reason::NotPlanned { next_pass }) = world.explain(second) else { panic!("{:?}", world.explain(second)) };
+    assert!(next_pass > world.now() && next_pass <= world.now() + secs(30), "{next_pass:?}");
+    world.after(next_pass.since(world.now()));
+    world.after(secs(1));
+    world.expect(started(second));
 }
 
 #[test]

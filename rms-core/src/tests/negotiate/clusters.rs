@@ -75,7 +75,7 @@ impl Scene {
         };
         let busy = |cluster: ClusterId| {
             let view = views.iter().find(|view: &&ClusterView| view.cluster == cluster).expect("it is shown");
-            view.started.at(now)
+            view.started.at(now) + view.offered.at(now)
         };
         (busy(C), busy(D))
     }

@@ -1,0 +1,122 @@
+//! The one line on the standard error that says why `rms run` waits, and until when.
+
+use rms_core::effect::{JobLine, Reason};
+use rms_model::{JobId, Span, Time};
+
+use crate::explain;
+use crate::output;
+use crate::screen;
+use crate::stamp;
+use crate::table::plain;
+
+/// What was told last; on a terminal it is replaced by what is told next.
+#[derive(Debug, Default)]
+pub struct Notice {
+    told: Option<(Option<Reason>, Option<Time>)>,
+    is_drawn: bool,
+}
+
+impl Notice {
+    /// Tells it if it is not what was told last.
+    pub fn tell(&mut self, job: JobId, line: &JobLine, now: Time) {
+        if !self.is_news(line, now) {
+            return;
+        }
+        let text = sentence(job, line, now);
+        if output::is_stderr_terminal() {
+            let text = screen::cut(&plain(&text), screen::columns().saturating_sub(1));
+            output::draw_over(&text);
+            self.is_drawn = true;
+        } else {
+            output::warn(&text);
+        }
+    }
+
+    /// Gives the line of the terminal back to the job.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.is_drawn) {
+            output::draw_over("");
+        }
+    }
+
+    /// Estimates move by the moment: a start that is a tenth of the wait earlier or later is news.
+    fn is_news(&mut self, line: &JobLine, now: Time) -> bool {
+        let told = (line.reason.clone().map(without_now), line.estimate);
+        let is_old = self.told.as_ref().is_some_and(|(reason, estimate)| {
+            *reason == told.0
+                && match (*estimate, told.1) {
+                    (Some(was), Some(is)) => {
+                        let apart = if was > is { was.since(is) } else { is.since(was) };
+                        apart <= Span::from_millis((is.since(now).as_millis() / 10).max(5000))
+                    }
+                    (was, is) => was == is,
+                }
+        });
+        if !is_old {
+            self.told = Some(told);
+        }
+        !is_old
+    }
+}
+
+/// The reason but for what moves with the clock.
+fn without_now(reason: Reason) -> Reason {
+    match reason {
+        Reason::Blocked { cluster, wanted, capacity, busy, from: _, until: _, mut by, total } => {
+            for blocker in &mut by {
+                (blocker.from, blocker.until) = (Time::EPOCH, Time::EPOCH);
+            }
+            Reason::Blocked { cluster, wanted, capacity, busy, from: Time::EPOCH, until: Time::EPOCH, by, total }
+        }
+        Reason::NotPlanned { next_pass: _ } => Reason::NotPlanned { next_pass: Time::EPOCH },
+        Reason::Behind { policy, job, until: _ } => Reason::Behind { policy, job, until: Time::EPOCH },
+        Reason::NoRequest { until: _ } => Reason::NoRequest { until: None },
+        Reason::AgentsExpected { cluster, n_nodes, until: _ } => {
+            Reason::AgentsExpected { cluster, n_nodes, until: Time::EPOCH }
+        }
+        Reason::LauncherAway { since, until: _ } => Reason::LauncherAway { since, until: None },
+        reason @ (Reason::Held { .. }
+        | Reason::NotBefore { .. }
+        | Reason::BeyondDepth { .. }
+        | Reason::TooFewHosts { .. }) => reason,
+    }
+}
+
+fn sentence(job: JobId, line: &JobLine, now: Time) -> String {
+    let until = match line.estimate {
+        Some(at) if at > now => {
+            format!("until about {} (in {})", stamp::clock(at, now), stamp::brief(at.since(now)))
+        }
+        Some(_) => "for a moment".to_owned(),
+        None => "and no start can be told yet".to_owned(),
+    };
+    let why = line.reason.as_ref().map(|reason| format!(": {}", explain::reason(reason, &[], now)));
+    format!("rms: job {job} waits {until}{}", why.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_core::effect::{Blocker, JobState};
+
+    use super::*;
+    use crate::verb::golden::blocked;
+
+    #[test]
+    fn a_notice_is_told_again_only_if_somebody_else_is_in_the_way_or_the_start_moves() {
+        let now = Time::from_secs(1_795_177_800);
+        let mut line = blocked();
+        let mut notice = Notice::default();
+        assert!(notice.is_news(&line, now), "the first one");
+        assert!(!notice.is_news(&line, now + Span::from_secs(2)), "nothing has changed");
+        line.estimate = line.estimate.map(|at| at + Span::from_secs(3));
+        assert!(!notice.is_news(&line, now), "estimates waver");
+        line.estimate = line.estimate.map(|at| at + Span::from_mins(20));
+        assert!(notice.is_news(&line, now), "much later");
+        let Some(Reason::Blocked { by, .. }) = &mut line.reason else { panic!("{line:?}") };
+        let (from, until) = (now, now + Span::from_secs(60));
+        by.push(Blocker { job: JobId(99), state: JobState::Started, hosts: 1, from, until, is_offer: false });
+        assert!(notice.is_news(&line, now), "somebody else");
+        let text = sentence(JobId(5), &line, now);
+        assert!(text.starts_with("rms: job 5 waits until about 13:40:03 UTC (in 1h10m): it needs 4 hosts"), "{text}");
+    }
+}

@@ -1,0 +1,94 @@
+//! How large the terminal is, for what has to fit it.
+
+use std::sync::OnceLock;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Nothing is cut unless this was said: of what programs or files get, all.
+static FITS: OnceLock<bool> = OnceLock::new();
+
+/// Once and for all, whether tables of this command are to fit the terminal.
+pub fn choose(fits: bool) {
+    let _ = FITS.set(fits);
+}
+
+/// How many columns a table may take; `None`: as many as it needs.
+pub fn table_width() -> Option<usize> {
+    FITS.get().copied().unwrap_or(false).then(columns)
+}
+
+/// The columns of the terminal; `COLUMNS` knows better.
+pub fn columns() -> usize {
+    of_environment("COLUMNS").or_else(|| size().map(|size| size.0)).unwrap_or(80).max(MIN_COLUMNS)
+}
+
+/// The rows of the terminal; `LINES` knows better.
+pub fn rows() -> usize {
+    of_environment("LINES").or_else(|| size().map(|size| size.1)).unwrap_or(24)
+}
+
+fn of_environment(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok().filter(|count| *count > 0)
+}
+
+fn size() -> Option<(usize, usize)> {
+    let of = |fd: std::io::Result<rustix::termios::Winsize>| {
+        fd.ok().map(|size| (usize::from(size.ws_col), usize::from(size.ws_row))).filter(|size| size.0 > 0 && size.1 > 0)
+    };
+    let out = rustix::termios::tcgetwinsize(std::io::stdout()).map_err(Into::into);
+    of(out).or_else(|| of(rustix::termios::tcgetwinsize(std::io::stderr()).map_err(Into::into)))
+}
+
+/// A narrower one shows nothing that could be read.
+const MIN_COLUMNS: usize = 20;
+
+/// How many columns a text takes.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// As much of a text as fits so many columns, the last of which says that it goes on.
+pub fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut room = columns.saturating_sub(1);
+    let fits = |c: &char| {
+        let wide = c.width().unwrap_or(0);
+        let fits = wide <= room;
+        room = if fits { room - wide } else { 0 };
+        fits
+    };
+    let mut kept: String = text.chars().take_while(fits).collect();
+    if columns > 0 {
+        kept.push('…');
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_by_columns_not_by_bytes() {
+        assert_eq!(cut("short", 5), "short");
+        assert_eq!(cut("longer", 5), "long…");
+        assert_eq!(cut("Übergröße", 5), "Über…");
+        // Each of these takes two columns; half of one is not shown.
+        assert_eq!(cut("計算計算", 8), "計算計算");
+        assert_eq!(cut("計算計算", 7), "計算計…");
+        assert_eq!(cut("計算計算", 6), "計算…");
+        assert_eq!(cut("計算計算", 1), "…");
+        assert_eq!(cut("x", 0), "");
+    }
+
+    proptest! {
+        #[test]
+        fn no_cut_is_wider_than_its_room(text in "\\PC{0,40}", columns in 0_usize..30) {
+            prop_assert!(width(&cut(&text, columns)) <= columns);
+        }
+    }
+}
