@@ -397,7 +397,7 @@ fn a_job_speaks_of_itself_alone() {
         let of_call = |call: Call| rms_wire::convert::client_call(&call).expect("a call of clients");
         for call in [
             of_call(Call::Query(Query::Job(Select::All))),
-            of_call(Call::Query(Query::Negotiations { job: None })),
+            of_call(Call::Query(Query::Negotiations { job: Some(other) })),
             of_call(Call::Query(Query::Job(Select::Ids(vec![other])))),
             of_call(Call::Cancel { select: Select::Ids(vec![other]) }),
             of_call(Call::Submit(Box::new(malleable(1)))),
