@@ -113,7 +113,7 @@ impl FactLog {
     /// or unreadable the whole replay fails, and what `restore` made of the rest is dropped.
     ///
     /// # Errors
-    /// A missing journal, a foreign one, one of another format, or a damaged one; see [`recover`].
+    /// A missing journal, a foreign one, one of another format, or a damaged one; see [`recover()`].
     pub fn open<S: DeserializeOwned, T>(
         dir: &Path,
         policy: SnapshotPolicy,
