@@ -170,6 +170,11 @@ fn leaving(run: &[&str], work: &[&str], occasion: impl Fn(&Deployment)) -> Optio
     let all = [&["run", "-o", "out"], run, &[program.as_str()], work].concat();
     std::thread::scope(|scope| {
         let running = scope.spawn(|| deployment.rms(&all).ok());
+        // On drained nodes it would never start.
+        wait_until("its start", SOON, || {
+            let queue = deployment.rms(&["queue", "--json"]).ok().json();
+            (queue["jobs"][0]["state"] == "started").then_some(())
+        });
         wait_until("a change", SOON, || {
             occasion(&deployment);
             let is_over = running.is_finished() || read(&deployment, "out").contains("changed ranks=2");

@@ -237,8 +237,9 @@ $rms run -N 2 echo again";
             let job = submitted(&deployment, &["-N", "2", "-t", "60s", "-e", "errors"], text);
             let pids = ["of.a1", "of.a2"].map(|file| pid(&deployment, file));
             deployment.kill_agent(lost);
-            pids.into_iter().for_each(|pid| gone("a task", pid));
+            // As a service manager does: the next step waits for its agent, but not for ever.
             deployment.restart_agent(lost);
+            pids.into_iter().for_each(|pid| gone("a task", pid));
             assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed", "{lost}");
             assert_eq!(written(&deployment, job), "code 125\nagain\nagain\n", "{lost}");
             let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");

@@ -105,8 +105,8 @@ pub fn of_step(variables: &mut Variables, step: &StepOrder) {
         let wanted = names.iter().filter(|name| is_slurms || !name.starts_with("SLURM_"));
         variables.extend(wanted.map(|name| ((*name).to_owned(), value.clone())));
     };
-    // Without SLURM_STEPID: by that name Open MPI believes in a Slurm that serves its ranks, and does not start.
-    set(&["RMS_STEP_ID", "SLURM_STEP_ID"], step.step.to_string());
+    // Without SLURM_STEP_ID: by that name Open MPI believes in a Slurm that serves its ranks, and does not start.
+    set(&["RMS_STEP_ID", "SLURM_STEPID"], step.step.to_string());
     set(&["RMS_NODELIST", "SLURM_STEP_NODELIST"], step.nodes.clone());
     set(&["RMS_NNODES", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"], step.n_nodes.to_string());
     let names = ["RMS_N_TASKS", "RMS_NTASKS", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"];
