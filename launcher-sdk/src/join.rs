@@ -42,7 +42,7 @@ pub enum JoinFailure {
 /// # Errors
 /// See [`JoinFailure`]; the token is not spent if the directory is taken.
 pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identity, JoinFailure> {
-    // What is of no use is not worth keeping.
+    // What cannot be used is not worth keeping.
     let old = if is_there(&dir.join(CONFIG_FILE))? { Credentials::load(dir).ok() } else { None };
     let old = match old {
         Some(old) if old.trusts(token.fingerprint()) => Some(old),

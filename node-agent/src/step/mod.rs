@@ -497,7 +497,7 @@ impl Running {
         self.taken(n_bytes);
     }
 
-    /// Its tasks cannot be spoken of any more; without them the others are of no use.
+    /// Its tasks cannot be spoken of any more; without them the others cannot finish.
     async fn failed(&mut self, idx: usize, reason: String) {
         if self.parts.contains_key(&idx) {
             let node = self.berths[idx].place.name.clone();
