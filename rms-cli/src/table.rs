@@ -13,7 +13,7 @@ pub struct Table {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Column {
-    name: &'static str,
+    name: String,
     is_number: bool,
     /// Its cells are cut where the terminal is too narrow, before others are.
     gives_way: bool,
@@ -31,13 +31,14 @@ const GAP: usize = 2;
 impl Table {
     /// Columns by name. Signs before a name say more of it: `>` holds numbers and is aligned to the right, `~` is cut
     /// first where the terminal is too narrow, `?` is left out then, `@` holds times of the clock on the wall.
-    pub fn new(columns: &[&'static str]) -> Table {
-        let column = |text: &&'static str| {
+    pub fn new(columns: &[impl AsRef<str>]) -> Table {
+        let column = |text: &str| {
             let name = text.trim_start_matches(['>', '~', '?', '@']);
             let has = |sign: char| text[..text.len() - name.len()].contains(sign);
+            let name = name.to_owned();
             Column { name, is_number: has('>'), gives_way: has('~'), may_go: has('?'), is_clock: has('@') }
         };
-        Table { columns: columns.iter().map(column).collect(), rows: Vec::new(), zone: None }
+        Table { columns: columns.iter().map(|text| column(text.as_ref())).collect(), rows: Vec::new(), zone: None }
     }
 
     /// Times of the clock on the wall are of this zone.
@@ -116,7 +117,7 @@ impl Table {
 
     /// A line of names and a line for each row; a `|` or line end inside a field is escaped by a backslash.
     pub fn parsable(&self) -> String {
-        let names: Vec<&str> = self.columns.iter().map(|column| column.name).collect();
+        let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
         let mut text = names.join("|") + "\n";
         for row in &self.rows {
             let cells: Vec<String> = row.iter().map(|cell| escape(cell)).collect();

@@ -61,6 +61,39 @@ fn the_same_trace_gives_the_same_figures_gzip_or_not() {
 }
 
 #[test]
+fn several_policies_stand_side_by_side_and_each_as_if_it_ran_alone() {
+    let sim = |policies: &str, form: &[&str]| {
+        let args = ["sim", "swf", TRACE, "--nodes", "40", "--cores-per-node", "8", "--too-large", "cut", "--policy"];
+        rms(&[&args[..], &[policies], form].concat())
+    };
+    let names = ["easy", "conservative", "views", "fcfs"];
+    let output = sim(&names.join(","), &["--json"]);
+    let all: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
+    let mut waits = Vec::new();
+    for (name, figures) in names.iter().zip(&all) {
+        let mut figures = without_cost(figures.clone());
+        let policy = figures.as_object_mut().and_then(|figures| figures.remove("policy"));
+        assert_eq!(policy, Some((*name).into()));
+        let alone = serde_json::from_slice(&sim(name, &["--json"]).stdout).expect("one value");
+        assert_eq!(figures, without_cost(alone), "{name}");
+        waits.push(figures["mean_wait_s"].as_f64().expect("a number"));
+    }
+    assert_eq!(all.len(), names.len());
+    assert!(waits[0] < waits[3], "on a full cluster policies differ: {waits:?}");
+    let text = String::from_utf8(sim(&names.join(","), &[]).stdout).expect("text");
+    let head: Vec<&str> = text.lines().next().expect("a head").split_whitespace().collect();
+    assert_eq!(head, ["FIGURE", "EASY", "CONSERVATIVE", "VIEWS", "FCFS"]);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains(&format!("{:.3}", waits[0])), "{text}");
+    let rows = String::from_utf8(sim("fcfs,easy", &["--parsable"]).stdout).expect("text");
+    let firsts: Vec<&str> = rows.lines().filter_map(|row| row.split('|').next()).collect();
+    assert_eq!(firsts, ["policy", "fcfs", "easy"]);
+    let twice = sim("easy,views,easy", &[]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("names easy twice"));
+}
+
+#[test]
 fn a_bad_trace_is_told_with_file_line_and_what_was_expected() {
     let dir = tempfile::tempdir().expect("a directory");
     let check = |text: &[u8], expected: &str| {
@@ -92,6 +125,13 @@ fn heat_maps_are_drawn_and_written() {
     let map: Value = serde_json::from_str(&write("heat.json")).expect("one value");
     assert_eq!(map["cells"].as_array().map(Vec::len), map["sizes"].as_array().map(Vec::len));
     assert!(write("heat.svg").starts_with("<svg "));
+    let args = ["sim", "swf", TRACE, "--nodes", "200", "--cores-per-node", "8", "--policy", "easy,fcfs", "--heat"];
+    let file = dir.path().join("both.svg");
+    assert!(rms(&[&args[..], &[file.to_str().expect("a plain name")]].concat()).status.success());
+    for name in ["both-easy.svg", "both-fcfs.svg"] {
+        let text = std::fs::read_to_string(dir.path().join(name)).expect("one of each policy was written");
+        assert!(text.contains(&name[5..9]), "its title names the policy: {text}");
+    }
 }
 
 #[test]

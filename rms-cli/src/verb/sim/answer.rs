@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rms_model::Policy;
 use rms_sim::batch::heat::HeatMap;
 use rms_sim::batch::{Figures, Summary};
 use serde_json::{Value, json};
@@ -75,6 +76,11 @@ impl RunAnswer {
     }
 }
 
+/// The same jobs under several policies.
+pub(super) struct ComparedAnswer {
+    pub(super) runs: Vec<(Policy, RunAnswer)>,
+}
+
 impl Show for RunAnswer {
     fn text(&self) -> String {
         let mut table = Table::new(&["figure", ">value"]);
@@ -85,11 +91,7 @@ impl Show for RunAnswer {
     }
 
     fn json(&self) -> Value {
-        let whole = |name: &str| name == "jobs" || name == "dropped";
-        let value = |(name, value): (&str, f64)| {
-            (name.to_owned(), if whole(name) { json!(value as u64) } else { json!(value) })
-        };
-        Value::Object(self.figures().into_iter().map(value).collect())
+        Value::Object(self.figures().into_iter().map(entry).collect())
     }
 
     fn ids(&self) -> Vec<String> {
@@ -103,6 +105,48 @@ impl Show for RunAnswer {
         table.row(figures.iter().map(|(_, value)| value.to_string()).collect());
         Some(table)
     }
+}
+
+impl Show for ComparedAnswer {
+    fn text(&self) -> String {
+        let names = self.runs.iter().map(|(policy, _)| format!(">{policy}"));
+        let mut table = Table::new(&std::iter::once("figure".to_owned()).chain(names).collect::<Vec<_>>());
+        let figures: Vec<_> = self.runs.iter().map(|(_, run)| run.figures()).collect();
+        for (idx, (name, _)) in figures.first().into_iter().flatten().enumerate() {
+            let values = figures.iter().map(|figures| number(figures[idx].1));
+            table.row(std::iter::once((*name).to_owned()).chain(values).collect());
+        }
+        table.text("")
+    }
+
+    fn json(&self) -> Value {
+        let object = |(policy, run): &(Policy, RunAnswer)| {
+            let policy = ("policy".to_owned(), json!(policy.name()));
+            Value::Object(std::iter::once(policy).chain(run.figures().into_iter().map(entry)).collect())
+        };
+        self.runs.iter().map(object).collect()
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.runs.iter().map(|(policy, _)| policy.to_string()).collect()
+    }
+
+    fn table(&self) -> Option<Table> {
+        let (_, first) = self.runs.first()?;
+        let names = first.figures().into_iter().map(|(name, _)| name);
+        let mut table = Table::new(&std::iter::once("policy").chain(names).collect::<Vec<_>>());
+        for (policy, run) in &self.runs {
+            let values = run.figures().into_iter().map(|(_, value)| value.to_string());
+            table.row(std::iter::once(policy.to_string()).chain(values).collect());
+        }
+        Some(table)
+    }
+}
+
+/// A figure as JSON has it: counts are whole.
+fn entry((name, value): (&str, f64)) -> (String, Value) {
+    let is_count = name == "jobs" || name == "dropped";
+    (name.to_owned(), if is_count { json!(value as u64) } else { json!(value) })
 }
 
 fn number(value: f64) -> String {

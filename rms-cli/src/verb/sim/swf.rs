@@ -1,14 +1,15 @@
 //! `rms sim swf`: a trace through the server's own scheduler, in virtual time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rms_model::{Policy, Settings, Span};
-use rms_sim::batch::{Batch, TraceJobs, uniform_hosts};
+use rms_sim::batch::{Batch, Summary, TraceJobs, Workload, uniform_hosts};
 
-use super::answer::{RunAnswer, write_heat};
+use super::answer::{ComparedAnswer, RunAnswer, write_heat};
 use super::cost::Cost;
 use super::progress::Progress;
+use super::side_by_side;
 use super::trace_file::TraceArgs;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
@@ -21,37 +22,85 @@ waiting job), easy (nothing delays the first job that waits), conservative
 (every job keeps the start it was promised). The same input gives the same
 output, but for the times that it took.
 
+Of several policies each has a column; with --json each is an object of a list,
+with --parsable a row. They run at the same time, as far as processors and free
+memory go; peak_rss_mib is then that of all together.
+
 Examples:
   rms sim swf SDSC-SP2-1998-4.2-cln.swf.gz --nodes 128 --policy easy
   rms sim swf RICC-2010-2.sept10k.swf.gz --nodes 1024 --cores-per-node 8 \\
       --field requested --policy conservative \\
       --depth 50 --interval 30s --json
+  rms sim swf trace.swf --nodes 64 --policy easy,conservative,views
   rms sim swf trace.swf --nodes 64 --heat waits.svg")]
 pub struct Args {
     #[command(flatten)]
     trace: TraceArgs,
-    /// Who may start before whom
-    #[arg(long, value_name = "POLICY", default_value = "views")]
-    policy: Policy,
+    /// Who may start before whom; several, as easy,conservative, run on the same jobs and are shown side by side
+    #[arg(long, value_name = "POLICIES", default_value = "views", value_delimiter = ',')]
+    policy: Vec<Policy>,
     /// How many waiting jobs a pass considers; 0 means all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     depth: u32,
     /// The least time between two passes, as 30s
     #[arg(long, value_name = "SPAN", default_value = "0s")]
     interval: Span,
-    /// Write how jobs fared by size and time to this file, as a picture (.svg) or as .json
+    /// Write how jobs fared by size and time to this file, as a picture (.svg) or as .json; of several policies, each
+    /// to a file with its name before the ending
     #[arg(long, value_name = "FILE")]
     heat: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    if let Some(policy) = twice(&args.policy) {
+        return Err(Failure::usage(format!("--policy names {policy} twice: write each policy once")));
+    }
     let begun = Instant::now();
     let cost = Cost::now();
     let cleaned = args.trace.read()?;
     let n_dropped = cleaned.n_dropped;
     let jobs = TraceJobs::new(cleaned.jobs);
+    let answer = |policy: Policy, summary: Summary, wall_s: f64, cost: Cost| RunAnswer {
+        n_dropped: n_dropped + summary.figures.refused,
+        wall_s,
+        cost,
+        title: format!("{}, {} nodes, {policy}", args.trace.trace.display(), args.trace.nodes),
+        has_ghosts: false,
+        summary,
+    };
+    if let [policy] = args.policy[..] {
+        let mut progress = Progress::new(jobs.n_jobs());
+        let summary = simulate(args, &jobs, policy, |n_done| progress.at(n_done))?;
+        drop(progress);
+        let answer = answer(policy, summary, begun.elapsed().as_secs_f64(), cost.until_now());
+        if let Some(file) = &args.heat {
+            write_heat(&answer, file, context)?;
+        }
+        context.output.show(&answer)?;
+        return Ok(Exit::OK);
+    }
+    let n_threads = side_by_side::n_threads(jobs.n_jobs(), args.trace.nodes as usize);
+    let ran = side_by_side::map(&args.policy, n_threads, |policy| {
+        let (begun, cpu) = (Instant::now(), side_by_side::thread_cpu());
+        let summary = simulate(args, &jobs, *policy, |_| {})?;
+        let cpu_s = (side_by_side::thread_cpu() - cpu).as_secs_f64();
+        Ok((*policy, answer(*policy, summary, begun.elapsed().as_secs_f64(), Cost { cpu_s, ..Cost::default() })))
+    });
+    let mut runs = ran.into_iter().collect::<Result<Vec<_>, Failure>>()?;
+    let Cost { peak_rss_mib, cpu_s: _ } = Cost::now();
+    for (policy, run) in &mut runs {
+        run.cost.peak_rss_mib = peak_rss_mib;
+        if let Some(file) = &args.heat {
+            write_heat(run, &named(file, *policy), context)?;
+        }
+    }
+    context.output.show(&ComparedAnswer { runs })?;
+    Ok(Exit::OK)
+}
+
+fn simulate(args: &Args, jobs: &TraceJobs, policy: Policy, progress: impl FnMut(usize)) -> Result<Summary, Failure> {
     let settings = Settings {
-        policy: args.policy,
+        policy,
         queue_depth: args.depth,
         resched_timer: args.interval,
         max_wall: Span::MAX_WALL,
@@ -59,22 +108,20 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         ..Settings::default()
     };
     let hosts = uniform_hosts(args.trace.nodes, args.trace.cleaning.cores_per_node);
-    let failed = |error: &dyn std::error::Error| Failure::new("simulation", chain(error));
-    let batch = Batch::new(settings, &[hosts], &jobs).map_err(|error| failed(&error))?;
-    let mut progress = Progress::new(jobs.jobs().len());
-    let summary = batch.run(|n_done| progress.at(n_done)).map_err(|error| failed(&error))?;
-    drop(progress);
-    let answer = RunAnswer {
-        n_dropped: n_dropped + summary.figures.refused,
-        wall_s: begun.elapsed().as_secs_f64(),
-        cost: cost.until_now(),
-        title: format!("{}, {} nodes, {}", args.trace.trace.display(), args.trace.nodes, args.policy),
-        has_ghosts: false,
-        summary,
-    };
-    if let Some(file) = &args.heat {
-        write_heat(&answer, file, context)?;
-    }
-    context.output.show(&answer)?;
-    Ok(Exit::OK)
+    let failed = |error: &dyn std::error::Error| Failure::new("simulation", format!("{policy}: {}", chain(error)));
+    let batch = Batch::new(settings, &[hosts], jobs).map_err(|error| failed(&error))?;
+    batch.run(progress).map_err(|error| failed(&error))
+}
+
+/// The first policy that stands there again.
+fn twice(policies: &[Policy]) -> Option<Policy> {
+    let again = |(idx, policy): &(usize, &Policy)| policies[..*idx].contains(policy);
+    policies.iter().enumerate().find(again).map(|(_, policy)| *policy)
+}
+
+/// `waits.svg` of a policy is `waits-easy.svg`.
+fn named(file: &Path, policy: Policy) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = file.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
+    file.with_file_name(format!("{stem}-{policy}{ending}"))
 }
