@@ -19,7 +19,7 @@ pub fn table_width() -> Option<usize> {
 
 /// The columns of the terminal; `COLUMNS` knows better.
 pub fn columns() -> usize {
-    of_environment("COLUMNS").or_else(|| size().map(|size| size.0)).unwrap_or(80).max(MIN_COLUMNS)
+    of_environment("COLUMNS").or_else(|| size().map(|size| size.0)).unwrap_or(PLAIN).max(MIN_COLUMNS)
 }
 
 /// The rows of the terminal; `LINES` knows better.
@@ -38,6 +38,9 @@ fn size() -> Option<(usize, usize)> {
     let out = rustix::termios::tcgetwinsize(std::io::stdout()).map_err(Into::into);
     of(out).or_else(|| of(rustix::termios::tcgetwinsize(std::io::stderr()).map_err(Into::into)))
 }
+
+/// What a terminal has that does not say.
+pub const PLAIN: usize = 80;
 
 /// A narrower one shows nothing that could be read.
 const MIN_COLUMNS: usize = 20;

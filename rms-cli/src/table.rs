@@ -128,7 +128,7 @@ impl Table {
 }
 
 /// A sentence in lines of so many columns, broken between words.
-fn wrapped(text: &str, columns: usize) -> String {
+pub fn wrapped(text: &str, columns: usize) -> String {
     let mut lines = String::new();
     let mut used = 0;
     for word in text.split(' ') {

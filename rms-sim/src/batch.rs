@@ -21,7 +21,7 @@ use rms_core::{Call, Config, Event, Fact, Journal, Refusal, Rms, State, Step, Ti
 use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Run, Settings, Span, Time, Usage};
 use thiserror::Error;
 
-pub use journal::{JournalJobs, known_hosts};
+pub use journal::{Census, JournalJobs, known_hosts};
 pub use progress::Elastic;
 use progress::Progress;
 pub use result::{Figures, Finished, Summary};

@@ -6,23 +6,40 @@ use std::sync::Arc;
 use rms_core::State;
 use rms_core::event::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
-use rms_model::{Identity, JobId, JobRecord, JobSpec, Role, Span, Time};
+use rms_model::{Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, Role, Run, Span, Time};
+use serde::Serialize;
 
 use super::trace::submission;
-use super::{Hosts, Workload};
+use super::{Finished, Hosts, Summary, Workload};
 
 /// Jobs in the order in which they could first have started. Each keeps the size it ran with, its owner, its priority
 /// and what its hosts must have; it runs for as long as it did.
 #[derive(Debug)]
 pub struct JournalJobs {
     jobs: Vec<JournalJob>,
-    /// Jobs that never ran: nobody knows for how long they would have.
-    pub n_without_run: usize,
+    pub census: Census,
+}
+
+/// Which jobs of the past a replay is silent about, and which it can only repeat in part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Census {
+    /// Cancelled before they started: nobody knows for how long they would have run.
+    pub cancelled_before_start: usize,
+    /// The others that ended without having started.
+    pub never_started: usize,
+    /// Not yet in the history.
+    pub still_waiting: usize,
+    pub still_running: usize,
+    /// They run again for as long as they did until somebody cancelled them.
+    pub cancelled_while_running: usize,
+    /// Negotiated, or evolving: they keep the hosts that they had on average.
+    pub resized: usize,
+    /// Their real wait goes from their first request to their last start.
+    pub restarted: usize,
 }
 
 #[derive(Debug)]
 struct JournalJob {
-    eligible: Time,
     owner: String,
     hosts: BTreeMap<String, u32>,
     wall: Span,
@@ -31,6 +48,8 @@ struct JournalJob {
     cpus_per_task: u32,
     priority: i32,
     constraint: Constraint,
+    /// How it really fared.
+    past: Finished,
 }
 
 impl JournalJobs {
@@ -38,32 +57,100 @@ impl JournalJobs {
     pub fn new(records: &[JobRecord], specs: &BTreeMap<JobId, Arc<JobSpec>>, state: &State) -> JournalJobs {
         let mut jobs: Vec<JournalJob> =
             records.iter().filter_map(|record| job(record, specs.get(&record.job), state)).collect();
-        let n_without_run = records.len() - jobs.len();
-        jobs.sort_by_key(|job| job.eligible);
-        JournalJobs { jobs, n_without_run }
+        jobs.sort_by_key(|job| job.past.submitted);
+        JournalJobs { jobs, census: Census::new(records, state) }
     }
 
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
+
+    /// How those jobs really fared that `replayed` has run, on so many hosts.
+    pub fn past(&self, replayed: &Summary, n_hosts: u32) -> Summary {
+        let past = |(job, again): (&JournalJob, &Option<Finished>)| again.map(|_| job.past);
+        let finished = self.jobs.iter().zip(&replayed.finished).map(past).collect();
+        Summary::new(finished, n_hosts, replayed.figures.refused, Span::ZERO)
+    }
+}
+
+impl Census {
+    fn new(records: &[JobRecord], state: &State) -> Census {
+        let mut census = Census::default();
+        for record in records {
+            let is_cancelled = matches!(record.outcome, Outcome::Cancelled { .. });
+            match (record.started, is_cancelled) {
+                (None, true) => census.cancelled_before_start += 1,
+                (None, false) => census.never_started += 1,
+                (Some(_), true) => census.cancelled_while_running += 1,
+                (Some(_), false) => {}
+            }
+            if record.started.is_some() {
+                let is_resized = |held: &Evolution| held.stages().iter().any(|stage| stage.hosts != held.peak());
+                census.resized += usize::from(record.evolution.as_ref().is_some_and(is_resized));
+                census.restarted += usize::from(record.run > Run(1));
+            }
+        }
+        // A ghost's job is in the history.
+        census.still_waiting = state.jobs().values().filter(|job| job.is_before_its_start()).count();
+        census.still_running = state.jobs().values().filter(|job| job.started().is_some()).count();
+        census
+    }
+
+    /// Jobs that no replay can run.
+    pub fn n_left_out(&self) -> usize {
+        self.cancelled_before_start + self.never_started + self.still_waiting + self.still_running
+    }
 }
 
 fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option<JournalJob> {
-    let run = record.ended.since(record.started?);
-    let name = |(cluster, hosts): (&rms_model::ClusterId, &u32)| Some((state.clusters().get(cluster)?.clone(), *hosts));
-    let wall = record.request.wall;
+    let started = record.started?;
+    let past_run = record.ended.since(started);
+    let held = record.evolution.as_ref().filter(|held| held.span() > Span::ZERO);
+    let mut hosts: BTreeMap<String, u32> = BTreeMap::new();
+    for (cluster, count) in record.request.hosts.iter().filter(|(_, count)| **count > 0) {
+        hosts.insert(state.clusters().get(cluster)?.clone(), *count);
+    }
+    // What is remembered of an application whose hosts change is the most that it asked for; how many hosts it had of
+    // which of several clusters is not.
+    let n_asked = hosts.values().sum::<u32>().max(1);
+    if let (Some(held), 1) = (held, hosts.len()) {
+        hosts.values_mut().for_each(|count| *count = mean_hosts(held));
+    }
+    let n_hosts: u32 = hosts.values().sum();
+    let n_tasks = u64::from(record.n_tasks) * u64::from(n_hosts);
+    let n_tasks = u32::try_from(n_tasks.div_ceil(n_asked.into())).unwrap_or(u32::MAX);
+    let host_millis = match held {
+        Some(held) => held.area(),
+        None => i128::from(past_run.as_millis()) * i128::from(n_hosts),
+    };
+    // What was ended at its limit took a grace period more, which is not the job's; others may have got more time.
+    let asked = record.request.wall;
+    let is_overrun = record.outcome == Outcome::WallTime;
+    let (wall, run) = if is_overrun { (asked, past_run.min(asked)) } else { (asked.max(past_run), past_run) };
     Some(JournalJob {
-        eligible: record.eligible,
         owner: record.owner.0.clone(),
-        hosts: record.request.hosts.iter().filter(|(_, hosts)| **hosts > 0).map(name).collect::<Option<_>>()?,
+        hosts,
         wall,
-        // What was ended at its limit took a grace period more, which is not the job's.
-        run: run.min(wall).max(Span::from_millis(1)),
-        n_tasks: record.n_tasks,
+        run: run.max(Span::from_millis(1)),
+        n_tasks,
         cpus_per_task: record.cpus_per_task,
         priority: spec.map_or(0, |spec| spec.priority),
         constraint: spec.map(|spec| spec.constraint.clone()).unwrap_or_default(),
+        past: Finished {
+            submitted: record.eligible,
+            started,
+            ended: record.ended,
+            n_hosts,
+            host_time: Span::from_millis(i64::try_from(host_millis).unwrap_or(i64::MAX)),
+            n_changes: held.map_or(0, |held| held.stages().len() as u32 - 1),
+        },
     })
+}
+
+/// To the nearest whole one; an application that has paused for most of the time had one, too.
+fn mean_hosts(held: &Evolution) -> u32 {
+    let millis = i128::from(held.span().as_millis());
+    u32::try_from((held.area() + millis / 2) / millis).unwrap_or(u32::MAX).max(1)
 }
 
 impl Workload for JournalJobs {
@@ -72,7 +159,7 @@ impl Workload for JournalJobs {
     }
 
     fn submit(&self, job_idx: usize) -> Time {
-        self.jobs[job_idx].eligible
+        self.jobs[job_idx].past.submitted
     }
 
     fn submission(&self, job_idx: usize) -> (Identity, Submission) {
@@ -106,4 +193,84 @@ pub fn known_hosts(state: &State) -> Vec<Hosts> {
     let clusters: BTreeSet<_> = state.clusters().keys().copied().collect();
     let of = |cluster| state.nodes().values().filter(move |node| node.cluster == cluster).map(host);
     clusters.into_iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::evolution::Stage;
+    use rms_model::{Owner, Request, Settings, Usage};
+
+    use super::*;
+    use crate::batch::{Batch, TraceJobs, uniform_hosts};
+
+    fn secs(secs: i64) -> Time {
+        Time::from_secs(secs)
+    }
+
+    /// A job of so many hosts that wanted to start at 0; times are when it really started and ended.
+    fn record(state: &State, job: u64, n_hosts: u32, started: Option<i64>, ended: i64) -> JobRecord {
+        let cluster = *state.clusters().keys().next().expect("there is one");
+        JobRecord {
+            job: JobId(job),
+            run: Run(1),
+            name: format!("j{job}"),
+            owner: Owner("ann".to_owned()),
+            submitted: secs(0),
+            eligible: secs(0),
+            started: started.map(secs),
+            ended: secs(ended),
+            request: Request::on_one(cluster, n_hosts, Span::from_secs(100)),
+            n_tasks: n_hosts,
+            cpus_per_task: 0,
+            nodes: Vec::new(),
+            outcome: Outcome::Completed,
+            usage: Usage::default(),
+            evolution: None,
+        }
+    }
+
+    #[test]
+    fn what_really_happened_stands_beside_a_replay_of_the_same_jobs() {
+        let (settings, hosts, nobody) = (Settings::default(), [uniform_hosts(4, 1)], TraceJobs::new(Vec::new()));
+        let empty = Batch::new(settings.clone(), &hosts, &nobody).expect("nodes join");
+        let state = empty.state();
+        let cancelled = || Outcome::Cancelled { by: "ann".to_owned() };
+        let stage = |hosts, secs| Stage { hosts, span: Span::from_secs(secs) };
+        let held = Evolution::new(vec![stage(4, 10), stage(1, 30)]).expect("it is one");
+        let records = [
+            record(state, 1, 4, Some(2), 12),
+            JobRecord { outcome: cancelled(), ..record(state, 2, 4, None, 5) },
+            JobRecord { outcome: cancelled(), ..record(state, 3, 1, Some(12), 20) },
+            JobRecord { outcome: Outcome::LauncherLost, ..record(state, 4, 1, None, 6) },
+            // It had 4 hosts for 10 s and one for 30 s: 1.75 on average.
+            JobRecord { evolution: Some(held), ..record(state, 5, 4, Some(20), 60) },
+            JobRecord { run: Run(2), ..record(state, 6, 1, Some(60), 70) },
+            // It was given more time than it had asked for.
+            record(state, 7, 1, Some(70), 270),
+            JobRecord { outcome: Outcome::WallTime, ..record(state, 8, 1, Some(70), 175) },
+            record(state, 9, 400, Some(80), 90),
+        ];
+        let jobs = JournalJobs::new(&records, &BTreeMap::new(), state);
+        let census = Census {
+            cancelled_before_start: 1,
+            never_started: 1,
+            cancelled_while_running: 1,
+            resized: 1,
+            restarted: 1,
+            ..Census::default()
+        };
+        assert_eq!(jobs.census, census);
+        let replayed = Batch::new(settings, &hosts, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+        let again = |idx: usize| replayed.finished[idx].expect("it ran");
+        assert_eq!((again(2).n_hosts, again(2).run()), (2, Span::from_secs(40)), "its mean");
+        assert_eq!((again(4).run(), again(5).run()), (Span::from_secs(200), Span::from_secs(100)), "no grace period");
+        assert_eq!(replayed.finished[6], None, "the cluster is smaller now");
+        let past = jobs.past(&replayed, 4);
+        assert_eq!(past.figures.jobs, replayed.figures.jobs, "means are over the same jobs");
+        // Starts at 2, 12, 20, 60, 70 and 70, all for jobs that came at 0.
+        assert_eq!(past.figures.mean_wait_s, (2 + 12 + 20 + 60 + 70 + 70) as f64 / 6.0);
+        // Host-seconds: 40, 8, 70, 10, 200 and 105, of 4 hosts for 270 s.
+        assert_eq!(past.figures.utilisation, 433.0 / (4.0 * 270.0));
+        assert!(replayed.figures.mean_wait_s < past.figures.mean_wait_s, "nobody waits for what is not replayed");
+    }
 }

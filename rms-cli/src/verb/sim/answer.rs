@@ -43,37 +43,49 @@ impl RunAnswer {
         HeatMap::new(self.summary.finished.iter().flatten(), n_columns)
     }
 
-    fn figures(&self) -> Vec<(&'static str, f64)> {
-        let Figures {
-            jobs,
-            refused: _,
-            makespan_s,
-            mean_wait_s,
-            mean_response_s,
-            mean_slowdown,
-            mean_bounded_slowdown,
-            utilisation,
-            ghost_host_s,
-        } = self.summary.figures;
-        let mut figures = vec![
-            ("jobs", jobs as f64),
-            ("dropped", self.n_dropped as f64),
-            ("makespan_s", makespan_s),
-            ("mean_wait_s", mean_wait_s),
-            ("mean_response_s", mean_response_s),
-            ("mean_slowdown", mean_slowdown),
-            ("mean_bounded_slowdown", mean_bounded_slowdown),
-            ("utilisation", utilisation),
+    /// The same in the terminal.
+    pub(super) fn blocks(&self) -> String {
+        heat::blocks(&self.heat(HEAT_COLUMNS))
+    }
+
+    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
+        let mut figures = measures(&self.summary.figures);
+        figures.insert(1, ("dropped", self.n_dropped as f64));
+        figures.extend([
             ("wall_s", self.wall_s),
             ("cpu_s", self.cost.cpu_s),
-            ("jobs_per_s", jobs as f64 / self.cost.cpu_s.max(1e-6)),
+            ("jobs_per_s", self.summary.figures.jobs as f64 / self.cost.cpu_s.max(1e-6)),
             ("peak_rss_mib", self.cost.peak_rss_mib),
-        ];
+        ]);
         if self.has_ghosts {
-            figures.push(("ghost_host_s", ghost_host_s));
+            figures.push(("ghost_host_s", self.summary.figures.ghost_host_s));
         }
         figures
     }
+}
+
+/// How the jobs fared, whether they were simulated or real.
+pub(super) fn measures(figures: &Figures) -> Vec<(&'static str, f64)> {
+    let Figures {
+        jobs,
+        refused: _,
+        makespan_s,
+        mean_wait_s,
+        mean_response_s,
+        mean_slowdown,
+        mean_bounded_slowdown,
+        utilisation,
+        ghost_host_s: _,
+    } = *figures;
+    vec![
+        ("jobs", jobs as f64),
+        ("makespan_s", makespan_s),
+        ("mean_wait_s", mean_wait_s),
+        ("mean_response_s", mean_response_s),
+        ("mean_slowdown", mean_slowdown),
+        ("mean_bounded_slowdown", mean_bounded_slowdown),
+        ("utilisation", utilisation),
+    ]
 }
 
 /// The same jobs under several policies.
@@ -87,7 +99,7 @@ impl Show for RunAnswer {
         for (name, value) in self.figures() {
             table.row(vec![name.to_owned(), number(value)]);
         }
-        format!("{}\n{}", table.text(""), heat::blocks(&self.heat(HEAT_COLUMNS)))
+        format!("{}\n{}", table.text(""), self.blocks())
     }
 
     fn json(&self) -> Value {
@@ -144,11 +156,11 @@ impl Show for ComparedAnswer {
 }
 
 /// A figure as JSON has it: counts are whole.
-fn entry((name, value): (&str, f64)) -> (String, Value) {
+pub(super) fn entry((name, value): (&str, f64)) -> (String, Value) {
     let is_count = name == "jobs" || name == "dropped";
     (name.to_owned(), if is_count { json!(value as u64) } else { json!(value) })
 }
 
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }

@@ -1,5 +1,6 @@
 //! `rms sim`: experiments in virtual time, each a verb of its own. None of them needs a cluster.
 
+mod against_past;
 mod answer;
 mod cost;
 mod curve;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use rms_sim::batch::{Batch, Workload};
+use rms_sim::batch::{Batch, Hosts, Workload};
 
+use super::against_past::ReplayAnswer;
 use super::answer::{RunAnswer, write_heat};
 use super::cost::Cost;
 use super::journal_file;
@@ -19,6 +20,11 @@ The journal is only read; the server may run. Each job comes when it could first
 have started, keeps the size that it ran with, its owner, priority and
 constraints, and runs for as long as it did. Nodes are those that the server
 knows, settings are its own but for what --set changes.
+
+Beside each figure stands what the history says of the same jobs, and the
+difference. Without --set the difference is how far a replay is from the truth:
+nodes that were away or drained and settings that have changed since are not
+replayed, nor are jobs that no replay can run; those are counted below.
 
 Examples:
   rms sim replay /var/lib/limber/server --set fair_start=10s
@@ -46,8 +52,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let batch = Batch::new(journal.settings, &journal.hosts, &journal.jobs).map_err(|error| failed(&error))?;
     let summary = batch.run(|n_done| progress.at(n_done)).map_err(|error| failed(&error))?;
     drop(progress);
-    let answer = RunAnswer {
-        n_dropped: journal.jobs.n_without_run + summary.figures.refused,
+    let n_hosts = journal.hosts.iter().map(|hosts: &Hosts| hosts.names.len() as u32).sum();
+    let past = journal.jobs.past(&summary, n_hosts);
+    let census = journal.jobs.census;
+    let run = RunAnswer {
+        n_dropped: census.cancelled_before_start + census.never_started + summary.figures.refused,
         wall_s: begun.elapsed().as_secs_f64(),
         cost: cost.until_now(),
         title: args.journal.display().to_string(),
@@ -55,8 +64,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         summary,
     };
     if let Some(file) = &args.heat {
-        write_heat(&answer, file, context)?;
+        write_heat(&run, file, context)?;
     }
-    context.output.show(&answer)?;
+    context.output.show(&ReplayAnswer { run, past, census })?;
     Ok(Exit::OK)
 }
