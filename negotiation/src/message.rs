@@ -128,6 +128,9 @@ pub enum Reason {
     /// What the RMS had offered is needed for somebody more urgent, or for whom a setting lets offers be taken back.
     #[error("the offer was taken back for a waiting job")]
     Recalled,
+    /// Hosts cannot be given back: ranks that `mpirun` has started there leave when all of them do.
+    #[error("ranks that mpirun has started there cannot leave before all of them end")]
+    KeepsRanks,
 }
 
 impl NegotiationId {

@@ -51,6 +51,7 @@ pub fn reason_word(reason: Reason) -> &'static str {
         Reason::Stopping => "stopping",
         Reason::Changed => "changed",
         Reason::Recalled => "recalled",
+        Reason::KeepsRanks => "keeps_ranks",
     }
 }
 

@@ -45,7 +45,10 @@ pub fn brief(declared: &Declared, open: &[&NegotiationLine]) -> String {
 
 /// For `rms show`.
 pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String)> {
-    let mut lines = vec![("malleable", range(&Declared::from(malleable))), ("told by", told_by(&malleable.on_resize))];
+    let submitted = Declared::from(malleable);
+    let bound = line.malleable.as_ref().filter(|present| present.least > submitted.least);
+    let bound = bound.map(|present| format!("; {}", why_so_many(present.least))).unwrap_or_default();
+    let mut lines = vec![("malleable", range(&submitted) + &bound), ("told by", told_by(&malleable.on_resize))];
     if !malleable.speedup.0.is_empty() {
         lines.push(("speed-up", speedup(&malleable.speedup)));
     }
@@ -60,6 +63,11 @@ pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String
         }
     }
     lines
+}
+
+/// Why fewer are not possible now, though they were submitted as such.
+fn why_so_many(least: u32) -> String {
+    format!("{least} at least while ranks run that mpirun has started: these cannot leave before all of them end")
 }
 
 fn told_by(on_resize: &OnResize) -> String {

@@ -134,8 +134,17 @@ impl Rms {
             reason: self.short_reason(plan, placed, entry, job, queue_idx),
             outcome,
             stages: self.stages(entry, placed.and_then(plan::Placed::fit), plan.now, 2),
-            malleable: entry.spec.malleable.as_ref().map(Declared::from),
+            malleable: self.present_limits(entry, job),
         }
+    }
+
+    /// As it was submitted, but above hosts that its ranks cannot leave.
+    fn present_limits(&self, entry: &Job, job: JobId) -> Option<Declared> {
+        let mut limits = Declared::from(entry.spec.malleable.as_ref()?);
+        if limits.most > 0 {
+            limits.least = limits.least.max(self.n_kept(job));
+        }
+        Some(limits)
     }
 
     /// The reason without the walk over all jobs that finding the blockers takes.

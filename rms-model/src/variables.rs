@@ -12,6 +12,9 @@ pub fn is_of_a_launcher(name: &str) -> bool {
 pub const SUBMIT_DIR: &str = "RMS_SUBMIT_DIR";
 pub const SUBMIT_HOST: &str = "RMS_SUBMIT_HOST";
 
+/// Holds `PMI_FD:PMI_RANK` for a rank that an agent has started itself: `mpirun` inherits it, but sets others of these.
+pub const PMI_MARK: &str = "RMS_PMI";
+
 /// Set to 1 by the submitter of a job that is told of itself in Slurm's words, too. Variables `SLURM_*` beside it are the
 /// submitter's own and not inherited from anywhere.
 pub const SLURM: &str = "RMS_SLURM_ENV";

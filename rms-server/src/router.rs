@@ -82,7 +82,7 @@ impl Router {
         let ticket = self.ticket_of(Caller::Negotiator(caller));
         match call {
             NegotiatorCall::Say(_) => self.said.push(ticket),
-            NegotiatorCall::Attach | NegotiatorCall::Declare(_) => {}
+            NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) => {}
         }
         ticket
     }

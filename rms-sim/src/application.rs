@@ -104,7 +104,7 @@ impl ModelApplication {
     /// It has a new connection.
     pub(crate) fn connects(&mut self) -> NegotiatorCall {
         self.link = Link::Attaching;
-        NegotiatorCall::Attach
+        NegotiatorCall::Attach(Default::default())
     }
 
     pub(crate) fn loses_connection(&mut self) {

@@ -108,7 +108,7 @@ pub(crate) fn short_told(told: &Told) -> String {
 /// What who speaks for a job says, on one line.
 pub(crate) fn short_negotiator_call(call: &NegotiatorCall) -> String {
     match call {
-        NegotiatorCall::Attach => "attaches".to_owned(),
+        NegotiatorCall::Attach(_) => "attaches".to_owned(),
         NegotiatorCall::Declare(Declared { least, most, sizes, speedup: _ }) => {
             format!("declares {least} to {most}, {sizes:?}")
         }

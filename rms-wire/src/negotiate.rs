@@ -58,6 +58,7 @@ pub enum EndReason {
     Stopping,
     Changed,
     Recalled,
+    KeepsRanks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -127,6 +128,21 @@ pub enum NegotiatorCall {
     Attach,
     Declare(Declared),
     Say(Box<Message>),
+    /// `Attach` with what the application can bear.
+    AttachAs(Manner),
+}
+
+/// Which hosts the application keeps to its end, for ranks that `mpirun` has started there.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Manner {
+    pub keeps: Keeps,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Keeps {
+    Nothing,
+    All,
+    Hosts(Vec<String>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -110,3 +110,41 @@ fn an_application_of_open_mpi_makes_room_for_a_rigid_job() {
 fn an_application_of_mpich_under_its_mpirun_makes_room_for_a_rigid_job() {
     check_makes_room(Mpi::Mpich);
 }
+
+/// Ranks of the start cannot leave: nobody asks for their nodes, and whoever does hears why not.
+fn check_keeps_its_start(mpi: Mpi) {
+    let Some(program) = installed(mpi, build_negotiating(mpi, "leave")) else { return };
+    let Some(mpirun) = mpi.mpirun() else { return };
+    let deployment = Deployment::of_nodes(3);
+    // It says for itself that one node would do.
+    let script = format!("{} -n 3 {} 60 100 1 3", mpirun.display(), program.display());
+    let size = ["--malleable", "1-3", "--negotiable", "-N", "3", "-n", "3", "-o", "out"];
+    let job = deployment.submit(&[&size[..], &["--wrap", &script]].concat());
+    let number = job.to_string();
+    let least = || deployment.rms(&["show", "--json", &number]).ok().json()["malleable"]["least"].as_u64();
+    wait_until("it to say so", SOON, || (least() == Some(3)).then_some(()));
+    let waits = deployment.submit(&["-N", "1", "-o", "other", "--wrap", "true"]);
+    let shown = deployment.rms(&["show", &number]).ok().stdout;
+    assert!(shown.contains("3 at least while ranks run that mpirun has started"), "{shown}");
+    let refused = deployment.rms(&["negotiate", &number, "--shrink", "1"]).fails(1).stderr;
+    assert!(refused.contains("ranks that mpirun has started there cannot leave before all of them end"), "{refused}");
+    let record = deployment.wait_for_end(job);
+    let output = read(&deployment, "out");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    assert_eq!(told(&output, "ranks"), ["3"], "{output}");
+    let negotiations = deployment.rms(&["negotiations", "--json", &number]).ok().json();
+    let negotiations = negotiations["negotiations"].as_array().expect("a list").clone();
+    let is_of_the_server = |negotiation: &serde_json::Value| negotiation["initiator"] == "server";
+    assert!(!negotiations.iter().any(is_of_the_server), "nobody has asked: {negotiations:?}");
+    assert_eq!(deployment.wait_for_end(waits)["outcome"]["word"], "completed");
+}
+
+#[test]
+fn nobody_asks_ranks_that_mpirun_of_mpich_has_started_to_leave() {
+    check_keeps_its_start(Mpi::Mpich);
+}
+
+#[test]
+fn nobody_asks_ranks_that_mpirun_of_open_mpi_has_started_to_leave() {
+    check_keeps_its_start(Mpi::OpenMpi);
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rms_core::negotiate::contract::{Attached, Declared, NegotiatorAnswer, NegotiatorCall};
+use rms_core::negotiate::contract::{Attached, Declared, Manner, NegotiatorAnswer, NegotiatorCall};
 use rms_wire::convert::{Malformed, parse_negotiator_answer};
 use rms_wire::link::resolve;
 use rms_wire::{
@@ -55,18 +55,21 @@ impl Channel {
             // If they are of no use, the old ones may still be.
             let _ = endpoint.rotate(&fresh);
         }
-        let attaching = Channel::attach_at(&environment.server, &endpoint);
+        let attaching = Channel::attach_at(&environment, &endpoint);
         let attached = tokio::time::timeout(ATTACH_WITHIN, attaching).await;
         attached.unwrap_or(Err(AttachError::Link(LinkError::TooSlow { secs: ATTACH_WITHIN.as_secs() })))
     }
 
-    async fn attach_at(server: &str, endpoint: &Endpoint) -> Result<(Channel, Box<Attached>), AttachError> {
-        let link = endpoint.connect(resolve(server).await?, Expect::server()).await?;
+    async fn attach_at(
+        environment: &JobEnvironment,
+        endpoint: &Endpoint,
+    ) -> Result<(Channel, Box<Attached>), AttachError> {
+        let link = endpoint.connect(resolve(&environment.server).await?, Expect::server()).await?;
         let mut channel = link.open().await?;
         channel.send(&ClientCall::Negotiator).await?;
         let (sender, receiver) = channel.split();
         let mut channel = Channel { _link: link, sender, receiver, last_seq: 0, is_mute: false };
-        let seq = channel.call(&NegotiatorCall::Attach).await?;
+        let seq = channel.call(&NegotiatorCall::Attach(Manner { keeps: environment.keeps.clone() })).await?;
         match channel.receiver.recv_some::<NegotiatorTold>().await? {
             NegotiatorTold::Answer { seq: answered, answer } if answered == seq => {
                 match parse_negotiator_answer(answer)? {

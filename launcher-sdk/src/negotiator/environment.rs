@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rms_core::negotiate::contract::Keeps;
 use rms_model::{JobId, Run};
 use rms_wire::tls::{CredentialsError, FileError};
 use rms_wire::{Backoff, Credentials};
 
 use super::error::ConnectError;
+use super::mpirun;
 
 /// Where a process of a job finds the server, and how it proves of which job it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,9 @@ pub struct JobEnvironment {
     /// How long [`Negotiator::connect_with`](super::Negotiator::connect_with) waits for the credentials, and then for
     /// the server.
     pub patience: Duration,
+    /// On which hosts `mpirun` has started ranks with this one: those cannot leave before all of them end, and the server
+    /// does not ask for these hosts.
+    pub keeps: Keeps,
 }
 
 impl JobEnvironment {
@@ -46,6 +51,7 @@ impl JobEnvironment {
             job: number(&job).map(JobId).ok_or(ConnectError::Variable { variable: "RMS_JOB_ID", value: job })?,
             run: number(&run).map(Run).ok_or(ConnectError::Variable { variable: "RMS_RUN", value: run })?,
             patience: PATIENCE,
+            keeps: mpirun::keeps(variable),
         })
     }
 
@@ -106,7 +112,7 @@ mod tests {
             "RMS_RUN" => "2",
             "RMS_SERVER" => "head:7117",
             "RMS_JOB_CREDENTIALS" => "/run/job7",
-            other => panic!("{other} is read"),
+            _ => return None,
         };
         Some(value.to_owned())
     }
@@ -140,6 +146,7 @@ mod tests {
             job: JobId(1),
             run: Run(1),
             patience: Duration::from_millis(1),
+            keeps: Keeps::Nothing,
         };
         let error = environment.await_credentials().await.expect_err("nobody places any");
         assert!(matches!(error, ConnectError::NoCredentials { .. }), "{error}");

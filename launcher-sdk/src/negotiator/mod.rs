@@ -55,6 +55,7 @@ mod event;
 mod handle;
 mod hostfile;
 mod limits;
+mod mpirun;
 mod owner;
 mod policy;
 mod queue;
@@ -76,5 +77,5 @@ pub use negotiation::{
 };
 pub use policy::{Answer, Policy, within};
 pub use resizing::{Came, Change, Leave, Resizing};
-pub use rms_core::negotiate::contract::{HeldHost, Holding};
+pub use rms_core::negotiate::contract::{HeldHost, Holding, Keeps};
 pub use want::Want;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use negotiation::{Ending, NegotiationId, Phase, Reason};
-use rms_core::negotiate::contract::{Attached, Declared, Holding, NegotiatorAnswer};
+use rms_core::negotiate::contract::{Attached, Declared, Holding, Keeps, NegotiatorAnswer};
 use rms_model::{ClusterId, JobId, Outcome as JobOutcome, Run};
 use rms_wire::convert::parse_negotiator_answer;
 use rms_wire::negotiate::NegotiatorAnswer as WireAnswer;
@@ -19,6 +19,7 @@ use super::clock::Clock;
 use super::environment::JobEnvironment;
 use super::error::{ConnectError, NegotiatorError};
 use super::event::{Event, Ready, Warning};
+use super::hostfile;
 use super::policy::Policy;
 use super::queue::Queue;
 use super::talk::{Deed, Outcome, Talk};
@@ -135,13 +136,18 @@ enum Next {
 
 impl Owner {
     async fn connect(
-        environment: JobEnvironment,
+        mut environment: JobEnvironment,
         runtime: tokio::runtime::Handle,
     ) -> Result<(Owner, mpsc::Sender<Command>, Arc<Shared>), ConnectError> {
         let credentials = environment.await_credentials().await?;
         let endpoint = Endpoint::dial_to(&environment.server, &credentials)
             .map_err(|error| ConnectError::System(error.to_string()))?;
         let (channel, attached) = first_attach(&environment, &endpoint).await?;
+        if environment.keeps == Keeps::All {
+            // Hosts that come later are not among them.
+            let staying = hostfile::staying(&attached.holding);
+            environment.keeps = Keeps::Hosts(staying.map(|host| host.name.clone()).collect());
+        }
         let talk = Talk::new(&attached);
         let standing = Standing {
             holding: attached.holding.clone(),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use rms_model::hostlist;
 use rms_model::job::to_bytes;
-use rms_model::variables::{SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
+use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
 use super::hostfile::HostFiles;
 use super::order::{Order, Place, StepOrder};
@@ -94,7 +94,10 @@ pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
 /// What the tasks of a step have in common: the job's environment here, as far as whoever asked for the step has not
 /// changed it, and which nodes and tasks the step has of the job's.
 pub fn of_step(variables: &mut Variables, step: &StepOrder) {
-    let is_ours = |name: &str| ["RMS_", "PMI_"].iter().any(|prefix| name.starts_with(prefix));
+    // And what `mpirun` has told a rank that asks for a step.
+    let is_ours = |name: &str| {
+        ["RMS_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "OMPI_COMM_WORLD_"].iter().any(|own| name.starts_with(own))
+    };
     let is_kept = |name: &String| is_ours(name) || ["USER", "LOGNAME", "HOME", "SHELL"].contains(&name.as_str());
     variables.retain(|name, _| is_kept(name) || !step.unset.contains(name));
     variables.entry("PATH".to_owned()).or_insert_with(|| DEFAULT_PATH.to_owned());
@@ -126,6 +129,7 @@ pub fn of_hook(variables: &mut Variables, generation: u32) {
 pub fn of_rank(variables: &mut Variables, pmi_fd: i32, rank: u32, local: u32, n_local: u32, n_ranks: u32) {
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("PMI_FD", pmi_fd.to_string());
+    set(PMI_MARK, format!("{pmi_fd}:{rank}"));
     set("PMI_RANK", rank.to_string());
     set("PMI_SIZE", n_ranks.to_string());
     set("MPI_LOCALNRANKS", n_local.to_string());

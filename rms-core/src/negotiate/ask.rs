@@ -56,7 +56,7 @@ impl Rms {
                 let statement = Statement::Propose { round: 1, template, valid_for };
                 self.say_first(now, step, job, id, statement, Some(asking));
                 // Its process must not open another one under this number.
-                if self.negotiators.attached.contains(&job) {
+                if self.negotiators.attached.contains_key(&job) {
                     let notice = NegotiatorNotice::Counted { n_opened: id.number };
                     step.order(Effect::TellNegotiator { job, notice });
                 }
@@ -165,7 +165,7 @@ impl Rms {
             let held = are_held.then(|| nodes.into_iter().collect());
             return held.ok_or(wrong("one of these nodes is not its own"));
         }
-        let names_its_own = ask.direction == Direction::Grow || nodes.iter().all(|node| self.can_leave(job, *node));
+        let names_its_own = ask.direction == Direction::Grow || nodes.iter().all(|node| self.can_be_taken(job, *node));
         let names_hosts = match &ask.what {
             Asked::Hosts { .. } | Asked::Cores { .. } => true,
             Asked::Time => nodes.is_empty(),

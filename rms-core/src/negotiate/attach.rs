@@ -31,11 +31,12 @@ impl Rms {
             return step.order(answer(Err(refusal)));
         }
         match call {
-            NegotiatorCall::Attach => {
-                if self.negotiators.attached.contains(&job) {
+            NegotiatorCall::Attach(manner) => {
+                if self.negotiators.attached.contains_key(&job) {
                     step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::Replaced });
                 }
-                self.negotiators.attached.insert(job);
+                let kept = self.kept_by(job, &manner.keeps);
+                self.negotiators.attached.insert(job, kept);
                 self.negotiators.gone.remove(&job);
                 self.welcome(job);
                 let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(now, job)));
@@ -64,7 +65,7 @@ impl Rms {
     fn count_words(&mut self, now: Time, step: &mut Step, job: JobId, call: &NegotiatorCall) -> Result<(), Refusal> {
         let floods = self.negotiators.floods.entry(job).or_default();
         let (flood, most) = match call {
-            NegotiatorCall::Attach | NegotiatorCall::Declare(_) => (&mut floods.calls, MOST_CALLS),
+            NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) => (&mut floods.calls, MOST_CALLS),
             NegotiatorCall::Say(_) => (&mut floods.said, MOST_SAID),
         };
         match flood.call(now, most) {
@@ -121,8 +122,14 @@ impl Rms {
         }
     }
 
+    /// The same as far as it can be: ranks that `mpirun` has started cannot leave.
+    pub(super) fn bounds(&self, job: JobId) -> Declared {
+        let declared = self.limits(job);
+        Declared { least: declared.least.max(self.n_kept(job)), ..declared }
+    }
+
     fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
-        if !self.negotiators.attached.contains(&job) {
+        if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
         }
         crate::admit::check_declared(&declared)?;
@@ -135,7 +142,7 @@ impl Rms {
 
     /// A message of the application's end.
     fn hear(&mut self, now: Time, step: &mut Step, job: JobId, message: &Message) -> Result<(), Refusal> {
-        if !self.negotiators.attached.contains(&job) {
+        if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen has no say"));
         }
         let id = message.id;
@@ -185,7 +192,7 @@ impl Rms {
 
     /// The channel is gone. What is offered lapses as it would, or earlier if nobody comes back.
     pub(crate) fn negotiator_gone(&mut self, now: Time, job: JobId) {
-        if self.negotiators.attached.remove(&job) {
+        if self.negotiators.attached.remove(&job).is_some() {
             self.negotiators.gone.insert(job, now);
             self.negotiators.moved.remove(&job);
             self.schedule(job);

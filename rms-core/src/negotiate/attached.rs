@@ -15,7 +15,7 @@ impl Rms {
     /// The hosts of each application that were changed by this event are told once.
     pub(super) fn tell_moves(&mut self, step: &mut Step) {
         for job in std::mem::take(&mut self.negotiators.moved) {
-            if self.negotiators.attached.contains(&job) {
+            if self.negotiators.attached.contains_key(&job) {
                 let notice = NegotiatorNotice::Holding(Box::new(self.holding_of(job)));
                 step.order(Effect::TellNegotiator { job, notice });
             }

@@ -59,7 +59,7 @@ impl Rms {
         let entry = self.state.jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
         let is_here = self.n_hosts_on(job, cluster) > 0;
-        let declared = self.limits(job);
+        let declared = self.bounds(job);
         let can_change = declared.least < declared.most && is_here && self.is_heard(job);
         let until = started.at + started.request.wall;
         // Who is still coming up, or is about to end, has something else to do.

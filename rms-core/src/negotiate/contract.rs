@@ -67,12 +67,30 @@ pub enum NegotiatorCall {
     /// From now on this channel speaks for the application; an older one is told [`NegotiatorNotice::Replaced`].
     /// Answered with [`NegotiatorAnswer::Attached`], which says where all open negotiations stand, and followed by what the
     /// other end has not confirmed.
-    Attach,
+    Attach(Manner),
     /// What the server may offer and ask from now on.
     Declare(Declared),
     /// A message of the application's end of a dialogue. Not answered by itself: what comes of it is
     /// [`NegotiatorNotice::Said`], and what is wrong with it [`NegotiatorNotice::Refused`].
     Say(Box<Message>),
+}
+
+/// What an application can bear, as who attaches knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    pub keeps: Keeps,
+}
+
+/// On which of its hosts `mpirun` has started ranks: these cannot leave before all of them end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Keeps {
+    /// On none: each of its processes can leave.
+    #[default]
+    Nothing,
+    /// On all that it has now, for all that is known.
+    All,
+    /// On these, by name.
+    Hosts(Vec<String>),
 }
 
 /// Limits within which an application can be changed.

@@ -93,7 +93,7 @@ impl Rms {
         for message in output.messages {
             if self.is_in_house(job, message.id) {
                 self.confirm(job, message.id);
-            } else if self.negotiators.attached.contains(&job) {
+            } else if self.negotiators.attached.contains_key(&job) {
                 let notice = NegotiatorNotice::Said(Box::new(message));
                 step.order(Effect::TellNegotiator { job, notice });
             }

@@ -56,8 +56,8 @@ impl Rms {
     fn take_loan(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan) {
         let n_hosts = self.n_lent(job, loan) as usize;
         self.record(step, Fact::LoanEnded { job, negotiation: loan.id, cluster: Some(loan.cluster) });
-        let others = self.others_on(job, loan.cluster).into_iter().rev();
-        let nodes: Vec<NodeId> = others.filter(|node| self.can_leave(job, *node)).take(n_hosts).collect();
+        let others = self.others_on(job, loan.cluster).rev();
+        let nodes: Vec<NodeId> = others.filter(|node| self.can_be_taken(job, *node)).take(n_hosts).collect();
         self.free(now, step, job, nodes);
     }
 
@@ -65,7 +65,8 @@ impl Rms {
     fn n_lent(&self, job: JobId, loan: &Loan) -> u32 {
         let mut loans = self.talks(job).into_iter().flat_map(|talks| &talks.loans);
         let owed = loans.find(|owed| owed.is_of(loan.id, Some(loan.cluster))).map_or(0, |owed| owed.hosts);
-        u32::try_from(owed).unwrap_or(u32::MAX).min(self.n_spare_on(job, loan.cluster))
+        let n_others = self.others_on(job, loan.cluster).count() as u32;
+        u32::try_from(owed).unwrap_or(u32::MAX).min(n_others)
     }
 
     /// When a loan is next due that nobody has called and nothing else keeps from being called.

@@ -46,7 +46,7 @@ pub(crate) use seam::promise_end;
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Desk, NegotiationId};
-use rms_model::{JobId, Time};
+use rms_model::{JobId, NodeId, Time};
 
 use crate::event::Ticket;
 use attach::Floods;
@@ -61,8 +61,8 @@ pub(crate) struct Negotiators {
     /// When to look at a job again.
     wakes: BTreeSet<(Time, JobId)>,
     wake_of: BTreeMap<JobId, Time>,
-    /// Jobs that a process speaks for, over a channel that is up.
-    attached: BTreeSet<JobId>,
+    /// Jobs that a process speaks for, over a channel that is up, and the hosts on which `mpirun` has started ranks.
+    attached: BTreeMap<JobId, BTreeSet<NodeId>>,
     /// How often who speaks for an execution calls, over whichever channels.
     floods: BTreeMap<JobId, Floods>,
     /// Since when the channels of others are gone.

@@ -109,7 +109,7 @@ impl Rms {
 
     /// Does anybody hear for an application what the server says? The server itself does, if that is told of its size.
     pub(super) fn is_heard(&self, job: JobId) -> bool {
-        !negotiates_itself(&self.state.jobs()[&job]) || self.negotiators.attached.contains(&job)
+        !negotiates_itself(&self.state.jobs()[&job]) || self.negotiators.attached.contains_key(&job)
     }
 
     /// Does a process of the application answer for it, so that it can agree to a price?

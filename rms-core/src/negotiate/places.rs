@@ -1,10 +1,11 @@
 //! On which clusters a running application has its hosts, and how many on each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Resource, Template};
 use rms_model::{ClusterId, JobId, NodeId};
 
+use super::contract::Keeps;
 use crate::rms::Rms;
 
 impl Rms {
@@ -20,17 +21,45 @@ impl Rms {
         started.and_then(|started| started.request.hosts.get(&cluster)).copied().unwrap_or(0)
     }
 
-    /// How many hosts of a cluster it can be without: at home all but the first.
+    /// How many hosts of a cluster it can be without: at home all but the first, and those that it keeps.
     pub(super) fn n_spare_on(&self, job: JobId, cluster: ClusterId) -> u32 {
-        let held = self.n_hosts_on(job, cluster);
-        if self.home(job) == Some(cluster) { held.saturating_sub(1) } else { held }
+        let first = self.state.jobs().get(&job).and_then(|entry| entry.started()?.nodes.first().copied());
+        let bound: BTreeSet<NodeId> = first.into_iter().chain(self.kept_hosts(job)).collect();
+        let n_bound = bound.iter().filter(|node| self.cluster_of(**node) == Some(cluster)).count() as u32;
+        self.n_hosts_on(job, cluster).saturating_sub(n_bound)
     }
 
     /// Its hosts on a cluster but the first of all, in the order in which it has them.
-    pub(super) fn others_on(&self, job: JobId, cluster: ClusterId) -> Vec<NodeId> {
+    pub(super) fn others_on(&self, job: JobId, cluster: ClusterId) -> impl DoubleEndedIterator<Item = NodeId> + '_ {
         let started = self.state.jobs().get(&job).and_then(|entry| entry.started());
         let others = started.into_iter().flat_map(|started| started.nodes.iter().skip(1).copied());
-        others.filter(|node| self.cluster_of(*node) == Some(cluster)).collect()
+        others.filter(move |node| self.cluster_of(*node) == Some(cluster))
+    }
+
+    /// Those of its hosts that who speaks for it has said to be bound to its end.
+    pub(super) fn kept_hosts(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
+        let kept = self.negotiators.attached.get(&job).into_iter().flatten().copied();
+        kept.filter(move |node| self.state.jobs().get(&job).is_some_and(|entry| entry.nodes().contains(node)))
+    }
+
+    pub(crate) fn n_kept(&self, job: JobId) -> u32 {
+        self.kept_hosts(job).count() as u32
+    }
+
+    /// The hosts that somebody means who attaches; where it has none of those that are named, all.
+    pub(super) fn kept_by(&self, job: JobId, keeps: &Keeps) -> BTreeSet<NodeId> {
+        let Some(started) = self.state.jobs().get(&job).and_then(|entry| entry.started()) else {
+            return BTreeSet::new();
+        };
+        let stays = |node: &&NodeId| !started.is_leaving(**node);
+        let all = || started.nodes.iter().filter(stays).copied().collect();
+        let is_named = |names: &[String], node: &NodeId| names.contains(&self.state.nodes()[node].name);
+        let named: BTreeSet<NodeId> = match keeps {
+            Keeps::Nothing => return BTreeSet::new(),
+            Keeps::All => return all(),
+            Keeps::Hosts(names) => started.nodes.iter().filter(|node| is_named(names, node)).copied().collect(),
+        };
+        if named.is_empty() { all() } else { named }
     }
 
     /// How many of these hosts each cluster has.

@@ -128,7 +128,7 @@ impl Rms {
         | Fact::HostsStay { job } = fact
         {
             self.note_job(*job);
-            if self.negotiators.attached.contains(job) {
+            if self.negotiators.attached.contains_key(job) {
                 self.negotiators.moved.insert(*job);
             }
         }

@@ -84,7 +84,8 @@ impl Rms {
 
     /// What it would mean if an application gave so many hosts of a cluster back: its last ones go.
     pub(super) fn loss(&self, job: JobId, cluster: ClusterId, hosts: u32) -> Option<Loss> {
-        let nodes = self.others_on(job, cluster).into_iter().rev().take(hosts as usize).collect();
+        let others = self.others_on(job, cluster).rev().filter(|node| self.can_leave(job, *node));
+        let nodes = others.take(hosts as usize).collect();
         Some(Loss { nodes, until: self.end_of(job)? })
     }
 
@@ -206,7 +207,9 @@ impl Rms {
         for cluster in self.state.clusters().keys().copied().collect::<Vec<_>>() {
             for holder in self.changeable(now, cluster, Direction::Shrink) {
                 let candidate = holder.as_candidate();
-                let (held, others) = (self.n_hosts(holder.job), self.others_on(holder.job, cluster));
+                let others: Vec<NodeId> =
+                    self.others_on(holder.job, cluster).filter(|node| self.can_leave(holder.job, *node)).collect();
+                let held = self.n_hosts(holder.job);
                 let leaving = hosts_to_leave(held, &others, &drained, candidate.declared);
                 let was_declined = candidate.declined > 0 && leaving.len() >= candidate.declined as usize;
                 if candidate.is_talking || leaving.is_empty() || was_declined {

@@ -61,11 +61,15 @@ impl Rms {
                         return Err(Reason::Changed);
                     }
                     // Its first host stays to its end: what leads it runs there.
-                    let keeps_first = item.quantity.0 <= u64::from(self.n_spare_on(job, cluster));
+                    let is_spared = item.quantity.0 <= u64::from(self.n_spare_on(job, cluster));
                     let is_here = |node: &NodeId| self.cluster_of(*node) == Some(cluster);
-                    let are_its_own = item.hosts.iter().all(|node| is_here(node) && self.can_leave(job, *node));
-                    if !keeps_first || !are_its_own {
-                        return Err(Reason::Policy);
+                    let are_its_own = item.hosts.iter().all(|node| is_here(node) && self.can_be_taken(job, *node));
+                    let can_leave = item.hosts.iter().all(|node| self.can_leave(job, *node));
+                    let keeps_any = self.kept_hosts(job).next().is_some();
+                    match are_its_own {
+                        true if is_spared && can_leave => {}
+                        true if keeps_any => return Err(Reason::KeepsRanks),
+                        true | false => return Err(Reason::Policy),
                     }
                 }
                 Resource::Cores(cluster) => self.check_cores_back(job, cluster, item)?,
@@ -80,8 +84,13 @@ impl Rms {
         Ok(())
     }
 
-    /// Is it a host that the application has, but the first, and that is not on its way to it?
+    /// Is it a host that the application has, but the first, and that is not on its way to it? And can its ranks leave?
     pub(super) fn can_leave(&self, job: JobId, node: NodeId) -> bool {
+        self.can_be_taken(job, node) && !self.kept_hosts(job).any(|kept| kept == node)
+    }
+
+    /// The same of what must be given back, whatever becomes of its ranks.
+    pub(super) fn can_be_taken(&self, job: JobId, node: NodeId) -> bool {
         let Some(started) = self.state.jobs()[&job].started() else { return false };
         started.nodes.iter().skip(1).any(|held| *held == node) && !self.is_awaited(job, node)
     }
@@ -141,7 +150,7 @@ impl Rms {
         let named = self.count_by_cluster(&hosts);
         for (cluster, n_hosts) in hosts_by_cluster(agreed) {
             let n_named = named.get(&cluster).copied().unwrap_or(0);
-            let others = self.others_on(job, cluster).into_iter().rev();
+            let others = self.others_on(job, cluster).rev();
             let others = others.filter(|node| self.can_leave(job, *node) && !hosts.contains(node));
             let others: Vec<NodeId> = others.take(n_hosts.saturating_sub(n_named) as usize).collect();
             hosts.extend(others);
@@ -167,7 +176,9 @@ impl Rms {
         let agreed = case.dialogue.proposal().map(hosts_by_cluster);
         let are_of_their_clusters = agreed == Some(self.count_by_cluster(&hosts));
         if !are_of_their_clusters || !hosts.iter().all(|node| self.can_leave(job, *node)) {
-            let _ = self.act(now, step, job, id, Action::Fail(Reason::BadProposal));
+            let are_kept = self.kept_hosts(job).any(|kept| hosts.contains(&kept));
+            let reason = if are_kept { Reason::KeepsRanks } else { Reason::BadProposal };
+            let _ = self.act(now, step, job, id, Action::Fail(reason));
             return;
         }
         let hosts: Vec<NodeId> = hosts.into_iter().collect();

@@ -20,7 +20,7 @@ impl Rms {
                 }
             }
         }
-        if self.negotiators.attached.remove(&job) {
+        if self.negotiators.attached.remove(&job).is_some() {
             let notice = NegotiatorNotice::Ended { outcome: outcome.clone() };
             step.order(Effect::TellNegotiator { job, notice });
         }

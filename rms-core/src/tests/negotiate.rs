@@ -29,7 +29,9 @@ use super::World;
 use crate::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
 use crate::effect::{Answer, Effect};
 use crate::event::{Nodes, Shape, Ticket};
-use crate::negotiate::contract::{Ask, AskOutcome, Asked, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use crate::negotiate::contract::{
+    Ask, AskOutcome, Asked, Holding, Manner, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice,
+};
 use crate::negotiate::{self, contract::NegotiationLine};
 use crate::{Call, Config, Event, Fact, Journal, Query, Refusal, Rms, State, Step};
 
@@ -406,6 +408,10 @@ impl Scene {
     // ---- applications
 
     pub(super) fn attach(&mut self, job: JobId) -> Result<(), Refusal> {
+        self.attach_as(job, Manner::default())
+    }
+
+    pub(super) fn attach_as(&mut self, job: JobId, manner: Manner) -> Result<(), Refusal> {
         let run = self.world.rms.state().jobs()[&job].run;
         let desk = Desk::new(Side::Application, job, run, Default::default());
         let known = self.apps.remove(&job).filter(|app| app.run == run);
@@ -421,7 +427,7 @@ impl Scene {
             is_mute: false,
         };
         self.apps.insert(job, app);
-        let answered = self.negotiator_call(job, NegotiatorCall::Attach);
+        let answered = self.negotiator_call(job, NegotiatorCall::Attach(manner));
         if answered.is_ok() {
             let now = self.world.now;
             let output = self.apps.get_mut(&job).expect("it is there").desk.resume(now);

@@ -76,7 +76,7 @@ impl Reading<'_> {
                     continue;
                 }
             };
-            let opens = matches!(call, NegotiatorCall::Attach);
+            let opens = matches!(call, NegotiatorCall::Attach(_));
             self.shared.inbox.put(Inbound::NegotiatorCalled { who: self.who.clone(), call, caller }).await?;
             if opens {
                 // Until this is answered, nobody knows whether it may say anything.
@@ -88,8 +88,10 @@ impl Reading<'_> {
     /// A channel attaches once, and before all else.
     fn check(&self, call: &NegotiatorCall) -> Result<(), Refused> {
         match (call, self.outbox.speaks_for()) {
-            (NegotiatorCall::Attach, None) | (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_), Some(_)) => Ok(()),
-            (NegotiatorCall::Attach, Some((job, _))) => {
+            (NegotiatorCall::Attach(_), None) | (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_), Some(_)) => {
+                Ok(())
+            }
+            (NegotiatorCall::Attach(_), Some((job, _))) => {
                 let message = format_args!("this channel speaks for job {job} already: open another one");
                 Err(Refused::new("already_attached", message))
             }

@@ -129,7 +129,7 @@ struct App {
 
 impl App {
     async fn attach(client: Client) -> Result<App, String> {
-        let (sender, receiver, answer) = App::open(&client, &NegotiatorCall::Attach).await;
+        let (sender, receiver, answer) = App::open(&client, &NegotiatorCall::Attach(Default::default())).await;
         let attached = match answer? {
             NegotiatorAnswer::Attached(attached) => *attached,
             NegotiatorAnswer::Done => panic!("no attachment"),
@@ -335,7 +335,7 @@ fn what_it_declares_is_known_and_nonsense_is_refused() {
         let nothing = Declared { least: 3, most: 2, ..declared.clone() };
         assert_eq!(app.call(&NegotiatorCall::Declare(nothing)).await, Err("malleable_sizes".to_owned()));
         // Who comes later reads what holds.
-        let (_, _, answer) = App::open(&app.client, &NegotiatorCall::Attach).await;
+        let (_, _, answer) = App::open(&app.client, &NegotiatorCall::Attach(Default::default())).await;
         let Ok(NegotiatorAnswer::Attached(attached)) = answer else { panic!("{answer:?}") };
         assert_eq!(attached.declared, declared);
     });
@@ -377,9 +377,9 @@ fn who_has_not_attached_has_no_say_and_nobody_attaches_twice() {
         let (_, _, answer) = App::open(&client, &NegotiatorCall::Say(Box::new(accept))).await;
         assert_eq!(answer, Err("not_attached".to_owned()));
         let mut app = App::attach(client).await.expect("it may");
-        assert_eq!(app.call(&NegotiatorCall::Attach).await, Err("already_attached".to_owned()));
+        assert_eq!(app.call(&NegotiatorCall::Attach(Default::default())).await, Err("already_attached".to_owned()));
         // Users have no voice of their own there.
-        let (_, _, answer) = App::open(&scene.ann, &NegotiatorCall::Attach).await;
+        let (_, _, answer) = App::open(&scene.ann, &NegotiatorCall::Attach(Default::default())).await;
         assert_eq!(answer, Err("wrong_role".to_owned()));
     });
 }

@@ -109,7 +109,7 @@ fn may_withdraw(reason: Reason) -> bool {
         Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal | Reason::Crossed | Reason::AlreadyOpen => false,
         Reason::Overdue | Reason::Lost | Reason::BrokenPromise | Reason::Administrator | Reason::Stopping => false,
         // What is offered is held: it is not taken back because others want it, but for whom the setting says.
-        Reason::Recalled => false,
+        Reason::Recalled | Reason::KeepsRanks => false,
     }
 }
 

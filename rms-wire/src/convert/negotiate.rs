@@ -61,7 +61,8 @@ same!(
     Administrator,
     Stopping,
     Changed,
-    Recalled
+    Recalled,
+    KeepsRanks
 );
 same!(core::Order, wire::Order, Withdraw, Force);
 
@@ -279,7 +280,8 @@ impl TryFrom<wire::Declared> for core::Declared {
 impl From<&core::NegotiatorCall> for wire::NegotiatorCall {
     fn from(call: &core::NegotiatorCall) -> wire::NegotiatorCall {
         match call {
-            core::NegotiatorCall::Attach => wire::NegotiatorCall::Attach,
+            core::NegotiatorCall::Attach(manner) if *manner == core::Manner::default() => wire::NegotiatorCall::Attach,
+            core::NegotiatorCall::Attach(manner) => wire::NegotiatorCall::AttachAs(manner.into()),
             core::NegotiatorCall::Declare(declared) => wire::NegotiatorCall::Declare(declared.into()),
             core::NegotiatorCall::Say(message) => wire::NegotiatorCall::Say(Box::new(message.as_ref().into())),
         }
@@ -291,10 +293,33 @@ impl TryFrom<wire::NegotiatorCall> for core::NegotiatorCall {
 
     fn try_from(call: wire::NegotiatorCall) -> Result<core::NegotiatorCall, Malformed> {
         Ok(match call {
-            wire::NegotiatorCall::Attach => core::NegotiatorCall::Attach,
+            wire::NegotiatorCall::Attach => core::NegotiatorCall::Attach(core::Manner::default()),
+            wire::NegotiatorCall::AttachAs(manner) => core::NegotiatorCall::Attach(manner.into()),
             wire::NegotiatorCall::Declare(declared) => core::NegotiatorCall::Declare(declared.try_into()?),
             wire::NegotiatorCall::Say(message) => core::NegotiatorCall::Say(Box::new((*message).try_into()?)),
         })
+    }
+}
+
+impl From<&core::Manner> for wire::Manner {
+    fn from(manner: &core::Manner) -> wire::Manner {
+        let keeps = match &manner.keeps {
+            core::Keeps::Nothing => wire::Keeps::Nothing,
+            core::Keeps::All => wire::Keeps::All,
+            core::Keeps::Hosts(names) => wire::Keeps::Hosts(names.clone()),
+        };
+        wire::Manner { keeps }
+    }
+}
+
+impl From<wire::Manner> for core::Manner {
+    fn from(manner: wire::Manner) -> core::Manner {
+        let keeps = match manner.keeps {
+            wire::Keeps::Nothing => core::Keeps::Nothing,
+            wire::Keeps::All => core::Keeps::All,
+            wire::Keeps::Hosts(names) => core::Keeps::Hosts(names),
+        };
+        core::Manner { keeps }
     }
 }
 

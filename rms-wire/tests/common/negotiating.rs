@@ -8,8 +8,8 @@ use negotiation::{
 };
 use rms_core::Call;
 use rms_core::negotiate::contract::{
-    Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldHost, Holding, NegotiationLine, NegotiationRecord,
-    NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
+    Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldHost, Holding, Keeps, Manner, NegotiationLine,
+    NegotiationRecord, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
 };
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Span, Speedup, Time};
 use rms_wire::Refused;
@@ -141,9 +141,18 @@ pub fn declared() -> Declared {
 
 pub fn calls() -> Vec<NegotiatorCall> {
     let bare = Declared { sizes: Sizes::MultipleOf(2), speedup: Speedup::default(), ..declared() };
-    let mut calls = vec![NegotiatorCall::Attach, NegotiatorCall::Declare(declared()), NegotiatorCall::Declare(bare)];
+    let mut calls = vec![
+        NegotiatorCall::Attach(Default::default()),
+        NegotiatorCall::Declare(declared()),
+        NegotiatorCall::Declare(bare),
+    ];
     calls.extend(messages().into_iter().map(|message| NegotiatorCall::Say(Box::new(message))));
     calls.push(NegotiatorCall::Say(Box::new(recalled())));
+    let of = |keeps| NegotiatorCall::Attach(Manner { keeps });
+    calls.extend([of(Keeps::All), of(Keeps::Hosts(vec!["n1".to_owned(), "n2".to_owned()]))]);
+    let statement = Statement::End { ending: Ending::Rejected, reason: Reason::KeepsRanks };
+    let refused = Message { id: id(Side::Application, 2), number: 2, seen: 1, statement: Some(statement) };
+    calls.push(NegotiatorCall::Say(Box::new(refused)));
     calls
 }
 

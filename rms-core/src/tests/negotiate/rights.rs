@@ -135,7 +135,8 @@ fn impossible_asks_are_refused_with_a_reason() {
 fn only_the_present_execution_of_a_job_speaks_for_it() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
-    let attach = |scene: &mut Scene, who| scene.negotiator_call_as(who, NegotiatorCall::Attach).err();
+    let attach =
+        |scene: &mut Scene, who| scene.negotiator_call_as(who, NegotiatorCall::Attach(Default::default())).err();
     let of_run = |run| Identity::of_job(job, Run(run));
     assert!(matches!(attach(&mut scene, of_run(2)), Some(Refusal::AnotherRun { .. })));
     assert!(matches!(attach(&mut scene, user("ann")), Some(Refusal::WrongRole { expected: Role::Job, .. })));
@@ -151,7 +152,7 @@ fn who_attaches_anew_takes_the_place_of_the_one_before() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
     let run = scene.app(job).run;
-    scene.negotiator_call_as(Identity::of_job(job, run), NegotiatorCall::Attach).expect("it may");
+    scene.negotiator_call_as(Identity::of_job(job, run), NegotiatorCall::Attach(Default::default())).expect("it may");
     assert!(scene.app(job).is_replaced);
 }
 
@@ -277,11 +278,14 @@ fn who_attaches_again_and_again_is_refused() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
     for _ in 1..crate::launchers::MOST_CALLS {
-        scene.negotiator_call(job, NegotiatorCall::Attach).expect("it may");
+        scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())).expect("it may");
     }
-    assert!(matches!(scene.negotiator_call(job, NegotiatorCall::Attach), Err(Refusal::Flood { .. })));
+    assert!(matches!(
+        scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())),
+        Err(Refusal::Flood { .. })
+    ));
     scene.after(Span::from_secs(1));
-    scene.negotiator_call(job, NegotiatorCall::Attach).expect("it may");
+    scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())).expect("it may");
 }
 
 #[test]
@@ -289,5 +293,5 @@ fn a_job_that_has_left_is_asked_nothing() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
     scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
-    assert_eq!(scene.negotiator_call(job, NegotiatorCall::Attach), Err(Refusal::NotRunning(job)));
+    assert_eq!(scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())), Err(Refusal::NotRunning(job)));
 }

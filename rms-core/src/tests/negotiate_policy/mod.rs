@@ -2,6 +2,7 @@
 
 mod asking;
 mod ghosts;
+mod keeping;
 mod launched;
 mod offering;
 mod paying;

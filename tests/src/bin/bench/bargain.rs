@@ -166,7 +166,7 @@ impl Application {
         let link = endpoint.connect(address, Expect::server()).await?;
         let (mut sender, mut receiver) = link.open().await?.split();
         sender.send(&ClientCall::Negotiator).await?;
-        sender.send(&NegotiatorSays { seq: 1, call: (&NegotiatorCall::Attach).into() }).await?;
+        sender.send(&NegotiatorSays { seq: 1, call: (&NegotiatorCall::Attach(Default::default())).into() }).await?;
         loop {
             let NegotiatorTold::Answer { answer, .. } = receiver.recv_some::<NegotiatorTold>().await? else { continue };
             let NegotiatorAnswer::Attached(attached) = parse_negotiator_answer(answer)?? else {
