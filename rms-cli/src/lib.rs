@@ -49,6 +49,7 @@ mod stages;
 mod stamp;
 mod stdin;
 mod step;
+mod step_files;
 mod submission;
 mod svg;
 mod table;

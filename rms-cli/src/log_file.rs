@@ -7,41 +7,36 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rms_core::effect::JobDetail;
+use rms_model::Work;
+use rms_model::pattern::{self, Names};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 use crate::output;
 
-/// The one file that the job writes its output to; `None` if the name depends on the task.
+/// The one file that the job writes its output to; `None` if each task or node has its own.
 pub fn path(detail: &JobDetail) -> Option<PathBuf> {
     let line = &detail.line;
     let pattern = detail.spec.stdio.output.as_deref()?;
-    let mut name = String::new();
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            name.push(c);
-            continue;
-        }
-        match chars.next()? {
-            'j' => name += &line.job.to_string(),
-            'x' => name += &line.name,
-            'u' => name += &line.owner.0,
-            '%' => name.push('%'),
-            // A script runs on the first node as its only task.
-            'N' if is_script(detail) => name += line.nodes.first()?,
-            'n' | 't' if is_script(detail) => name.push('0'),
-            _ => return None,
-        }
+    let is_script = match detail.spec.work {
+        Work::Script { .. } => true,
+        Work::Tasks { .. } | Work::Hosts => false,
+    };
+    // A script runs on the first node as its only task.
+    let node = line.nodes.first().map(String::as_str);
+    if pattern::is_by_node(pattern) && (!is_script || node.is_none()) {
+        return None;
     }
-    Some(Path::new(&detail.spec.cwd).join(name))
-}
-
-fn is_script(detail: &JobDetail) -> bool {
-    match detail.spec.work {
-        rms_model::Work::Script { .. } => true,
-        rms_model::Work::Tasks { .. } | rms_model::Work::Hosts => false,
-    }
+    let names = Names {
+        job: line.job.0,
+        job_name: &line.name,
+        user: &line.owner.0,
+        node: node.unwrap_or_default(),
+        node_idx: 0,
+        task: 0,
+        step: if is_script { None } else { Some(0) },
+    };
+    Some(Path::new(&detail.spec.cwd).join(pattern::fill(pattern, &names)))
 }
 
 /// Writes the file to our standard output as it grows, until `ended` says that nothing more comes.

@@ -47,10 +47,20 @@ impl Script {
     }
 
     /// The script that a command names, if it is one that lies here.
-    pub fn named_by(command: &str) -> Option<Script> {
+    ///
+    /// # Errors
+    /// A script whose interpreter cannot be found, because its first line ends in CR.
+    pub fn named_by(command: &str) -> Result<Option<Script>, Failure> {
         // What has no slash is looked for in the job's PATH.
         let is_path = command.contains('/') && Path::new(command).is_file();
-        is_path.then(|| Script::read(command).ok()).flatten()
+        let file = is_path.then(|| std::fs::File::open(command).ok()).flatten();
+        let Some(Ok(bytes)) = file.map(|mut file| read_all(command, &mut file)) else { return Ok(None) };
+        let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        if first.starts_with(b"#!") && first.ends_with(b"\r") {
+            return Err(crlf(command, 1));
+        }
+        // A program, or a script with data behind it.
+        Ok(Script::parse(command, command, bytes).ok())
     }
 
     fn parse(file: &str, job_name: &str, bytes: Vec<u8>) -> Result<Script, Failure> {
@@ -64,10 +74,8 @@ impl Script {
             return Err(failure.hint("name a SCRIPT, write --wrap 'command', or pass one on: rms submit < job.sh"));
         }
         // The kernel would look for an interpreter whose name ends in CR, and a shell for such commands.
-        if let Some(line) = text.split('\n').position(|line| line.contains('\r')).map(|idx| idx + 1) {
-            let failure =
-                Failure::usage(format!("{file}:{line}: the script has CRLF line ends, as Windows writes them"));
-            return Err(failure.hint("convert it by dos2unix, or: tr -d '\\r' < job.sh > unix.sh"));
+        if let Some(line) = text.split('\n').position(|line| line.ends_with('\r')).map(|idx| idx + 1) {
+            return Err(crlf(file, line));
         }
         if !text.starts_with("#!") {
             let failure = Failure::usage(format!("{file}:1: a script begins with the program that reads it"));
@@ -75,6 +83,11 @@ impl Script {
         }
         Ok(Script { file: file.to_owned(), job_name: job_name.to_owned(), text })
     }
+}
+
+fn crlf(file: &str, line: usize) -> Failure {
+    Failure::usage(format!("{file}:{line}: the script has CRLF line ends, as Windows writes them"))
+        .hint("convert it by dos2unix, or: tr -d '\\r' < job.sh > unix.sh")
 }
 
 /// Reads no more than a script may have, so that a wrong path (a disk image, `/dev/zero`) costs nothing.
@@ -113,6 +126,21 @@ mod tests {
         check(b"#!/bin/sh\r\necho\r\n", "CRLF");
         check(b"#!/bin/sh\n#SBATCH -N 2\r\necho\n", "job.sh:2: the script has CRLF");
         check(&[0xff, 0xfe], "binary");
+        assert!(parse(b"#!/bin/sh\nprintf 'a\rb'\n").is_ok(), "a CR that ends no line");
+    }
+
+    #[test]
+    fn a_program_may_be_a_script_but_not_one_that_no_kernel_starts() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let named = |bytes: &[u8]| {
+            let path = dir.path().join("program");
+            std::fs::write(&path, bytes).expect("a file");
+            Script::named_by(path.to_str().expect("text")).map_err(|failure| failure.message)
+        };
+        assert!(named(b"#!/bin/sh\ntrue\n").is_ok_and(|script| script.is_some()));
+        assert_eq!(named(b"\x7fELF\r\n\0"), Ok(None));
+        assert_eq!(named(b"#!/bin/sh\ntail -c 2 $0\n\xff\r\n"), Ok(None), "with data behind it");
+        assert!(named(b"#!/bin/sh\r\ntrue\r\n").is_err_and(|message| message.contains("CRLF")));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::agent;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Form};
 use crate::step::{self, Wanted};
+use crate::step_files::Target;
 
 /// Run a program as a step of this job: Limber's 'rms run', in Slurm's words
 #[derive(Parser, Debug)]
@@ -85,6 +86,15 @@ struct Srun {
     /// What the tasks read: all, none, or a file
     #[arg(short = 'i', long, value_name = "all|none|FILE")]
     input: Option<String>,
+    /// Where standard output goes: all, none, a task's number, or a file like step-%t.out
+    #[arg(short = 'o', long, value_name = "all|none|TASK|FILE")]
+    output: Option<String>,
+    /// Where standard error goes; with the output if absent
+    #[arg(short = 'e', long, value_name = "all|none|TASK|FILE")]
+    error: Option<String>,
+    /// Begin output files anew, or go on in them
+    #[arg(long, value_name = "append|truncate", value_parser = ["append", "truncate"])]
+    open_mode: Option<String>,
     /// block: tasks beside each other have numbers beside each other
     #[arg(short = 'm', long, value_name = "block")]
     distribution: Option<String>,
@@ -185,8 +195,12 @@ impl Srun {
             Some("0") => (Input::First, None),
             Some(file) => (Input::All, Some(file.to_owned())),
         };
+        let target = |text: Option<&str>| text.map(Target::parse).transpose();
         Ok(Wanted {
             speaker: "srun",
+            output: target(self.output.as_deref())?.unwrap_or_default(),
+            error: target(self.error.as_deref())?,
+            append: self.open_mode.as_deref() == Some("append"),
             argv: self.command,
             export: self.export,
             chdir: self.chdir,
@@ -236,6 +250,9 @@ mod tests {
         assert_eq!((step.exclusive, step.kill_on_bad_exit), (true, true));
         assert_eq!(step.named, ["a1", "a2"]);
         assert_eq!(step.argv, ["./p", "-n", "9"]);
+        let step = wanted("-o out-%t.txt -e none --open-mode=append ./p").unwrap();
+        assert_eq!((step.output, step.append), (Target::Files("out-%t.txt".to_owned()), true));
+        assert_eq!(step.error, Some(Target::Nowhere));
         let step = wanted("--kill-on-bad-exit=0 --ntasks=1 --nodes=1-3 --overlap hostname").unwrap();
         assert_eq!((step.kill_on_bad_exit, step.exclusive, step.nodes), (false, false, Some((1, 3))));
     }
@@ -249,6 +266,7 @@ mod tests {
             ("--multi-prog conf", "--multi-prog"),
             ("--gres=gpu:1 ./p", "--gres"),
             ("-n 0 ./p", "--ntasks"),
+            ("-o %q ./p", "'%q'"),
             ("-N 3-1 ./p", "--nodes"),
         ] {
             let said = wanted(words).expect_err(words);

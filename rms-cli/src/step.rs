@@ -1,5 +1,6 @@
 //! A step of the job that we are in: what `rms run` and `srun` do there. Its nodes, output, input, signals and exit code.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::here::Here;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::lines::Streams;
 use crate::output::{self, Form, GONE};
+use crate::step_files::{StepFiles, Target};
 
 /// How a step is to be run.
 #[derive(Debug, Default)]
@@ -50,6 +52,11 @@ pub struct Wanted {
     pub input_file: Option<String>,
     /// Say of each task that fails how.
     pub tells_failures: bool,
+    pub output: Target,
+    /// With the output if absent.
+    pub error: Option<Target>,
+    /// Go on in files that are there.
+    pub append: bool,
 }
 
 /// Runs a step to its end.
@@ -90,6 +97,20 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         kill_on_bad_exit: wanted.kill_on_bad_exit,
         input: wanted.input,
     };
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let files = StepFiles {
+        error: wanted.error.unwrap_or_else(|| wanted.output.clone()),
+        output: wanted.output,
+        append: wanted.append,
+        cwd: here.cwd,
+        job: variable("RMS_JOB_ID").parse().unwrap_or_default(),
+        job_name: variable("RMS_JOB_NAME"),
+        user: variable("USER"),
+        step: 0,
+        nodes: Vec::new(),
+        n_tasks: Vec::new(),
+        open: BTreeMap::new(),
+    };
     let (from, to) = agent::call(socket, &Call::Step { step: Box::new(request) }).await?;
     let pieces = match (wanted.input, file) {
         (Input::None, _) => None,
@@ -104,6 +125,7 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         deadline: None,
         to,
         streams: Streams::new(wanted.label),
+        files,
         collected: Collected::default(),
         started: None,
         n_interrupts: 0,
@@ -148,6 +170,7 @@ struct Attendant {
     deadline: Option<Instant>,
     to: ToAgent,
     streams: Streams,
+    files: StepFiles,
     /// For `--json`, which prints one value at the end.
     collected: Collected,
     started: Option<(u32, Vec<String>)>,
@@ -196,6 +219,10 @@ impl Attendant {
                     self.n_open += piece.len() as u64;
                     let _heard_above = self.to.send(&frame::bytes(STDIN, &piece)).await;
                 }
+                () = self.streams.due() => {
+                    let written = self.streams.show_beginnings();
+                    self.check_reader(written).await?;
+                }
                 interrupt = interrupts.next() => self.interrupted(interrupt).await,
                 () = tokio::time::sleep_until(deadline), if self.deadline.is_some() => {
                     self.deadline = None;
@@ -218,6 +245,9 @@ impl Attendant {
                     STDERR => Stream::Err,
                     _ => return Ok(()),
                 };
+                if self.files.write(task, stream, &bytes)? {
+                    return Ok(());
+                }
                 if self.form == Form::Json {
                     self.collected.add(stream, &bytes);
                 } else if !self.is_unread {
@@ -226,7 +256,8 @@ impl Attendant {
                 }
             }
             Frame::Message(Answer::Waiting) => self.warn("it waits for CPUs that other steps of the job have"),
-            Frame::Message(Answer::Started { step, nodes, tasks: _ }) => {
+            Frame::Message(Answer::Started { step, nodes, tasks }) => {
+                (self.files.step, self.files.nodes, self.files.n_tasks) = (step, nodes.clone(), tasks);
                 self.started = Some((step, nodes));
                 self.deadline = self.time.map(|time| Instant::now() + time.to_std().min(MAX_TIME));
             }

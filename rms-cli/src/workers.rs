@@ -27,14 +27,14 @@ pub fn of_program(name: &str, args: Vec<String>) -> Result<(Directives, Order), 
     }
     if !Path::new(name).is_file() {
         // Each node looks for it, as a shell does.
-        return Ok((Directives::default(), of_words(name.to_owned(), args)));
+        return Ok((Directives::default(), of_words(name.to_owned(), args)?));
     }
     let program = executable(name)?;
     let directives = match Script::read(name) {
         Ok(script) => directive::read(&script.file, &script.text)?,
         Err(_no_script) => Directives::default(),
     };
-    Ok((directives, of_words(program, args)))
+    Ok((directives, of_words(program, args)?))
 }
 
 /// A script that says itself that it is a worker.
@@ -43,13 +43,13 @@ pub fn of_program(name: &str, args: Vec<String>) -> Result<(Directives, Order), 
 /// There is no file that the nodes could execute.
 pub fn of_script(path: Option<&str>, args: Vec<String>) -> Result<Order, Failure> {
     let program = executable(path.unwrap_or("-"))?;
-    Ok(of_words(program, args))
+    of_words(program, args)
 }
 
-fn of_words(program: String, args: Vec<String>) -> Order {
+fn of_words(program: String, args: Vec<String>) -> Result<Order, Failure> {
     let name = program.rsplit('/').next().unwrap_or_default().to_owned();
-    let script = Script::named_by(&program);
-    Order { script, ..order(&name, std::iter::once(program).chain(args).collect()) }
+    let script = Script::named_by(&program)?;
+    Ok(Order { script, ..order(&name, std::iter::once(program).chain(args).collect()) })
 }
 
 fn order(name: &str, argv: Vec<String>) -> Order {

@@ -13,8 +13,8 @@ pub struct Names<'a> {
     pub node: &'a str,
     pub node_idx: u32,
     pub task: u32,
-    /// A script, which is no step, and not tasks.
-    pub is_batch: bool,
+    /// Which step of the job; none for a script.
+    pub step: Option<u32>,
 }
 
 /// A percent sign that stands for nothing.
@@ -59,10 +59,12 @@ pub fn fill(pattern: &str, names: &Names<'_>) -> String {
         };
         let written = match letter {
             'j' | 'A' => write!(filled, "{:0width$}", names.job),
-            'J' if names.is_batch => write!(filled, "{:0width$}", names.job),
-            'J' => write!(filled, "{:0width$}.0", names.job),
-            's' if names.is_batch => write!(filled, "batch"),
-            's' => write!(filled, "{:0width$}", 0),
+            'J' | 's' => match (letter, names.step) {
+                ('J', Some(step)) => write!(filled, "{:0width$}.{step}", names.job),
+                ('J', None) => write!(filled, "{:0width$}", names.job),
+                (_, Some(step)) => write!(filled, "{step:0width$}"),
+                (_, None) => write!(filled, "batch"),
+            },
             // What Slurm writes for a job that is no array.
             'a' => write!(filled, "{:0width$}", u32::MAX - 1),
             't' => write!(filled, "{:0width$}", names.task),
@@ -76,6 +78,20 @@ pub fn fill(pattern: &str, names: &Names<'_>) -> String {
         written.expect("a String takes everything");
     }
     filled
+}
+
+/// Has each task a file of its own?
+pub fn is_by_task(pattern: &str) -> bool {
+    has_any(pattern, "t")
+}
+
+/// Has each node at least one file of its own?
+pub fn is_by_node(pattern: &str) -> bool {
+    has_any(pattern, "tnNh")
+}
+
+fn has_any(pattern: &str, letters: &str) -> bool {
+    parts(pattern).iter().any(|part| matches!(part, Part::Letter { letter, .. } if letters.contains(*letter)))
 }
 
 const LETTERS: &str = "jAJsatnxuNh%";
@@ -115,7 +131,7 @@ mod tests {
     use super::*;
 
     const NAMES: Names<'_> =
-        Names { job: 7, job_name: "a/b", user: "ada", node: "n3", node_idx: 2, task: 11, is_batch: false };
+        Names { job: 7, job_name: "a/b", user: "ada", node: "n3", node_idx: 2, task: 11, step: Some(0) };
 
     #[test]
     fn every_letter_is_filled_in() {
@@ -130,7 +146,21 @@ mod tests {
         check("%ä%5ö", "%ä%5ö");
         check("plain", "plain");
         check("a\\%j", "a%j");
-        assert_eq!(fill("%J.%s", &Names { is_batch: true, ..NAMES }), "7.batch");
+        assert_eq!(fill("%J.%s", &Names { step: None, ..NAMES }), "7.batch");
+        assert_eq!(fill("%J.%2s", &Names { step: Some(3), ..NAMES }), "7.3.03");
+    }
+
+    #[test]
+    fn files_of_nodes_and_tasks_are_told_from_common_ones() {
+        for (pattern, by_task, by_node) in [
+            ("%j.out", false, false),
+            ("%03n", false, true),
+            ("%h", false, true),
+            ("%5t", true, true),
+            ("%%t", false, false),
+        ] {
+            assert_eq!((is_by_task(pattern), is_by_node(pattern)), (by_task, by_node), "{pattern}");
+        }
     }
 
     #[test]

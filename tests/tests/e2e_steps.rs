@@ -240,12 +240,30 @@ $rms run -N 2 echo again";
             // As a service manager does: the next step waits for its agent, but not for ever.
             deployment.restart_agent(lost);
             pids.into_iter().for_each(|pid| gone("a task", pid));
-            assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed", "{lost}");
-            assert_eq!(written(&deployment, job), "code 125\nagain\nagain\n", "{lost}");
+            let record = deployment.wait_for_end(job);
             let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
+            assert_eq!(record["outcome"]["word"], "completed", "{lost}: {errors}");
+            assert_eq!(written(&deployment, job), "code 125\nagain\nagain\n", "{lost}");
             let told = if lost == "a1" { "the job goes on" } else { "node a2: lost its agent" };
             assert!(errors.contains(told), "{lost}: {errors}");
         }
+    }
+
+    #[test]
+    fn a_step_that_leaves_writers_or_asks_for_too_much_harms_nobody() {
+        let deployment = two_nodes();
+        let text = "\
+$rms run -n 1 sh -c 'yes & yes & exit 3' > /dev/null; echo code $?
+$rms run -O -n 4000000000 true; echo code $?
+$rms run --exclusive -N 2 -n 4 sh -c 'echo > begun; sleep 2' & first=$!
+while [ ! -e begun ]; do sleep 0.05; done
+$rms run --exclusive -N 2 -n 2 echo ran & second=$!
+sleep 1; kill -USR1 $second; wait $second; echo code $?; wait $first";
+        let flags = ["-N", "2", "-n", "4", "-c", "1", "-t", "60s", "-e", "errors"];
+        let (_, output) = ran(&deployment, &flags, text);
+        let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
+        assert_eq!(output, "code 3\ncode 1\nran\nran\ncode 0\n", "{errors}");
+        assert!(errors.contains("at most 4096"), "{errors}");
     }
 
     #[test]
@@ -255,6 +273,8 @@ $rms run -N 2 echo again";
 srun -l sh -c 'echo $RMS_TASK_ID $RMS_STEP_ID' | sort
 srun -N1 -n1 --mpi=none --cpu-bind=cores --exclusive sh -c 'echo one'
 echo in | srun -n 2 cat
+srun -o step-%s-%t.%N -e none sh -c 'echo to a file; echo lost >&2'; cat step-3-0.a1 step-3-1.a2
+srun -o /no/such/dir/x true; srun -o /no/such/dir/x echo; echo code $?
 srun --pty bash; echo code $?
 srun --multi-prog x; echo code $?
 srun -n 2 -K sh -c '[ $RMS_TASK_ID = 1 ] || exec sleep 60; exit 4'; echo code $?";
@@ -262,11 +282,15 @@ srun -n 2 -K sh -c '[ $RMS_TASK_ID = 1 ] || exec sleep 60; exit 4'; echo code $?
         let job = deployment.submit(&[&script]);
         deployment.wait_for_end(job);
         let output = written(&deployment, job);
-        assert_eq!(output, "0: 0 0\n1: 1 0\none\nin\nin\ncode 2\ncode 2\ncode 143\n");
+        assert_eq!(output, "0: 0 0\n1: 1 0\none\nin\nin\nto a file\nto a file\ncode 1\ncode 2\ncode 2\ncode 143\n");
         let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
-        for told in
-            ["--cpu-bind has no effect", "--pty is not possible", "--multi-prog", "task 1 on a2 exited with code 4"]
-        {
+        for told in [
+            "--cpu-bind has no effect",
+            "/no/such/dir/x cannot be written",
+            "--pty is not possible",
+            "--multi-prog",
+            "task 1 on a2 exited with code 4",
+        ] {
             assert!(errors.contains(told), "no '{told}' in: {errors}");
         }
         let (_, output) = ran(&deployment, &["-N", "1"], "command -v srun; echo code $?");

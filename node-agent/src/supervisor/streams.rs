@@ -13,7 +13,7 @@ use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, OpenHow, ResolveFlag, fcntl, openat2
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::pipe2;
 use rms_model::Work;
-use rms_model::pattern::{Names, fill};
+use rms_model::pattern::{self, Names};
 use thiserror::Error;
 
 use super::order::Order;
@@ -162,9 +162,9 @@ impl Opener<'_> {
             node: order.place().map_or("", |place| &place.name),
             node_idx: order.host_idx,
             task,
-            is_batch: matches!(order.work, Work::Script { .. }),
+            step: if matches!(order.work, Work::Script { .. }) { None } else { Some(0) },
         };
-        Path::new(&order.cwd).join(fill(pattern, &names))
+        Path::new(&order.cwd).join(pattern::fill(pattern, &names))
     }
 
     fn output(&mut self, pattern: &str, task: u32) -> Result<Rc<OwnedFd>, StreamsError> {
@@ -173,10 +173,9 @@ impl Opener<'_> {
             return Ok(Rc::clone(open));
         }
         // Hosts that share a file share what is in it: the first one empties it, all append.
-        let is_own = ["%N", "%n", "%t"].iter().any(|letter| pattern.contains(letter));
         let is_first = match self.occasion {
-            Occasion::Start => is_own || self.order.host_idx == 0,
-            Occasion::Spawned => pattern.contains("%t"),
+            Occasion::Start => pattern::is_by_node(pattern) || self.order.host_idx == 0,
+            Occasion::Spawned => pattern::is_by_task(pattern),
         };
         let empties = !self.order.stdio.append && is_first;
         let old = umask(Mode::from_bits_truncate(self.order.umask));

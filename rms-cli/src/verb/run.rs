@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::exit_code;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupts};
-use crate::job_options::JobOptions;
+use crate::job_options::{JobOptions, OpenMode};
 use crate::json;
 use crate::lines::Streams;
 use crate::notice::Notice;
@@ -26,6 +26,7 @@ use crate::script::Script;
 use crate::size::NodeCount;
 use crate::stdin;
 use crate::step::{self, Wanted};
+use crate::step_files::Target;
 use crate::submission::{Order, Output};
 
 #[derive(clap::Args, Debug)]
@@ -92,6 +93,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     if args.command.first().is_some_and(String::is_empty) {
         return Err(Failure::usage("the name of the program is empty"));
     }
+    let script = Script::named_by(&args.command[0])?;
     let socket = agent::socket().filter(|_| !args.new_job);
     if let Some(socket) = socket {
         return step::run(as_step(args)?, &socket, context.output.form()).await;
@@ -106,7 +108,6 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let wants_input = args.stdin || (!args.no_stdin && !stdin::is_terminal());
     let has_input = wants_input && args.options.input.is_none();
     let name = args.command[0].rsplit('/').next().unwrap_or_default().to_owned();
-    let script = Script::named_by(&args.command[0]);
     let work = Work::Tasks { argv: args.command };
     let order = Order { work, name, output: Output::Stream, test_only: args.test_only, script };
     let client = context.client().await?;
@@ -162,15 +163,14 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
         label,
         input: if wants_input { Input::First } else { Input::None },
         input_file: options.input.take(),
+        output: options.output.take().map(|name| Target::parse(&name)).transpose()?.unwrap_or_default(),
+        error: options.error.take().map(|name| Target::parse(&name)).transpose()?,
+        append: options.open_mode.take() == Some(OpenMode::Append),
         ..Wanted::default()
     };
     // A name tells jobs apart; nobody lists steps.
     options.name = None;
     let rest = [
-        (
-            "--output, --error or --open-mode (redirect it in the shell)",
-            options.output.is_some() || options.error.is_some() || options.open_mode.is_some(),
-        ),
         ("--mem", options.mem.is_some()),
         ("--constraint", options.constraint.is_some()),
         ("--clusters", options.clusters.is_some()),

@@ -1,0 +1,167 @@
+//! The files that a step's output goes to (`srun -o step-%t.out`): which there are, opened when the first of it comes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+
+use launcher_sdk::Stream;
+use rms_model::pattern::{self, Names};
+
+use crate::failure::Failure;
+
+/// Where a stream of a step goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// To our own stream.
+    #[default]
+    Here,
+    /// That of one task to our own stream, and nothing else.
+    Only(u32),
+    Nowhere,
+    /// A pattern as of a job's output.
+    Files(String),
+}
+
+impl Target {
+    /// As srun has it: `all`, `none`, the number of a task, or the name of a file.
+    ///
+    /// # Errors
+    /// A name with a percent sign that stands for nothing.
+    pub fn parse(text: &str) -> Result<Target, Failure> {
+        match text {
+            "all" => Ok(Target::Here),
+            "none" => Ok(Target::Nowhere),
+            _ => match text.parse() {
+                Ok(task) => Ok(Target::Only(task)),
+                Err(_) => {
+                    pattern::check(text).map_err(|error| Failure::usage(error.to_string()))?;
+                    Ok(Target::Files(text.to_owned()))
+                }
+            },
+        }
+    }
+}
+
+/// The files of a step that runs.
+#[derive(Debug)]
+pub struct StepFiles {
+    pub output: Target,
+    pub error: Target,
+    pub append: bool,
+    pub cwd: PathBuf,
+    /// What the job is called, as its environment says.
+    pub job: u64,
+    pub job_name: String,
+    pub user: String,
+    /// Known when it has started.
+    pub step: u32,
+    pub nodes: Vec<String>,
+    pub n_tasks: Vec<u32>,
+    pub open: BTreeMap<PathBuf, File>,
+}
+
+impl StepFiles {
+    /// Writes what a task wrote, unless it is for our own streams: then the answer is `false`.
+    ///
+    /// # Errors
+    /// A file that cannot be opened or takes nothing.
+    pub fn write(&mut self, task: u32, stream: Stream, bytes: &[u8]) -> Result<bool, Failure> {
+        let target = match stream {
+            Stream::Out => &self.output,
+            Stream::Err => &self.error,
+        };
+        match target {
+            Target::Here => Ok(false),
+            Target::Only(only) => Ok(*only != task),
+            Target::Nowhere => Ok(true),
+            Target::Files(pattern) => {
+                let path = self.path(pattern, task);
+                let written = self.file(path.clone()).and_then(|mut file| file.write_all(bytes));
+                written.map_err(|error| Failure::io(format!("{} cannot be written", path.display()), error))?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn path(&self, pattern: &str, task: u32) -> PathBuf {
+        let mut first = 0;
+        let node_idx = self.n_tasks.iter().position(|n_tasks| {
+            first += n_tasks;
+            task < first
+        });
+        let node_idx = node_idx.unwrap_or_default();
+        let names = Names {
+            job: self.job,
+            job_name: &self.job_name,
+            user: &self.user,
+            node: self.nodes.get(node_idx).map_or("", String::as_str),
+            node_idx: u32::try_from(node_idx).unwrap_or(u32::MAX),
+            task,
+            step: Some(self.step),
+        };
+        self.cwd.join(pattern::fill(pattern, &names))
+    }
+
+    /// Both streams of a task may go to one file.
+    fn file(&mut self, path: PathBuf) -> std::io::Result<&File> {
+        match self.open.entry(path) {
+            std::collections::btree_map::Entry::Occupied(open) => Ok(open.into_mut()),
+            std::collections::btree_map::Entry::Vacant(vacant) => {
+                let mut how = File::options();
+                let file = match self.append {
+                    true => how.append(true).create(true).open(vacant.key())?,
+                    false => how.write(true).create(true).truncate(true).open(vacant.key())?,
+                };
+                Ok(vacant.insert(file))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(dir: &std::path::Path, output: &str) -> StepFiles {
+        let output = Target::parse(output).expect("a target");
+        StepFiles {
+            error: output.clone(),
+            output,
+            append: false,
+            cwd: dir.to_owned(),
+            job: 7,
+            job_name: "flow".to_owned(),
+            user: "ada".to_owned(),
+            step: 2,
+            nodes: vec!["a1".to_owned(), "a4".to_owned()],
+            n_tasks: vec![2, 1],
+            open: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn each_task_has_its_file_where_the_name_says_so() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut tasks = files(dir.path(), "%x-%J-%N-%n-%t.out");
+        for (task, stream, text) in [(0, Stream::Out, "zero\n"), (2, Stream::Out, "two\n"), (0, Stream::Err, "e\n")] {
+            assert!(tasks.write(task, stream, text.as_bytes()).expect("written"));
+        }
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
+        assert_eq!(read("flow-7.2-a1-0-0.out"), "zero\ne\n");
+        assert_eq!(read("flow-7.2-a4-1-2.out"), "two\n");
+    }
+
+    #[test]
+    fn one_task_or_none_is_shown() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let shown = |output: &str| {
+            let mut files = files(dir.path(), output);
+            [0, 1].map(|task| !files.write(task, Stream::Out, b"x").expect("nothing to write"))
+        };
+        assert_eq!(shown("all"), [true, true]);
+        assert_eq!(shown("none"), [false, false]);
+        assert_eq!(shown("1"), [false, true]);
+        assert!(Target::parse("%q.out").is_err());
+    }
+}
