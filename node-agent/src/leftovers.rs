@@ -1,6 +1,6 @@
 //! Ends what a killed supervisor, or a dead agent, has left behind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use rms_core::desired::{JobReport, JobStatus, NodeExit};
@@ -89,19 +89,21 @@ pub async fn clear_all(parent: &Parent, alive: &[String]) {
 }
 
 /// Removes the cgroups that the end of an agent leaves empty; those of jobs are busy and stay. Idle supervisors
-/// end when they hear of it, which takes a moment.
-pub async fn clear_idle(parent: &Parent) {
+/// end when they hear of it, which takes a moment: all of it is waited for where no job goes on.
+pub async fn clear_idle(parent: &Parent, has_jobs: bool) {
+    let patience = if has_jobs { Duration::from_millis(100) } else { Duration::from_secs(3) };
     let mut pause = Duration::from_millis(1);
-    while pause < Duration::from_millis(100) {
+    let begun = Instant::now();
+    loop {
         let names = parent.names();
-        if names.is_empty() {
+        if names.is_empty() || begun.elapsed() > patience {
             break;
         }
         for name in names {
             let _busy = parent.at(&name).remove();
         }
         tokio::time::sleep(pause).await;
-        pause *= 2;
+        pause = (pause * 2).min(patience / 4);
     }
     parent.remove();
 }

@@ -19,7 +19,7 @@ use crate::frame::{self, Decoder, Frame};
 use crate::peer::Peers;
 use crate::rsh::{Answer, Call, Request, STDERR, STDIN, STDOUT};
 use crate::setup::Setup;
-use crate::share::{Share, Shares};
+use crate::share::{MAX_STEPS, Share, Shares};
 use crate::spool;
 use crate::step;
 use crate::supervisor::order::Place;
@@ -84,7 +84,16 @@ async fn serve_caller(stream: UnixStream, share: Share, peers: Peers, setup: &Se
     let Ok(Ok(Some(call))) = call else { return };
     let request = match call {
         Call::Command(request) => request,
-        Call::Step { step } => return step::serve(share, peers, *step, read, decoder, write).await,
+        Call::Step { step } => match share.place_for_step() {
+            Some(_place) => return step::serve(share, peers, *step, read, decoder, write).await,
+            None => {
+                let reason = format!(
+                    "{MAX_STEPS} steps of this job run or wait on this node, and more may not: wait for some of them"
+                );
+                let _caller_left = write.write_all(&frame::message(&Answer::Failed { reason })).await;
+                return;
+            }
+        },
         Call::Credentials { credentials: () } => {
             let answer = frame::message(&credentials(&share, setup));
             let _caller_left = write.write_all(&answer).await;

@@ -33,6 +33,10 @@ struct State {
     to: Option<ToSeat>,
     supervisor: Option<i32>,
     has_ended: bool,
+    /// It is to end for what it does to the node; said once.
+    is_violated: bool,
+    /// Steps that run or wait for callers here.
+    n_callers: usize,
     next_stream: u64,
     next_step_stream: u64,
     /// Steps asked for on this node, and the CPUs that their tasks have on each node of the job.
@@ -74,6 +78,8 @@ impl Share {
             has_ended: false,
             next_stream: FIRST_EXEC,
             next_step_stream: STREAMS_PER_STEP,
+            is_violated: false,
+            n_callers: 0,
             n_steps: 0,
             step_cpus: BTreeMap::new(),
             routes: BTreeMap::new(),
@@ -210,6 +216,19 @@ impl Share {
         (stream, words)
     }
 
+    /// From now on, whoever looks for jobs that do what they must not passes over it. True if it was not known.
+    pub fn violate(&self) -> bool {
+        !std::mem::replace(&mut self.state().is_violated, true)
+    }
+
+    /// A place for one more caller that wants a step; none if the job has as many as it may.
+    pub fn place_for_step(&self) -> Option<StepPlace> {
+        let mut state = self.state();
+        let has_room = state.n_callers < MAX_STEPS;
+        state.n_callers += usize::from(has_room);
+        has_room.then(|| StepPlace(self.clone()))
+    }
+
     /// The number of one more step that is asked for here.
     pub fn new_step(&self) -> u32 {
         let host_idx = self.order().host_idx;
@@ -232,7 +251,8 @@ impl Share {
         let mut state = self.state();
         let (decided, cpus) = decide(&state.step_cpus)?;
         for (node, n_cpus) in &cpus {
-            *state.step_cpus.entry(node.clone()).or_default() += n_cpus;
+            let taken = state.step_cpus.entry(node.clone()).or_default();
+            *taken = taken.saturating_add(*n_cpus);
         }
         drop(state);
         Ok((decided, TakenCpus { share: self.clone(), cpus }))
@@ -310,6 +330,20 @@ pub struct TakenCpus {
     share: Share,
     cpus: BTreeMap<String, u32>,
 }
+
+/// A caller's, until it is dropped.
+#[derive(Debug)]
+pub struct StepPlace(Share);
+
+impl Drop for StepPlace {
+    fn drop(&mut self) {
+        self.0.state().n_callers -= 1;
+    }
+}
+
+/// Steps of one job that run or wait here at a time: the agent has places for so many callers only, and commands of
+/// `mpirun` and other jobs are to find one.
+pub const MAX_STEPS: usize = 256;
 
 impl Drop for TakenCpus {
     fn drop(&mut self) {

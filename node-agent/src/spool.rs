@@ -142,7 +142,7 @@ pub fn bytes_in(dir: &Path) -> u64 {
     n_bytes
 }
 
-const MOST_ENTRIES: usize = 10_000;
+pub const MOST_ENTRIES: usize = 10_000;
 
 /// A tenth of the disk: what a job may leave in the spool if nobody says.
 pub fn share_of_disk(dir: &Path) -> u64 {

@@ -148,14 +148,12 @@ impl Cgroup {
     /// # Errors
     /// It is not empty yet.
     pub fn remove(&self) -> io::Result<()> {
-        for dir in &self.dirs {
-            match fs::remove_dir(dir) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        let remove = |dir: &PathBuf| match fs::remove_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        };
+        // All of it that can go goes.
+        self.dirs.iter().map(remove).fold(Ok(()), |all, one| all.and(one))
     }
 }
 
@@ -164,6 +162,23 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn what_one_hierarchy_keeps_is_found_when_the_others_are_gone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dirs = ["cpu", "cpuacct", "pids"].map(|name| (name.to_owned(), dir.path().join(name)));
+        let parent = Parent::of_dirs(Kind::V1, dirs.into());
+        let cgroup = parent.at("seat");
+        cgroup.dirs.iter().for_each(|dir| fs::create_dir_all(dir).expect("a directory"));
+        // In place of a process.
+        let busy = dir.path().join("cpuacct/seat/busy");
+        fs::write(&busy, "").expect("a file");
+        assert!(cgroup.remove().is_err());
+        assert!(!dir.path().join("cpu/seat").exists() && !dir.path().join("pids/seat").exists());
+        assert_eq!(parent.names().into_iter().collect::<Vec<_>>(), ["seat"]);
+        fs::remove_file(busy).expect("it is there");
+        assert!(cgroup.remove().is_ok() && parent.names().is_empty());
+    }
 
     fn memory_of(kind: Kind, dir: &Path) -> Cgroup {
         Cgroup { kind, memory: Some(dir.to_owned()), ..Cgroup::none() }

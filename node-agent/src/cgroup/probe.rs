@@ -1,6 +1,6 @@
 //! Finds out which cgroups this process may make, and makes the one that all others live in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -181,6 +181,11 @@ fn find_mount(mounts: &str, kind: &str, option: Option<&str>) -> Option<PathBuf>
 }
 
 impl Parent {
+    #[cfg(test)]
+    pub(super) fn of_dirs(kind: Kind, dirs: BTreeMap<String, PathBuf>) -> Parent {
+        Parent { kind, dirs, has_cpuset: false }
+    }
+
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -214,11 +219,11 @@ impl Parent {
     }
 
     /// The names of all that are there.
-    pub fn names(&self) -> Vec<String> {
-        let Some(dir) = self.dirs.values().next() else { return Vec::new() };
-        let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    pub fn names(&self) -> BTreeSet<String> {
+        // In all hierarchies: a process that was just entering or leaving may keep one of a cgroup's directories alone.
+        let entries = self.dirs.values().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
         let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-        entries.filter_map(Result::ok).filter(is_dir).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        entries.filter(is_dir).filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
     /// Its directories, one in each hierarchy.

@@ -15,11 +15,17 @@ impl Node {
         for share in self.shares.all().iter().filter(|share| !share.has_ended()) {
             let keys = self.setup.spool.keys_dir().join(spool::entry_name(share.job(), share.run()));
             let n_bytes = spool::bytes_in(share.entry_dir()).saturating_add(spool::bytes_in(&keys));
-            if n_bytes > most {
+            if n_bytes > most && share.violate() {
                 let most = most >> 20;
-                let reason = format!(
-                    "its output and files in the spool take more than spool_quota_mib = {most}; write to a file (-o)"
-                );
+                let reason = match n_bytes {
+                    u64::MAX => format!(
+                        "it has more than {} files in the spool; write to files of your own (-o)",
+                        spool::MOST_ENTRIES
+                    ),
+                    _bytes => format!(
+                        "its output and files in the spool take more than spool_quota_mib = {most}; write to a file (-o)"
+                    ),
+                };
                 share.tell(&ToSupervisor::Violated { reason });
             }
         }

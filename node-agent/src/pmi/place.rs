@@ -36,7 +36,7 @@ pub enum PlaceError {
 }
 
 /// A host that is named takes what it is told, but nobody means that many.
-const MAX_PER_HOST: u32 = 4096;
+pub const MAX_PER_HOST: u32 = 4096;
 
 /// # Errors
 /// A host is named that the job does not hold; there is no room. Nothing is placed then.

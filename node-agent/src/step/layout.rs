@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rms_model::hostlist;
 use thiserror::Error;
 
+use crate::pmi::place::MAX_PER_HOST;
 use crate::rsh::StepRequest;
 use crate::supervisor::order::{Order, Place};
 
@@ -26,6 +27,8 @@ pub enum LayoutError {
         "{n_tasks} tasks of {cpus} CPUs need more than the {room} that these nodes have room for: {nodes}; --overcommit starts them all the same"
     )]
     TooManyTasks { n_tasks: u32, cpus: u32, room: u32, nodes: String },
+    #[error("the step asks for {n_tasks} tasks on node {node}: at most {MAX_PER_HOST} are started on one")]
+    TooManyOnOne { n_tasks: u32, node: String },
     /// Other steps have the CPUs.
     #[error("other steps of the job have the CPUs")]
     Busy,
@@ -52,7 +55,7 @@ pub fn lay_out(order: &Order, step: &StepRequest, taken: &BTreeMap<String, u32>)
     };
     let chosen = choose(seats, step, n_nodes);
     let own = |seat: &Seat<'_>| step.tasks_per_node.unwrap_or(seat.own);
-    let n_tasks = step.tasks.unwrap_or_else(|| chosen.iter().map(own).sum()).max(1);
+    let n_tasks = step.tasks.unwrap_or_else(|| chosen.iter().map(own).fold(0, u32::saturating_add)).max(1);
     let most_each = |seat: &Seat<'_>| match (step.tasks, step.tasks_per_node) {
         (None, _) => own(seat),
         (Some(_), Some(most)) => most,
@@ -69,6 +72,10 @@ pub fn lay_out(order: &Order, step: &StepRequest, taken: &BTreeMap<String, u32>)
         true => spread(n_tasks, &room(|seat| seat.free)).ok_or(LayoutError::Busy)?,
         false => wanted,
     };
+    let most = chosen.iter().zip(&counts).max_by_key(|(_, n_tasks)| **n_tasks);
+    if let Some((seat, n_tasks)) = most.filter(|(_, n_tasks)| **n_tasks > MAX_PER_HOST) {
+        return Err(LayoutError::TooManyOnOne { n_tasks: *n_tasks, node: seat.place.name.clone() });
+    }
     let berths = chosen.iter().zip(counts).filter(|(_, n_tasks)| *n_tasks > 0);
     Ok(berths.map(|(seat, n_tasks)| Berth { place: seat.place.clone(), n_tasks }).collect())
 }

@@ -215,8 +215,9 @@ async fn find_room(
 /// Does nobody want the step any more, before it runs? Input does not come then.
 async fn has_left(from: &mut mpsc::Receiver<Heard>) -> bool {
     match from.recv().await {
-        Some(Heard::Say(Say::End | Say::Signal { .. })) | None => true,
-        Some(Heard::Input(_) | Heard::InputEnds) => false,
+        Some(Heard::Say(Say::End)) | None => true,
+        // A signal is for tasks, and there are none yet.
+        Some(Heard::Say(Say::Signal { .. }) | Heard::Input(_) | Heard::InputEnds) => false,
     }
 }
 
@@ -311,6 +312,8 @@ struct Running {
     /// What decides instead.
     verdict: Option<i32>,
     waiting: VecDeque<Vec<u8>>,
+    /// Input that was read, and of which the caller has not been told.
+    n_taken: u64,
     _cpus: TakenCpus,
 }
 
@@ -360,6 +363,7 @@ impl Running {
             code: 0,
             verdict: None,
             waiting: VecDeque::new(),
+            n_taken: 0,
             _cpus: cpus,
         }
     }
@@ -383,7 +387,10 @@ impl Running {
                     }
                 }
                 place = to.reserve(), if !self.waiting.is_empty() => match (place, self.waiting.pop_front()) {
-                    (Ok(place), Some(frame)) => place.send(frame),
+                    (Ok(place), Some(frame)) => {
+                        place.send(frame);
+                        self.taken(0);
+                    }
                     (Err(_), _) => return,
                     (Ok(_), None) => {}
                 },
@@ -451,7 +458,10 @@ impl Running {
     }
 
     fn taken(&mut self, n_bytes: u64) {
-        if n_bytes > 0 {
+        self.n_taken += n_bytes;
+        // One word for all that was read meanwhile: a caller that does not read must not fill our memory.
+        if self.n_taken > 0 && self.waiting.is_empty() {
+            let n_bytes = std::mem::take(&mut self.n_taken);
             self.answer(&Answer::Taken { n_bytes });
         }
     }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use crate::exec::MAX_PIECES;
 use crate::frame;
 use crate::peer::frames::{down_from_wire, step_order, up_to_wire};
+use crate::pmi::place::MAX_PER_HOST;
 use crate::share::{Share, ToSeat, Word};
 use crate::supervisor::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
 
@@ -35,6 +36,11 @@ async fn carry(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>
         supervisor = share.supervised() => supervisor,
         () = ups.closed() => return,
     };
+    if step.n_local > MAX_PER_HOST {
+        let reason = format!("at most {MAX_PER_HOST} tasks are started on one node");
+        let _nobody_waits = ups.send(StepUp::Failed { reason }).await;
+        return;
+    }
     let Some(supervisor) = supervisor else {
         let _nobody_waits = ups.send(StepUp::Failed { reason: "the job is not running here".to_owned() }).await;
         return;

@@ -27,6 +27,8 @@ pub struct Exec {
     pub word: Word,
     pub end: Option<End>,
     pub input: Feeder,
+    /// So much of each output is under way at most.
+    window: u64,
     outputs: [Option<Output>; 2],
 }
 
@@ -42,7 +44,7 @@ pub struct Feeder {
 #[derive(Debug)]
 struct Output {
     pipe: File,
-    /// Sent and not yet passed on; no more is read at [`WINDOW`].
+    /// Sent and not yet passed on; no more is read when the window is full.
     n_unconfirmed: u64,
 }
 
@@ -59,7 +61,7 @@ impl Exec {
     ) -> Result<Exec, StartError> {
         let argv = ["sh".to_owned(), "-c".to_owned(), command].map(super::start::c_string);
         let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
-        Exec::with_pipes(stream, account, |stdin, stdout, stderr| {
+        Exec::with_pipes(stream, WINDOW, account, |stdin, stdout, stderr| {
             let program = Program {
                 order,
                 cwd: &order.cwd,
@@ -82,6 +84,7 @@ impl Exec {
     /// As `start`, and if there are no more files.
     pub fn with_pipes(
         stream: u64,
+        window: u64,
         account: &Account,
         start: impl FnOnce(&Input, &OwnedFd, &OwnedFd) -> Result<(Pid, Word), StartError>,
     ) -> Result<Exec, StartError> {
@@ -95,20 +98,20 @@ impl Exec {
         }
         let (pid, word) = start(&Input::Open(Rc::new(stdin)), &stdout, &stderr)?;
         let outputs = [output, errors].map(|pipe| Some(Output { pipe: unblocked(pipe), n_unconfirmed: 0 }));
-        Ok(Exec { stream, pid, word, end: None, input: Feeder::new(input), outputs })
+        Ok(Exec { stream, pid, word, end: None, input: Feeder::new(input), window, outputs })
     }
 
     /// Pipes that may be read from now on: position and descriptor.
     pub fn readable(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         let open = self.outputs.iter().enumerate().filter_map(|(idx, output)| Some((idx, output.as_ref()?)));
-        open.filter(|(_, output)| output.n_unconfirmed < WINDOW).map(|(idx, output)| (idx, output.pipe.as_fd()))
+        open.filter(|(_, output)| output.n_unconfirmed < self.window).map(|(idx, output)| (idx, output.pipe.as_fd()))
     }
 
     /// Reads a piece; the stream it belongs to, or nothing if there is none now. An empty piece is the end.
     pub fn read(&mut self, idx: usize) -> Option<(u64, Vec<u8>)> {
         let stream = self.stream + 1 + idx as u64;
         let output = self.outputs.get_mut(idx)?.as_mut()?;
-        let mut bytes = vec![0; 32 << 10];
+        let mut bytes = vec![0; MOST_BYTES.min(self.window as usize)];
         match output.pipe.read(&mut bytes) {
             Ok(n) => {
                 bytes.truncate(n);
@@ -124,6 +127,30 @@ impl Exec {
                 Some((stream, Vec::new()))
             }
         }
+    }
+
+    /// What is in its pipes now that it has ended, by stream; the rest of a stream that ends is followed by an empty piece.
+    ///
+    /// A process in the background may hold the pipes for ever, and write as fast as they are read: what it writes from
+    /// now on does not count.
+    pub fn drain(&mut self) -> Vec<(u64, Vec<u8>)> {
+        let mut pieces = Vec::new();
+        for idx in 0..self.outputs.len() {
+            let capacity = self.outputs[idx].as_ref().map(|output| fcntl(output.pipe.as_fd(), FcntlArg::F_GETPIPE_SZ));
+            let capacity = capacity.and_then(Result::ok).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            let mut n_read = 0;
+            while n_read <= capacity
+                && let Some((stream, bytes)) = self.read(idx)
+            {
+                let is_end = bytes.is_empty();
+                n_read += bytes.len();
+                pieces.push((stream, bytes));
+                if is_end {
+                    break;
+                }
+            }
+        }
+        pieces
     }
 
     /// The agent passed on so much of one of our streams.
@@ -188,6 +215,8 @@ impl Feeder {
     }
 }
 
+/// Of a piece.
+const MOST_BYTES: usize = 32 << 10;
 /// No stream: the end of such a command is nobody's news.
 const ABANDONED: u64 = u64::MAX - STREAMS_PER_EXEC;
 

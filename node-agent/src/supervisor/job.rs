@@ -12,7 +12,7 @@ use super::environment::{self, Variables};
 use super::exec::{Exec, Feeder};
 use super::folder::Folder;
 use super::hostfile::HostFiles;
-use super::lone::Lone;
+use super::lone::{self, Lone};
 use super::mpi::{Desk, Errand};
 use super::order::{Order, Place};
 use super::resize::{self, Untold};
@@ -359,7 +359,7 @@ impl Job {
     /// When its supervisor is to wake up though nothing happens.
     pub fn wakes_at(&self) -> Instant {
         let of_desk = self.desk.as_ref().and_then(Desk::wakes_at);
-        let of_lone = self.lone.as_ref().map(Lone::wakes_at);
+        let of_lone = self.lone.as_ref().and_then(Lone::wakes_at);
         let of_steps = self.steps.iter().filter_map(Step::wakes_at).min();
         let tell_at = self.tell_at.filter(|_| !self.is_starting());
         let others = [tell_at, resize::wakes_at(self), of_desk, of_lone, of_steps].into_iter().flatten();
@@ -401,6 +401,9 @@ impl Job {
 
     /// A child has ended: a task, a command, or an orphan that we inherited.
     pub fn reaped(&mut self, reaped: Reaped, errands: &mut Vec<Errand>) {
+        if lone::has_seen_one(&mut self.lone, &reaped) {
+            lone::tell(self);
+        }
         self.reaped = self.reaped.and(reaped.usage);
         if let Some(local) = self.tasks.iter().position(|task| task.pid == reaped.pid && task.end.is_none()) {
             self.tasks[local].end = Some(reaped.end);

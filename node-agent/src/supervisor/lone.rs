@@ -10,13 +10,17 @@ use super::job::Job;
 use super::mpi::Desk;
 use super::order::Order;
 use super::{complaint, tree};
+use crate::sys::{self, End, Memory, Reaped, SingleThreaded};
 
-/// Looks at the processes of a job's first node, ever more seldom.
+/// Has the processes of a job's first node looked at, ever more seldom.
 #[derive(Debug)]
 pub struct Lone {
     next: Instant,
     interval: Duration,
     until: Instant,
+    /// The process that looks. Whoever looks at a process may have to wait for it, for ever if a file system does not
+    /// answer: the supervisor must not.
+    looker: Option<Pid>,
 }
 
 /// Most jobs that end sooner are none of MPI: Open MPI alone takes longer to begin.
@@ -32,7 +36,7 @@ const MOST_PROCESSES: usize = 64;
 impl Lone {
     pub fn begin() -> Lone {
         let now = Instant::now();
-        Lone { next: now + FIRST, interval: FIRST, until: now + LAST }
+        Lone { next: now + FIRST, interval: FIRST, until: now + LAST, looker: None }
     }
 
     /// Nothing to look for, if no task could miss another one, or on other nodes.
@@ -42,46 +46,75 @@ impl Lone {
     }
 
     /// When there is something to look for.
-    pub fn wakes_at(&self) -> Instant {
-        self.next
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.looker.is_none().then_some(self.next)
     }
 }
 
-/// Looks at tasks that run, if that is due: a process whose rank is alone. There is nothing more to look for then, nor
-/// once a rank has spoken or all tasks have ended.
-pub fn find(lone: &mut Option<Lone>, now: Instant, has_spoken: bool, tasks: impl Iterator<Item = Pid>) -> Option<Pid> {
-    let due = lone.as_mut().filter(|due| due.next <= now)?;
-    if has_spoken || due.until <= now {
-        *lone = None;
-        return None;
-    }
+/// Begins to look at tasks that run, if that is due. There is nothing more to look for once a rank has spoken or all tasks
+/// have ended.
+pub fn look_if_due(
+    lone: &mut Option<Lone>,
+    now: Instant,
+    has_spoken: bool,
+    tasks: impl Iterator<Item = Pid>,
+    single: &SingleThreaded,
+) {
+    let Some(due) = lone.as_mut().filter(|due| due.wakes_at().is_some_and(|at| at <= now)) else { return };
     // Ranks are alike, so a few are enough.
-    let processes = tasks.take(MOST_TASKS).flat_map(|task| std::iter::once(task).chain(tree::descendants(task)));
-    let seen = processes.take(MOST_PROCESSES).map(|pid| (look(pid), pid)).max_by_key(|(seen, _)| *seen);
-    due.interval = if matches!(seen, Some((Seen::Loaded, _))) { NEAR } else { due.interval * 2 };
-    due.next = now + due.interval;
-    match seen {
-        Some((Seen::Nothing | Seen::Loaded, _)) => None,
-        Some((Seen::Alone, pid)) => {
-            *lone = None;
-            Some(pid)
-        }
-        None => {
-            *lone = None;
-            None
-        }
+    let tasks: Vec<Pid> = tasks.take(MOST_TASKS).collect();
+    let looker = match has_spoken || due.until <= now || tasks.is_empty() {
+        true => None,
+        false => single.fork_to_execute(Memory::Copied, || look_at(&tasks)).ok(),
+    };
+    match looker {
+        Some(pid) => due.looker = Some(pid),
+        None => *lone = None,
     }
 }
 
-/// Looks at a job's own tasks, and tells its owner what was seen.
-pub fn on_time(job: &mut Job, now: Instant) {
+/// A process has ended: if it was the one that looked, whether it saw a rank that is alone.
+pub fn has_seen_one(lone: &mut Option<Lone>, reaped: &Reaped) -> bool {
+    let Some(due) = lone.as_mut().filter(|due| due.looker == Some(reaped.pid)) else { return false };
+    due.looker = None;
+    let is_over = match reaped.end {
+        End::Exited(code) if code == Seen::Nothing as i32 => {
+            due.interval *= 2;
+            false
+        }
+        End::Exited(code) if code == Seen::Loaded as i32 => {
+            due.interval = NEAR;
+            false
+        }
+        End::Exited(_) | End::Signaled(_) => true,
+    };
+    due.next = Instant::now() + due.interval;
+    if is_over {
+        *lone = None;
+    }
+    reaped.end == End::Exited(Seen::Alone as i32)
+}
+
+/// In a process of its own, which ends with the answer.
+fn look_at(tasks: &[Pid]) -> u8 {
+    sys::close_all();
+    let processes = tasks.iter().flat_map(|task| std::iter::once(*task).chain(tree::descendants(*task)));
+    processes.take(MOST_PROCESSES).map(look).max().map_or(0, |seen| seen as u8)
+}
+
+/// Has a job's own tasks looked at.
+pub fn on_time(job: &mut Job, now: Instant, single: &SingleThreaded) {
     let has_spoken = job.desk.as_ref().is_some_and(Desk::is_used);
     let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
-    if let Some(pid) = find(&mut job.lone, now, has_spoken, tasks) {
-        let (n_tasks, n_hosts) = (job.order.n_tasks, job.order.hosts.len());
-        let advice = format!("rms submit -N {n_hosts} -n {n_tasks} --wrap 'mpirun {}'", program(pid));
-        complaint::complain(job, &format!("{}: {advice}", said(n_tasks)));
-    }
+    look_if_due(&mut job.lone, now, has_spoken, tasks, single);
+}
+
+/// Tells a job's owner what was seen.
+pub fn tell(job: &Job) {
+    let (n_tasks, n_hosts) = (job.order.n_tasks, job.order.hosts.len());
+    let Work::Tasks { argv } = &job.order.work else { return };
+    let advice = format!("rms submit -N {n_hosts} -n {n_tasks} --wrap 'mpirun {}'", command(argv));
+    complaint::complain(job, &format!("{}: {advice}", said(n_tasks)));
 }
 
 /// What is wrong with a program of so many tasks, up to what to type.
@@ -92,20 +125,18 @@ pub fn said(n_tasks: u32) -> String {
     )
 }
 
-/// What a process executes. Not what the job was started with: that may be a shell around it.
-pub fn program(pid: Pid) -> String {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-    words.join(" ").trim_end().chars().filter(|c| !c.is_control()).take(100).collect()
+/// What was to be started, as somebody would type it.
+pub fn command(argv: &[String]) -> String {
+    argv.join(" ").chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Seen {
-    Nothing,
+    Nothing = 0,
     /// It may call MPI, and may not.
-    Loaded,
+    Loaded = 1,
     /// It has begun to, without anybody who started its ranks together.
-    Alone,
+    Alone = 2,
 }
 
 fn look(pid: Pid) -> Seen {

@@ -404,7 +404,9 @@ impl Supervisor {
             }
             Ok(()) => self.limit_memory(&new.order).and_then(|()| {
                 let started = start::start(&new.order, &self.folder, &self.single);
-                started.map_err(|error| Unstarted { reason: error.to_string(), is_fault: error.is_of_node() })
+                let is_fault =
+                    |error: &start::StartError| error.is_of_node() && !(self.is_limited && error.is_of_memory());
+                started.map_err(|error| Unstarted { is_fault: is_fault(&error), reason: error.to_string() })
             }),
             Err(error) => {
                 Err(Unstarted { reason: format!("cannot make {}: {error}", entry_dir.display()), is_fault: true })
@@ -437,7 +439,8 @@ impl Supervisor {
         }
         self.seat.cgroup.limit_memory(order.memory).map_err(|error| {
             let reason = format!("cannot limit its memory to {}: {error}", order.memory);
-            Unstarted { reason, is_fault: true }
+            // What we hold for the job counts for it, too: a large script or environment may be more than it may have.
+            Unstarted { reason, is_fault: error.kind() != std::io::ErrorKind::ResourceBusy }
         })
     }
 
@@ -603,18 +606,10 @@ impl Supervisor {
         loop {
             let Some(job) = &mut self.job else { return };
             let Some(idx) = job.execs.iter().position(|exec| exec.end.is_some()) else { return };
-            // A process in the background may hold the pipes for ever; what is there now is all that counts.
-            for out in 0..2 {
-                while let Some((stream, bytes)) = self.job.as_mut().and_then(|job| job.execs[idx].read(out)) {
-                    let is_end = bytes.is_empty();
-                    self.tell_bytes(stream, &bytes);
-                    if is_end {
-                        break;
-                    }
-                }
-            }
-            let Some(job) = &mut self.job else { return };
             let mut exec = job.execs.swap_remove(idx);
+            for (stream, bytes) in exec.drain() {
+                self.tell_bytes(stream, &bytes);
+            }
             let stream = exec.stream;
             let ended = match exec.word.hear() {
                 Some(reason) => FromSupervisor::ExecFailed { stream, reason },
@@ -658,7 +653,7 @@ impl Supervisor {
         self.steps_on_time(now);
         let Some(job) = &mut self.job else { return Next::Stay };
         resize::on_time(job, now);
-        lone::on_time(job, now);
+        lone::on_time(job, now, &self.single);
         match &job.phase {
             // The end of a task wakes us by itself.
             Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Stay,

@@ -73,6 +73,11 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// Was there no memory for one more process?
+    pub fn is_of_memory(&self) -> bool {
+        matches!(self, StartError::Child(ChildError::Fork(nix::errno::Errno::ENOMEM)))
+    }
+
     /// Would any job have failed so?
     pub fn is_of_node(&self) -> bool {
         match self {

@@ -14,7 +14,7 @@ use super::environment::{self, Variables};
 use super::exec::Exec;
 use super::lone::{self, Lone};
 use super::mpi::{Desk, Errand};
-use super::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder};
+use super::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, WINDOW};
 use super::spawned::{self, Parent};
 use super::start::{self, StartError};
 use super::tree;
@@ -143,7 +143,7 @@ impl Step {
         environment::of_task(variables, rank.task, rank.local);
         environment::of_rank(variables, theirs.as_raw_fd(), rank.rank, rank.local, rank.n_local, rank.n_ranks);
         let stream = self.order.stream + u64::from(rank.task) * STREAMS_PER_EXEC;
-        let exec = Exec::with_pipes(stream, parent.account, |stdin, stdout, stderr| {
+        let exec = Exec::with_pipes(stream, window(self.order.n_local), parent.account, |stdin, stdout, stderr| {
             let program = Program {
                 order: parent.order,
                 cwd,
@@ -277,23 +277,13 @@ impl Step {
 
     /// When [`on_time`](Step::on_time) is to be called next.
     pub fn wakes_at(&self) -> Option<Instant> {
-        let of_lone = self.lone.as_ref().map(Lone::wakes_at);
+        let of_lone = self.lone.as_ref().and_then(Lone::wakes_at);
         self.kill_at.into_iter().chain(of_lone).min()
     }
 
-    pub fn on_time(&mut self, now: Instant, words: &mut Vec<Word>) {
+    pub fn on_time(&mut self, now: Instant, single: &SingleThreaded) {
         let tasks = self.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
-        let alone = lone::find(&mut self.lone, now, self.desk.is_used(), tasks);
-        if let (Some(pid), Some(task), false) = (alone, self.tasks.first(), self.is_silent) {
-            // Among the errors of its first task; the few bytes beside the window are of no matter.
-            let stream = task.stream + 2;
-            let text = format!(
-                "rms: {} in place of srun or rms run: mpirun {}\n",
-                lone::said(self.order.n_tasks),
-                lone::program(pid)
-            );
-            words.push(Word::Bytes { stream, bytes: text.into_bytes() });
-        }
+        lone::look_if_due(&mut self.lone, now, self.desk.is_used(), tasks, single);
         if self.kill_at.is_some_and(|at| at <= now) {
             self.signal_all(nix::libc::SIGKILL);
             // Whatever was forked during the walk is found by the next one.
@@ -304,6 +294,14 @@ impl Step {
 
     /// A child of the supervisor has ended.
     pub fn reaped(&mut self, reaped: &Reaped, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
+        let is_one_alone = lone::has_seen_one(&mut self.lone, reaped);
+        if let (true, Some(task), false) = (is_one_alone, self.tasks.first(), self.is_silent) {
+            // Among the errors of its first task; the few bytes beside the window are of no matter.
+            let stream = task.stream + 2;
+            let (said, command) = (lone::said(self.order.n_tasks), lone::command(&self.order.argv));
+            let text = format!("rms: {said} in place of srun or rms run: mpirun {command}\n");
+            words.push(Word::Bytes { stream, bytes: text.into_bytes() });
+        }
         let Some(ended) = self.tasks.iter_mut().find(|task| task.pid == reaped.pid && task.end.is_none()) else {
             return;
         };
@@ -320,17 +318,8 @@ impl Step {
     /// Tells of the tasks that have ended, and whether all have.
     pub fn settle(&mut self, words: &mut Vec<Word>) -> bool {
         while let Some(idx) = self.tasks.iter().position(|task| task.end.is_some()) {
-            // A process in the background may hold the pipes for ever; what is there now is all that counts.
-            for out in 0..2 {
-                while let Some((stream, bytes)) = self.tasks[idx].read(out) {
-                    let is_end = bytes.is_empty();
-                    words.push(Word::Bytes { stream, bytes });
-                    if is_end {
-                        break;
-                    }
-                }
-            }
             let mut task = self.tasks.swap_remove(idx);
+            words.extend(task.drain().into_iter().map(|(stream, bytes)| Word::Bytes { stream, bytes }));
             if let Some(complaint) = task.word.hear() {
                 self.problem.get_or_insert(complaint);
                 self.kill();
@@ -478,6 +467,14 @@ struct Rank {
     n_local: u32,
     n_ranks: u32,
 }
+
+/// What a task's outputs have under way: tasks whose output nobody reads must not fill our memory, however many they are.
+fn window(n_local: u32) -> u64 {
+    (OUTPUT_OF_A_STEP / u64::from(n_local.max(1))).clamp(LEAST_WINDOW, WINDOW)
+}
+
+const OUTPUT_OF_A_STEP: u64 = 8 << 20;
+const LEAST_WINDOW: u64 = 4 << 10;
 
 fn taken(stream: u64, n_bytes: u64, words: &mut Vec<Word>) {
     if n_bytes > 0 {

@@ -100,7 +100,7 @@ impl Supervisor {
     }
 
     pub(super) fn steps_on_time(&mut self, now: std::time::Instant) {
-        self.with_steps(|steps, _, words| steps.iter_mut().for_each(|step| step.on_time(now, words)));
+        self.with_steps(|steps, means, _| steps.iter_mut().for_each(|step| step.on_time(now, means.single)));
     }
 
     pub(super) fn step_reaped(&mut self, reaped: &Reaped) {

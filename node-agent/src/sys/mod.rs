@@ -182,6 +182,13 @@ pub fn close_inherited() {
     let _not_there_on_old_kernels = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }
 
+/// Closes all files in a process that was forked to look at something, so that it keeps none of its parent's open.
+pub fn close_all() {
+    // SAFETY: the process ends without using or dropping what owned them: it returns to no code but the caller's, which
+    // opens its own.
+    let _not_there_on_old_kernels = unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
+}
+
 /// A signal by number, for those that `Signal` has no name for.
 ///
 /// # Errors
