@@ -1,5 +1,6 @@
 //! The link to the server and the calls on it.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -36,6 +37,10 @@ struct Parts {
     /// Of launchers' sessions, with an endpoint of its own.
     attentive: Mutex<Option<(Endpoint, Link)>>,
 }
+
+/// Another process needs no longer to renew the certificate of both.
+const RENEWAL_PATIENCE: Duration = Duration::from_secs(10);
+const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a submission became.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,10 +133,11 @@ impl Client {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
         let age = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(credentials.issued().as_millis());
         let is_due = age > life / 3 * 2 || link.wants_renewal(&credentials);
-        // One that many share is its owner's to renew.
-        let is_ours = || std::fs::OpenOptions::new().append(true).open(self.0.dir.join("key.pem")).is_ok();
+        // Only its owner renews it: files of root would lock the owner out, and one that many share is not theirs.
+        let uid = |path: &Path| std::fs::metadata(path).ok().map(|found| found.uid());
+        let is_ours = || uid(Path::new("/proc/self")).is_some_and(|own| uid(&self.0.dir.join("key.pem")) == Some(own));
         if is_person && is_due && is_ours() {
-            let _good_for_a_while = self.renew().await;
+            let _good_for_a_while = self.renew_within(Duration::ZERO).await;
         }
     }
 
@@ -529,7 +535,25 @@ impl Client {
     /// # Errors
     /// As every call, and a directory that cannot be written: then the old ones stay.
     pub async fn renew(&self) -> Result<Credentials, CallError> {
+        self.renew_within(RENEWAL_PATIENCE).await
+    }
+
+    /// So long it waits for another process that renews them; then those are taken.
+    async fn renew_within(&self, patience: Duration) -> Result<Credentials, CallError> {
         let of_dir = |source| ConnectError::Dir(DirError::Credentials { dir: self.0.dir.clone(), source });
+        let begun = Instant::now();
+        let lock = loop {
+            let lock = Credentials::lock(&self.0.dir).map_err(of_dir)?;
+            if lock.is_some() || begun.elapsed() >= patience {
+                break lock;
+            }
+            tokio::time::sleep(RENEWAL_PAUSE).await;
+        };
+        let there = Credentials::load(&self.0.dir).map_err(of_dir)?;
+        if lock.is_none() || there.serial() != self.credentials().serial() {
+            self.0.endpoint.rotate(&there).map_err(ConnectError::from)?;
+            return Ok(there);
+        }
         let key = NewKey::generate().map_err(|_| CallError::Unexpected)?;
         let csr = key.csr_der().to_vec();
         let Reply::Certificate { chain, ca } = self.tell(&ClientCall::Renew { csr }).await? else {

@@ -1,5 +1,6 @@
 //! A key with its certificate and the CA it trusts: what a program needs to speak.
 
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -106,6 +107,19 @@ impl Credentials {
         files::write(&dir.join(key_file), &self.0.key_pem, Access::Owner)?;
         files::write(&dir.join(CHAIN_FILE), &self.chain_pem(), Access::Everybody)?;
         if is_rotation { self.finish_rotation(dir) } else { Ok(()) }
+    }
+
+    /// Keeps other processes from renewing those in this directory, until it is dropped; none if another one does now.
+    ///
+    /// # Errors
+    /// A directory that cannot be read.
+    pub fn lock(dir: &Path) -> Result<Option<File>, CredentialsError> {
+        let lock = File::open(dir).and_then(|dir| match dir.try_lock() {
+            Ok(()) => Ok(Some(dir)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        });
+        lock.map_err(|source| FileError::Read { path: dir.to_owned(), source }.into())
     }
 
     /// Writes them into an empty directory that nobody looks into yet, all of them for their owner only. Nothing is
