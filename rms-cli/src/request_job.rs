@@ -2,6 +2,7 @@
 
 use launcher_sdk::{Client, Submitted};
 use rms_core::effect::{NodeLine, Reason};
+use rms_model::job::Constraint;
 use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{JobId, Mebibytes, Request, Time, hostlist};
 use serde_json::{Value, json};
@@ -64,11 +65,11 @@ pub async fn request(
             output::warn(&format!("rms: warning: {warning}"));
         }
     }
-    let (memory, clusters) = (submission.constraint.memory, submission.clusters.clone());
+    let (constraint, clusters) = (submission.constraint.clone(), submission.clusters.clone());
     match client.submit(submission).await? {
         Submitted::Job(job) => {
-            if memory > Mebibytes(0) {
-                warn_of_unlimited(client, &clusters, memory).await;
+            if constraint.memory > Mebibytes(0) {
+                warn_of_unlimited(client, &clusters, &constraint).await;
             }
             Ok(Requested::Job(job))
         }
@@ -80,12 +81,15 @@ pub async fn request(
 }
 
 /// Says which of the nodes where the job may start would let it have more memory than it asks for.
-async fn warn_of_unlimited(client: &Client, wanted: &[String], memory: Mebibytes) {
+async fn warn_of_unlimited(client: &Client, wanted: &[String], constraint: &Constraint) {
     // The job is submitted, whatever becomes of this question.
     let Ok(answer) = client.nodes().await else { return };
     let is_wanted = |node: &&NodeLine| wanted.is_empty() || wanted.contains(&node.cluster);
-    let lets_it =
-        |node: &&NodeLine| node.inventory.memory >= memory && !node.inventory.features.contains(MEMORY_FEATURE);
+    let lets_it = |node: &&NodeLine| {
+        let there = &node.inventory;
+        let may_be = there.memory >= constraint.memory && constraint.features.is_subset(&there.features);
+        may_be && !there.features.contains(MEMORY_FEATURE)
+    };
     let names: Vec<&str> =
         answer.nodes.iter().filter(is_wanted).filter(lets_it).map(|node| node.name.as_str()).collect();
     if !names.is_empty() {

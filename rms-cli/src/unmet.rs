@@ -15,7 +15,7 @@ use crate::shell::{self, Found, What};
 const FOREIGN: [&str; 8] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PBS_", "LSB_", "OAR_"];
 
 /// Slurm, too, sets these only if the user asked for what they tell, or for the processes of a step.
-const EMPTY_THERE_TOO: [&str; 8] = [
+const EMPTY_THERE_TOO: [&str; 7] = [
     "SLURM_CPUS_PER_TASK",
     "SLURM_JOB_DEPENDENCY",
     "SLURM_JOB_RESERVATION",
@@ -23,7 +23,15 @@ const EMPTY_THERE_TOO: [&str; 8] = [
     "SLURM_MEM_PER_NODE",
     "SLURM_NTASKS_PER_NODE",
     "SLURM_RESTART_COUNT",
-    "SLURM_STEP_",
+];
+
+/// The tasks of a step have these, and scripts do not. Not SLURM_STEP_ID: see the agents' `environment.rs`.
+const OF_STEPS: [&str; 5] = [
+    "SLURM_STEPID",
+    "SLURM_STEP_NODELIST",
+    "SLURM_STEP_NUM_NODES",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_TASKS_PER_NODE",
 ];
 
 /// Commands that the nodes of a cluster with Slurm, or modules, have, and what to do here.
@@ -75,7 +83,8 @@ pub fn check(
                 if !is_unset || is_allowed(name) {
                     continue;
                 }
-                let is_empty_there = job.speaks_slurm && EMPTY_THERE_TOO.iter().any(|there| name.starts_with(there));
+                let is_of_steps = OF_STEPS.contains(&name.as_str());
+                let is_empty_there = job.speaks_slurm && (is_of_steps || EMPTY_THERE_TOO.contains(&name.as_str()));
                 match (is_empty_there, is_quoted) {
                     // The tasks of a step have it, perhaps.
                     (true, true) => {}
@@ -94,6 +103,10 @@ pub fn check(
                 let is_function = *advice == LOADED;
                 // The agents give scripts that speak Slurm one: a step.
                 let is_step = job.speaks_slurm && *command == "srun";
+                if is_step && is_login(&script.text) && told.insert(command) {
+                    let file = &script.file;
+                    warnings.push(format!("{file}:{line}: there may be no 'srun' in the job, for a login shell may set PATH anew: write 'rms run', or #!/bin/bash without -l"));
+                }
                 let is_there = is_step || job.has_command(command) || (is_function && is_prepared);
                 if !is_there && told.insert(command) {
                     let file = &script.file;
@@ -163,12 +176,16 @@ impl JobOf<'_> {
 
     /// Does its shell read files that may define commands before the script?
     fn prepares_shells(&self, script: &str) -> bool {
-        let first = script.lines().next().unwrap_or_default();
-        let is_login = first.split_whitespace().skip(1).any(|word| {
-            word == "--login" || (word.starts_with('-') && !word.starts_with("--") && word.contains(['l', 'i']))
-        });
-        is_login || self.environment.iter().any(|(name, _)| name == "BASH_ENV" || name == "ENV")
+        is_login(script) || self.environment.iter().any(|(name, _)| name == "BASH_ENV" || name == "ENV")
     }
+}
+
+/// Does its shell read the profiles of the system and of its user?
+fn is_login(script: &str) -> bool {
+    let first = script.lines().next().unwrap_or_default();
+    first.split_whitespace().skip(1).any(|word| {
+        word == "--login" || (word.starts_with('-') && !word.starts_with("--") && word.contains(['l', 'i']))
+    })
 }
 
 fn is_for_a_shell(script: &str) -> bool {
@@ -263,7 +280,12 @@ mod tests {
     fn what_is_empty_under_slurm_too_is_said_once() {
         let said = warnings("#!/bin/sh\nexport OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\necho $SLURM_CPUS_PER_TASK\n");
         assert_eq!(said, ["job.sh:2: SLURM_CPUS_PER_TASK is empty, as under Slurm: nothing was asked for"]);
-        assert_eq!(warnings("#!/bin/sh\nx sh -c 'echo $SLURM_STEP_ID'\n"), [] as [&str; 0]);
+        for of_step in OF_STEPS {
+            let quoted = format!("#!/bin/sh\nsrun sh -c 'echo ${of_step}'\n");
+            assert_eq!(warnings(&quoted), [] as [&str; 0], "the tasks of a step have it");
+        }
+        let text = refused("#!/bin/sh\nsrun sh -c 'rm -rf /scratch/$SLURM_JOB_ID/$SLURM_STEP_ID'\n");
+        assert!(text.contains("SLURM_STEP_ID"), "{text}");
     }
 
     #[test]
@@ -278,6 +300,8 @@ mod tests {
             assert_eq!(warnings(&format!("#!/bin/bash\n{fine}\n")), [] as [&str; 0], "{fine}");
         }
         assert_eq!(warnings("#!/bin/bash -l\nmodule load x\n"), [] as [&str; 0]);
+        let said = warnings("#!/bin/bash -l\nsrun ./a\nsrun ./b\n");
+        assert!(said.len() == 1 && said[0].contains("'rms run'"), "{said:?}");
     }
 
     #[test]

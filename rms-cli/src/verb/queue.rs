@@ -88,7 +88,7 @@ async fn look(args: &Args, context: &Context, client: &Client) -> Result<QueueAn
         tokio::join!(client.queue(), context.cluster_names(client), negotiations::ask(client, None));
     let mut queue = queue?;
     let (_, negotiations) = negotiations?;
-    let user = if args.me { owner(client.identity(), &queue) } else { args.user.clone() };
+    let user = if args.me { Some(owner(client.identity(), &queue)) } else { args.user.clone() };
     queue.jobs.retain(|line| {
         let is_users = user.as_ref().is_none_or(|user| line.owner.0 == *user);
         is_users && (args.state.is_empty() || args.state.iter().any(|state| state == line.state.word()))
@@ -97,10 +97,14 @@ async fn look(args: &Args, context: &Context, client: &Client) -> Result<QueueAn
 }
 
 /// Whose jobs are those of whoever asks.
-fn owner(who: &Identity, queue: &Queue) -> Option<String> {
+fn owner(who: &Identity, queue: &Queue) -> String {
     match who.as_job() {
-        Some((own, _)) => queue.jobs.iter().find(|line| line.job == own).map(|line| line.owner.0.clone()),
-        None => Some(who.name.clone()),
+        // Nobody has this name: where the own job is no longer listed, none of its owner's can be told.
+        Some((own, _)) => {
+            let line = queue.jobs.iter().find(|line| line.job == own);
+            line.map_or_else(String::new, |line| line.owner.0.clone())
+        }
+        None => who.name.clone(),
     }
 }
 
