@@ -152,8 +152,9 @@ impl Cgroup {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         };
-        // All of it that can go goes.
-        self.dirs.iter().map(remove).fold(Ok(()), |all, one| all.and(one))
+        // All of it that can go goes, whatever stays.
+        let removed: Vec<io::Result<()>> = self.dirs.iter().map(remove).collect();
+        removed.into_iter().collect()
     }
 }
 
