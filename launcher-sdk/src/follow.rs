@@ -1,15 +1,15 @@
 //! The output of a job and what becomes of it, over as many links as it takes; its input the other way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rms_core::effect::JobChange;
 use rms_model::{JobId, Run};
-use rms_wire::{Backoff, ClientCall, Followed, Input, LinkError, Offset, Receiver, Refused, Sender};
+use rms_wire::{Backoff, ClientCall, Followed, Input, LinkError, Receiver, Refused, Sender};
 use tokio::sync::{Mutex, mpsc};
 
-pub use rms_wire::Stream;
+pub use rms_wire::{Missing, Offset, Stream};
 
 use crate::client::Client;
 use crate::error::CallError;
@@ -30,6 +30,15 @@ pub enum FollowEvent {
     },
     /// The job has moved on. A higher run number means that it was started again and its output begins anew.
     Change(JobChange),
+    /// Output that will not come: what came is not all that the job has written.
+    Missing(Missing),
+    /// The job has ended, and a node that has output of it is away; it is waited for.
+    Away {
+        /// Its name.
+        node: String,
+        /// After this, what it has is [`Missing`](FollowEvent::Missing).
+        at_most: Duration,
+    },
 }
 
 /// A followed job. Dropping it ends the following; the job goes on.
@@ -47,7 +56,7 @@ impl Follow {
         let (input_sender, inputs) = mpsc::channel(4);
         let inputs = Arc::new(Mutex::new(Inputs { queue: inputs, is_open: input }));
         tokio::spawn(async move {
-            let place = Place { job, run: None, offsets: BTreeMap::new() };
+            let place = Place::new(job);
             let mut following = Following { client, place, inputs, events: event_sender };
             if let Err(error) = following.run().await {
                 // Nobody may be listening any more.
@@ -103,9 +112,17 @@ struct Place {
     run: Option<Run>,
     /// Of each task's streams, on which host it was seen and how much of it has come: hosts may change their numbers.
     offsets: BTreeMap<(u32, Stream), (u32, u64)>,
+    /// Nodes that it has, and those from which there may be more to come: a restarted server does not know which of them
+    /// have left the job.
+    present: BTreeSet<String>,
+    open: BTreeSet<String>,
 }
 
 impl Place {
+    fn new(job: JobId) -> Place {
+        Place { job, run: None, offsets: BTreeMap::new(), present: BTreeSet::new(), open: BTreeSet::new() }
+    }
+
     fn order(&self, input: bool) -> rms_wire::Follow {
         let offset = |(&(task, stream), &(host_idx, offset)): (&(u32, Stream), &(u32, u64))| Offset {
             host_idx,
@@ -131,13 +148,32 @@ impl Place {
     }
 
     /// Another execution writes from its beginning.
-    fn see(&mut self, run: Run) {
-        if self.run != Some(run) {
+    fn see(&mut self, change: &JobChange) {
+        if self.run != Some(change.run) {
             if self.run.is_some() {
                 self.offsets.clear();
+                self.present.clear();
+                self.open.clear();
             }
-            self.run = Some(run);
+            self.run = Some(change.run);
         }
+        if !change.nodes.is_empty() {
+            let present: BTreeSet<String> = change.nodes.iter().cloned().collect();
+            self.open.extend(present.difference(&self.present).cloned());
+            self.present = present;
+        }
+    }
+
+    /// Nothing more comes from a node. What was missing before it is known to be whole is no news.
+    fn is_news(&mut self, missing: &Missing) -> bool {
+        self.open.remove(&missing.node)
+    }
+
+    /// What nobody has told of, though all was told.
+    fn unheard_of(&mut self) -> Vec<Missing> {
+        let reason = "it had left the job when the server was restarted";
+        let missing = |node| Missing { node, reason: reason.to_owned(), from: Vec::new() };
+        std::mem::take(&mut self.open).into_iter().map(missing).collect()
     }
 }
 
@@ -203,12 +239,28 @@ impl Following {
                 Ok(Some(Followed::Change(change))) => {
                     let change =
                         JobChange::try_from(change).map_err(|malformed| CallError::Interrupted(malformed.into()))?;
-                    self.place.see(change.run);
+                    self.place.see(&change);
                     Some(FollowEvent::Change(change))
+                }
+                Ok(Some(Followed::Missing(missing))) => {
+                    self.place.is_news(&missing).then_some(FollowEvent::Missing(missing))
+                }
+                Ok(Some(Followed::Whole { node })) => {
+                    self.place.open.remove(&node);
+                    None
+                }
+                Ok(Some(Followed::Away { node, secs })) => {
+                    Some(FollowEvent::Away { node, at_most: Duration::from_secs(secs) })
                 }
                 Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => return Ok(Ended::Broken { heard }),
                 Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
-                Ok(Some(Followed::End)) => return Ok(Ended::Complete),
+                Ok(Some(Followed::End)) => {
+                    for missing in self.place.unheard_of() {
+                        // Nobody may be listening any more.
+                        let _ = self.events.send(Ok(FollowEvent::Missing(missing))).await;
+                    }
+                    return Ok(Ended::Complete);
+                }
                 Ok(None) => return Ok(Ended::Broken { heard }),
                 Err(error) if is_wrong(&error) => return Err(CallError::Interrupted(error)),
                 Err(_) => return Ok(Ended::Broken { heard }),
@@ -257,6 +309,7 @@ pub(crate) const RECONNECT_PATIENCE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
+    use rms_core::effect::JobState;
     use rms_wire::Chunk;
 
     use super::*;
@@ -268,13 +321,33 @@ mod tests {
     fn output(event: Option<FollowEvent>) -> Option<Vec<u8>> {
         match event {
             Some(FollowEvent::Output { bytes, .. }) => Some(bytes),
-            Some(FollowEvent::Change(_)) | None => None,
+            Some(FollowEvent::Change(_) | FollowEvent::Missing(_) | FollowEvent::Away { .. }) | None => None,
         }
+    }
+
+    fn on(run: u32, nodes: &[&str]) -> JobChange {
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        JobChange { job: JobId(1), run: Run(run), state: JobState::Started, nodes, outcome: None }
+    }
+
+    #[test]
+    fn what_a_node_had_that_left_is_missing_unless_all_of_it_came() {
+        let mut place = Place::new(JobId(1));
+        let missing = |node: &str| Missing { node: node.to_owned(), reason: "gone".to_owned(), from: Vec::new() };
+        place.see(&on(1, &["a1", "a2", "a3"]));
+        place.see(&on(1, &["a1"]));
+        place.open.remove("a2");
+        assert!(!place.is_news(&missing("a2")), "it has come before");
+        assert!(place.is_news(&missing("a1")) && !place.is_news(&missing("a1")));
+        let nodes = |missing: Vec<Missing>| missing.into_iter().map(|missing| missing.node).collect::<Vec<_>>();
+        assert_eq!(nodes(place.unheard_of()), ["a3"]);
+        place.see(&on(1, &["a1", "a2"]));
+        assert_eq!(nodes(place.unheard_of()), ["a2"], "it has come again, and writes anew");
     }
 
     #[test]
     fn what_comes_twice_is_told_once() {
-        let mut place = Place { job: JobId(1), run: None, offsets: BTreeMap::new() };
+        let mut place = Place::new(JobId(1));
         assert_eq!(output(place.take(chunk(0, b"hello "))), Some(b"hello ".to_vec()));
         assert_eq!(output(place.take(chunk(0, b"hello "))), None);
         assert_eq!(output(place.take(chunk(3, b"lo world"))), Some(b"world".to_vec()));
@@ -283,11 +356,11 @@ mod tests {
 
     #[test]
     fn another_run_begins_anew() {
-        let mut place = Place { job: JobId(1), run: None, offsets: BTreeMap::new() };
+        let mut place = Place::new(JobId(1));
         place.take(chunk(0, b"abc"));
-        place.see(Run(1));
+        place.see(&on(1, &["a1"]));
         assert_eq!(place.order(false).from.len(), 1);
-        place.see(Run(2));
+        place.see(&on(2, &["a1"]));
         assert!(place.order(true).from.is_empty());
         assert_eq!(output(place.take(chunk(0, b"abc"))), Some(b"abc".to_vec()));
     }

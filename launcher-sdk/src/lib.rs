@@ -43,7 +43,7 @@ mod watch;
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
 pub use dir::{CONFIG_FILE, ClientConfig, DirError, find_client_dir, is_there};
 pub use error::{CallError, ConnectError};
-pub use follow::{Follow, FollowEvent, InputSender, Stream};
+pub use follow::{Follow, FollowEvent, InputSender, Missing, Offset, Stream};
 pub use join::{JoinFailure, join};
 /// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so
 /// that the simulator runs the same functions without a network.

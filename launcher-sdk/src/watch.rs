@@ -93,7 +93,9 @@ impl Watching {
                     Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => break false,
                     Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
                     // Nobody asked for output.
-                    Ok(Some(Followed::Chunk(_))) => {}
+                    Ok(Some(
+                        Followed::Chunk(_) | Followed::Missing(_) | Followed::Away { .. } | Followed::Whole { .. },
+                    )) => {}
                     Ok(Some(Followed::End)) => break true,
                     Err(error) if is_wrong(&error) => return Err(CallError::Interrupted(error)),
                     Ok(None) | Err(_) => break false,

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rms_model::{JobId, Run, Work};
-use rms_wire::message::MAX_CHUNK_BYTES;
-use rms_wire::{Channel, Chunk, FollowOrder, Input, LinkError, Receiver, Sender, Spooled, Stream};
+use rms_wire::message::{MAX_CHUNK_BYTES, MAX_LINES};
+use rms_wire::{Channel, Chunk, FollowOrder, Input, LinkError, Offset, Receiver, Sender, Spooled, Stream};
 use thiserror::Error;
 
 use crate::frame;
 use crate::share::{Share, Shares, Word};
-use crate::spool;
+use crate::spool::{self, Size, Written};
 use crate::supervisor::order::{TASK_INPUT, WINDOW};
 use crate::watch::{Watch, Watches};
 
@@ -24,6 +24,10 @@ pub enum FollowError {
     Link(#[from] LinkError),
     #[error("cannot watch or read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
+    #[error(
+        "how much the job has written is not known, for {path} cannot be read (a full disk keeps it from being written): {source}"
+    )]
+    Result { path: PathBuf, source: io::Error },
 }
 
 /// The order to follow may be faster than the order to start.
@@ -62,16 +66,19 @@ async fn send_streams(
         changed.as_mut().enable();
         // Asked before the last look at the files: what was written before the end is then seen.
         let has_ended = share.has_ended();
+        let written = has_ended.then(|| read_written(share));
         if may_spawn {
             add_spawned(&mut streams, share, order);
         }
         for stream in &mut streams {
-            while let Some(chunk) = stream.read().map_err(|source| stream.error(source))? {
+            let kept = written.as_ref().and_then(|found| stream.written(found.as_ref().ok()?.as_ref()?));
+            while let Some(chunk) = stream.read(kept).map_err(|source| stream.error(source))? {
                 sender.send(&Spooled::Chunk(chunk)).await?;
             }
         }
-        if has_ended {
-            sender.send(&Spooled::End).await?;
+        if let Some(written) = written {
+            let last = written?.and_then(|written| missing(&streams, &written)).unwrap_or(Spooled::End);
+            sender.send(&last).await?;
             return Ok(());
         }
         tokio::select! {
@@ -79,6 +86,27 @@ async fn send_streams(
             () = changed => {}
         }
     }
+}
+
+/// What the supervisor has written down at the end, where there are streams.
+fn read_written(share: &Share) -> Result<Option<Written>, FollowError> {
+    if !share.order().is_streamed() {
+        return Ok(None);
+    }
+    let found = spool::read_written(share.entry_dir(), share.job(), share.run());
+    found.map_err(|source| FollowError::Result { path: spool::result_path(share.entry_dir()), source })
+}
+
+/// What of the streams was not there to be sent.
+fn missing(streams: &[SpoolFile], written: &Written) -> Option<Spooled> {
+    let mut lost: Vec<(Offset, String)> = streams.iter().filter_map(|stream| stream.lost(written)).collect();
+    let mut reason = lost.first().map(|(_, reason)| reason.clone());
+    if lost.is_empty() && written.was_full {
+        reason = Some("its disk was full while the job wrote, so that some of it may be lost".to_owned());
+        lost = streams.iter().map(|stream| (stream.place(), String::new())).collect();
+    }
+    let from = lost.into_iter().map(|(offset, _)| offset).take(MAX_LINES).collect();
+    Some(Spooled::Missing { reason: reason?, from })
 }
 
 /// Watches the entry as soon as the supervisor has made it.
@@ -103,6 +131,8 @@ struct SpoolFile {
     next: Chunk,
     /// So much of what was sent is not in the file any more: the job has emptied it, by `> /dev/stderr`.
     n_cut: u64,
+    /// Something of it was sent over this channel.
+    is_read: bool,
 }
 
 /// Tasks that other tasks have asked for have streams as soon as they are started.
@@ -135,13 +165,19 @@ fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
         let is_this = |from: &&rms_wire::Offset| from.task == task && from.stream == stream;
         let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
         let next = Chunk { host_idx, task, stream, offset, bytes: Vec::new() };
-        SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next, n_cut: 0 }
+        SpoolFile {
+            path: spool::stream_path(share.entry_dir(), name, task),
+            file: None,
+            next,
+            n_cut: 0,
+            is_read: false,
+        }
     })
 }
 
 impl SpoolFile {
-    /// The next piece, if there is one yet.
-    fn read(&mut self) -> io::Result<Option<Chunk>> {
+    /// The next piece, if there is one yet; `kept` is what was there at the end.
+    fn read(&mut self, kept: Option<Size>) -> io::Result<Option<Chunk>> {
         if self.file.is_none() {
             match File::open(&self.path) {
                 Ok(file) => self.file = Some(file),
@@ -153,6 +189,10 @@ impl SpoolFile {
         let Some(file) = &self.file else { return Ok(None) };
         let len = file.metadata()?.len();
         if len < self.next.offset - self.n_cut {
+            if kept.is_some_and(|kept| len < kept.n_bytes) {
+                // It was not the job that has cut it, and what is left of it was sent.
+                return Ok(None);
+            }
             self.n_cut = self.next.offset;
         }
         let from = self.next.offset - self.n_cut;
@@ -165,7 +205,42 @@ impl SpoolFile {
         bytes.truncate(n_read);
         let chunk = Chunk { bytes, ..self.next.clone() };
         self.next.offset += n_read as u64;
+        self.is_read |= n_read > 0;
         Ok((n_read > 0).then_some(chunk))
+    }
+
+    fn written(&self, written: &Written) -> Option<Size> {
+        written.stream(self.next.task, self.next.stream == Stream::Err).and_then(|stream| stream.size)
+    }
+
+    /// Up to where it was sent.
+    fn place(&self) -> Offset {
+        let Chunk { host_idx, task, stream, offset, bytes: _ } = self.next;
+        Offset { host_idx, task, stream, offset }
+    }
+
+    /// From where on something is missing, and why, if everything that is there was sent.
+    fn lost(&self, written: &Written) -> Option<(Offset, String)> {
+        let written = written.stream(self.next.task, self.next.stream == Stream::Err)?;
+        let path = self.path.display();
+        let Some(size) = written.size else {
+            // A file that was open here before it was deleted was read to its end.
+            return self.file.is_none().then(|| (self.place(), format!("{path} was deleted while the job ran")));
+        };
+        let now = std::fs::metadata(&self.path).ok().as_ref().map(Size::of);
+        let has_all = self.next.offset - self.n_cut >= size.n_bytes;
+        let reason = match now {
+            None if !has_all => format!("{path} was deleted"),
+            Some(now) if !has_all => format!("{path} has {} bytes, and had {}", now.n_bytes, size.n_bytes),
+            Some(now) if self.is_read && now.n_bytes == size.n_bytes && now != size => {
+                return Some((
+                    Offset { offset: 0, ..self.place() },
+                    format!("{path} was changed after the job had ended"),
+                ));
+            }
+            None | Some(_) => return None,
+        };
+        Some((self.place(), reason))
     }
 
     fn error(&self, source: io::Error) -> FollowError {

@@ -190,6 +190,87 @@ pub fn result_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("result")
 }
 
+/// What an execution has left in its streams, as its supervisor saw it when the last process was gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// The disk had no room while it ran, so what it wrote may not be there.
+    pub was_full: bool,
+    pub streams: Vec<WrittenStream>,
+}
+
+/// One of them. Without a size, its file was not there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenStream {
+    pub task: u32,
+    pub is_error: bool,
+    pub size: Option<Size>,
+}
+
+/// Tells whether a file is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    pub n_bytes: u64,
+    /// Changed last, in seconds and nanoseconds.
+    pub changed: (i64, i64),
+}
+
+impl Size {
+    pub fn of(metadata: &fs::Metadata) -> Size {
+        Size { n_bytes: metadata.len(), changed: (metadata.mtime(), metadata.mtime_nsec()) }
+    }
+}
+
+impl Written {
+    /// Looks at the streams of these tasks.
+    pub fn look(entry_dir: &Path, tasks: impl Iterator<Item = u32>, was_full: bool) -> Written {
+        let streams = tasks.flat_map(|task| {
+            [("out", false), ("err", true)].map(|(name, is_error)| {
+                let found = fs::metadata(stream_path(entry_dir, name, task)).ok();
+                WrittenStream { task, is_error, size: found.as_ref().map(Size::of) }
+            })
+        });
+        Written { was_full, streams: streams.collect() }
+    }
+
+    pub fn stream(&self, task: u32, is_error: bool) -> Option<&WrittenStream> {
+        self.streams.iter().find(|stream| (stream.task, stream.is_error) == (task, is_error))
+    }
+}
+
+/// How an execution ended, with what it has written where that is kept for followers.
+#[derive(Debug, Serialize)]
+pub struct ResultRef<'a> {
+    #[serde(flatten)]
+    pub report: &'a JobReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written: Option<Written>,
+}
+
+/// What an execution that has ended has left in its streams; nothing if nobody saw its end.
+///
+/// # Errors
+/// As [`read_result`].
+pub fn read_written(entry_dir: &Path, job: JobId, run: Run) -> io::Result<Option<Written>> {
+    #[derive(Deserialize)]
+    struct Result {
+        #[serde(default)]
+        written: Option<Written>,
+    }
+    read_result(entry_dir, job, run)?;
+    let result: Result = serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)?;
+    Ok(result.written)
+}
+
+/// Is there nothing left of the disk for who writes as this user? Other users than root leave a part of it to root.
+pub fn is_out_of_room(dir: &Path, is_root: bool) -> bool {
+    let Ok(disk) = statvfs(dir) else { return false };
+    let free = if is_root { disk.blocks_free() } else { disk.blocks_available() };
+    free * disk.fragment_size() < LEAST_ROOM
+}
+
+/// Who writes until nothing more can be written leaves less than that.
+const LEAST_ROOM: u64 = 256 << 10;
+
 pub fn write_result(entry_dir: &Path, report: &JobReport) -> io::Result<()> {
     write_whole(&result_path(entry_dir), &serde_json::to_vec(report).map_err(io::Error::other)?, 0o600)
 }

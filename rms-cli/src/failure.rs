@@ -15,6 +15,8 @@ impl Exit {
     pub const FAILED: Exit = Exit(1);
     /// The command line, a script's directives or a value in them are wrong.
     pub const USAGE: Exit = Exit(2);
+    /// The job is well, but not all of its output is here. `EX_IOERR` of sysexits.h.
+    pub const OUTPUT_MISSING: Exit = Exit(74);
     /// `wait --timeout` ran out.
     pub const TIMED_OUT: Exit = Exit(124);
     /// The system failed, not the job: no server, no such job, a node that was lost.

@@ -25,6 +25,7 @@ mod lines;
 mod log_file;
 mod look_up;
 mod malleable_options;
+mod missing;
 mod model_options;
 mod names;
 mod negotiations;

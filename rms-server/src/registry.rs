@@ -8,6 +8,7 @@ use rms_wire::Link;
 use rms_wire::tls::Revoked;
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::config::LinkLimits;
 use crate::outbox::LinkId;
@@ -19,6 +20,8 @@ pub struct Registry {
     /// What handshakes consult.
     revoked: Revoked,
     live: Mutex<Live>,
+    /// Whoever has no link was away before, as far as is known here.
+    since: Instant,
     /// Rung when an agent has come, for those who wait for one.
     agents_came: watch::Sender<()>,
     /// Rung when certificates were revoked, for agents, who also accept links.
@@ -32,6 +35,8 @@ struct Live {
     /// Links of users and jobs; agents and admins have places of their own.
     n_ordinary: usize,
     agents: HashMap<String, LinkId>,
+    /// When the last link of those ended that have none.
+    away: HashMap<String, Instant>,
     revoked: BTreeSet<String>,
 }
 
@@ -82,7 +87,8 @@ impl Registry {
     pub fn new(limits: LinkLimits, revoked: Revoked) -> Registry {
         let (agents_came, _) = watch::channel(());
         let (revocations, _) = watch::channel(());
-        Registry { limits, revoked, live: Mutex::default(), agents_came, revocations }
+        let since = Instant::now();
+        Registry { limits, revoked, live: Mutex::default(), since, agents_came, revocations }
     }
 
     /// Gives the link a place, unless its certificate was revoked or there are too many.
@@ -124,6 +130,7 @@ impl Registry {
             Role::Agent => {
                 // One node has one agent, and the newest link is the one that it uses.
                 let older = live.agents.insert(who.name.clone(), id);
+                live.away.remove(&who.name);
                 if let Some(older) = older.and_then(|older| live.links.get(&older)) {
                     older.close("the agent has connected anew");
                 }
@@ -184,6 +191,14 @@ impl Registry {
         }
     }
 
+    /// Since when an agent has no link that lives.
+    pub fn away_since(&self, name: &str) -> Instant {
+        let live = self.live();
+        // A link that has just ended may not have left its place yet.
+        let is_here = live.agents.contains_key(name);
+        if is_here { Instant::now() } else { live.away.get(name).copied().unwrap_or(self.since) }
+    }
+
     fn live_agent(&self, name: &str) -> Option<Link> {
         let live = self.live();
         let link = live.links.get(live.agents.get(name)?)?;
@@ -223,6 +238,7 @@ impl Drop for Place {
             Role::Agent => {
                 if live.agents.get(&self.who.name) == Some(&self.link) {
                     live.agents.remove(&self.who.name);
+                    live.away.insert(self.who.name.clone(), Instant::now());
                 }
             }
             Role::Server => {}

@@ -50,6 +50,22 @@ pub enum Spooled {
     Failed {
         reason: String,
     },
+    /// The job's share here has ended and what is left of its streams was sent, but from these offsets on something is
+    /// missing: at most [`MAX_LINES`](crate::message::MAX_LINES) of them are named.
+    Missing {
+        reason: String,
+        from: Vec<Offset>,
+    },
+}
+
+/// Output of a job that will not come.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Missing {
+    pub node: String,
+    pub reason: String,
+    /// How much of the streams has come; at most [`MAX_LINES`](crate::message::MAX_LINES) are named. Of others, and if
+    /// there are none, nothing may have come.
+    pub from: Vec<Offset>,
 }
 
 /// What the server sends to a client that follows or watches.
@@ -60,6 +76,17 @@ pub enum Followed {
     /// Nothing will come any more.
     End,
     Refused(Refused),
+    /// A node's output will not come, or not all of it.
+    Missing(Missing),
+    /// The job has ended, and its output on a node is waited for: for so many seconds more, unless the node's agent is back.
+    Away {
+        node: String,
+        secs: u64,
+    },
+    /// All that a node has of the job's output has come, or is known to be missing.
+    Whole {
+        node: String,
+    },
 }
 
 /// Standard input for task 0.

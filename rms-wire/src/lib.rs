@@ -29,7 +29,7 @@ pub mod vocabulary;
 pub use answer::{ClientAnswer, ServerReport};
 pub use call::ClientCall;
 pub use convert::Malformed;
-pub use follow::{Chunk, FollowOrder, Followed, Input, Offset, Spooled, Stream};
+pub use follow::{Chunk, FollowOrder, Followed, Input, Missing, Offset, Spooled, Stream};
 pub use hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
 pub use join::{JoinError, Joined, join, join_again};
 pub use launcher::{LauncherSays, LauncherTold};

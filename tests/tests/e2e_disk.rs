@@ -2,61 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, Output, binaries, wait_until};
+use rms_tests::harness::{Deployment, Output, SmallDisk, binaries, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
-
-/// A small file system, gone when the test is over. It must outlive the deployment on it.
-struct SmallDisk {
-    dir: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn of_mib(mib: u32) -> Option<SmallDisk> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: only root can mount a small disk");
-            return None;
-        }
-        let dir = tempfile::tempdir().expect("a directory");
-        let size = format!("size={mib}m");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "limber-test"]).arg(dir.path()).status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            eprintln!("skipped: nothing can be mounted here");
-            return None;
-        }
-        Some(SmallDisk { dir })
-    }
-
-    fn server_dir(&self) -> PathBuf {
-        self.dir.path().join("server")
-    }
-
-    fn remount(&self, mode: &str) {
-        let status = Command::new("mount").args(["-o", &format!("remount,{mode}")]).arg(self.dir.path()).status();
-        assert!(status.expect("mount runs").success(), "remount {mode}");
-    }
-
-    /// Takes all space that is left; the file gives it back when removed.
-    fn fill(&self) -> PathBuf {
-        let path = self.dir.path().join("filler");
-        let mut file = fs::File::create(&path).expect("a file");
-        for size in [1 << 16, 1 << 12] {
-            while file.write_all(&vec![0; size]).is_ok() {}
-        }
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _still_mounted = Command::new("umount").arg("-l").arg(self.dir.path()).status();
-    }
-}
 
 fn run_server(deployment: &Deployment) -> Output {
     let mut run = Command::new("timeout");
@@ -68,7 +19,7 @@ fn run_server(deployment: &Deployment) -> Output {
 #[test]
 fn a_full_disk_is_said_and_what_was_promised_is_kept() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
-    let mut deployment = Deployment::builder().cluster("a", 1).server_dir(&disk.server_dir()).start();
+    let mut deployment = Deployment::builder().cluster("a", 1).server_dir(&disk.path().join("server")).start();
     let running = deployment.submit(&["--wrap", "sleep 3; exit 9"]);
     deployment.wait_for_state(running, "started");
     // Scripts large enough that no slack in the journal takes them.
@@ -117,7 +68,7 @@ fn a_full_disk_is_said_and_what_was_promised_is_kept() {
 #[test]
 fn a_server_that_starts_on_a_full_disk_waits_for_room_and_says_so() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
-    let mut deployment = Deployment::builder().cluster("a", 1).server_dir(&disk.server_dir()).start();
+    let mut deployment = Deployment::builder().cluster("a", 1).server_dir(&disk.path().join("server")).start();
     let job = deployment.submit(&["--hold", "--wrap", "true"]);
     deployment.kill_server();
     let filler = disk.fill();
@@ -139,11 +90,11 @@ fn a_server_that_starts_on_a_full_disk_waits_for_room_and_says_so() {
 #[test]
 fn a_disk_that_cannot_be_written_stops_the_server_with_its_name() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
-    let mut deployment = Deployment::builder().server_dir(&disk.server_dir()).start();
+    let mut deployment = Deployment::builder().server_dir(&disk.path().join("server")).start();
     deployment.kill_server();
     disk.remount("ro");
     let said = run_server(&deployment).fails(1).stderr;
-    assert!(said.contains(&*disk.server_dir().to_string_lossy()) && said.contains("ead-only"), "{said}");
+    assert!(said.contains(&*disk.path().join("server").to_string_lossy()) && said.contains("ead-only"), "{said}");
     disk.remount("rw");
     deployment.start_server();
     deployment.rms(&["queue"]).ok();

@@ -11,6 +11,13 @@ impl Node {
     pub(super) fn look(&mut self) {
         self.trouble.look(Instant::now());
         self.tell_trouble();
+        if spool::is_out_of_room(self.setup.spool.dir(), false) {
+            self.shares
+                .all()
+                .iter()
+                .filter(|share| !share.has_ended())
+                .for_each(|share| share.tell(&ToSupervisor::SpoolFull));
+        }
         let most = self.setup.spool_quota.unwrap_or_else(|| spool::share_of_disk(self.setup.spool.dir()));
         for share in self.shares.all().iter().filter(|share| !share.has_ended()) {
             let keys = self.setup.spool.keys_dir().join(spool::entry_name(share.job(), share.run()));

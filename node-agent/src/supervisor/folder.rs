@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::hostfile::{self, HostFiles};
 use super::order::Order;
-use crate::spool::{self, EntryRef};
+use crate::spool::{self, EntryRef, ResultRef, Written};
 
 /// Where a supervisor keeps its socket and what must outlive an agent.
 #[derive(Debug)]
@@ -110,12 +110,12 @@ impl Folder {
 
     /// # Errors
     /// No space.
-    pub fn write_result(&mut self, report: &JobReport) -> io::Result<()> {
+    pub fn write_result(&mut self, report: &JobReport, written: Option<Written>) -> io::Result<()> {
         let result = match &mut self.result {
             Some(result) => result,
             None => self.result.insert(Slot::make(&spool::result_path(&self.dir), 0o600)?),
         };
-        result.write_json(report)
+        result.write_json(&ResultRef { report, written })
     }
 
     /// Back to the seat, without what belonged to the job alone.
@@ -218,7 +218,7 @@ mod tests {
         Folder::make_dir(&spool.seats_dir(), "s").expect("made");
         let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
         for (job, reason) in [(1, "a long reason, which is longer than the next one"), (2, "short"), (3, "longer")] {
-            folder.write_result(&result(job, reason)).expect("written");
+            folder.write_result(&result(job, reason), None).expect("written");
             let read = |job| spool::read_result(folder.dir(), JobId(job), Run(1));
             assert_eq!(read(job).expect("there"), result(job, reason));
             assert!(read(job + 1).is_err(), "the next job has not ended yet");

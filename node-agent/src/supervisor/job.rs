@@ -1,6 +1,8 @@
 //! One share of a job under a supervisor: its tasks, how it is ended, what it used.
 
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::{Pid, getpid};
@@ -27,6 +29,7 @@ use crate::pmi::RankId;
 use crate::pmi::frames::Placement;
 use crate::pmi::hub::Need;
 use crate::pmi::ranks;
+use crate::spool::{self, Written};
 use crate::sys::{End, Reaped, SingleThreaded};
 use crate::topology::cpulist::CpuSet;
 use crate::topology::own_cpus;
@@ -54,6 +57,9 @@ pub struct Job {
     /// Of the first task, for what is executed beside it, or told of it; only where something may be.
     pub streams: Option<Streams>,
     pub untold: Untold,
+    /// The tasks whose streams are kept in the spool, and whether the disk had no room for them.
+    spooled: Vec<Range<u32>>,
+    was_full: bool,
     /// Those that its processes keep to.
     pub cpus: CpuSet,
     /// They could be made to, when these changed last.
@@ -151,6 +157,8 @@ impl Job {
             steps: Vec::new(),
             streams: None,
             untold: Untold::default(),
+            spooled: Vec::new(),
+            was_full: false,
             cpus: cpus_of(&order),
             is_confined: true,
             confined_early: None,
@@ -183,6 +191,7 @@ impl Job {
         self.account = Some(started.account);
         self.variables = started.variables;
         self.n_own = started.tasks.len();
+        self.spooled.extend(started.tasks.first().map(|first| first.task..first.task + self.n_own as u32));
         self.tasks = started.tasks;
         self.streams = started.streams.filter(|_| match &self.order.on_resize {
             Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
@@ -488,6 +497,7 @@ impl Job {
                 Spawned { problem: Some(StartError::Ending), ..Spawned::default() }
             }
         };
+        self.spooled.extend(spawned.tasks.iter().map(|task| task.task..task.task + 1));
         let tasks = spawned.tasks.iter().map(|task| task.task).collect();
         self.tasks.extend(spawned.tasks);
         let problem = spawned.problem.map(|problem| problem.to_string());
@@ -554,6 +564,21 @@ impl Job {
         let report = JobReport { job: self.job(), run: self.run(), status };
         self.phase = Phase::Ended { report: report.clone(), sync_at: Instant::now() + SYNC_AFTER };
         report
+    }
+
+    /// Its streams share a disk with others, and may be cut short by it.
+    pub fn look_at_disk(&mut self, dir: &Path) {
+        let is_root = self.account.as_ref().is_some_and(|account| account.uid.is_root());
+        self.was_full |= spool::is_out_of_room(dir, is_root);
+    }
+
+    /// What it leaves to followers, where it does. Call it when no process is left.
+    pub fn written(&mut self, dir: &Path) -> Option<Written> {
+        if !self.order.is_streamed() {
+            return None;
+        }
+        self.look_at_disk(dir);
+        Some(Written::look(dir, self.spooled.iter().cloned().flatten(), self.was_full))
     }
 
     /// A signal to every task and what it started in its session's first process group.

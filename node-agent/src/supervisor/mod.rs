@@ -370,6 +370,10 @@ impl Supervisor {
             ToSupervisor::StepSignal { stream, signal } => self.step_signal(stream, signal),
             ToSupervisor::StepEnd { stream, silent } => self.end_step(stream, silent),
             ToSupervisor::StepPmi { stream, frame } => self.step_hears(stream, frame),
+            ToSupervisor::SpoolFull => {
+                let dir = self.folder.dir();
+                self.job.iter_mut().for_each(|job| job.look_at_disk(dir));
+            }
         }
         Next::Stay
     }
@@ -588,11 +592,12 @@ impl Supervisor {
         let is_over = tree_is_gone || self.is_haunted;
         let undead = if self.is_haunted { job.undead() } else { Vec::new() };
         let report = if is_over { job.all_gone(&self.seat.cgroup, &self.meter) } else { None };
-        if let Some(report) = report {
+        let dir = self.folder.dir();
+        if let Some((report, written)) = report.map(|report| (report, job.written(dir))) {
             if !undead.is_empty() {
                 self.tell(&FromSupervisor::Undead { pids: undead });
             }
-            let _told_all_the_same = self.folder.write_result(&report);
+            let _told_all_the_same = self.folder.write_result(&report, written);
             self.tell(&FromSupervisor::Job(report));
             if self.agent.is_none() {
                 return self.leave_result();

@@ -177,6 +177,8 @@ pub enum ToSupervisor {
         stream: u64,
         frame: Down,
     },
+    /// The disk of the spool has no room: what the job writes there may be lost.
+    SpoolFull,
 }
 
 /// The tasks that a step has on this host.

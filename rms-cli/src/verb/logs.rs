@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use launcher_sdk::{CallError, Client, FollowEvent};
+use launcher_sdk::{CallError, Client, FollowEvent, Missing};
 use rms_core::effect::{JobDetail, JobState};
 use rms_core::event::Select;
 use rms_model::{JobId, Work};
@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::lines::Streams;
 use crate::log_file;
 use crate::look_up;
+use crate::missing;
 use crate::output::{self, Form};
 use crate::select;
 use crate::submission::DEFAULT_OUTPUT;
@@ -24,7 +25,10 @@ That of 'rms submit' is in its file, which must be readable here.
 Examples:
   rms logs 7                     what job 7 has written
   rms logs -f                    follow the newest job until it ends
-  rms logs 7 -l                  label each line with its task")]
+  rms logs 7 -l                  label each line with its task
+
+Exit code 74: not all of the output is kept, or its node did not come back in
+time; what is missing is said.")]
 pub struct Args {
     /// The job: an id, or last
     #[arg(default_value = "last", value_name = "JOB")]
@@ -60,8 +64,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
                     "rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"
                 ));
             }
-            from_nodes(&client, job, &sink).await?;
-            Ok(Exit::OK)
+            let found = from_nodes(&client, job, &sink).await?;
+            Ok(found.exit(job))
         }
         None => of_ended(&client, job, &sink).await,
     }
@@ -88,15 +92,43 @@ impl Sink {
     }
 }
 
-/// The nodes keep the streams of 'rms run'. Tells whether there was anything.
-async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<bool, Failure> {
+/// What the nodes had.
+#[derive(Default)]
+struct Found {
+    is_something: bool,
+    missing: Vec<Missing>,
+}
+
+impl Found {
+    fn exit(&self, job: JobId) -> Exit {
+        if self.missing.is_empty() {
+            return Exit::OK;
+        }
+        missing::tell(job, &self.missing);
+        Exit::OUTPUT_MISSING
+    }
+}
+
+/// The nodes keep the streams of 'rms run'.
+async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, Failure> {
     let mut follow = client.follow(job, false);
     let mut streams = Streams::new(sink.label);
     let mut whole = Vec::new();
-    let mut is_something = false;
+    let mut found = Found::default();
     while let Some(event) = follow.next().await? {
-        let FollowEvent::Output { task, stream, bytes, host_idx: _ } = event else { continue };
-        is_something = true;
+        let (task, stream, bytes) = match event {
+            FollowEvent::Output { task, stream, bytes, host_idx: _ } => (task, stream, bytes),
+            FollowEvent::Missing(missing) => {
+                found.missing.push(missing);
+                continue;
+            }
+            FollowEvent::Away { node, at_most } => {
+                missing::tell_away(job, &node, at_most, sink.form);
+                continue;
+            }
+            FollowEvent::Change(_) => continue,
+        };
+        found.is_something = true;
         if sink.form == Form::Json {
             whole.extend(bytes);
         } else {
@@ -104,16 +136,17 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<bool, Fa
         }
     }
     streams.finish()?;
-    if sink.form == Form::Json && is_something {
+    if sink.form == Form::Json && found.is_something {
         sink.write_json(job, &String::from_utf8_lossy(&whole))?;
     }
-    Ok(is_something)
+    Ok(found)
 }
 
 /// A job whose description is gone: the nodes may still have its streams, or its file may lie where such files lie.
 async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
-    if from_nodes(client, job, sink).await? {
-        return Ok(Exit::OK);
+    let found = from_nodes(client, job, sink).await?;
+    if found.is_something {
+        return Ok(found.exit(job));
     }
     let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
     match std::fs::read(&path) {
@@ -125,7 +158,8 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
                  (without one, to {} where it was submitted)",
                 path.display()
             ));
-            sink.write(job, b"")
+            sink.write(job, b"")?;
+            Ok(found.exit(job))
         }
     }
 }

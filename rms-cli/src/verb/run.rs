@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use launcher_sdk::{Client, Follow, FollowEvent};
+use launcher_sdk::{Client, Follow, FollowEvent, Missing};
 use node_agent::rsh::Input;
 use rms_core::Call;
 use rms_core::effect::{JobChange, JobState};
@@ -19,6 +19,7 @@ use crate::interrupt::{Interrupt, Interrupts};
 use crate::job_options::{JobOptions, OpenMode};
 use crate::json;
 use crate::lines::Streams;
+use crate::missing;
 use crate::notice::Notice;
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
@@ -53,6 +54,8 @@ Examples:
 
 Exit codes:
   the highest of the tasks' codes; 128 + signal if a signal ended one
+  74   the job ended with 0, but not all of its output came: an agent did not
+       come back within node_lost_after, or its disk was full or damaged
   143  it was cancelled, or its wall time was over
   130  it was ended by Ctrl-C
   125  the system lost it or could not start it
@@ -201,6 +204,7 @@ struct Running {
     /// The reader of our output has gone, as for a program that gets PIPE.
     is_unread: bool,
     notice: Notice,
+    missing: Vec<Missing>,
 }
 
 impl Running {
@@ -215,6 +219,7 @@ impl Running {
             is_interrupted: false,
             is_unread: false,
             notice: Notice::default(),
+            missing: Vec::new(),
         }
     }
 
@@ -235,19 +240,62 @@ impl Running {
                         }
                     }
                     Some(FollowEvent::Change(change)) => self.changed(change),
+                    Some(FollowEvent::Missing(missing)) => self.missing.push(missing),
+                    Some(FollowEvent::Away { node, at_most }) => missing::tell_away(self.job, &node, at_most, self.form),
                     None => break,
                 },
                 () = self.streams.due() => {
                     let written = self.streams.show_beginnings();
                     self.check_reader(written).await?;
                 }
-                interrupt = interrupts.next() => self.interrupted(interrupt).await?,
+                interrupt = interrupts.next() => {
+                    if let Some(exit) = self.leaves(&interrupt) {
+                        return self.leave(exit).await;
+                    }
+                    self.interrupted(interrupt).await?;
+                }
                 _ = look.tick(), if waits => self.tell_why().await,
             }
         }
         let flushed = self.streams.finish();
         self.check_reader(flushed).await?;
-        self.ended()
+        let exit = self.ended()?;
+        Ok(if self.is_short() { self.short(exit) } else { exit })
+    }
+
+    /// Once the job is over, nothing is left to end but the waiting for its output.
+    fn leaves(&self, interrupt: &Interrupt) -> Option<Exit> {
+        self.last.as_ref().filter(|change| change.outcome.is_some())?;
+        match interrupt {
+            Interrupt::CtrlC => Some(BY_INTERRUPT),
+            Interrupt::Signal(HANGUP) => Some(Exit(129)),
+            Interrupt::Signal(TERM) => Some(Exit(143)),
+            Interrupt::Signal(_) => None,
+        }
+    }
+
+    async fn leave(&mut self, exit: Exit) -> Result<Exit, Failure> {
+        let flushed = self.streams.finish();
+        self.check_reader(flushed).await?;
+        output::warn(&format!(
+            "rms: job {0} has ended, but not all of its output has come; 'rms logs {0}' shows it",
+            self.job
+        ));
+        Ok(exit)
+    }
+
+    /// Is not all here that the job has written? One that never started has written nothing.
+    fn is_short(&self) -> bool {
+        let outcome = self.last.as_ref().and_then(|change| change.outcome.as_ref());
+        let is_started = !matches!(outcome, Some(Outcome::NotStarted { .. }));
+        is_started && !self.is_unread && !self.missing.is_empty()
+    }
+
+    fn short(&self, exit: Exit) -> Exit {
+        if self.form == Form::Text {
+            missing::tell(self.job, &self.missing);
+        }
+        missing::exit(exit)
     }
 
     fn changed(&mut self, change: JobChange) {
@@ -341,6 +389,7 @@ impl Running {
             "stdout": text(&self.collected.out),
             "stderr": text(&self.collected.err),
             "truncated": self.collected.is_truncated,
+            "missing": missing::to_json(&self.missing),
         });
         output::write_out(format!("{value}\n").as_bytes())
     }
@@ -389,7 +438,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Output and signals wait meanwhile.
 const EXPLAIN_WITHIN: Duration = Duration::from_millis(500);
 
+const HANGUP: i32 = 1;
 const KILL: i32 = 9;
+const TERM: i32 = 15;
 /// 128 + PIPE.
 const BY_PIPE: Exit = Exit(141);
 /// 128 + INT.

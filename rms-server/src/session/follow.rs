@@ -75,6 +75,7 @@ async fn forward_input(mut receiver: Receiver, input: mpsc::Sender<Input>, left:
 /// A job that is being followed.
 struct Following {
     shared: Arc<Shared>,
+    who: Identity,
     job: JobId,
     /// The execution that the client's offsets count in.
     known: Option<Run>,
@@ -89,6 +90,8 @@ struct Following {
     hosts: BTreeMap<String, u32>,
     present: BTreeSet<String>,
     open: BTreeSet<u32>,
+    /// Those that came again before all was pulled of the time before.
+    again: BTreeSet<u32>,
     is_over: watch::Sender<bool>,
 }
 
@@ -116,6 +119,7 @@ impl Following {
         let (input, inputs) = mpsc::channel(MAX_INPUTS);
         let following = Following {
             shared: Arc::clone(shared),
+            who: who.clone(),
             job: order.job,
             known: order.run,
             from: order.from,
@@ -127,6 +131,7 @@ impl Following {
             hosts: BTreeMap::new(),
             present: BTreeSet::new(),
             open: BTreeSet::new(),
+            again: BTreeSet::new(),
             is_over: watch::Sender::new(false),
         };
         Ok((following, input))
@@ -149,7 +154,15 @@ impl Following {
             };
             match next {
                 Next::Pulled(Some(Pulled::Chunk(chunk))) => sender.send(&Followed::Chunk(chunk)).await?,
-                Next::Pulled(Some(Pulled::End { host_idx })) => drop(self.open.remove(&host_idx)),
+                Next::Pulled(Some(Pulled::Away { node, at_most })) => {
+                    sender.send(&Followed::Away { node, secs: at_most.as_secs() }).await?;
+                }
+                Next::Pulled(Some(Pulled::End { host_idx, missing })) => {
+                    if let Some(missing) = missing {
+                        sender.send(&Followed::Missing(missing)).await?;
+                    }
+                    self.ended(sender, host_idx, &pulled).await?;
+                }
                 // We hold a sender ourselves, so it does not end.
                 Next::Pulled(None) => {}
                 Next::Change(Some(change)) => self.changed(sender, change, &pulled).await?,
@@ -187,34 +200,58 @@ impl Following {
             self.open.clear();
             self.hosts.clear();
             self.present.clear();
+            self.again.clear();
             self.run = Some(change.run);
         }
-        let is_known = self.known == Some(change.run);
         let before = std::mem::replace(&mut self.present, change.nodes.iter().cloned().collect());
         for node in change.nodes.iter().filter(|node| !before.contains(*node)) {
             let n_hosts = self.hosts.len() as u32;
             let host_idx = *self.hosts.entry(node.clone()).or_insert(n_hosts);
             if self.open.contains(&host_idx) {
-                continue;
+                self.again.insert(host_idx);
+            } else {
+                self.pull(change.run, node.clone(), host_idx, pulled);
             }
-            // Of streams that a host does not know by these, who follows it knows what is new.
-            let of_host = |offset: &&Offset| is_known && offset.host_idx == host_idx;
-            let offsets: Offsets =
-                self.from.iter().filter(of_host).map(|offset| ((offset.task, offset.stream), offset.offset)).collect();
-            let pull = Pull {
-                shared: Arc::clone(&self.shared),
-                job: self.job,
-                run: change.run,
-                host_idx,
-                node: node.clone(),
-                offsets,
-                pulled: pulled.clone(),
-                input: (host_idx == 0).then(|| Arc::clone(&self.input)),
-                is_over: self.is_over.subscribe(),
-            };
-            self.open.insert(host_idx);
-            self.pulls.spawn(pull.run());
         }
+    }
+
+    fn pull(&mut self, run: Run, node: String, host_idx: u32, pulled: &mpsc::Sender<Pulled>) {
+        let is_known = self.known == Some(run);
+        // Of streams that a host does not know by these, who follows it knows what is new.
+        let of_host = |offset: &&Offset| is_known && offset.host_idx == host_idx;
+        let offsets: Offsets =
+            self.from.iter().filter(of_host).map(|offset| ((offset.task, offset.stream), offset.offset)).collect();
+        let pull = Pull {
+            shared: Arc::clone(&self.shared),
+            who: self.who.clone(),
+            job: self.job,
+            run,
+            host_idx,
+            node,
+            offsets,
+            pulled: pulled.clone(),
+            input: (host_idx == 0).then(|| Arc::clone(&self.input)),
+            is_over: self.is_over.subscribe(),
+        };
+        self.open.insert(host_idx);
+        self.pulls.spawn(pull.run());
+    }
+
+    /// All has come from a host that it had.
+    async fn ended(
+        &mut self,
+        sender: &mut Sender,
+        host_idx: u32,
+        pulled: &mpsc::Sender<Pulled>,
+    ) -> Result<(), SessionError> {
+        self.open.remove(&host_idx);
+        let node = self.hosts.iter().find(|(_, idx)| **idx == host_idx).map(|(node, _)| node.clone());
+        match (node, self.run) {
+            (Some(node), Some(run)) if self.again.remove(&host_idx) => self.pull(run, node, host_idx, pulled),
+            (Some(node), _) => sender.send(&Followed::Whole { node }).await?,
+            (None, _) => {}
+        }
+        Ok(())
     }
 }
 

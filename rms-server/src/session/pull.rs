@@ -4,17 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_model::{JobId, Run};
+use rms_core::event::Query;
+use rms_core::{Answer, Call};
+use rms_model::{Identity, JobId, Run, Settings, Span};
 use rms_wire::link::Backoff;
-use rms_wire::{Chunk, FollowOrder, Input, Link, LinkError, Offset, Spooled, Stream};
+use rms_wire::message::MAX_LINES;
+use rms_wire::{Chunk, FollowOrder, Input, Link, LinkError, Missing, Offset, Spooled, Stream};
 use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::Instant;
 
+use crate::inbox::Answered;
 use crate::shared::Shared;
 
 /// One host's share of a followed job.
 #[derive(Debug)]
 pub struct Pull {
     pub shared: Arc<Shared>,
+    /// Who follows.
+    pub who: Identity,
     pub job: JobId,
     pub run: Run,
     pub host_idx: u32,
@@ -35,9 +42,15 @@ pub type Offsets = BTreeMap<(u32, Stream), u64>;
 #[derive(Debug)]
 pub enum Pulled {
     Chunk(Chunk),
-    /// Nothing more will come from this host.
+    /// The job is over and the host's agent is away; it is waited for, at most so long.
+    Away {
+        node: String,
+        at_most: Duration,
+    },
+    /// Nothing more will come from this host, and this never will.
     End {
         host_idx: u32,
+        missing: Option<Missing>,
     },
 }
 
@@ -45,6 +58,8 @@ pub enum Pulled {
 enum Ended {
     /// The agent has sent everything.
     Whole,
+    /// It has sent all that it has, which is less.
+    Short { reason: String, from: Vec<Offset> },
     /// The follower does not want more.
     Unwanted,
     /// The follower does not read; what is left comes when it does.
@@ -55,46 +70,71 @@ enum Ended {
     Lost(LinkError),
 }
 
-/// A job that is over has ended on all its nodes, so an agent that is away now was there a moment ago; if it does
-/// not return soon, its output stays with it.
-const LAST_WAIT: Duration = Duration::from_secs(10);
-
-/// How often an agent may say that it cannot serve a job, before it is believed.
-const MAX_FAILURES: u32 = 3;
-
 impl Pull {
     pub async fn run(mut self) {
-        self.pull_through().await;
+        let missing = self.pull_through().await;
+        if let Some(Missing { node, reason, from }) = &missing {
+            tracing::info!(job = %self.job, node, reason, n_streams = from.len(), "output is missing");
+        }
         // A follower that has left does not care.
-        let _ = self.pulled.send(Pulled::End { host_idx: self.host_idx }).await;
+        let _ = self.pulled.send(Pulled::End { host_idx: self.host_idx, missing }).await;
     }
 
-    async fn pull_through(&mut self) {
+    /// Until everything has come that can. What cannot is returned.
+    async fn pull_through(&mut self) -> Option<Missing> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
-        let mut n_failures = 0;
         loop {
             let link = tokio::select! {
+                biased;
                 link = self.shared.registry.agent(&self.node) => link,
-                () = long_over(self.is_over.clone()) => return,
+                reason = self.stays_away() => return Some(self.missing(reason)),
             };
             match self.pull_once(&link).await {
-                Ended::Whole | Ended::Unwanted => return,
+                Ended::Whole | Ended::Unwanted => return None,
+                Ended::Short { reason, from } => return Some(Missing { node: self.node.clone(), reason, from }),
                 Ended::Stalled => match self.pulled.reserve().await {
                     Ok(_room) => continue,
-                    Err(_) => return,
+                    Err(_) => return None,
                 },
                 Ended::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
-                Ended::Failed { reason } => {
-                    n_failures += 1;
-                    let is_final = n_failures == MAX_FAILURES || *self.is_over.borrow();
-                    if is_final {
-                        tracing::info!(job = %self.job, node = self.node, reason, "no output to follow");
-                        return;
-                    }
-                }
+                // While the job runs, its node may still come to have it.
+                Ended::Failed { reason } if *self.is_over.borrow() => return Some(self.missing(reason)),
+                Ended::Failed { reason } => tracing::debug!(node = self.node, reason, "no output to follow yet"),
             }
             tokio::time::sleep(backoff.delay()).await;
         }
+    }
+
+    /// Of this node, from where its output ends here.
+    fn missing(&self, reason: String) -> Missing {
+        let from = from(self.host_idx, &self.offsets).into_iter().take(MAX_LINES).collect();
+        Missing { node: self.node.clone(), reason, from }
+    }
+
+    /// Until the job is over and its agent counts as lost: why nothing more comes.
+    async fn stays_away(&self) -> String {
+        let mut is_over = self.is_over.clone();
+        // A follower that has left drops the sender, and then there is nothing to wait for either.
+        drop(is_over.wait_for(|is_over| *is_over).await);
+        let patience = self.node_lost_after().await;
+        // It may have been away for longer than the job is over.
+        let until = self.shared.registry.away_since(&self.node) + patience.to_std();
+        let at_most = until.saturating_duration_since(Instant::now());
+        if at_most > UNTOLD {
+            let away = Pulled::Away { node: self.node.clone(), at_most };
+            let _left = self.pulled.send(away).await;
+        }
+        tokio::time::sleep_until(until).await;
+        format!("its agent is away, and has not come back within {patience} (node_lost_after)")
+    }
+
+    /// As it is set now.
+    async fn node_lost_after(&self) -> Span {
+        let asked = self.shared.inbox.call(self.who.clone(), Call::Query(Query::Settings)).await;
+        let Ok(Answered::Done(Answer::Settings(settings))) = asked else { return Settings::default().node_lost_after };
+        let value = settings.into_iter().find(|(key, _)| key == "node_lost_after");
+        let parsed = value.and_then(|(_, value)| value.parse().ok());
+        parsed.unwrap_or(Settings::default().node_lost_after)
     }
 
     async fn pull_once(&mut self, link: &Link) -> Ended {
@@ -119,6 +159,7 @@ impl Pull {
                     }
                     Ok(Spooled::End) => return Ended::Whole,
                     Ok(Spooled::Failed { reason }) => return Ended::Failed { reason },
+                    Ok(Spooled::Missing { reason, from }) => return Ended::Short { reason, from },
                     Err(error) => return Ended::Lost(error),
                 }
             }
@@ -162,12 +203,15 @@ impl Pull {
         let offset = self.offsets.entry((chunk.task, chunk.stream)).or_insert(0);
         *offset = end.max(*offset);
         if n_streams > MAX_STREAMS {
-            return Some(Ended::Failed { reason: "too many streams".to_owned() });
+            return Some(Ended::Short { reason: "it has too many streams".to_owned(), from: Vec::new() });
         }
         room.send(Pulled::Chunk(chunk));
         None
     }
 }
+
+/// An agent that is restarted is back sooner.
+const UNTOLD: Duration = Duration::from_secs(2);
 
 /// A follower that takes nothing for so long is waited for without a channel to the agent.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
@@ -178,11 +222,4 @@ const MAX_STREAMS: usize = 65_536;
 fn from(host_idx: u32, offsets: &Offsets) -> Vec<Offset> {
     let offset = |(&(task, stream), &offset): (&(u32, Stream), &u64)| Offset { host_idx, task, stream, offset };
     offsets.iter().map(offset).collect()
-}
-
-async fn long_over(mut is_over: watch::Receiver<bool>) {
-    // A follower that has left drops the sender, and then there is nothing to wait for either.
-    if is_over.wait_for(|is_over| *is_over).await.is_ok() {
-        tokio::time::sleep(LAST_WAIT).await;
-    }
 }

@@ -28,8 +28,8 @@ async fn follow(client: &Client, job: JobId) -> Channel {
 async fn next_output(channel: &mut Channel) -> Followed {
     loop {
         match channel.recv::<Followed>().await.expect("a link").expect("a frame") {
-            Followed::Change(_) => {}
-            other @ (Followed::Chunk(_) | Followed::End | Followed::Refused(_)) => return other,
+            Followed::Change(_) | Followed::Whole { .. } => {}
+            other => return other,
         }
     }
 }

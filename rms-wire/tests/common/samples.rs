@@ -20,8 +20,8 @@ use rms_wire::reply::ReplyParts;
 use rms_wire::vocabulary::Variable;
 use rms_wire::{
     Chunk, ClientAnswer, ClientCall, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, HistoryQuery,
-    Input, JoinAnswer, JoinRequest, Kind, LauncherSays, LauncherTold, Message, NegotiatorSays, NegotiatorTold, Offset,
-    PeerExec, PeerOpen, PmiDown, PmiUp, Refused, Spooled, StepDown, StepUp, Stream, ToAgent, ToServer,
+    Input, JoinAnswer, JoinRequest, Kind, LauncherSays, LauncherTold, Message, Missing, NegotiatorSays, NegotiatorTold,
+    Offset, PeerExec, PeerOpen, PmiDown, PmiUp, Refused, Spooled, StepDown, StepUp, Stream, ToAgent, ToServer,
 };
 
 use super::{domain, launching, negotiating};
@@ -194,17 +194,21 @@ fn of_streams() -> Vec<Sample> {
     let offset = |stream| Offset { host_idx: 1, task: 2, stream, offset: 1 << 33 };
     let from = vec![offset(Stream::Out), offset(Stream::Err)];
     let chunk = Chunk { host_idx: 1, task: 2, stream: Stream::Out, offset: 300, bytes: b"hello\n".to_vec() };
-    let mut samples = plain([("follow_order", FollowOrder { job: 5, run: 2, from })]);
+    let mut samples = plain([("follow_order", FollowOrder { job: 5, run: 2, from: from.clone() })]);
     samples.extend(plain([
         ("spooled_chunk", Spooled::Chunk(chunk.clone())),
         ("spooled_end", Spooled::End),
         ("spooled_failed", Spooled::Failed { reason: "no such job".to_owned() }),
+        ("spooled_missing", Spooled::Missing { reason: "the disk was full".to_owned(), from: from.clone() }),
     ]));
     let followed = [
         Followed::Chunk(chunk),
         Followed::Change((&domain::change()).into()),
         Followed::End,
         Followed::Refused(Refused::new("no_such_job", "no")),
+        Followed::Missing(Missing { node: "a1".to_owned(), reason: "the disk was full".to_owned(), from }),
+        Followed::Away { node: "a1".to_owned(), secs: 60 },
+        Followed::Whole { node: "a2".to_owned() },
     ];
     samples.extend(parsed("followed", followed, |frame| {
         let message = decode_frame::<Followed>(frame)?;

@@ -271,7 +271,8 @@ impl Deployment {
         self.cgroups.leaves()
     }
 
-    fn wait_for_nodes(&self) {
+    /// Until every node is connected and idle.
+    pub fn wait_for_nodes(&self) {
         let n_nodes = self.agents.len();
         if n_nodes == 0 {
             return;

@@ -1,0 +1,193 @@
+//! The output of `rms run`: all of it comes, whoever is killed meanwhile, or what is missing is said and is no success.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rms_tests::harness::{Deployment, NodeOptions, SmallDisk, wait_until};
+
+const SOON: Duration = Duration::from_secs(30);
+/// More than all buffers between a task and the terminal hold.
+const N_BYTES: usize = 24 << 20;
+const OUTPUT_MISSING: i32 = 74;
+
+/// A run whose output nobody reads yet.
+struct Run {
+    child: Child,
+    job: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Done {
+    code: i32,
+    n_bytes: usize,
+    is_whole: bool,
+    stderr: String,
+}
+
+impl Run {
+    /// Starts it, and waits until the job has ended.
+    fn unread(deployment: &Deployment, arguments: &[&str]) -> Run {
+        let write = format!("head -c {} /dev/zero | tr '\\0' x; echo; echo END", N_BYTES);
+        let mut all = vec!["run"];
+        all.extend(arguments);
+        all.extend(["sh", "-c", &write]);
+        let mut command = deployment.command(&all);
+        let newest = || {
+            let history = deployment.rms(&["history", "--json"]).ok().json();
+            history["jobs"].as_array()?.iter().filter_map(|record| record["job"].as_u64()).max()
+        };
+        let before = newest();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let job = wait_until("the job to end", SOON, || newest().filter(|job| Some(*job) > before));
+        Run { child, job }
+    }
+
+    /// Reads it to its end, on a thread.
+    fn read(mut self) -> JoinHandle<Done> {
+        std::thread::spawn(move || {
+            let mut stdout = self.child.stdout.take().expect("it is piped");
+            let mut stderr = self.child.stderr.take().expect("it is piped");
+            let errors = std::thread::spawn(move || {
+                let mut text = String::new();
+                stderr.read_to_string(&mut text).expect("it is text");
+                text
+            });
+            let mut bytes = Vec::new();
+            stdout.read_to_end(&mut bytes).expect("it is a pipe");
+            let code = self.child.wait().expect("it is our child").code().unwrap_or(-1);
+            let n_ends = bytes.windows(4).filter(|window| window == b"END\n").count();
+            let n_bytes = bytes.iter().filter(|byte| **byte == b'x').count();
+            let is_whole = n_bytes % N_BYTES == 0 && n_bytes / N_BYTES == n_ends && n_ends > 0;
+            Done { code, n_bytes, is_whole, stderr: errors.join().expect("it has read") }
+        })
+    }
+
+    fn finish(self) -> Done {
+        self.read().join().expect("it has ended")
+    }
+}
+
+fn stream(deployment: &Deployment, node: &str, job: u64) -> PathBuf {
+    deployment.agent_dir(node).join(format!("spool/jobs/{job}.1/out.0"))
+}
+
+#[test]
+fn long_an_agent_that_was_away_sends_what_it_has_left() {
+    let mut deployment = Deployment::of_nodes(1);
+    let run = Run::unread(&deployment, &[]);
+    deployment.kill_agent("a1");
+    let reading = run.read();
+    std::thread::sleep(Duration::from_secs(14));
+    deployment.restart_agent("a1");
+    let done = reading.join().expect("it has ended");
+    assert!(done.code == 0 && done.is_whole, "{done:?}");
+    assert!(done.stderr.contains("node a1") && done.stderr.contains("waiting for it"), "{done:?}");
+}
+
+#[test]
+fn long_what_a_lost_node_had_is_named_and_is_no_success() {
+    let config = "[settings]\nnode_lost_after = \"3s\"";
+    let mut deployment = Deployment::builder().cluster("a", 2).config(config).start();
+    let run = Run::unread(&deployment, &["-N", "2", "-n", "2"]);
+    let job = run.job;
+    deployment.kill_agent("a2");
+    let done = run.finish();
+    assert_eq!(done.code, OUTPUT_MISSING, "{done:?}");
+    assert!((N_BYTES..2 * N_BYTES).contains(&done.n_bytes), "all of the other node came: {done:?}");
+    let said = done.stderr.lines().find(|line| line.contains("is missing")).expect("it is said");
+    assert!(said.contains("node a2") && said.contains("stdout of task 1 from byte "), "{said}");
+    let logs = deployment.rms(&["logs", &job.to_string()]).fails(OUTPUT_MISSING);
+    assert!(logs.stderr.contains("node a2"), "{}", logs.stderr);
+
+    // Who does not want to wait for it says so.
+    deployment.rms(&["admin", "set", "node_lost_after", "1h"]).ok();
+    let mut logs = deployment.command(&["logs", &job.to_string()]);
+    logs.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut logs = logs.spawn().expect("it starts");
+    let mut stderr = logs.stderr.take().expect("it is piped");
+    let mut said = [0; 60];
+    stderr.read_exact(&mut said).expect("it says that it waits");
+    kill(Pid::from_raw(logs.id() as i32), Signal::SIGINT).expect("it is ours");
+    assert_ne!(logs.wait().expect("it is our child").code(), Some(0));
+
+    deployment.restart_agent("a2");
+    let logs = deployment.rms(&["logs", &job.to_string()]).ok();
+    assert_eq!(logs.stdout.matches('x').count(), 2 * N_BYTES, "the node has it still");
+}
+
+#[test]
+fn long_interrupting_the_wait_for_output_is_no_success() {
+    let mut deployment = Deployment::of_nodes(1);
+    let run = Run::unread(&deployment, &[]);
+    deployment.kill_agent("a1");
+    let pid = Pid::from_raw(run.child.id() as i32);
+    let reading = run.read();
+    std::thread::sleep(Duration::from_secs(3));
+    kill(pid, Signal::SIGINT).expect("it is ours");
+    let done = reading.join().expect("it has ended");
+    assert!(done.code == 130 && done.stderr.contains("not all of its output"), "{done:?}");
+}
+
+#[test]
+fn long_output_that_is_left_comes_when_the_server_and_the_agent_are_back() {
+    let mut deployment = Deployment::of_nodes(2);
+    let run = Run::unread(&deployment, &["-N", "2", "-n", "2"]);
+    deployment.kill_server();
+    deployment.kill_agent("a2");
+    let reading = run.read();
+    deployment.start_server();
+    std::thread::sleep(Duration::from_secs(3));
+    deployment.restart_agent("a2");
+    let done = reading.join().expect("it has ended");
+    assert!(done.code == 0 && done.is_whole, "{done:?}");
+}
+
+#[test]
+fn long_what_is_deleted_or_cut_from_a_spool_is_missing() {
+    let mut deployment = Deployment::of_nodes(1);
+    type Damage = fn(&PathBuf);
+    let damages: [(&str, Damage); 3] = [
+        ("deleted", |path| fs::remove_file(path).expect("it is there")),
+        ("has 100 bytes", |path| {
+            fs::File::options().write(true).open(path).and_then(|file| file.set_len(100)).expect("cut")
+        }),
+        ("changed after", |path| {
+            let file = fs::File::options().write(true).open(path).expect("it is there");
+            std::os::unix::fs::FileExt::write_all_at(&file, b"nonsense", N_BYTES as u64 - 8).expect("written");
+        }),
+    ];
+    for (word, damage) in damages {
+        let run = Run::unread(&deployment, &[]);
+        // A file that the agent has open is read to its end, whatever becomes of its name.
+        deployment.kill_agent("a1");
+        damage(&stream(&deployment, "a1", run.job));
+        deployment.restart_agent("a1");
+        let done = run.finish();
+        assert!(done.code == OUTPUT_MISSING && done.stderr.contains(word), "{word}: {done:?}");
+        assert!(done.stderr.contains("stdout of task 0 from byte "), "{done:?}");
+    }
+}
+
+#[test]
+fn output_for_which_the_disk_of_its_node_had_no_room_is_no_success() {
+    let Some(disk) = SmallDisk::of_mib(32) else { return };
+    let mut deployment = Deployment::builder().start();
+    let options = NodeOptions::new("a", "a1");
+    std::os::unix::fs::symlink(disk.path().join("agent"), deployment.agent_dir("a1")).expect("the name is free");
+    fs::create_dir(disk.path().join("agent")).expect("it is ours");
+    deployment.join_node(&options);
+    deployment.start_agent(&options);
+    deployment.wait_for_nodes();
+    // Its end says nothing of what could not be written.
+    let output = deployment.rms(&["run", "sh", "-c", "head -c 60M /dev/zero 2>/dev/null; true"]);
+    let output = output.fails(OUTPUT_MISSING);
+    assert!(output.stderr.contains("node a1") && output.stderr.contains("full"), "{}", output.stderr);
+    drop(deployment);
+}
