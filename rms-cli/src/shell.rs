@@ -379,7 +379,8 @@ impl Reader {
                 let line_end = self.at + n_line;
                 while !is_over && self.at < line_end {
                     match self.take() {
-                        Some('\\') => drop(self.take().filter(|_| self.at < line_end)),
+                        // The end of the line is not escaped away here, or it would be counted twice.
+                        Some('\\') => self.at += usize::from(self.at < line_end),
                         Some('$') => self.dollar(true),
                         Some(_) | None => {}
                     }
@@ -517,6 +518,7 @@ mod tests {
         check("cat <<E > f\n$A \\$B srun\nE\nls", &["1 cat", "2 '$A", "4 ls"]);
         check("cat <<-'E'\n$A\n\tE\nls", &["1 cat", "2 '$A", "4 ls"]);
         check("cat << NEVER\n$A\nls", &["1 cat", "2 $A", "3 ls"]);
+        check("cat <<E\n\\$A \\\n$B\nE\nls", &["1 cat", "3 '$B", "5 ls"]);
         check("cat <<< $A\nls", &["1 cat", "1 $A", "2 ls"]);
     }
 
