@@ -58,10 +58,11 @@ impl Rms {
             // Answered when something came of it.
             Call::Negotiate { job, ask } => match self.may_touch(who, job) {
                 Ok(()) => {
-                    if let Some(act) = act {
+                    let is_asked = self.ask(now, step, ticket, job, who.name.clone(), &ask);
+                    if let Some(act) = act.filter(|_| is_asked) {
                         self.audit_call(now, step, who, act, &Answer::Done);
                     }
-                    return self.ask(now, step, ticket, job, who.name.clone(), &ask);
+                    return;
                 }
                 Err(refusal) => Err(refusal),
             },
@@ -118,7 +119,7 @@ impl Rms {
             return Ok(self.would_start(now, &spec));
         }
         self.check_quota(who, &spec)?;
-        self.check_pace(now, who, &spec)?;
+        self.check_pace(now, who, &spec.work, &spec.environment)?;
         let job = self.state.last_job.next();
         let not_yet = spec.begin.is_some_and(|begin| begin > now);
         self.record(step, Fact::JobSubmitted { job, at: now, spec: Arc::new(spec), held });
@@ -401,7 +402,8 @@ impl Rms {
         Ok(Answer::Done)
     }
 
-    pub(crate) fn nodes_named(&self, names: &[String]) -> Result<Vec<NodeId>, Refusal> {
+    /// Each once, however often it is named.
+    pub(crate) fn nodes_named(&self, names: &[String]) -> Result<BTreeSet<NodeId>, Refusal> {
         if names.is_empty() {
             return Err(Refusal::Malformed("name at least one node"));
         }

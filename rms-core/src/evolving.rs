@@ -357,7 +357,6 @@ impl Rms {
             match place {
                 None => return Err(wrong("one of these nodes is not its own")),
                 Some(0) => return Err(wrong("its first node stays to its end: the script runs there")),
-                Some(_) if chosen.contains(&node) => {}
                 Some(_) => chosen.push(node),
             }
         }

@@ -1,7 +1,7 @@
 //! How long ghosts keep the hosts of applications that have ended, and those that running ones have given back (001,
 //! §5.3.1: the fair-start delay).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::settings::GhostRule;
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
@@ -139,9 +139,12 @@ impl Rms {
         for job in ghosts {
             let Phase::Ghost(ghost) = &self.state.jobs()[&job].phase else { continue };
             let is_unwanted = |cluster: &ClusterId| unwanted.contains(cluster);
-            if ghost.request.hosts.keys().any(is_unwanted) {
+            // Those of its hosts that it has still: it may have left some of the clusters that it requested.
+            let clusters: BTreeSet<ClusterId> =
+                ghost.nodes.iter().map(|node| self.state.nodes()[node].cluster).collect();
+            if clusters.iter().any(is_unwanted) {
                 let until_in = |cluster: &ClusterId| if is_unwanted(cluster) { now } else { ghost.until_in(*cluster) };
-                let untils = ghost.request.hosts.keys().map(|cluster| (*cluster, until_in(cluster))).collect();
+                let untils = clusters.iter().map(|cluster| (*cluster, until_in(cluster))).collect();
                 let until = ghost.until;
                 self.part_ghost(now, step, job, until, untils);
                 let is_empty = self.state.jobs().get(&job).is_some_and(|entry| entry.nodes().is_empty());

@@ -65,7 +65,7 @@ impl Rms {
             LauncherCall::Attach { job } => self.attach(now, before, step, job),
             LauncherCall::Clusters { job } => Ok(LauncherAnswer::Clusters(self.cluster_infos(job))),
             LauncherCall::Request { job, wish } => self.request(now, step, job, wish),
-            LauncherCall::Launch { job, tag, launch } => self.launch_work(now, step, job, tag, *launch),
+            LauncherCall::Launch { job, tag, launch } => self.launch_work(now, step, who, (job, tag), *launch),
             LauncherCall::Accept { job, tag } => self.accept(now, step, job, tag),
             LauncherCall::Finish { job, tag, code } => self.finish(now, step, job, tag, code),
         }
@@ -120,7 +120,7 @@ impl Rms {
             malleable,
         };
         self.check_quota(who, &spec)?;
-        self.check_pace(now, who, &spec)?;
+        self.check_pace(now, who, &spec.work, &spec.environment)?;
         self.streams.open(job, &filter);
         self.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
         self.tell_first_view(now, step, job);
@@ -202,8 +202,8 @@ impl Rms {
         &mut self,
         now: Time,
         step: &mut Step,
-        job: JobId,
-        tag: Tag,
+        who: &Identity,
+        (job, tag): (JobId, Tag),
         launch: Launchable,
     ) -> Result<LauncherAnswer, Refusal> {
         let (launcher, started) = self.granted(job, tag)?;
@@ -231,6 +231,8 @@ impl Rms {
             let place = " that every task could be on".to_owned();
             return Err(Refusal::TooManyCpus { tasks: tasks_here, cpus_per_task, cpus: smallest, place });
         }
+        self.check_bytes(who, &launch.work, &launch.environment)?;
+        self.check_pace(now, who, &launch.work, &launch.environment)?;
         self.record(step, Fact::LauncherLaunched { job, at: now, launch: Box::new(launch) });
         Ok(LauncherAnswer::Done)
     }

@@ -1,6 +1,7 @@
 //! Bounds what one user may bring into the system: jobs, bytes, and submits in a time. Admins have no such bounds.
 
-use rms_model::{Identity, JobSpec, Owner, Role, Span, Time};
+use rms_model::job::Work;
+use rms_model::{Environment, Identity, JobSpec, Owner, Role, Span, Time};
 
 use crate::refusal::Refusal;
 use crate::rms::Rms;
@@ -14,7 +15,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Takes `n_submits` more where `rate` are allowed in a second, or says how long to wait first. One that is larger
+    /// Takes `n_submits` more where `rate`, at least 1, are allowed in a second, or says how long to wait first. One that is larger
     /// than the bucket is taken when the bucket is empty.
     fn take(&mut self, now: Time, rate: u32, n_submits: u64) -> Result<(), Span> {
         let rate = u64::from(rate);
@@ -24,7 +25,7 @@ impl Pace {
         let after = level.saturating_add(n_submits.saturating_mul(1000));
         if after > capacity && level > 0 {
             let excess = (after - capacity).min(level);
-            return Err(Span::from_millis(i64::try_from(excess.div_ceil(rate.max(1))).unwrap_or(i64::MAX)));
+            return Err(Span::from_millis(i64::try_from(excess.div_ceil(rate)).unwrap_or(i64::MAX)));
         }
         *self = Pace { level: after, at: now };
         Ok(())
@@ -53,18 +54,28 @@ impl Rms {
         if who.role == Role::Admin {
             return Ok(());
         }
-        let settings = self.state.settings();
-        let usage = self.state.usage_of(&spec.owner);
-        if let Some(max) = settings.job_limit_of(&who.name)
-            && usage.n_jobs >= max
+        let n_jobs = self.state.usage_of(&spec.owner).n_jobs;
+        if let Some(max) = self.state.settings().job_limit_of(&who.name)
+            && n_jobs >= max
         {
-            return Err(Refusal::JobLimit { used: usage.n_jobs, max });
+            return Err(Refusal::JobLimit { used: n_jobs, max });
         }
-        if let Some(max) = settings.script_limit_of(&who.name) {
-            let wanted = usage.n_bytes + work_bytes(&spec.work) + self.state.new_environment_bytes(spec);
-            if wanted > u64::from(max) * MIB {
-                return Err(Refusal::ScriptLimit { used: usage.n_bytes / MIB, max });
-            }
+        self.check_bytes(who, &spec.work, &spec.environment)
+    }
+
+    /// What a job of this user is to execute, whether it comes with the job or later.
+    ///
+    /// # Errors
+    /// His jobs would take too much.
+    pub(crate) fn check_bytes(&self, who: &Identity, work: &Work, environment: &Environment) -> Result<(), Refusal> {
+        let Some(max) = self.state.settings().script_limit_of(&who.name).filter(|_| who.role != Role::Admin) else {
+            return Ok(());
+        };
+        let owner = Owner(who.name.clone());
+        let used = self.state.usage_of(&owner).n_bytes;
+        let wanted = used + work_bytes(work) + self.state.new_environment_bytes(&owner, environment);
+        if wanted > u64::from(max) * MIB {
+            return Err(Refusal::ScriptLimit { used: used / MIB, max });
         }
         Ok(())
     }
@@ -73,15 +84,23 @@ impl Rms {
     ///
     /// # Errors
     /// They come too fast.
-    pub(crate) fn check_pace(&mut self, now: Time, who: &Identity, spec: &JobSpec) -> Result<(), Refusal> {
-        let Some(max) = self.state.settings().submit_limit_of(&who.name) else { return Ok(()) };
-        if who.role == Role::Admin {
+    pub(crate) fn check_pace(
+        &mut self,
+        now: Time,
+        who: &Identity,
+        work: &Work,
+        environment: &Environment,
+    ) -> Result<(), Refusal> {
+        let Some(max) = self.state.settings().submit_limit_of(&who.name).filter(|_| who.role != Role::Admin) else {
             return Ok(());
+        };
+        if max == 0 {
+            return Err(Refusal::NoSubmits);
         }
         if self.paces.len() >= MAX_PACES {
             self.paces.retain(|_, pace| !pace.is_empty(now));
         }
-        let n_bytes = work_bytes(&spec.work) + environment_bytes(&spec.environment);
+        let n_bytes = work_bytes(work) + environment_bytes(environment);
         let pace = self.paces.entry(Owner(who.name.clone())).or_default();
         let taken = pace.take(now, max, 1 + n_bytes / BYTES_OF_A_SUBMIT);
         taken.map_err(|wait| Refusal::SubmitLimit { max, wait })

@@ -55,6 +55,8 @@ pub enum Refusal {
         "you submit faster than your limit of {max} a second (submit_limit; each 4 KiB of script and environment count as one): try again in {wait}"
     )]
     SubmitLimit { max: u32, wait: Span },
+    #[error("you may not submit jobs: an admin has set your submit_limit to 0; ask for a higher one")]
+    NoSubmits,
     #[error("{what} is {size} bytes long; at most {max} are taken")]
     TooLarge { what: &'static str, size: usize, max: usize },
     #[error("{0}")]

@@ -63,7 +63,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::SystemFull { .. } => "system_full",
         Refusal::JobLimit { .. } => "job_limit",
         Refusal::ScriptLimit { .. } => "script_limit",
-        Refusal::SubmitLimit { .. } => "submit_limit",
+        Refusal::SubmitLimit { .. } | Refusal::NoSubmits => "submit_limit",
         Refusal::TooLarge { .. } => "too_large",
         Refusal::Malformed(_) => "malformed",
         Refusal::Name(_) => "bad_name",

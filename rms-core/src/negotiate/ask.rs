@@ -46,8 +46,16 @@ impl Rms {
         }
     }
 
-    /// `by` has asked; the answer comes once something came of it.
-    pub(crate) fn ask(&mut self, now: Time, step: &mut Step, ticket: Ticket, job: JobId, by: String, ask: &Ask) {
+    /// `by` has asked; the answer comes once something came of it. False if it is refused at once.
+    pub(crate) fn ask(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        ticket: Ticket,
+        job: JobId,
+        by: String,
+        ask: &Ask,
+    ) -> bool {
         match self.opening(job, ask) {
             Ok((id, template)) => {
                 self.negotiators.tickets.insert((job, id), ticket);
@@ -62,8 +70,12 @@ impl Rms {
                 }
                 self.progress(now, step, job, id);
                 self.schedule(job);
+                true
             }
-            Err(refusal) => step.order(Effect::Answer { ticket, answer: Err(refusal) }),
+            Err(refusal) => {
+                step.order(Effect::Answer { ticket, answer: Err(refusal) });
+                false
+            }
         }
     }
 
@@ -162,8 +174,7 @@ impl Rms {
         let nodes = self.nodes_named(&ask.hosts)?;
         if let Asked::Cores { .. } = &ask.what {
             let are_held = nodes.iter().all(|node| self.state.jobs()[&job].nodes().contains(node));
-            let held = are_held.then(|| nodes.into_iter().collect());
-            return held.ok_or(wrong("one of these nodes is not its own"));
+            return are_held.then_some(nodes).ok_or(wrong("one of these nodes is not its own"));
         }
         let names_its_own = ask.direction == Direction::Grow || nodes.iter().all(|node| self.can_be_taken(job, *node));
         let names_hosts = match &ask.what {
@@ -178,7 +189,7 @@ impl Rms {
             }));
         }
         match names_its_own {
-            true => Ok(nodes.into_iter().collect()),
+            true => Ok(nodes),
             false => Err(wrong("one of these nodes is not its own, or is its first, which stays to its end")),
         }
     }

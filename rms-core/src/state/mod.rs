@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Environment, Inventory, JobId, JobSpec, NodeId, Owner, Settings, Span, Time};
+use rms_model::{ClusterId, Environment, Inventory, JobId, NodeId, Owner, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use apply::Bumped;
@@ -145,10 +145,10 @@ impl State {
     }
 
     /// How many bytes the environment of a new job adds to what its owner's jobs take.
-    pub(crate) fn new_environment_bytes(&self, spec: &JobSpec) -> u64 {
-        let of_owners = self.index.environments.get(&spec.environment);
-        let is_known = of_owners.is_some_and(|of_owners| of_owners.contains_key(&spec.owner));
-        if is_known { 0 } else { environment_bytes(&spec.environment) }
+    pub(crate) fn new_environment_bytes(&self, owner: &Owner, environment: &Environment) -> u64 {
+        let of_owners = self.index.environments.get(environment);
+        let is_known = of_owners.is_some_and(|of_owners| of_owners.contains_key(owner));
+        if is_known { 0 } else { environment_bytes(environment) }
     }
 
     /// Jobs in the queue, in the order in which a pass takes them.

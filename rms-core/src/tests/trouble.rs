@@ -49,6 +49,19 @@ fn what_an_admin_says_of_a_node_holds_before_what_it_says_itself() {
 }
 
 #[test]
+fn a_node_that_is_named_twice_is_one_node() {
+    let mut world = World::new();
+    let [first, second] = ["n1", "n2"].map(|name| world.node(name, &[]));
+    let twice = ["n1", "n2", "n1"].map(str::to_owned).to_vec();
+    world.ask(Call::Drain { nodes: twice.clone(), reason: "fan".to_owned() });
+    for name in ["n1", "n2"] {
+        world.event(Event::AgentGone { name: name.to_owned() });
+    }
+    world.ask(Call::Remove { nodes: twice });
+    assert!([first, second].iter().all(|node| !world.rms.state().nodes().contains_key(node)));
+}
+
+#[test]
 fn an_end_has_its_own_words() {
     let check = |exit: NodeExit, expected: Outcome| {
         let mut world = World::new();

@@ -184,3 +184,39 @@ fn a_flood_is_refused_and_then_ended() {
     assert!(matches!(outcome, Some(Outcome::Violation { .. })), "{outcome:?}");
     bystanders.notice_nothing();
 }
+
+/// The quotas are asked again when it is known what the application executes.
+#[test]
+fn what_is_launched_counts_as_what_is_submitted() {
+    let mut launchers = Launchers::new();
+    launchers.set("script_limit", "1");
+    let launch = |n_bytes: usize| {
+        let work = Work::Script { script: "x".repeat(n_bytes), args: Vec::new() };
+        Box::new(Launchable { work, ..*program() })
+    };
+    let job = launchers.waiting(on_a(1, 100));
+    let mut launched = |n_bytes| launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch: launch(n_bytes) });
+    assert!(refusal(launched(2 << 20)).contains("script_limit"));
+    assert_eq!(launched(1 << 19), Ok(LauncherAnswer::Done));
+    let job = launchers.waiting(on_a(1, 100));
+    assert!(
+        refusal(launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch: launch(1 << 20) })).contains("limit")
+    );
+    // The next is no more than the first brought, but comes too soon after it.
+    launchers.set("script_limit", "none");
+    launchers.set("submit_limit", "1");
+    let answer = launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch: launch(1 << 19) });
+    assert!(refusal(answer).contains("submit_limit"));
+}
+
+/// Not even the first one, whatever its size, and not after a restart either.
+#[test]
+fn who_may_bring_in_nothing_a_second_brings_in_nothing() {
+    let mut launchers = Launchers::new();
+    launchers.set("submit_limit@ann", "0");
+    for _ in 0..2 {
+        assert!(refusal(launchers.subscribe_with(Filter::default())).contains("you may not submit"));
+        launchers.after(100);
+        launchers.world.restart(1);
+    }
+}

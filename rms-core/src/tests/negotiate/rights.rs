@@ -5,9 +5,9 @@ use rms_model::{ClusterId, Identity, JobId, OnResize, Role, Run, Sizes, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::Call;
-use crate::event::{Event, Query, Select, Ticket};
+use crate::event::{Event, Nodes, Query, Select, Shape, Ticket};
 use crate::negotiate::contract::{Ask, AskOutcome, Asked, Declared, NegotiatorCall, Order};
-use crate::{Answer, Refusal};
+use crate::{Answer, Fact, Refusal};
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -294,4 +294,24 @@ fn a_job_that_has_left_is_asked_nothing() {
     scene.attach(job).expect("it may");
     scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("an admin may");
     assert_eq!(scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())), Err(Refusal::NotRunning(job)));
+}
+
+#[test]
+fn the_audit_has_what_an_admin_asked_for_others_and_not_what_was_refused() {
+    let mut scene = Scene::new(4);
+    let mut submission = scene.world.submission();
+    submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(hour()) }];
+    let Ok(Answer::Submitted { job }) = scene.call_as(user("ann"), Call::Submit(Box::new(submission))) else {
+        panic!("not submitted")
+    };
+    let n_audited = |scene: &Scene| {
+        let is_of_asks = |fact: &&Fact| matches!(fact, Fact::Audited { entry } if entry.action == "negotiate");
+        scene.facts().iter().filter(is_of_asks).count()
+    };
+    let ticket = scene.ask(job, Ask { hosts: vec!["n9".to_owned()], ..hosts(Direction::Shrink, 1, 1) });
+    assert!(scene.refusal(ticket).is_some(), "there is no such node");
+    let n_before = n_audited(&scene);
+    let ticket = scene.ask(job, hosts(Direction::Grow, 1, 1));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+    assert_eq!((n_before, n_audited(&scene)), (0, 1));
 }
