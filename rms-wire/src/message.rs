@@ -105,7 +105,7 @@ impl Size {
     }
 }
 
-pub(crate) const HELLO_BYTES: usize = 64 << 10;
+pub(crate) const HELLO_BYTES: usize = 16 << 10;
 /// The bytes themselves, and what says where they belong.
 pub(crate) const CHUNK_BYTES: usize = MAX_CHUNK_BYTES + (4 << 10);
 pub(crate) const ORDINARY_BYTES: usize = 1 << 20;

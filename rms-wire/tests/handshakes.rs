@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::raw::Raw;
 use common::{Deployment, LOOPBACK, accept_link, now};
 use rms_model::{Role, Span};
+use rms_wire::codec::Header;
 use rms_wire::{Credentials, Endpoint, Expect, LinkError, Revoked, Serve};
 
 /// Tries to connect and says why it did not work.
@@ -292,4 +293,22 @@ async fn nobody_at_the_address_is_an_error_in_time() {
     let address = silent.local_addr().expect("bound");
     let error = client.connect(address, Expect::server()).await.expect_err("nobody is there");
     assert!(matches!(error, LinkError::TooSlow { .. }), "{error}");
+}
+
+/// Nobody is to ask for the memory of large frames before it is known whose share of it that is.
+#[tokio::test]
+async fn a_hello_is_never_a_large_frame() {
+    let deployment = Deployment::new("d1");
+    let server = deployment.server();
+    let raw = Raw::new();
+    let user = deployment.credentials(Role::User, "alice");
+    let connection = raw.connect(server.local_addr().expect("bound"), b"limber/1", Some(&user)).await.expect("TLS");
+    let (mut send, _receive) = connection.open_bi().await.expect("a stream");
+    // Whole and well-formed but for its length: bincode's varint of it, and the text.
+    let text = [&[251][..], &20_000_u16.to_le_bytes(), &[b'x'; 20_000]].concat();
+    let header = Header { kind: 1, version: 1, length: text.len() as u32 };
+    send.write_all(&[&header.to_bytes()[..], &text].concat()).await.expect("sent");
+    let closed = tokio::time::timeout(Duration::from_secs(5), connection.closed()).await.expect("it is refused");
+    assert!(closed.to_string().contains("at most 16384 are taken"), "{closed}");
+    expect_nobody(&server).await;
 }

@@ -14,6 +14,7 @@ use super::knock::Expecting;
 use super::lasting::Listed;
 use super::shares::{Sharing, large_frames};
 use super::tuning::{Allowance, Tuning};
+use crate::message::HELLO_BYTES;
 use crate::tls::{Credentials, Peer, Revoked};
 
 /// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
@@ -67,6 +68,9 @@ struct Life {
 
 /// Frames up to so many bytes are read without waiting for each other.
 pub(super) const SMALL_FRAME: usize = 16 << 10;
+
+// What is said before the peer has its part of what we can hold asks for no right to more.
+const _: () = assert!(HELLO_BYTES <= SMALL_FRAME);
 
 impl Link {
     pub(super) fn new(wire: Wire, peer: Peer, authorities: Vec<String>, revoked: &Revoked, bond: Bond) -> Link {
@@ -176,7 +180,7 @@ impl Wire {
         connection.set_max_concurrent_bi_streams(allowance.channels);
         connection.set_receive_window(allowance.window);
         connection.set_send_window(allowance.unacknowledged);
-        // Set once, before anything large was read.
+        // Set once, before anything large was read: a hello is small.
         let _ = self.0.large_frames.set(large_frames);
     }
 
