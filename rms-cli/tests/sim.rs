@@ -134,28 +134,52 @@ fn heat_maps_are_drawn_and_written() {
     }
 }
 
+/// A sweep over a trace; whatever follows comes last.
+fn tune(trace: &str, nodes: &str, rest: &[&str]) -> Output {
+    rms(&[&["sim", "tune", trace, "--nodes", nodes, "--cores-per-node", "8", "--resamples", "19"], rest].concat())
+}
+
 #[test]
 fn a_sweep_over_a_trace_recommends() {
-    let args = [
-        "sim",
-        "tune",
-        TRACE,
-        "--nodes",
-        "1152",
-        "--cores-per-node",
-        "8",
-        "--fair-start",
-        "0s,10s",
-        "--timer",
-        "0s",
-        "--json",
-    ];
-    let output = rms(&args);
+    let sweep = ["--fair-start", "0s,10s", "--timer", "0s", "--json"];
+    let output = tune(TRACE, "1152", &sweep);
     let tuned: Value = serde_json::from_slice(&output.stdout).expect("one value");
     let points = tuned["points"].as_array().expect("a list");
     assert_eq!((points.len(), points[0]["ghost_host_s"].as_f64()), (2, Some(0.0)));
     assert!(points[1]["ghost_host_s"].as_f64() > Some(0.0), "ghosts keep hosts idle: {tuned}");
     assert!(tuned["recommended"].is_object() && tuned["reason"].is_string());
+    assert_eq!(tuned["launchers"]["known"], 0);
+    for point in points {
+        let ends = |name: &str, idx: usize| point[name][idx].as_f64().expect("an end of an interval");
+        assert!(ends("waste_95", 0) <= ends("waste_95", 1) && ends("difference_s_95", 0) <= ends("difference_s_95", 1));
+    }
+    assert_eq!(tune(TRACE, "1152", &sweep).stdout, output.stdout, "the same seed, the same answer");
+}
+
+#[test]
+fn a_sweep_says_whether_what_differs_is_more_than_chance() {
+    // On far more nodes than the jobs need nobody waits for anybody.
+    let idle =
+        String::from_utf8(tune(TRACE, "2000", &["--fair-start", "0s,10s", "--timer", "0s"]).stdout).expect("text");
+    let flat = idle.replace('\n', " ");
+    assert!(flat.contains("no difference: keep fair_start=0s resched_timer=0s"), "{idle}");
+    for words in ["the past had no launchers", "19 resamples", "seeds 1 to 19", "in force", "no diff."] {
+        assert!(flat.contains(words), "'{words}': {idle}");
+    }
+    assert!(idle.lines().all(|line| line.chars().count() <= 80), "{idle}");
+    // Passes ten minutes apart make everybody wait.
+    let dir = tempfile::tempdir().expect("a directory");
+    let picture = dir.path().join("curve.svg");
+    let path = picture.to_str().expect("a plain name");
+    let rest = ["--set", "resched_timer=10m", "--fair-start", "0s", "--timer", "0s,10m", "--seed", "7", "--svg", path];
+    let late = String::from_utf8(tune(TRACE, "2000", &rest).stdout).expect("text");
+    let flat = late.replace('\n', " ");
+    assert!(flat.contains("recommended: fair_start=0s resched_timer=0s"), "{late}");
+    assert!(flat.contains("seeds 7 to 25") && flat.contains("better"), "{late}");
+    let curve = std::fs::read_to_string(&picture).expect("it was written");
+    assert_eq!(curve.matches(">0 s").count(), 2, "each point says its delay: {curve}");
+    let short = tune(TRACE, "1152", &["--jobs", "3"]);
+    assert!(String::from_utf8_lossy(&short.stdout).contains("too little past"), "{short:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Reads a journal without touching it, also while a server writes it: what became of all jobs, and the state at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub struct Past {
     pub records: Vec<JobRecord>,
     /// What was asked for, of the jobs whose facts no snapshot has replaced yet.
     pub specs: BTreeMap<JobId, Arc<JobSpec>>,
+    /// Those of them for which a launcher outside spoke.
+    pub launchers: BTreeSet<JobId>,
 }
 
 impl Past {
@@ -46,11 +48,18 @@ fn read_once(dir: &Path) -> Result<Past, OpenError> {
     // The history first: the log then tells also of the jobs that have ended since.
     let mut records = history::read_all(dir)?;
     let mut specs: BTreeMap<JobId, Arc<JobSpec>> = BTreeMap::new();
+    let mut launchers: BTreeSet<JobId> = BTreeSet::new();
     let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
-        let waiting = snapshot.iter().flat_map(|state| state.jobs());
-        specs.extend(waiting.map(|(job, entry)| (*job, Arc::clone(&entry.spec))));
+        for (job, entry) in snapshot.iter().flat_map(|state| state.jobs()) {
+            specs.insert(*job, Arc::clone(&entry.spec));
+            launchers.extend(entry.launcher.is_some().then_some(*job));
+        }
         let noted = facts.inspect(|fact| match fact {
             Fact::JobSubmitted { job, spec, .. } => drop(specs.insert(*job, Arc::clone(spec))),
+            Fact::LauncherSubscribed { job, spec, .. } => {
+                specs.insert(*job, Arc::new((**spec).clone()));
+                launchers.insert(*job);
+            }
             Fact::JobDone { record, .. } => drop(records.insert(record.job, (**record).clone())),
             _ => {}
         });
@@ -59,5 +68,5 @@ fn read_once(dir: &Path) -> Result<Past, OpenError> {
     let restored = replay(&files, &mut |_, _| {}, restore)?.restored;
     let damaged = |problem: String| OpenError::Damaged { path: dir.to_owned(), problem };
     let state = restored.map_err(|misfit| damaged(misfit.to_string()))?;
-    Ok(Past { state, records: records.into_values().collect(), specs })
+    Ok(Past { state, records: records.into_values().collect(), specs, launchers })
 }

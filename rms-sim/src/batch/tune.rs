@@ -1,14 +1,23 @@
-//! A sweep over the fair-start delay and the re-scheduling timer: what they cost, and whom they protect.
+//! A sweep over the fair-start delay and the re-scheduling timer: what they cost, whom they protect, and what is chance.
 //!
 //! Cost is simulated: hosts that ghosts keep idle, and what that does to waits. Unfairness is estimated, because the
 //! launchers of a workload that was recorded answer at once: a launcher that needs time to adapt loses its turn at a
 //! hole that opens early if its adaptation takes longer than the hosts are kept (001, Fig. 10). Adaptation times are
 //! taken to be spread evenly from 0 to the longest.
+//!
+//! A past happened once: what looks like a difference between two settings may be that of a single bad day. So each
+//! setting also runs resamples of the past ([`Blocks`]), the same ones for all, and what is judged are the paired
+//! differences to the setting in force.
+
+mod resample;
+mod verdict;
 
 use rms_model::{Settings, Span};
 use serde::Serialize;
 
 use super::{Batch, BatchError, Figures, Hosts, Workload};
+pub use resample::{Blocks, LEAST_BLOCKS};
+pub use verdict::{Answer, Interval, Verdict};
 
 /// What is tried.
 #[derive(Clone, Debug)]
@@ -19,6 +28,12 @@ pub struct Sweep {
     pub longest_adaptation: Span,
     /// The most of all host-time that ghosts may waste.
     pub most_waste: f64,
+    /// How often the past is drawn anew; at least [`LEAST_RESAMPLES`].
+    pub n_resamples: u64,
+    /// The first resample's; the next ones follow it.
+    pub seed: u64,
+    /// How long the pieces are of which a resample is made; absent: by the length of the past.
+    pub block: Option<Span>,
 }
 
 impl Default for Sweep {
@@ -28,99 +43,185 @@ impl Default for Sweep {
             resched_timers: [0, 1, 5, 30].map(Span::from_secs).to_vec(),
             longest_adaptation: Span::from_secs(10),
             most_waste: 0.01,
+            n_resamples: 39,
+            seed: 1,
+            block: None,
         }
+    }
+}
+
+/// With fewer there is no value that 95 % of them stay below.
+pub const LEAST_RESAMPLES: u64 = 19;
+
+/// For whom alone the fair-start delay matters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Launchers {
+    /// Jobs for which a launcher outside spoke.
+    pub known: usize,
+    /// Jobs of which nobody knows any more.
+    pub unknown: usize,
+}
+
+impl Launchers {
+    /// Were there any, as far as is known?
+    pub fn matter(self) -> bool {
+        self.known > 0 || self.unknown > 0
     }
 }
 
 /// One setting of both.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub fair_start_s: f64,
     pub resched_timer_s: f64,
     /// Host-time that ghosts kept idle, over all there was.
-    pub waste: f64,
+    pub waste: Interval,
     pub ghost_host_s: f64,
     /// Estimated: how many of the launchers would lose their turn at a hole that opens early.
     pub unfairness: f64,
-    pub mean_wait_s: f64,
+    pub mean_wait_s: Interval,
     pub mean_bounded_slowdown: f64,
     pub makespan_s: f64,
+    /// The mean wait less that under the setting in force; these intervals hold for all points together.
+    pub difference_s: Interval,
+    pub verdict: Verdict,
 }
 
 /// What the sweep gave.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
     pub points: Vec<Point>,
+    pub current: Point,
     pub recommended: Point,
+    pub answer: Answer,
     pub reason: String,
+    pub launchers: Launchers,
+    pub resamples: u64,
+    pub seed: u64,
+    pub block_s: f64,
+    /// Of the past, those in which jobs were submitted.
+    pub blocks: usize,
 }
 
-/// Runs the workload once for each pair.
-///
-/// # Errors
-/// Those of a run. A sweep over nothing recommends what `settings` have.
-pub fn tune<W: Workload>(
-    sweep: &Sweep,
-    settings: &Settings,
-    hosts: &[Hosts],
-    workload: &W,
-    mut progress: impl FnMut(usize),
-) -> Result<Tuned, BatchError> {
-    let n_hosts: usize = hosts.iter().map(|cluster| cluster.names.len()).sum();
-    let mut points = Vec::new();
-    for resched_timer in
-        sweep.resched_timers.iter().copied().chain(sweep.resched_timers.is_empty().then_some(settings.resched_timer))
-    {
-        for fair_start in
-            sweep.fair_starts.iter().copied().chain(sweep.fair_starts.is_empty().then_some(settings.fair_start))
-        {
-            let tried = Settings { fair_start, resched_timer, ..settings.clone() };
-            let n_before = points.len() * workload.n_jobs();
-            let summary = Batch::new(tried, hosts, workload)?.run(|n_done| progress(n_before + n_done))?;
-            points.push(point(sweep, fair_start, resched_timer, n_hosts, &summary.figures));
-        }
-    }
-    let (recommended, reason) = recommend(sweep, &points);
-    Ok(Tuned { points, recommended, reason })
+/// Everything that has to be run; whoever has threads may run it on several.
+#[derive(Debug)]
+pub struct Study<'a, W> {
+    sweep: Sweep,
+    settings: &'a Settings,
+    hosts: &'a [Hosts],
+    workload: &'a W,
+    launchers: Launchers,
+    blocks: Blocks,
+    /// Fair-start delay and re-scheduling timer.
+    pairs: Vec<(Span, Span)>,
+    current_idx: usize,
 }
 
-fn point(sweep: &Sweep, fair_start: Span, resched_timer: Span, n_hosts: usize, figures: &Figures) -> Point {
-    let all = figures.makespan_s * n_hosts as f64;
-    let longest = sweep.longest_adaptation.as_secs_f64();
-    // A pass comes up to a timer later than the view that it changes: that much of the delay is gone by then.
-    let left = (fair_start.as_secs_f64() - resched_timer.as_secs_f64()).max(0.0);
-    Point {
-        fair_start_s: fair_start.as_secs_f64(),
-        resched_timer_s: resched_timer.as_secs_f64(),
-        waste: if all > 0.0 { figures.ghost_host_s / all } else { 0.0 },
-        ghost_host_s: figures.ghost_host_s,
-        unfairness: if longest > 0.0 { (1.0 - left / longest).clamp(0.0, 1.0) } else { 0.0 },
-        mean_wait_s: figures.mean_wait_s,
-        mean_bounded_slowdown: figures.mean_bounded_slowdown,
-        makespan_s: figures.makespan_s,
+/// One run of it: a setting on the past as it was, or on a resample of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    pair_idx: usize,
+    seed: Option<u64>,
+}
+
+impl<'a, W: Workload> Study<'a, W> {
+    /// `settings` are those in force, which are always tried, too. A sweep over nothing tries them alone.
+    pub fn new(
+        sweep: Sweep,
+        settings: &'a Settings,
+        hosts: &'a [Hosts],
+        workload: &'a W,
+        launchers: Launchers,
+    ) -> Study<'a, W> {
+        let or = |spans: &[Span], own: Span| if spans.is_empty() { vec![own] } else { spans.to_vec() };
+        let mut pairs = Vec::new();
+        for timer in or(&sweep.resched_timers, settings.resched_timer) {
+            pairs.extend(or(&sweep.fair_starts, settings.fair_start).into_iter().map(|delay| (delay, timer)));
+        }
+        let current = (settings.fair_start, settings.resched_timer);
+        let current_idx = pairs.iter().position(|pair| *pair == current).unwrap_or_else(|| {
+            pairs.insert(0, current);
+            0
+        });
+        let blocks = Blocks::new(workload, sweep.block);
+        Study { sweep, settings, hosts, workload, launchers, blocks, pairs, current_idx }
+    }
+
+    /// All runs, in the order in which [`Study::conclude`] wants their figures.
+    pub fn trials(&self) -> Vec<Trial> {
+        let seeds = || (0..self.sweep.n_resamples).map(|idx| Some(self.sweep.seed.wrapping_add(idx)));
+        let of_pair = |pair_idx| std::iter::once(None).chain(seeds()).map(move |seed| Trial { pair_idx, seed });
+        (0..self.pairs.len()).flat_map(of_pair).collect()
+    }
+
+    /// # Errors
+    /// Those of a run.
+    pub fn run(&self, trial: &Trial) -> Result<Figures, BatchError> {
+        let (fair_start, resched_timer) = self.pairs[trial.pair_idx];
+        let tried = Settings { fair_start, resched_timer, ..self.settings.clone() };
+        let summary = match trial.seed {
+            None => Batch::new(tried, self.hosts, self.workload)?.run(|_| {})?,
+            Some(seed) => Batch::new(tried, self.hosts, &self.blocks.resample(self.workload, seed))?.run(|_| {})?,
+        };
+        Ok(summary.figures)
+    }
+
+    /// What `figures` of all trials mean together.
+    pub fn conclude(&self, figures: &[Figures]) -> Tuned {
+        let n_runs = 1 + self.sweep.n_resamples as usize;
+        let by_pair: Vec<&[Figures]> = figures.chunks(n_runs).collect();
+        let waits: Vec<Vec<f64>> =
+            by_pair.iter().map(|runs| runs.iter().map(|run| run.mean_wait_s).collect()).collect();
+        let differences = verdict::against(&waits, self.current_idx);
+        let point = |((pair_idx, runs), difference): ((usize, &&[Figures]), &Interval)| {
+            let waste: Vec<f64> = runs.iter().map(|run| self.waste(run)).collect();
+            let first = &runs[0];
+            let (fair_start, resched_timer) = self.pairs[pair_idx];
+            let verdict = if pair_idx == self.current_idx { Verdict::Current } else { difference.verdict() };
+            Point {
+                fair_start_s: fair_start.as_secs_f64(),
+                resched_timer_s: resched_timer.as_secs_f64(),
+                waste: Interval::of(&waste),
+                ghost_host_s: first.ghost_host_s,
+                unfairness: self.unfairness(fair_start, resched_timer),
+                mean_wait_s: Interval::of(&waits[pair_idx]),
+                mean_bounded_slowdown: first.mean_bounded_slowdown,
+                makespan_s: first.makespan_s,
+                difference_s: *difference,
+                verdict,
+            }
+        };
+        let points: Vec<Point> = by_pair.iter().enumerate().zip(&differences).map(point).collect();
+        let is_enough = self.blocks.n_filled() >= LEAST_BLOCKS;
+        let (best_idx, answer, reason) =
+            verdict::recommend(&self.sweep, &points, &waits, self.current_idx, self.launchers.matter(), is_enough);
+        Tuned {
+            current: points[self.current_idx],
+            recommended: points[best_idx],
+            points,
+            answer,
+            reason,
+            launchers: self.launchers,
+            resamples: self.sweep.n_resamples,
+            seed: self.sweep.seed,
+            block_s: self.blocks.span().as_secs_f64(),
+            blocks: self.blocks.n_filled(),
+        }
+    }
+
+    fn waste(&self, figures: &Figures) -> f64 {
+        let n_hosts: usize = self.hosts.iter().map(|cluster| cluster.names.len()).sum();
+        let all = figures.makespan_s * n_hosts as f64;
+        if all > 0.0 { figures.ghost_host_s / all } else { 0.0 }
+    }
+
+    fn unfairness(&self, fair_start: Span, resched_timer: Span) -> f64 {
+        let longest = self.sweep.longest_adaptation.as_secs_f64();
+        // A pass comes up to a timer later than the view that it changes: that much of the delay is gone by then.
+        let left = (fair_start.as_secs_f64() - resched_timer.as_secs_f64()).max(0.0);
+        if longest > 0.0 { (1.0 - left / longest).clamp(0.0, 1.0) } else { 0.0 }
     }
 }
 
-/// The fairest of those that waste little enough; of those the one with the shortest waits, then the least waste.
-fn recommend(sweep: &Sweep, points: &[Point]) -> (Point, String) {
-    let affordable = points.iter().filter(|point| point.waste <= sweep.most_waste);
-    let key = |point: &&Point| (point.unfairness, point.mean_wait_s, point.waste);
-    let less = |one: &&Point, two: &&Point| key(one).partial_cmp(&key(two)).unwrap_or(std::cmp::Ordering::Equal);
-    let percent = 100.0 * sweep.most_waste;
-    match affordable.min_by(less) {
-        Some(best) => {
-            let reason = format!(
-                "of the settings that waste at most {percent} % of the host-time it leaves the fewest launchers behind \
-                 ({:.0} %, if they take up to {} to adapt), with the shortest waits among its equals",
-                100.0 * best.unfairness,
-                sweep.longest_adaptation
-            );
-            (*best, reason)
-        }
-        None => {
-            let least = points.iter().min_by(|one, two| one.waste.total_cmp(&two.waste)).copied();
-            let least = least.expect("each sweep has a point");
-            (least, format!("every setting wastes more than {percent} % of the host-time; this one wastes the least"))
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

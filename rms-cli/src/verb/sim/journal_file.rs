@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rms_model::Settings;
 use rms_server::journal::Past;
+use rms_sim::batch::tune::Launchers;
 use rms_sim::batch::{Hosts, JournalJobs, known_hosts};
 
 use crate::failure::Failure;
@@ -15,6 +16,7 @@ pub(super) struct Journal {
     pub(super) jobs: JournalJobs,
     pub(super) hosts: Vec<Hosts>,
     pub(super) settings: Settings,
+    pub(super) launchers: Launchers,
 }
 
 /// # Errors
@@ -31,7 +33,11 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
         let failure = Failure::new("journal", format!("{} knows of no job that ran, or of no node", journal.display()));
         return Err(failure.hint("jobs that never started, or that have not ended yet, can not be run again"));
     }
-    Ok(Journal { jobs, hosts, settings: past.state.settings().clone() })
+    let launchers = Launchers {
+        known: past.launchers.len(),
+        unknown: past.records.iter().filter(|record| !past.specs.contains_key(&record.job)).count(),
+    };
+    Ok(Journal { jobs, hosts, settings: past.state.settings().clone(), launchers })
 }
 
 const JOURNAL: &str = "journal";

@@ -3,26 +3,38 @@
 use std::path::PathBuf;
 
 use rms_model::{Policy, Settings, Span};
-use rms_sim::batch::tune::{Sweep, Tuned, tune};
-use rms_sim::batch::{TraceJobs, Workload, uniform_hosts};
+use rms_sim::batch::tune::{Answer, Interval, LEAST_RESAMPLES, Launchers, Point, Study, Sweep, Tuned};
+use rms_sim::batch::{Hosts, TraceJobs, Workload, uniform_hosts};
 use serde_json::{Value, json};
 
 use super::curve;
 use super::journal_file;
-use super::progress::Progress;
+use super::side_by_side;
 use super::trace_file::{CleaningArgs, read_trace};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
 use crate::problem::chain;
-use crate::table::Table;
+use crate::screen;
+use crate::table::{Table, wrapped};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Runs the workload once for each pair of a fair-start delay and a re-scheduling
+Runs the workload under each pair of a fair-start delay and a re-scheduling
 timer. Waste is what ghosts keep idle, as simulated. Unfairness is estimated:
 the share of launchers that need longer to adapt than freed hosts are kept for
-them.
+them; without launchers nobody needs the delay, and it does not count.
+
+What differs may be chance, as a past happened only once. So the past is cut
+into blocks (weeks if there are ten or more, else days, else less), and as many
+of them are drawn again and again, with replacement, each with all jobs that
+were submitted in it (a block bootstrap). Every pair runs on the same resamples.
+What is behind a ± holds in 95 % of such pasts. The differences to the setting
+in force are paired, run by run; their intervals hold for all pairs together (a
+studentized maximum), and around the past's own difference as well as the mean
+of the resamples. A pair is 'better' or 'worse' only where its interval leaves
+out 0; 'no difference' is an answer. Blocks should be longer than jobs wait. The
+same seed gives the same answer.
 
 Examples:
   rms sim tune /var/lib/limber/server --svg curve.svg
@@ -49,6 +61,15 @@ pub struct Args {
     /// The most of all host-time that ghosts may waste, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     most_waste: f64,
+    /// How often the past is drawn anew; more give narrower guesses of what is chance
+    #[arg(long, value_name = "COUNT", default_value_t = Sweep::default().n_resamples, value_parser = clap::value_parser!(u64).range(LEAST_RESAMPLES..=10_000))]
+    resamples: u64,
+    /// How long the blocks are that are drawn; by the length of the past if absent
+    #[arg(long, value_name = "SPAN")]
+    block: Option<Span>,
+    /// Where chance begins; the same seed gives the same answer
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
     /// Other settings than those of the server, or of a new one; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -58,6 +79,9 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    if args.block.is_some_and(|block| block <= Span::ZERO) {
+        return Err(Failure::usage("--block: a block has some length: write a span like 1d"));
+    }
     let default = Sweep::default();
     let or = |given: &Vec<Span>, default: Vec<Span>| if given.is_empty() { default } else { given.clone() };
     let sweep = Sweep {
@@ -65,6 +89,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         resched_timers: or(&args.timer, default.resched_timers),
         longest_adaptation: args.adaptation,
         most_waste: args.most_waste / 100.0,
+        n_resamples: args.resamples,
+        seed: args.seed,
+        block: args.block,
     };
     let tuned = match args.nodes {
         Some(nodes) => {
@@ -76,12 +103,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
                 max_jobs: u32::MAX,
                 ..Settings::default()
             };
-            sweep_over(args, &sweep, base, &[uniform_hosts(nodes, args.cleaning.cores_per_node)], &jobs)?
+            let hosts = [uniform_hosts(nodes, args.cleaning.cores_per_node)];
+            sweep_over(args, sweep, base, &hosts, &jobs, Launchers::default())?
         }
         None => {
             let journal = journal_file::read(&args.workload)
                 .map_err(|failure| failure.hint("a trace needs --nodes: how large the cluster is that runs it"))?;
-            sweep_over(args, &sweep, journal.settings, &journal.hosts, &journal.jobs)?
+            sweep_over(args, sweep, journal.settings, &journal.hosts, &journal.jobs, journal.launchers)?
         }
     };
     if let Some(file) = &args.svg {
@@ -93,61 +121,119 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-fn sweep_over<W: Workload>(
+fn sweep_over<W: Workload + Sync>(
     args: &Args,
-    sweep: &Sweep,
+    sweep: Sweep,
     mut settings: Settings,
-    hosts: &[rms_sim::batch::Hosts],
+    hosts: &[Hosts],
     workload: &W,
+    launchers: Launchers,
 ) -> Result<Tuned, Failure> {
     journal_file::apply(&mut settings, &args.set)?;
-    let n_runs = sweep.fair_starts.len() * sweep.resched_timers.len();
-    let mut progress = Progress::new(n_runs * workload.n_jobs());
-    tune(sweep, &settings, hosts, workload, |n_done| progress.at(n_done))
-        .map_err(|error| Failure::new("simulation", chain(&error)))
+    let study = Study::new(sweep, &settings, hosts, workload, launchers);
+    let n_nodes = hosts.iter().map(|cluster| cluster.names.len()).sum();
+    let n_threads = side_by_side::n_threads(workload.n_jobs(), n_nodes);
+    let ran = side_by_side::map(&study.trials(), n_threads, |trial| study.run(trial));
+    let figures = ran.into_iter().collect::<Result<Vec<_>, _>>();
+    Ok(study.conclude(&figures.map_err(|error| Failure::new("simulation", chain(&error)))?))
 }
 
 struct TuneAnswer(Tuned);
 
 impl TuneAnswer {
+    /// A row for each point; what is behind its values is their interval.
     fn rows(&self) -> Table {
-        let mut table = Table::new(&[
-            ">fair_start_s",
-            ">resched_timer_s",
-            ">waste_pct",
-            ">ghost_host_s",
-            ">unfairness_pct",
-            ">mean_wait_s",
-            ">mean_bounded_slowdown",
-        ]);
+        let has_launchers = self.0.launchers.matter();
+        let mut names = vec![">fair_start", ">timer", ">waste %"];
+        names.extend(has_launchers.then_some(">unfair %"));
+        names.extend([">wait s", ">less that in force", "verdict"]);
+        let mut table = Table::new(&names);
         for point in &self.0.points {
-            table.row(vec![
-                point.fair_start_s.to_string(),
-                point.resched_timer_s.to_string(),
-                format!("{:.3}", 100.0 * point.waste),
-                format!("{:.0}", point.ghost_host_s),
-                format!("{:.0}", 100.0 * point.unfairness),
-                format!("{:.1}", point.mean_wait_s),
-                format!("{:.2}", point.mean_bounded_slowdown),
-            ]);
+            let Point { waste, mean_wait_s, difference_s, .. } = point;
+            // A table of eighty columns has no room for all intervals; programs get them.
+            let waste = match has_launchers {
+                true => format!("{:.3}", 100.0 * waste.value),
+                false => format!("{:.3} \u{b1}{:.3}", 100.0 * waste.value, 100.0 * waste.half()),
+            };
+            let mut row = vec![format!("{} s", point.fair_start_s), format!("{} s", point.resched_timer_s), waste];
+            row.extend(has_launchers.then(|| format!("{:.0}", 100.0 * point.unfairness)));
+            let decimals = usize::from(mean_wait_s.value.max(mean_wait_s.half()) < 100.0);
+            row.push(format!("{:.decimals$} \u{b1}{:.decimals$}", mean_wait_s.value, mean_wait_s.half()));
+            let decimals = usize::from(difference_s.low.abs().max(difference_s.high) < 100.0);
+            let Interval { value, low, high } = difference_s;
+            row.push(format!("{value:+.decimals$} ({low:+.decimals$} to {high:+.decimals$})"));
+            row.push(point.verdict.words().to_owned());
+            table.row(row);
         }
         table
+    }
+
+    /// What was done, and for whom the settings matter.
+    fn notes(&self) -> Vec<String> {
+        let Tuned { launchers, resamples, seed, block_s, blocks, ref points, .. } = self.0;
+        let last = seed.wrapping_add(resamples - 1);
+        let block = Span::from_millis((block_s * 1000.0) as i64);
+        let mut notes = vec![format!(
+            "{resamples} resamples of the past in blocks of {block} ({blocks} of them have jobs), seeds {seed} to {last}; \
+             \u{b1} and (to): 95 % intervals, those of differences for all rows together"
+        )];
+        match launchers {
+            Launchers { known: 0, unknown: 0 } => notes.push(
+                "the past had no launchers, for whom alone fair_start matters: without them it only keeps nodes idle"
+                    .to_owned(),
+            ),
+            Launchers { known: 0, unknown } => notes.push(format!(
+                "fair_start matters for launchers alone: the past had none as far as is known, but of {unknown} jobs it is \
+                 not known any more"
+            )),
+            Launchers { known, unknown: _ } => notes.push(format!(
+                "launchers spoke for {known} jobs of the past; in a replay they answer at once, so what the delay does for \
+                 them is estimated"
+            )),
+        }
+        if points.iter().any(|point| point.mean_wait_s.value > block_s) {
+            notes.push(format!(
+                "jobs wait for longer than a block of {block} lasts: the intervals may be too narrow; try a longer --block"
+            ));
+        }
+        notes
+    }
+
+    fn words(&self) -> String {
+        let Point { fair_start_s, resched_timer_s, .. } = self.0.recommended;
+        let pair = format!("fair_start={fair_start_s}s resched_timer={resched_timer_s}s");
+        let reason = &self.0.reason;
+        match self.0.answer {
+            Answer::Change => format!("recommended: {pair}: {reason}"),
+            Answer::Keep => format!("keep {pair}: {reason}"),
+            Answer::NoDifference => format!("no difference: keep {pair}; {reason}"),
+            Answer::TooLittle => format!("too little past: keep {pair}; {reason}"),
+        }
     }
 }
 
 impl Show for TuneAnswer {
     fn text(&self) -> String {
-        let Tuned { points: _, recommended, reason } = &self.0;
-        format!(
-            "{}\nrecommended: fair_start={}s resched_timer={}s\nbecause {reason}\n",
-            self.rows().text("nothing was tried"),
-            recommended.fair_start_s,
-            recommended.resched_timer_s
-        )
+        let width = screen::table_width().unwrap_or(screen::PLAIN);
+        let notes: String = self.notes().iter().map(|note| wrapped(note, width)).collect();
+        format!("{}\n{notes}\n{}", self.rows().text("nothing was tried"), wrapped(&self.words(), width))
     }
 
     fn json(&self) -> Value {
-        json!(self.0)
+        let Tuned { points, current, recommended, answer, reason, launchers, resamples, seed, block_s, blocks } =
+            &self.0;
+        json!({
+            "points": points.iter().map(point).collect::<Vec<_>>(),
+            "current": point(current),
+            "recommended": point(recommended),
+            "answer": answer,
+            "reason": reason,
+            "launchers": launchers,
+            "notes": self.notes(),
+            "method": {
+                "resamples": resamples, "first_seed": seed, "block_s": block_s, "blocks": blocks, "confidence": 0.95,
+            },
+        })
     }
 
     fn ids(&self) -> Vec<String> {
@@ -159,6 +245,46 @@ impl Show for TuneAnswer {
     }
 
     fn table(&self) -> Option<Table> {
-        Some(self.rows())
+        let first = self.0.points.first().map(point)?;
+        let names: Vec<&str> = first.as_object()?.keys().map(String::as_str).collect();
+        let mut table = Table::new(&names);
+        for value in self.0.points.iter().map(point) {
+            let cells =
+                value.as_object()?.values().map(|cell| cell.as_str().map_or_else(|| cell.to_string(), str::to_owned));
+            table.row(cells.collect());
+        }
+        Some(table)
     }
+}
+
+/// As programs get it; an interval is its lowest and its highest value.
+fn point(point: &Point) -> Value {
+    let ends = |interval: &Interval| json!([interval.low, interval.high]);
+    let Point {
+        fair_start_s,
+        resched_timer_s,
+        waste,
+        ghost_host_s,
+        unfairness,
+        mean_wait_s,
+        mean_bounded_slowdown,
+        makespan_s,
+        difference_s,
+        verdict,
+    } = point;
+    json!({
+        "fair_start_s": fair_start_s,
+        "resched_timer_s": resched_timer_s,
+        "waste": waste.value,
+        "waste_95": ends(waste),
+        "ghost_host_s": ghost_host_s,
+        "unfairness": unfairness,
+        "mean_wait_s": mean_wait_s.value,
+        "mean_wait_s_95": ends(mean_wait_s),
+        "mean_bounded_slowdown": mean_bounded_slowdown,
+        "makespan_s": makespan_s,
+        "difference_s": difference_s.value,
+        "difference_s_95": ends(difference_s),
+        "verdict": verdict,
+    })
 }
