@@ -60,6 +60,14 @@ fn the_same_trace_gives_the_same_figures_gzip_or_not() {
     }
 }
 
+/// The kernel's own account of a program begins with what whoever started it had.
+#[test]
+fn its_memory_is_its_own_and_not_that_of_whoever_started_it() {
+    let held = vec![1_u8; 400 << 20];
+    let peak = swf(TRACE, "easy")["peak_rss_mib"].as_f64().expect("a number");
+    assert!(peak > 1.0 && peak < 200.0, "{peak} MiB, beside {} of ours", held.len() >> 20);
+}
+
 #[test]
 fn several_policies_stand_side_by_side_and_each_as_if_it_ran_alone() {
     let sim = |policies: &str, form: &[&str]| {

@@ -7,6 +7,7 @@ mod commit;
 mod delegated;
 mod fleet;
 mod jobs;
+mod memory;
 mod model_launcher;
 mod offline;
 mod pass;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         eprintln!("bench: there is no part '{unknown}'; the parts are {}", known.join(", "));
         return ExitCode::from(2);
     }
+    memory::watch();
     let mut code = ExitCode::SUCCESS;
     for (name, part) in PARTS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|word| word == name)) {
         match part() {

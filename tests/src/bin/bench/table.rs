@@ -1,6 +1,8 @@
-//! The table of the bench: what was measured, the target beside it, by how much it is missed and what bounds it.
+//! The table of the bench: what was measured, the target and the memory beside it, by how much it is missed and what bounds it.
 
 use std::fmt;
+
+use crate::memory;
 
 /// What a measure is held against.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +22,8 @@ pub struct Row {
     pub target: Target,
     /// What bounds it, for whoever wants it better. Printed where the target is missed.
     pub bound: &'static str,
+    /// What its processes had at most.
+    pub peak_mib: Option<f64>,
 }
 
 /// Rows under one headline.
@@ -36,7 +40,7 @@ impl Table {
 
     /// A measure without a target.
     pub fn note(&mut self, what: impl Into<String>, measured: f64, unit: &'static str) {
-        self.rows.push(Row { what: what.into(), measured, unit, target: Target::Reference, bound: "" });
+        self.measure(what, measured, unit, Target::Reference, "");
     }
 
     pub fn measure(
@@ -47,7 +51,8 @@ impl Table {
         target: Target,
         bound: &'static str,
     ) {
-        self.rows.push(Row { what: what.into(), measured, unit, target, bound });
+        let peak_mib = memory::of_row();
+        self.rows.push(Row { what: what.into(), measured, unit, target, bound, peak_mib });
     }
 }
 
@@ -78,9 +83,12 @@ impl Row {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n{}", self.headline)?;
+        writeln!(f, "  {:<58} {:>16}  {:>10}  {:>9}", "", "measured", "target", "memory")?;
         for row in &self.rows {
             let measured = format!("{} {}", figure(row.measured), row.unit);
-            writeln!(f, "  {:<58} {measured:>16}  {:>10}  {}", row.what, row.target(), row.verdict())?;
+            let memory = row.peak_mib.map_or_else(String::new, |peak| format!("{} MiB", figure(peak)));
+            let (target, verdict) = (row.target(), row.verdict());
+            writeln!(f, "  {:<58} {measured:>16}  {target:>10}  {memory:>9}  {verdict}", row.what)?;
         }
         Ok(())
     }
