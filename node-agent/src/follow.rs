@@ -71,8 +71,7 @@ async fn send_streams(
             add_spawned(&mut streams, share, order);
         }
         for stream in &mut streams {
-            let kept = written.as_ref().and_then(|found| stream.written(found.as_ref().ok()?.as_ref()?));
-            while let Some(chunk) = stream.read(kept).map_err(|source| stream.error(source))? {
+            while let Some(chunk) = stream.read().map_err(|source| stream.error(source))? {
                 sender.send(&Spooled::Chunk(chunk)).await?;
             }
         }
@@ -129,8 +128,6 @@ struct SpoolFile {
     path: PathBuf,
     file: Option<File>,
     next: Chunk,
-    /// So much of what was sent is not in the file any more: the job has emptied it, by `> /dev/stderr`.
-    n_cut: u64,
     /// Something of it was sent over this channel.
     is_read: bool,
 }
@@ -165,19 +162,13 @@ fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
         let is_this = |from: &&rms_wire::Offset| from.task == task && from.stream == stream;
         let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
         let next = Chunk { host_idx, task, stream, offset, bytes: Vec::new() };
-        SpoolFile {
-            path: spool::stream_path(share.entry_dir(), name, task),
-            file: None,
-            next,
-            n_cut: 0,
-            is_read: false,
-        }
+        SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next, is_read: false }
     })
 }
 
 impl SpoolFile {
-    /// The next piece, if there is one yet; `kept` is what was there at the end.
-    fn read(&mut self, kept: Option<Size>) -> io::Result<Option<Chunk>> {
+    /// The next piece, if there is one yet.
+    fn read(&mut self) -> io::Result<Option<Chunk>> {
         if self.file.is_none() {
             match File::open(&self.path) {
                 Ok(file) => self.file = Some(file),
@@ -188,29 +179,18 @@ impl SpoolFile {
         }
         let Some(file) = &self.file else { return Ok(None) };
         let len = file.metadata()?.len();
-        if len < self.next.offset - self.n_cut {
-            if kept.is_some_and(|kept| len < kept.n_bytes) {
-                // It was not the job that has cut it, and what is left of it was sent.
-                return Ok(None);
-            }
-            self.n_cut = self.next.offset;
-        }
-        let from = self.next.offset - self.n_cut;
-        let n_new = len - from;
+        // It may have been cut, and what is left of it was sent.
+        let n_new = len.saturating_sub(self.next.offset);
         if n_new == 0 {
             return Ok(None);
         }
         let mut bytes = vec![0; n_new.min(MAX_CHUNK_BYTES as u64) as usize];
-        let n_read = file.read_at(&mut bytes, from)?;
+        let n_read = file.read_at(&mut bytes, self.next.offset)?;
         bytes.truncate(n_read);
         let chunk = Chunk { bytes, ..self.next.clone() };
         self.next.offset += n_read as u64;
         self.is_read |= n_read > 0;
         Ok((n_read > 0).then_some(chunk))
-    }
-
-    fn written(&self, written: &Written) -> Option<Size> {
-        written.stream(self.next.task, self.next.stream == Stream::Err).and_then(|stream| stream.size)
     }
 
     /// Up to where it was sent.
@@ -228,7 +208,7 @@ impl SpoolFile {
             return self.file.is_none().then(|| (self.place(), format!("{path} was deleted while the job ran")));
         };
         let now = std::fs::metadata(&self.path).ok().as_ref().map(Size::of);
-        let has_all = self.next.offset - self.n_cut >= size.n_bytes;
+        let has_all = self.next.offset >= size.n_bytes;
         let reason = match now {
             None if !has_all => format!("{path} was deleted"),
             Some(now) if !has_all => format!("{path} has {} bytes, and had {}", now.n_bytes, size.n_bytes),

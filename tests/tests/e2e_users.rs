@@ -260,9 +260,9 @@ fn the_key_of_a_job_is_read_by_its_user_and_by_no_other_job() {
 #[test]
 fn a_users_job_may_write_to_its_standard_streams_by_name() {
     let Some(world) = World::start() else { return };
-    let script = "echo one; echo two > /dev/stderr; echo three >> /dev/stdout; echo four >&2";
+    let script = "echo one; echo two > /dev/stderr; echo three > /dev/stdout; echo four >&2; echo six > /dev/stderr";
     let output = world.rms(&world.ada, &["run", "sh", "-c", script]).ok();
-    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("one\nthree\n", "two\nfour\n"), "{output:?}");
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("one\nthree\n", "two\nfour\nsix\n"), "{output:?}");
     // In a file of hers, too, and the stream of one is nobody else's.
     let record = world.ended(&world.ada, &["-o", "out", "--wrap", "echo one; echo two >> /dev/stderr"]);
     assert_eq!(record["outcome"]["word"], "completed", "{record}");

@@ -11,7 +11,11 @@ pub fn complain(job: &Job, what: &str) {
     let Some(streams) = &job.streams else { return };
     // What is cut off is some program's own words.
     let text: String = what.chars().take(MOST_CHARS).collect();
-    let _nobody_else_to_tell = write(&streams.stderr, &format!("rms: job {}: {text}\n", job.job()));
+    let line = format!("rms: job {}: {text}\n", job.job());
+    let _nobody_else_to_tell = match job.pump.errors() {
+        Some(mut file) => file.write_all(line.as_bytes()),
+        None => write(&streams.stderr, &line),
+    };
 }
 
 const MOST_CHARS: usize = 400;

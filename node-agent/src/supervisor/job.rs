@@ -17,6 +17,7 @@ use super::hostfile::HostFiles;
 use super::lone::{self, Lone};
 use super::mpi::{Desk, Errand};
 use super::order::{Order, Place};
+use super::pump::Pump;
 use super::resize::{self, Untold};
 use super::spawned::{self, Parent, Spawned};
 use super::start::{StartError, Started, Task};
@@ -59,6 +60,7 @@ pub struct Job {
     pub untold: Untold,
     /// The tasks whose streams are kept in the spool, and whether the disk had no room for them.
     spooled: Vec<Range<u32>>,
+    pub pump: Pump,
     was_full: bool,
     /// Those that its processes keep to.
     pub cpus: CpuSet,
@@ -158,6 +160,7 @@ impl Job {
             streams: None,
             untold: Untold::default(),
             spooled: Vec::new(),
+            pump: Pump::default(),
             was_full: false,
             cpus: cpus_of(&order),
             is_confined: true,
@@ -193,6 +196,7 @@ impl Job {
         self.n_own = started.tasks.len();
         self.spooled.extend(started.tasks.first().map(|first| first.task..first.task + self.n_own as u32));
         self.tasks = started.tasks;
+        self.pump.add(started.piped);
         self.streams = started.streams.filter(|_| match &self.order.on_resize {
             Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
             Some(OnResize::Negotiates | OnResize::Workers) | None => self.desk.is_some(),
@@ -500,6 +504,7 @@ impl Job {
         self.spooled.extend(spawned.tasks.iter().map(|task| task.task..task.task + 1));
         let tasks = spawned.tasks.iter().map(|task| task.task).collect();
         self.tasks.extend(spawned.tasks);
+        self.pump.add(spawned.piped);
         let problem = spawned.problem.map(|problem| problem.to_string());
         self.births.push(Birth { placement: placement.clone(), sockets: spawned.sockets, problem, tasks });
         self.hear_words(errands);
@@ -577,7 +582,9 @@ impl Job {
         if !self.order.is_streamed() {
             return None;
         }
+        self.pump.drain();
         self.look_at_disk(dir);
+        self.was_full |= self.pump.has_lost;
         Some(Written::look(dir, self.spooled.iter().cloned().flatten(), self.was_full))
     }
 

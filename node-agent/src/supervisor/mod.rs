@@ -15,6 +15,7 @@ mod job;
 mod lone;
 mod mpi;
 pub mod order;
+mod pump;
 mod resize;
 pub mod slurm;
 mod spawned;
@@ -143,6 +144,8 @@ enum Source {
     Rank(u32),
     /// Some task was executed, or could not be.
     Word,
+    /// What a task has written.
+    Output(usize),
     Input,
     ExecInput(usize),
     ExecOutput(usize, usize),
@@ -185,6 +188,7 @@ impl Supervisor {
                 fds.extend(desk.sockets().map(|(task, fd, out)| (Source::Rank(task), fd, flags(out))));
             }
             fds.extend(job.words().map(|fd| (Source::Word, fd, PollFlags::POLLIN)));
+            fds.extend(job.pump.sources().map(|(idx, fd)| (Source::Output(idx), fd, PollFlags::POLLIN)));
             fds.extend(job.input.writable().map(|fd| (Source::Input, fd, PollFlags::POLLOUT)));
             for (idx, exec) in job.execs.iter().enumerate() {
                 fds.extend(exec.input.writable().map(|fd| (Source::ExecInput(idx), fd, PollFlags::POLLOUT)));
@@ -236,6 +240,10 @@ impl Supervisor {
                 }
                 self.run_errands(errands);
                 // Who complained is about to end.
+                Ok(Next::Stay)
+            }
+            Source::Output(idx) => {
+                self.job.as_mut().map(|job| job.pump.copy(idx));
                 Ok(Next::Stay)
             }
             Source::Input => {

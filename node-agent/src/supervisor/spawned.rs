@@ -12,6 +12,7 @@ use super::child::Program;
 use super::environment::{self, Variables};
 use super::folder::Folder;
 use super::order::Order;
+use super::pump::Piped;
 use super::start::{self, StartError, Task, socket_pair};
 use super::streams::{self, Occasion};
 use super::user::Account;
@@ -25,6 +26,7 @@ pub struct Spawned {
     /// Our ends of the ranks' sockets, by their tasks.
     pub sockets: Vec<(u32, std::os::fd::OwnedFd)>,
     pub problem: Option<StartError>,
+    pub piped: Vec<Piped>,
 }
 
 /// A job under which ranks can be started.
@@ -57,6 +59,8 @@ fn start_into(
     let mut variables = parent.variables.clone();
     variables.insert("PMI_SPAWNED".to_owned(), "1".to_owned());
     let mut streams = (0_u32..).zip(&all.tasks);
+    // Also of those that do not start.
+    spawned.piped = all.piped;
     for part in &placement.parts {
         let argv = part.argv.iter().cloned().map(start::c_string).collect::<Result<Vec<CString>, StartError>>()?;
         let candidates = candidates(part, argv.first().ok_or(StartError::ZeroByte)?, &variables);

@@ -15,6 +15,7 @@ use super::child::{ChildError, Program, Word};
 use super::environment::{self, Variables};
 use super::folder::Folder;
 use super::order::{Order, Place};
+use super::pump::Piped;
 use super::streams::{self, Occasion, Streams, StreamsError};
 use super::user::{Account, AccountError};
 use crate::spool;
@@ -47,6 +48,7 @@ pub struct Started {
     pub input: Option<OwnedFd>,
     /// Of the first task.
     pub streams: Option<Streams>,
+    pub piped: Vec<Piped>,
     /// Our ends of the ranks' sockets, by their tasks; none for a script.
     pub rank_sockets: Vec<(u32, OwnedFd)>,
 }
@@ -95,7 +97,7 @@ pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<
     let place = order.place().ok_or(StartError::NoPlace)?;
     let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
-    let Begun { tasks, input, streams, rank_sockets } = match &order.work {
+    let Begun { tasks, input, streams, piped, rank_sockets } = match &order.work {
         Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
         // The other hosts of a script, and hosts alone, wait for what is started on them.
         Work::Script { .. } | Work::Hosts => {
@@ -104,7 +106,7 @@ pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<
         }
         Work::Tasks { argv } => starter.tasks(argv)?,
     };
-    Ok(Started { account, variables, tasks, input, streams, rank_sockets })
+    Ok(Started { account, variables, tasks, input, streams, piped, rank_sockets })
 }
 
 struct Starter<'a> {
@@ -122,6 +124,7 @@ struct Begun {
     tasks: Vec<Task>,
     input: Option<OwnedFd>,
     streams: Option<Streams>,
+    piped: Vec<Piped>,
     rank_sockets: Vec<(u32, OwnedFd)>,
 }
 
@@ -161,7 +164,8 @@ impl Starter<'_> {
             let (pid, word) = program.start(self.single)?;
             tasks.push(Task { task: 0, pid, word, end: None });
         }
-        Ok(Begun { tasks, input: all.input, streams: all.tasks.into_iter().next(), rank_sockets: Vec::new() })
+        let streams = all.tasks.into_iter().next();
+        Ok(Begun { tasks, input: all.input, streams, piped: all.piped, rank_sockets: Vec::new() })
     }
 
     fn tasks(&self, argv: &[String]) -> Result<Begun, StartError> {
@@ -198,7 +202,8 @@ impl Starter<'_> {
             tasks.push(Task { task: rank, pid, word, end: None });
             rank_sockets.extend(ours.map(|ours| (rank, ours)));
         }
-        Ok(Begun { tasks, input: all.input, streams: all.tasks.into_iter().next(), rank_sockets })
+        let streams = all.tasks.into_iter().next();
+        Ok(Begun { tasks, input: all.input, streams, piped: all.piped, rank_sockets })
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -17,6 +17,7 @@ use rms_model::pattern::{self, Names};
 use thiserror::Error;
 
 use super::order::Order;
+use super::pump::Piped;
 use super::user::{Account, Acting};
 use crate::spool;
 
@@ -50,6 +51,8 @@ pub struct AllStreams {
     pub tasks: Vec<Streams>,
     /// The other end of task 0's standard input, where somebody may type.
     pub input: Option<OwnedFd>,
+    /// Those of streams that go to the spool.
+    pub piped: Vec<Piped>,
 }
 
 /// For whom streams are opened.
@@ -103,7 +106,21 @@ pub fn open(
     let nothing = Input::nothing()?;
     let mut input = None;
     let mut tasks = Vec::with_capacity(n as usize);
-    let spooled = if order.is_streamed() { Some(open_spooled(account, entry_dir, first, n)?) } else { None };
+    let mut piped = Vec::new();
+    let mut spooled = Vec::new();
+    if order.is_streamed() {
+        for task in first..first + n {
+            let mut open = |stream| {
+                let path = spool::stream_path(entry_dir, stream, task);
+                let opened = Piped::open(&path, account).map_err(|source| StreamsError::Spool { path, source });
+                opened.map(|(stream, end)| {
+                    piped.push(stream);
+                    Rc::new(end)
+                })
+            };
+            spooled.push((open("out")?, open("err")?));
+        }
+    }
     let _acting = opener.act()?;
     opener.check_cwd()?;
     for task in first..first + n {
@@ -116,7 +133,7 @@ pub fn open(
             }
             None => nothing.clone(),
         };
-        let (stdout, stderr) = match spooled.as_ref().and_then(|spooled| spooled.get((task - first) as usize)) {
+        let (stdout, stderr) = match spooled.get((task - first) as usize) {
             Some((out, err)) => (Rc::clone(out), Rc::clone(err)),
             None => {
                 let out = order.stdio.output.as_deref().unwrap_or(DEFAULT_OUTPUT);
@@ -130,7 +147,7 @@ pub fn open(
         };
         tasks.push(Streams { stdin, stdout, stderr });
     }
-    Ok(AllStreams { tasks, input })
+    Ok(AllStreams { tasks, input, piped })
 }
 
 struct Opener<'a> {
@@ -222,23 +239,4 @@ pub fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
 fn block(file: File) -> io::Result<OwnedFd> {
     fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
     Ok(OwnedFd::from(file))
-}
-
-type OutAndErr = (Rc<OwnedFd>, Rc<OwnedFd>);
-
-/// Streams that stay in the spool belong to the job's user, whose processes may open `/dev/stdout` and `/dev/stderr`.
-/// The directory that they are in does not.
-fn open_spooled(account: &Account, entry_dir: &Path, first: u32, n: u32) -> Result<Vec<OutAndErr>, StreamsError> {
-    let open = |stream: &str, task: u32| {
-        let path = spool::stream_path(entry_dir, stream, task);
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        let owned = file.and_then(|file| {
-            if account.is_another() {
-                fchown(&file, Some(account.uid.as_raw()), Some(account.gid.as_raw()))?;
-            }
-            Ok(file)
-        });
-        owned.map(|file| Rc::new(OwnedFd::from(file))).map_err(|source| StreamsError::Spool { path, source })
-    };
-    (first..first + n).map(|task| Ok((open("out", task)?, open("err", task)?))).collect()
 }
