@@ -280,9 +280,10 @@ pub(crate) fn is_wrong(error: &LinkError) -> bool {
     error.is_violation() && !matches!(error, LinkError::CutShort | LinkError::Silent)
 }
 
-/// Refusals that mean: ask again. We were too slow, or the server is about to be restarted.
+/// Refusals that mean: ask again. We were too slow, the server is about to be restarted, or it cannot write down now what
+/// has ended.
 pub(crate) fn is_passing(refused: &Refused) -> bool {
-    refused.kind == "too_slow" || refused.kind == "stopping"
+    matches!(refused.kind.as_str(), "too_slow" | "stopping" | "history_behind")
 }
 
 /// Sends input until it ends. Beside the listening: a job that does not read its input must not silence its output.

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use rms_core::effect::JobChange;
 use rms_core::job::Phase;
 use rms_core::{Call, Config, Event, Rms, State};
-use rms_model::{JobId, Span};
+use rms_model::{Identity, JobId, Role, Span};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::boot::BootError;
@@ -134,7 +134,7 @@ impl Driver {
 
     fn take(&mut self, inbound: Inbound) {
         match inbound {
-            Inbound::Call { who, call, reply } => match self.refusal(&call) {
+            Inbound::Call { who, call, reply } => match self.refusal(&who, &call) {
                 Some(failing) => drop(reply.send(Answered::Failing(failing.clone()))),
                 None => {
                     let ticket = self.router.ticket(reply);
@@ -205,10 +205,9 @@ impl Driver {
     }
 
     /// Why a call cannot be taken now. While nothing can be made durable even a question is refused: its answer would tell
-    /// of what is not. On a disk that is only full, what brings nothing new has a reserve.
-    fn refusal(&self, call: &Call) -> Option<&Failing> {
-        let is_new_work = matches!(call, Call::Submit(_));
-        if is_new_work { self.storage.shortage() } else { self.storage.failure() }
+    /// of what is not. On a disk that is only full, there is a reserve for some.
+    fn refusal(&self, who: &Identity, call: &Call) -> Option<&Failing> {
+        if may_use_reserve(who, call) { self.storage.failure() } else { self.storage.shortage() }
     }
 
     fn handle(&mut self, event: Event) {
@@ -253,6 +252,34 @@ impl Driver {
     }
 }
 
+/// Admins need it to get out of there. What others may do ends with their jobs and certificates: calls that write a little
+/// as often as somebody likes would use it up.
+fn may_use_reserve(who: &Identity, call: &Call) -> bool {
+    match call {
+        Call::Submit(_) => false,
+        Call::Query(_) | Call::Cancel { .. } | Call::Signal { .. } | Call::Renew { .. } => true,
+        Call::Hold { .. }
+        | Call::Release { .. }
+        | Call::SetPriority { .. }
+        | Call::Set { .. }
+        | Call::Drain { .. }
+        | Call::Down { .. }
+        | Call::Resume { .. }
+        | Call::Remove { .. }
+        | Call::RemoveCluster { .. }
+        | Call::CreateToken(_)
+        | Call::RevokeToken { .. }
+        | Call::RevokeCertificate { .. }
+        | Call::Join { .. }
+        | Call::SetLink { .. }
+        | Call::Evolve { .. }
+        | Call::FreeNodes { .. }
+        | Call::ResizeDone { .. }
+        | Call::Negotiate { .. }
+        | Call::OrderNegotiation { .. } => who.role == Role::Admin,
+    }
+}
+
 /// What a job is now; `None` if it is not in the system.
 fn look_up(state: &State, job: JobId) -> Option<Found> {
     let entry = state.jobs().get(&job)?;
@@ -263,4 +290,32 @@ fn look_up(state: &State, job: JobId) -> Option<Found> {
     let nodes = entry.nodes().iter().filter_map(|node| state.nodes().get(node)).map(|node| node.name.clone()).collect();
     let change = JobChange { job, run: entry.run, state: entry.state(), nodes, outcome };
     Some(Found { owner: entry.spec.owner.clone(), change })
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_core::event::Select;
+
+    use super::*;
+
+    #[test]
+    fn only_admins_write_as_often_as_they_like_on_a_full_disk() {
+        let who = |role| Identity { role, name: "ann".to_owned() };
+        let writes = |role, call| may_use_reserve(&who(role), &call);
+        let select = || Select::All;
+        let often = [
+            || Call::Hold { select: Select::All },
+            || Call::SetPriority { select: Select::All, priority: -1 },
+            || Call::FreeNodes { job: JobId(1), nodes: Vec::new() },
+            || Call::Evolve { job: JobId(1), stages: "2x1m".parse().expect("stages"), open: false },
+        ];
+        for call in often {
+            assert!(writes(Role::Admin, call()));
+            assert!(!writes(Role::User, call()) && !writes(Role::Job, call()), "{:?}", call());
+        }
+        for role in [Role::Admin, Role::User, Role::Job] {
+            assert!(writes(role, Call::Cancel { select: select() }));
+            assert!(writes(role, Call::Signal { select: select(), signal: 15 }));
+        }
+    }
 }

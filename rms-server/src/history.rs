@@ -20,12 +20,12 @@ use rusqlite::{Connection, params_from_iter};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use self::turns::{Full, Turns};
+use self::turns::Turns;
 use crate::journal::OpenError;
 
 pub use self::prune::Retention;
 pub use self::table::{copy, read_all};
-pub use self::writer::{HistoryWriter, Row};
+pub use self::writer::{Cause, Failure, HistoryWriter, Row};
 
 /// One page of an answer: pages are read one by one, as fast as the asker takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl Page {
 /// Why a question has no answer.
 #[derive(Debug, Error)]
 pub enum HistoryError {
-    #[error("{MAX_WAITING} of your history queries are waiting already: try again when one is answered")]
-    Busy,
+    #[error("the newest records cannot be written to the history now ({}), so it cannot be read: an admin finds more in the server's log", .0.reason)]
+    NotWritten(Failure),
     #[error("the query takes longer than {} s: narrow it with --since, --user or a job", LONGEST.as_secs())]
     TooLong,
     #[error("the history cannot be used")]
@@ -93,6 +93,7 @@ pub struct History {
     scans: Arc<Turns<Question>>,
     /// Questions about one job.
     lookups: Arc<Turns<Question>>,
+    writer: HistoryWriter,
 }
 
 #[derive(Debug)]
@@ -100,9 +101,6 @@ enum Question {
     Page { page: Page, answer: oneshot::Sender<Result<Found, HistoryError>> },
     Negotiations { job: JobId, answer: oneshot::Sender<Result<Vec<NegotiationRecord>, HistoryError>> },
 }
-
-/// Questions of one user that wait for a thread: the next is refused at once, and nobody else's.
-const MAX_WAITING: usize = 64;
 
 /// The records of one page: so many are in memory at once for each asker.
 const PAGE_RECORDS: u64 = 1000;
@@ -119,18 +117,18 @@ impl History {
         let scans = serve("history-scans", writer)?;
         let lookups = serve("history-lookups", writer)?;
         check_aside(writer)?;
-        Ok(History { scans, lookups })
+        Ok(History { scans, lookups, writer: writer.clone() })
     }
 
     /// The records of a page, the last that ended first.
     ///
     /// # Errors
-    /// Too many questions of this user, a query that takes too long, or an unreadable history.
+    /// A query that takes too long, or a history that cannot be read, or not be written: then a part of it is missing.
     pub async fn ask(&self, user: &str, page: Page) -> Result<Found, HistoryError> {
         let (answer, answered) = oneshot::channel();
         let is_lookup = page.query.jobs.len() == 1;
         let turns = if is_lookup { &self.lookups } else { &self.scans };
-        turns.put(user, Question::Page { page, answer }).map_err(|Full| HistoryError::Busy)?;
+        turns.put(user, Question::Page { page, answer });
         answered.await.map_err(|_| HistoryError::Stopping)?
     }
 
@@ -140,7 +138,7 @@ impl History {
     /// As [`History::ask`].
     pub async fn negotiations(&self, user: &str, job: JobId) -> Result<Vec<NegotiationRecord>, HistoryError> {
         let (answer, answered) = oneshot::channel();
-        self.lookups.put(user, Question::Negotiations { job, answer }).map_err(|Full| HistoryError::Busy)?;
+        self.lookups.put(user, Question::Negotiations { job, answer });
         answered.await.map_err(|_| HistoryError::Stopping)?
     }
 
@@ -152,18 +150,23 @@ impl History {
         let query = HistoryQuery { jobs: vec![job], limit: 1, ..HistoryQuery::default() };
         Ok(self.ask(user, Page::first(query)).await?.records.pop())
     }
+
+    /// Why the jobs that end now are not written.
+    pub fn failure(&self) -> Option<Failure> {
+        self.writer.failure()
+    }
 }
 
 /// A thread that answers in turn.
 fn serve(name: &str, writer: &HistoryWriter) -> Result<Arc<Turns<Question>>, OpenError> {
     let mut conn = table::open_reader(writer.path())?;
-    let turns = Arc::new(Turns::new(MAX_WAITING));
+    let turns = Arc::new(Turns::new());
     let (waiting, writer) = (turns.waiting(), writer.clone());
     let path = writer.path().to_owned();
     let serve = move || {
         while let Some(question) = waiting.next() {
             // What ended before the question was asked is part of the answer.
-            writer.wait_until_written();
+            let written = writer.wait_until_written();
             let begun = Instant::now();
             // Asked every so many steps of SQLite's machine.
             let is_too_long = move || begun.elapsed() > LONGEST;
@@ -172,7 +175,8 @@ fn serve(name: &str, writer: &HistoryWriter) -> Result<Arc<Turns<Question>>, Ope
             }
             // An asker that has gone is no failure.
             match question {
-                Question::Page { page, answer } => drop(answer.send(select(&conn, page))),
+                Question::Page { page, answer } => drop(answer.send(select_all(&conn, page, written))),
+                // They were written with the record of their job, which the asker has seen.
                 Question::Negotiations { job, answer } => drop(answer.send(table::negotiations(&conn, job))),
             }
         }
@@ -196,6 +200,14 @@ fn check_aside(writer: &HistoryWriter) -> Result<(), OpenError> {
     };
     let spawned = thread::Builder::new().name("history-check".to_owned()).spawn(check);
     spawned.map(|_| ()).map_err(|source| OpenError::Read { path, source })
+}
+
+/// Only a job that is found needs no others.
+fn select_all(conn: &Connection, page: Page, written: Result<(), HistoryError>) -> Result<Found, HistoryError> {
+    let is_lookup = page.query.jobs.len() == 1;
+    let found = select(conn, page)?;
+    let is_whole = is_lookup && !found.records.is_empty();
+    if is_whole { Ok(found) } else { written.map(|()| found) }
 }
 
 fn select(conn: &Connection, page: Page) -> Result<Found, HistoryError> {
@@ -333,7 +345,7 @@ mod tests {
         let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
         let facts: Vec<Fact> = (1..=2500).map(|job| done(job, "ann", "cfd", Outcome::Completed)).collect();
         log.append(&facts).expect("space on the disk");
-        log.history().wait_until_written();
+        log.history().wait_until_written().expect("a disk");
         let conn = open_reader(&table::path_of(&path)).expect("a readable history");
         let mut page = Some(Page::first(HistoryQuery { limit: 2200, offset: 100, ..HistoryQuery::default() }));
         let mut jobs = Vec::new();
@@ -357,7 +369,7 @@ mod tests {
             record.usage.peak_memory_kib = u64::MAX;
         }
         log.append(&[fact]).expect("space on the disk");
-        log.history().wait_until_written();
+        log.history().wait_until_written().expect("a disk");
         let conn = open_reader(&table::path_of(&path)).expect("a readable history");
         let found = select(&conn, Page::first(any())).expect("an answer");
         assert_eq!(found.records[0].usage.peak_memory_kib, u64::MAX);
@@ -372,5 +384,109 @@ mod tests {
     fn an_offset_and_a_limit_cut_a_part_out_each_other() {
         check(HistoryQuery { limit: 3, ..any() }, &[4, 3, 2]);
         check(HistoryQuery { limit: 3, offset: 3, ..any() }, &[1]);
+    }
+
+    fn new_log(dir: &tempfile::TempDir) -> FactLog {
+        FactLog::create(&dir.path().join("journal"), SnapshotPolicy::default()).expect("a new journal")
+    }
+
+    /// Another program's hold on the database; what it says goes.
+    fn other(log: &FactLog) -> Connection {
+        Connection::open(log.history().path()).expect("a database")
+    }
+
+    /// A job that ended but is not in the database is not "no such job", and damage of the history is no full disk.
+    #[test]
+    fn a_history_that_cannot_be_written_says_so_and_work_goes_on() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut log = new_log(&dir);
+        log.append(&[done(1, "ann", "cfd", Outcome::Completed)]).expect("space on the disk");
+        log.history().wait_until_written().expect("a disk");
+        let trigger = "CREATE TRIGGER broken BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'a bad page'); END";
+        other(&log).execute_batch(trigger).expect("a trigger");
+        log.append(&[done(2, "ann", "cfd", Outcome::Completed)]).expect("space on the disk");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let history = History::start(log.history()).expect("a readable journal");
+        let of_job = |job| runtime.block_on(history.of_job("ann", JobId(job)));
+        assert!(matches!(of_job(1), Ok(Some(_))), "it was written before");
+        let error = of_job(2).expect_err("it is not written");
+        assert!(matches!(&error, HistoryError::NotWritten(failure) if failure.cause == Cause::Broken), "{error:?}");
+        assert!(error.to_string().contains("a bad page"), "{error}");
+        let all = runtime.block_on(history.ask("ann", Page::first(any())));
+        assert!(matches!(all, Err(HistoryError::NotWritten(_))), "a list without it would be wrong: {all:?}");
+        assert_eq!(log.shortage(), None);
+        assert!(history.failure().is_some());
+        other(&log).execute_batch("DROP TRIGGER broken").expect("no trigger");
+        while history.failure().is_some() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(matches!(of_job(2), Ok(Some(_))));
+    }
+
+    /// Somebody reads for as long as he likes, and the history is durable all the same: snapshots of the journal wait for it.
+    #[test]
+    fn a_reader_keeps_nobody_from_making_the_history_durable() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut log = new_log(&dir);
+        log.append(&[done(1, "ann", "cfd", Outcome::Completed)]).expect("space on the disk");
+        log.history().wait_until_written().expect("a disk");
+        let reader = other(&log);
+        let n_jobs = "BEGIN; SELECT count(*) FROM history;";
+        reader.execute_batch(n_jobs).expect("a snapshot of the database");
+        reader.query_row("SELECT count(*) FROM history", [], |row| row.get::<_, i64>(0)).expect("a number");
+        log.append(&[done(2, "ann", "cfd", Outcome::Completed)]).expect("space on the disk");
+        log.history().sync(2).expect("nobody is in the way");
+        let seen: i64 = reader.query_row("SELECT count(*) FROM history", [], |row| row.get(0)).expect("a number");
+        assert_eq!(seen, 1, "it still reads what was there");
+        assert_eq!(table::last_seq(&other(&log)), Ok(2));
+    }
+
+    /// However fast jobs end, who waits for what ended before has it some time, and a snapshot is made.
+    #[test]
+    fn rows_that_come_later_are_not_waited_for() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let log = new_log(&dir);
+        let writer = log.history().clone();
+        let (is_enough, begun) = (AtomicBool::new(false), Instant::now());
+        let longest = Duration::from_secs(20);
+        thread::scope(|scope| {
+            let (writer, is_enough) = (&writer, &is_enough);
+            scope.spawn(move || {
+                for job in 1.. {
+                    writer.put(Row::of(&done(job, "ann", "cfd", Outcome::Completed)), job);
+                    if is_enough.load(Ordering::Relaxed) || begun.elapsed() > longest {
+                        return;
+                    }
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+            thread::sleep(Duration::from_millis(50));
+            for _ in 0..3 {
+                writer.wait_until_written().expect("a disk");
+                writer.sync(1).expect("a disk");
+            }
+            is_enough.store(true, Ordering::Relaxed);
+        });
+        assert!(begun.elapsed() < longest, "it waited for the last of all");
+    }
+
+    #[test]
+    fn many_who_wait_for_their_jobs_are_all_answered() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut log = new_log(&dir);
+        let facts: Vec<Fact> = (1..=300).map(|job| done(job, "ann", "cfd", Outcome::Completed)).collect();
+        log.append(&facts).expect("space on the disk");
+        let history = History::start(log.history()).expect("a readable journal");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let n_found = runtime.block_on(async {
+            let mut asking = tokio::task::JoinSet::new();
+            for job in 1..=300 {
+                let history = history.clone();
+                asking.spawn(async move { history.of_job("ann", JobId(job)).await });
+            }
+            asking.join_all().await.into_iter().filter(|found| matches!(found, Ok(Some(_)))).count()
+        });
+        assert_eq!(n_found, 300);
     }
 }

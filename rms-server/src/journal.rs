@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use self::batch::{Digest, HEADER_LEN, Header, Kind};
 use self::replay::{Files, replay};
 use self::segment::Segment;
-use crate::history::{HistoryWriter, Row};
+use crate::history::{Cause, HistoryWriter, Row};
 
 pub use self::backup::backup;
 pub use self::compact::{Compaction, SnapshotMade};
@@ -63,6 +63,8 @@ pub struct FactLog {
     snapshot_bytes: u64,
     /// Facts and bytes appended since the last snapshot was made or ordered.
     grown: Volume,
+    /// The same when a snapshot was last ordered.
+    ordered: Volume,
     environments: environments::Written,
     history: HistoryWriter,
 }
@@ -152,6 +154,7 @@ impl FactLog {
             noted: Vec::new(),
             snapshot_bytes: replayed.snapshot_bytes,
             grown: replayed.volume,
+            ordered: Volume::default(),
             environments: environments::Written::default(),
             history,
         };
@@ -173,10 +176,19 @@ impl FactLog {
         &self.history
     }
 
-    /// Whether the disk is full but for a reserve: enough for ends of jobs and orders of admins, not for new work. Tries to
-    /// get the reserve back.
-    pub fn is_short(&mut self) -> bool {
-        !self.segment.keep_reserve() || self.history.failure().is_some()
+    /// Why there is to be no new work. Either the disk is full but for a reserve, enough for ends of jobs and orders of admins:
+    /// this tries to get it back. Or very many jobs that ended wait for a history that cannot be written.
+    pub fn shortage(&mut self) -> Option<String> {
+        let path = self.dir.display();
+        let failure = self.history.failure();
+        let is_full = failure.as_ref().is_some_and(|failure| failure.cause == Cause::Full);
+        if !self.segment.keep_reserve() || is_full {
+            return Some(format!(
+                "no space is left for the journal {path}: no new work is accepted until some is freed"
+            ));
+        }
+        let reason = failure.filter(|_| self.history.is_overdue())?.reason;
+        Some(format!("the history in {path} cannot be written: no new work is accepted until it can ({reason})"))
     }
 
     /// Makes the facts durable, all or none of them.

@@ -86,6 +86,7 @@ impl Shared {
             journal_bytes,
             snapshot: made.map(|made| i64::try_from(made.as_millis()).unwrap_or(i64::MAX)),
             snapshot_bytes: snapshot.map_or(0, |found| found.len()),
+            history_failure: self.history.failure().map(|failure| failure.reason),
         }
     }
 

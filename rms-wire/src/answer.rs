@@ -355,4 +355,6 @@ pub struct ServerReport {
     /// When the last snapshot was made, if there is one.
     pub snapshot: Option<i64>,
     pub snapshot_bytes: u64,
+    /// Why jobs that end now are not written to the history, if that is so.
+    pub history_failure: Option<String>,
 }

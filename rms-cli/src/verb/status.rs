@@ -44,7 +44,14 @@ impl StatusAnswer {
             stamp::brief(self.uptime()),
             stamp::iso_secs(Time::from_millis(server.since)),
             server.journal_bytes.div_ceil(1024),
-        )
+        ) + &self.history_text()
+    }
+
+    fn history_text(&self) -> String {
+        let failure = self.server.history_failure.as_deref().map(plain);
+        let failure =
+            failure.map(|failure| format!("history    cannot be written: {failure}; new records wait in the log\n"));
+        failure.unwrap_or_default()
     }
 
     fn core_text(&self) -> String {
@@ -106,6 +113,7 @@ impl Show for StatusAnswer {
             "journal_bytes": self.server.journal_bytes,
             "snapshot": self.server.snapshot.map_or(Value::Null, at),
             "snapshot_bytes": self.server.snapshot_bytes,
+            "history_failure": self.server.history_failure,
         });
         let (status, traffic) = (&self.report.status, &self.report.traffic);
         let delays = &status.adaptations;

@@ -24,6 +24,8 @@ pub struct Storage {
     /// Set while all that is pending can wait.
     waiting_until: Option<Instant>,
     is_compacting: bool,
+    /// No snapshot is made before.
+    compact_at: Instant,
     prune_at: Instant,
 }
 
@@ -40,6 +42,9 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 /// How often a full disk is looked at.
 const FULL_BACKOFF: Duration = Duration::from_millis(500);
 
+/// Between two tries to make a snapshot.
+const SNAPSHOT_BACKOFF: Duration = Duration::from_secs(30);
+
 /// Between two looks whether there is something to forget.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -55,6 +60,7 @@ impl Storage {
             shortage: None,
             waiting_until: None,
             is_compacting: false,
+            compact_at: Instant::now(),
             prune_at: Instant::now(),
         }
     }
@@ -134,15 +140,12 @@ impl Storage {
         if is_early {
             return;
         }
-        let is_short = self.log.is_short();
-        if !is_short {
+        let Some(message) = self.log.shortage() else {
             if self.shortage.take().is_some() {
                 tracing::info!("there is space for the journal again");
             }
             return;
-        }
-        let path = self.log.path().display();
-        let message = format!("no space is left for the journal {path}: no new work is accepted until some is freed");
+        };
         if self.shortage.is_none() {
             tracing::error!("{message}; reading, cancelling and draining go on");
         }
@@ -177,7 +180,7 @@ impl Storage {
 
     /// A snapshot to be made aside, one at a time, and none while the disk fails.
     pub fn due_compaction(&mut self) -> Option<Compaction> {
-        if self.is_compacting || self.shortage().is_some() {
+        if self.is_compacting || self.shortage().is_some() || Instant::now() < self.compact_at {
             return None;
         }
         let order = self.log.due_compaction();
@@ -193,7 +196,11 @@ impl Storage {
                 tracing::info!(seq = made.seq, bytes = made.n_bytes, "the journal begins at a new snapshot");
                 self.log.adopt(&made);
             }
-            Err(error) => tracing::warn!("no new snapshot: {}", chain(&error)),
+            Err(error) => {
+                tracing::warn!(retry_in = ?SNAPSHOT_BACKOFF, "no new snapshot: {}", chain(&error));
+                self.log.still_needs_snapshot();
+                self.compact_at = Instant::now() + SNAPSHOT_BACKOFF;
+            }
         }
     }
 

@@ -7,8 +7,6 @@ use std::sync::{Arc, Condvar, Mutex};
 #[derive(Debug)]
 pub struct Turns<T> {
     shared: Arc<Shared<T>>,
-    /// Items of one user that may wait.
-    most: usize,
 }
 
 /// The taking end.
@@ -31,29 +29,21 @@ struct State<T> {
     is_closed: bool,
 }
 
-/// The user has too many waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
-
 impl<T> Turns<T> {
-    pub fn new(most: usize) -> Turns<T> {
+    pub fn new() -> Turns<T> {
         let state = State { by_user: BTreeMap::new(), served: String::new(), is_closed: false };
-        Turns { shared: Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new() }), most }
+        Turns { shared: Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new() }) }
     }
 
     pub fn waiting(&self) -> Waiting<T> {
         Waiting { shared: Arc::clone(&self.shared) }
     }
 
-    pub fn put(&self, user: &str, item: T) -> Result<(), Full> {
+    /// How many of a user may wait, those bound who let him ask: calls and streams have their limits.
+    pub fn put(&self, user: &str, item: T) {
         let mut state = self.shared.state.lock().expect("nobody panics with the queue in hand");
-        let items = state.by_user.entry(user.to_owned()).or_default();
-        if items.len() >= self.most {
-            return Err(Full);
-        }
-        items.push_back(item);
+        state.by_user.entry(user.to_owned()).or_default().push_back(item);
         self.shared.wake.notify_one();
-        Ok(())
     }
 }
 
@@ -101,13 +91,10 @@ mod tests {
 
     #[test]
     fn each_user_has_its_turn() {
-        let turns = Turns::new(3);
-        for item in 1..=3 {
-            turns.put("ann", item).expect("space");
+        let turns = Turns::new();
+        for (user, item) in [("ann", 1), ("ann", 2), ("ann", 3), ("bob", 10), ("eve", 20)] {
+            turns.put(user, item);
         }
-        assert_eq!(turns.put("ann", 4), Err(Full));
-        turns.put("bob", 10).expect("space of his own");
-        turns.put("eve", 20).expect("space of her own");
         let waiting = turns.waiting();
         drop(turns);
         let served: Vec<i32> = std::iter::from_fn(|| waiting.next()).collect();

@@ -5,12 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rms_core::Fact;
 use rms_core::negotiate::contract::NegotiationRecord;
 use rms_model::{JobRecord, Time};
-use rusqlite::Connection;
+use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
+use rusqlite::{Connection, ErrorCode};
 
 use super::prune::{Retention, prune};
 use super::{HistoryError, table};
@@ -60,26 +61,70 @@ struct Queue {
     rows: Vec<Row>,
     /// The last fact that was put here, with a row or without.
     put_seq: u64,
-    /// The thread has taken rows that are not in the database yet.
-    is_writing: bool,
+    /// Rows that were put since the start, and those of them that are in the database.
+    n_put: u64,
+    n_written: u64,
     /// How many wait for the thread now: it does not gather rows then.
     n_waiting: u32,
-    /// Up to which fact the history is to be made durable, and what came of it.
-    sync_until: Option<u64>,
+    /// What is to be made durable, and what came of it.
+    sync: Option<SyncOrder>,
     synced: Option<Result<(), HistoryError>>,
-    failure: Option<String>,
+    failure: Option<Failure>,
     /// What is kept as of when: given anew now and then, and taken when there is nothing else to do.
     keep: Option<(Retention, Time)>,
     is_closed: bool,
 }
 
+/// The history is to be made durable.
+#[derive(Clone, Copy, Debug)]
+struct SyncOrder {
+    /// The last fact that is accounted for then.
+    until: u64,
+    /// Once so many rows are written.
+    n_rows: u64,
+}
+
+/// Why rows cannot be written now. It is tried again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub reason: String,
+    pub cause: Cause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The disk is full.
+    Full,
+    /// Another program uses the file.
+    InUse,
+    /// Damage, or a failing disk: somebody has to do something about it.
+    Broken,
+}
+
+impl Failure {
+    fn of(error: &HistoryError) -> Failure {
+        let cause = match error {
+            HistoryError::Sqlite(error) => match (error.sqlite_error_code(), error.sqlite_error()) {
+                (Some(ErrorCode::DiskFull), _) => Cause::Full,
+                // The index beside the log of changes finds no space.
+                (_, Some(error)) if error.extended_code == SQLITE_IOERR_SHMSIZE => Cause::Full,
+                (Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked), _) => Cause::InUse,
+                _other => Cause::Broken,
+            },
+            _other => Cause::Broken,
+        };
+        Failure { reason: chain(error), cause }
+    }
+}
+
 impl Queue {
     fn is_hurried(&self) -> bool {
-        self.n_waiting > 0 || self.sync_until.is_some() || self.is_closed || self.rows.len() >= MAX_GATHERED
+        self.n_waiting > 0 || self.sync.is_some() || self.is_closed || self.rows.len() >= MAX_GATHERED
     }
 
-    fn is_written(&self) -> bool {
-        self.rows.is_empty() && !self.is_writing
+    /// What is to be made durable now. It comes before rows that were put since: they may never end.
+    fn take_sync(&mut self) -> Option<SyncOrder> {
+        self.sync.take_if(|sync| sync.n_rows <= self.n_written)
     }
 }
 
@@ -90,8 +135,12 @@ const MAX_GATHERED: usize = 1000;
 /// Between two steps of pruning.
 const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Between two tries while the disk fails.
+/// Between two tries while the disk fails, and how often the log is told of it.
 const BACKOFF: Duration = Duration::from_millis(250);
+const REMINDER: Duration = Duration::from_secs(60);
+
+/// So many rows may wait in memory for a history that fails.
+const MAX_UNWRITTEN: usize = 50_000;
 
 impl HistoryWriter {
     /// Makes an empty history beside a log.
@@ -137,6 +186,7 @@ impl HistoryWriter {
         queue.put_seq = seq;
         let Some(row) = row else { return };
         queue.rows.push(row);
+        queue.n_put += 1;
         // The thread sleeps while there are none, and gathers until there are many.
         if queue.rows.len() == 1 || queue.rows.len() == MAX_GATHERED {
             self.owner.shared.wake.notify_one();
@@ -150,21 +200,32 @@ impl HistoryWriter {
     }
 
     /// Why rows cannot be written now.
-    pub fn failure(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<Failure> {
         self.owner.shared.lock().failure.clone()
     }
 
-    /// Waits until all that was put is in the database, or cannot be written now.
-    pub fn wait_until_written(&self) {
+    /// Why there is to be no new work: as long as rows cannot be written, they wait in memory.
+    pub fn is_overdue(&self) -> bool {
+        let queue = self.owner.shared.lock();
+        queue.failure.is_some() && queue.rows.len() >= MAX_UNWRITTEN
+    }
+
+    /// Waits until all that was put so far is in the database.
+    ///
+    /// # Errors
+    /// It cannot be written now.
+    pub fn wait_until_written(&self) -> Result<(), HistoryError> {
         let shared = &self.owner.shared;
         let mut queue = shared.lock();
-        if queue.is_written() {
-            return;
-        }
+        let n_rows = queue.n_put;
         queue.n_waiting += 1;
         shared.wake.notify_one();
-        let mut queue = shared.wait_while(queue, |queue| !queue.is_written() && queue.failure.is_none());
+        let mut queue = shared.wait_while(queue, |queue| queue.n_written < n_rows && queue.failure.is_none());
         queue.n_waiting -= 1;
+        match &queue.failure {
+            Some(failure) if queue.n_written < n_rows => Err(HistoryError::NotWritten(failure.clone())),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Makes the history durable, with all that the facts up to `seq` have made of it.
@@ -174,7 +235,7 @@ impl HistoryWriter {
     pub fn sync(&self, seq: u64) -> Result<(), HistoryError> {
         let shared = &self.owner.shared;
         let mut queue = shared.lock();
-        queue.sync_until = Some(seq);
+        queue.sync = Some(SyncOrder { until: seq, n_rows: queue.n_put });
         shared.wake.notify_one();
         let mut queue = shared.wait_while(queue, |queue| queue.synced.is_none());
         queue.synced.take().expect("it was waited for")
@@ -198,7 +259,11 @@ impl Shared {
         self.queue.lock().expect("nobody panics with the queue in hand")
     }
 
-    fn wait_while<'a>(&self, queue: MutexGuard<'a, Queue>, goes_on: fn(&mut Queue) -> bool) -> MutexGuard<'a, Queue> {
+    fn wait_while<'a>(
+        &self,
+        queue: MutexGuard<'a, Queue>,
+        goes_on: impl FnMut(&mut Queue) -> bool,
+    ) -> MutexGuard<'a, Queue> {
         self.done.wait_while(queue, goes_on).expect("nobody panics with the queue in hand")
     }
 
@@ -211,25 +276,24 @@ impl Shared {
     fn serve(&self, mut conn: Connection) {
         let mut queue = self.lock();
         loop {
-            if !queue.rows.is_empty() {
+            if let Some(order) = queue.take_sync() {
+                drop(queue);
+                let synced = sync(&mut conn, order.until);
+                queue = self.lock();
+                queue.synced = Some(synced);
+                self.done.notify_all();
+            } else if !queue.rows.is_empty() {
                 if !queue.is_hurried() {
                     queue = self.sleep(queue, PATIENCE);
                 }
                 let (rows, seq) = (std::mem::take(&mut queue.rows), queue.put_seq);
-                queue.is_writing = true;
                 drop(queue);
                 let is_written = self.write_until_done(&mut conn, &rows, seq);
                 queue = self.lock();
-                queue.is_writing = false;
-                self.done.notify_all();
                 if !is_written {
                     return;
                 }
-            } else if let Some(until) = queue.sync_until.take() {
-                drop(queue);
-                let synced = sync(&conn, until);
-                queue = self.lock();
-                queue.synced = Some(synced);
+                queue.n_written += rows.len() as u64;
                 self.done.notify_all();
             } else if queue.is_closed {
                 return;
@@ -253,6 +317,7 @@ impl Shared {
 
     /// Tries until it succeeds; false if the server ends before. The log still has the facts then.
     fn write_until_done(&self, conn: &mut Connection, rows: &[Row], seq: u64) -> bool {
+        let mut remind_at = Instant::now();
         loop {
             let Err(error) = write(conn, rows, seq) else {
                 if self.lock().failure.take().is_some() {
@@ -261,13 +326,14 @@ impl Shared {
                 return true;
             };
             let mut queue = self.lock();
-            let reason = chain(&error);
-            if queue.failure.is_none() {
-                tracing::error!("the history cannot be written: {reason}");
+            let failure = Failure::of(&error);
+            if Instant::now() >= remind_at {
+                tracing::error!("the history cannot be written: {}", failure.reason);
+                remind_at = Instant::now() + REMINDER;
             }
-            queue.failure = Some(reason.clone());
+            queue.failure = Some(failure);
             // Who wants it durable must not wait for the disk's recovery.
-            if queue.sync_until.take().is_some() {
+            if queue.sync.take().is_some() {
                 queue.synced = Some(Err(error));
             }
             self.done.notify_all();
@@ -286,9 +352,19 @@ fn write(conn: &mut Connection, rows: &[Row], seq: u64) -> Result<(), HistoryErr
     Ok(transaction.commit()?)
 }
 
-fn sync(conn: &Connection, until: u64) -> Result<(), HistoryError> {
-    table::set_last_seq(conn, until)?;
-    let (is_busy, _, _): (bool, i64, i64) =
-        conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    if is_busy { Err(HistoryError::Busy) } else { Ok(()) }
+/// One commit that waits for the disk brings all before it there: they lie in the same log of changes. No reader is in its
+/// way, as it would be in that of a checkpoint.
+fn sync(conn: &mut Connection, until: u64) -> Result<(), HistoryError> {
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    let synced = advance(conn, until);
+    conn.pragma_update(None, "synchronous", "NORMAL")?;
+    synced
+}
+
+fn advance(conn: &mut Connection, until: u64) -> Result<(), HistoryError> {
+    let transaction = conn.transaction()?;
+    // A commit that changes nothing would wait for nothing.
+    table::set_last_seq(&transaction, until ^ 1)?;
+    table::set_last_seq(&transaction, until)?;
+    Ok(transaction.commit()?)
 }

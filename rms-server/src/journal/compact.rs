@@ -16,7 +16,7 @@ use super::batch::Kind;
 use super::error::SnapshotError;
 use super::replay::{Files, replay};
 use super::segment::{self, Segment};
-use super::{FactLog, Volume, snapshot};
+use super::{FactLog, snapshot};
 use crate::history::HistoryWriter;
 
 /// An order to make a snapshot of the state after one fact; runs on any thread.
@@ -47,7 +47,7 @@ impl FactLog {
         if !is_due {
             return None;
         }
-        self.grown = Volume::default();
+        self.ordered = std::mem::take(&mut self.grown);
         if let Err(error) = self.begin_segment() {
             tracing::warn!(%error, "no new snapshot: the journal cannot begin a new file");
             return None;
@@ -64,6 +64,12 @@ impl FactLog {
         let mut ended = std::mem::replace(&mut self.segment, next);
         self.durable_end = self.segment.end();
         ended.append(&seal).and_then(|()| ended.sync())
+    }
+
+    /// The snapshot that was ordered was not made: what has grown until then still waits for one.
+    pub fn still_needs_snapshot(&mut self) {
+        self.grown.facts += self.ordered.facts;
+        self.grown.bytes += self.ordered.bytes;
     }
 
     /// Remembers the size of the snapshot: it decides when the next one is worth it.

@@ -11,9 +11,8 @@ use rms_wire::link::{Channel, Sender};
 use rms_wire::tls::draw_serial;
 use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, LauncherReport, Refused};
 
-use super::join::{failing, renew, stopping};
+use super::join::{failing, renew, stopping, unread};
 use super::{SessionError, follow, job, launcher, negotiator, watch};
-use crate::error::chain;
 use crate::history::Page;
 use crate::inbox::Answered;
 use crate::registry::{Allotment, MAX_STREAMS};
@@ -114,7 +113,7 @@ async fn past_negotiations(
     }
     let records = match shared.history.negotiations(&who.name, job).await {
         Ok(records) => records,
-        Err(error) => return last(sender, &ClientAnswer::Refused(Refused::new("history", chain(&error)))).await,
+        Err(error) => return last(sender, &ClientAnswer::Refused(unread(&error))).await,
     };
     let lines = records.into_iter().map(|negotiation| negotiation.line(job, change.run, owner.clone())).collect();
     for part in answer_parts(&Ok(Answer::Negotiations { now: record.ended, lines })) {
@@ -150,7 +149,7 @@ async fn history(
     while let Some(wanted) = page {
         let found = match shared.history.ask(&who.name, wanted).await {
             Ok(found) => found,
-            Err(error) => return last(sender, &ClientAnswer::Refused(Refused::new("history", chain(&error)))).await,
+            Err(error) => return last(sender, &ClientAnswer::Refused(unread(&error))).await,
         };
         for mut part in history_parts(&found.records) {
             if let ClientAnswer::History { last, .. } = &mut part {

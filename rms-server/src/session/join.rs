@@ -11,6 +11,7 @@ use rms_wire::{JoinRequest, Refused};
 
 use crate::authority::{Signed, sign};
 use crate::error::chain;
+use crate::history::{Cause, HistoryError};
 use crate::inbox::{Answered, Failing, Stopping, WatchError};
 use crate::shared::Shared;
 
@@ -84,6 +85,15 @@ pub fn not_watched(error: &WatchError) -> Refused {
         WatchError::Stopping(error) => stopping(*error),
         WatchError::Failing(error) => failing(error),
     }
+}
+
+/// The history has no answer; maybe it has one later.
+pub fn unread(error: &HistoryError) -> Refused {
+    let kind = match error {
+        HistoryError::NotWritten(failure) if failure.cause != Cause::Broken => "history_behind",
+        _other => "history",
+    };
+    Refused::new(kind, chain(error))
 }
 
 pub fn stopping(stopping: Stopping) -> Refused {

@@ -8,8 +8,7 @@ use rms_wire::link::Sender;
 use rms_wire::{Followed, Refused, Watch};
 
 use super::SessionError;
-use super::join::not_watched;
-use crate::error::chain;
+use super::join::{not_watched, unread};
 use crate::router::is_over;
 use crate::shared::Shared;
 
@@ -78,6 +77,6 @@ pub async fn recorded(job: JobId, who: &Identity, shared: &Shared) -> Result<(Jo
             Ok((JobChange { job, run: record.run, state: JobState::Finished, nodes, outcome }, record))
         }
         Ok(None) => Err(Refused::new("no_such_job", format_args!("there is no job {job}"))),
-        Err(error) => Err(Refused::new("history", chain(&error))),
+        Err(error) => Err(unread(&error)),
     }
 }

@@ -382,3 +382,16 @@ fn a_damaged_snapshot_is_named() {
     fs::remove_file(&snapshot).expect("a file");
     assert!(replayed(&path).expect_err("no snapshot").to_string().contains("facts 1 to 20 are missing"));
 }
+
+/// A snapshot that could not be made is tried again, not forgotten until as much has been written once more.
+#[test]
+fn a_snapshot_that_failed_is_still_due() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let policy = SnapshotPolicy { facts: 10, bytes: u64::MAX };
+    let mut log = FactLog::create(&dir.path().join("journal"), policy).expect("a new journal");
+    log.append(&facts(0..20)).expect("space");
+    assert!(log.due_compaction().is_some() && log.due_compaction().is_none());
+    log.still_needs_snapshot();
+    log.append(&facts(20..21)).expect("space");
+    assert!(log.due_compaction().is_some());
+}

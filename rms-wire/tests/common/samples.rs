@@ -179,6 +179,7 @@ fn of_clients() -> Vec<Sample> {
         journal_bytes: 2,
         snapshot: Some(3),
         snapshot_bytes: 4,
+        history_failure: Some("the disk is full".to_owned()),
     }));
     answers
         .extend(domain::later_answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer)).collect::<Vec<_>>()));
