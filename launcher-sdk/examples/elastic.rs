@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use launcher_sdk::negotiator::{Change, HostfileStyle, Limits, Negotiator, Resizing, SetRule, Settled, Want};
+use launcher_sdk::negotiator::{
+    Change, HostfileStyle, JobEnvironment, Limits, Negotiator, Resizing, SetRule, Settled, Want,
+};
 use rms_model::Span;
 
 #[tokio::main(flavor = "current_thread")]
@@ -28,7 +30,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let (least, most) = args.first().and_then(|range| range.split_once('-')).ok_or(usage)?;
     let limits = Limits::between(least.parse()?, most.parse()?);
 
-    let negotiator = Negotiator::connect().await?;
+    let negotiator = Negotiator::connect_with(JobEnvironment::read()?.surviving_loss()).await?;
     let mut resizing = Resizing::within(&negotiator, limits).await?;
     println!("begins on {}", names(&negotiator));
     if let [_, word, n_hosts] = args.as_slice() {
@@ -54,6 +56,10 @@ async fn run() -> Result<(), Box<dyn Error>> {
                 Change::Leave(leave) => {
                     println!("leaves {}", leave.names().join(" "));
                     leave.done().await?;
+                }
+                Change::Lost(hosts) => {
+                    let lost: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+                    println!("lost {}", lost.join(" "));
                 }
             }
         }

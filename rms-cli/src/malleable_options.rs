@@ -36,6 +36,18 @@ pub struct MalleableOptions {
     /// --table if absent
     #[arg(long, value_name = "LIST")]
     pub speedup: Option<SpeedupList>,
+    /// When a node of it is lost: shrink (go on without it, but never below the least; then as the other two say), fail or
+    /// requeue; if absent, workers shrink, and so does a job whose negotiator says that it can
+    #[arg(long, value_name = "shrink|fail|requeue")]
+    pub on_host_loss: Option<OnHostLoss>,
+}
+
+/// What `--on-host-loss` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnHostLoss {
+    Shrink,
+    Fail,
+    Requeue,
 }
 
 /// What `--on-resize` says.
@@ -59,6 +71,8 @@ pub enum MalleableError {
          --on-resize exec:COMMAND or --negotiable"
     )]
     NoWay,
+    #[error("--on-host-loss {0} and --{1} contradict each other: leave one of them out")]
+    Again(&'static str, &'static str),
     #[error("a job changes its nodes by --profile or by --malleable, not by both: leave one of them out")]
     Profile,
     #[error(
@@ -97,6 +111,8 @@ pub enum MalleableTextError {
     Speedup(String),
     #[error("{0} nodes stand in the list of speeds twice")]
     Twice(u32),
+    #[error("'{0}' is nothing that can be done when a node is lost: write shrink, fail or requeue")]
+    Loss(String),
 }
 
 impl FromStr for ResizeHow {
@@ -114,6 +130,19 @@ impl FromStr for ResizeHow {
             Some(("exec", command)) if command.trim().is_empty() => Err(MalleableTextError::NoCommand),
             Some(("exec", command)) => Ok(ResizeHow::Exec(command.to_owned())),
             Some(_) | None => Err(MalleableTextError::How(shorten(text))),
+        }
+    }
+}
+
+impl FromStr for OnHostLoss {
+    type Err = MalleableTextError;
+
+    fn from_str(text: &str) -> Result<OnHostLoss, MalleableTextError> {
+        match text {
+            "shrink" => Ok(OnHostLoss::Shrink),
+            "fail" => Ok(OnHostLoss::Fail),
+            "requeue" => Ok(OnHostLoss::Requeue),
+            text => Err(MalleableTextError::Loss(shorten(text))),
         }
     }
 }
@@ -176,6 +205,7 @@ impl MalleableOptions {
             workers: self.workers || (lower_how && lower.workers),
             negotiable: self.negotiable || (lower_how && lower.negotiable),
             speedup: self.speedup.or(lower.speedup),
+            on_host_loss: self.on_host_loss.or(lower.on_host_loss),
         }
     }
 
@@ -187,6 +217,8 @@ impl MalleableOptions {
         if !self.is_some() {
             // Workers alone are tasks, one a node, on nodes that stay.
             let strays = [(self.on_resize.is_some(), "on-resize"), (self.speedup.is_some(), "speedup")];
+            let shrinks = self.on_host_loss == Some(OnHostLoss::Shrink);
+            let strays = strays.into_iter().chain([(shrinks, "on-host-loss shrink")]);
             let stray = strays.into_iter().find(|(is_given, _)| *is_given);
             return stray.map_or(Ok(None), |(_, flag)| Err(MalleableError::NotMalleable(flag)));
         }
@@ -218,7 +250,22 @@ impl MalleableOptions {
         // From 0 to 0: as many as it starts with, until it asks for others itself.
         let (least, most, sizes) =
             range.map_or((0, 0, Sizes::Any), |SizeRange { least, most, sizes }| (least, most, sizes));
-        Ok(Some(Malleable { least, most, sizes, on_resize, speedup }))
+        let survives_loss = self.on_host_loss.map(|on_loss| on_loss == OnHostLoss::Shrink);
+        Ok(Some(Malleable { least, most, sizes, on_resize, speedup, survives_loss }))
+    }
+
+    /// May it run again after a node was lost? Beside `--requeue` and `--no-requeue`, of which one may be said.
+    ///
+    /// # Errors
+    /// The two say the contrary.
+    pub fn may_run_again(&self, says: Option<bool>) -> Result<Option<bool>, MalleableError> {
+        match (self.on_host_loss, says) {
+            (Some(OnHostLoss::Fail), Some(true)) => Err(MalleableError::Again("fail", "requeue")),
+            (Some(OnHostLoss::Requeue), Some(false)) => Err(MalleableError::Again("requeue", "no-requeue")),
+            (Some(OnHostLoss::Fail), _) => Ok(Some(false)),
+            (Some(OnHostLoss::Requeue), _) => Ok(Some(true)),
+            (Some(OnHostLoss::Shrink) | None, says) => Ok(says),
+        }
     }
 
     /// The sizes that a malleable job may start with: those of -N within the range. Without -N or a model of its running
@@ -349,5 +396,29 @@ mod tests {
         let higher = MalleableOptions { workers: true, ..MalleableOptions::default() };
         assert_eq!(higher.or(lower.clone()), workers("2-8"));
         assert_eq!(MalleableOptions::default().or(lower.clone()), lower);
+    }
+
+    #[test]
+    fn what_becomes_of_a_job_that_loses_a_node() {
+        let nothing = ModelOptions::default();
+        let beside = beside(None, &nothing);
+        let with = |on_host_loss: Option<OnHostLoss>| MalleableOptions { on_host_loss, ..workers("2-8") };
+        let survives = |on_loss| with(on_loss).read(&beside).expect("right").expect("malleable").survives_loss;
+        let [shrink, fail, requeue] = ["shrink", "fail", "requeue"].map(|word| word.parse().ok());
+        assert_eq!([None, shrink, fail, requeue].map(survives), [None, Some(true), Some(false), Some(false)]);
+        let again = |on_loss, says| with(on_loss).may_run_again(says);
+        assert_eq!(again(fail, None), Ok(Some(false)));
+        assert_eq!(again(requeue, None), Ok(Some(true)));
+        assert_eq!(
+            [None, Some(true), Some(false)].map(|says| again(shrink, says)),
+            [Ok(None), Ok(Some(true)), Ok(Some(false))]
+        );
+        assert_eq!(again(fail, Some(true)), Err(MalleableError::Again("fail", "requeue")));
+        assert_eq!(again(requeue, Some(false)), Err(MalleableError::Again("requeue", "no-requeue")));
+        assert_eq!("shrug".parse::<OnHostLoss>(), Err(MalleableTextError::Loss("shrug".to_owned())));
+        // Of a job whose nodes stay it can only be said whether it starts again.
+        let rigid = |on_host_loss| MalleableOptions { on_host_loss, ..MalleableOptions::default() }.read(&beside);
+        assert_eq!((rigid(fail), rigid(requeue)), (Ok(None), Ok(None)));
+        assert_eq!(rigid(shrink), Err(MalleableError::NotMalleable("on-host-loss shrink")));
     }
 }

@@ -49,6 +49,7 @@ pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String
     let bound = line.malleable.as_ref().filter(|present| present.least > submitted.least);
     let bound = bound.map(|present| format!("; {}", why_so_many(present.least))).unwrap_or_default();
     let mut lines = vec![("malleable", range(&submitted) + &bound), ("told by", told_by(&malleable.on_resize))];
+    lines.push(("node lost", on_loss(malleable)));
     if !malleable.speedup.0.is_empty() {
         lines.push(("speed-up", speedup(&malleable.speedup)));
     }
@@ -68,6 +69,15 @@ pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String
 /// Why fewer are not possible now, though they were submitted as such.
 fn why_so_many(least: u32) -> String {
     format!("{least} at least while ranks run that mpirun has started: these cannot leave before all of them end")
+}
+
+fn on_loss(malleable: &Malleable) -> String {
+    let shrinks = "goes on without it, if as many as its least are left";
+    match (malleable.survives_loss, &malleable.on_resize) {
+        (Some(true), _) | (None, OnResize::Workers) => shrinks.to_owned(),
+        (None, OnResize::Negotiates) => format!("{shrinks}, and its negotiator has said that it can; else it ends"),
+        (Some(false), _) | (None, OnResize::Signal(_) | OnResize::Hook(_)) => "it ends".to_owned(),
+    }
 }
 
 fn told_by(on_resize: &OnResize) -> String {

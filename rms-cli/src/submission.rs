@@ -87,6 +87,8 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         largest,
     };
     let malleable = options.malleable.read(&beside)?;
+    let says_whether_again = (options.requeue || options.no_requeue).then_some(options.requeue);
+    let requeue = options.malleable.may_run_again(says_whether_again)?;
     check_workers(malleable.as_ref(), &order.work)?;
     let range = options.malleable.malleable.as_ref();
     let is_wanted = |n_nodes| {
@@ -149,7 +151,7 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         constraint,
         priority: options.priority.unwrap_or(0),
         hold: options.hold,
-        requeue: (options.requeue || options.no_requeue).then_some(options.requeue),
+        requeue,
         begin,
         comment: options.comment.unwrap_or_default(),
         test_only: order.test_only,

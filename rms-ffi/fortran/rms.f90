@@ -20,12 +20,14 @@ module rms
   integer(c_int32_t), parameter :: RMS_EVENT_OFFER = 1, RMS_EVENT_AGREED = 2, RMS_EVENT_READY = 3
   integer(c_int32_t), parameter :: RMS_EVENT_OVER = 4, RMS_EVENT_HOSTS = 5, RMS_EVENT_WARNING = 6
   integer(c_int32_t), parameter :: RMS_EVENT_ENDED = 7, RMS_EVENT_REPLACED = 8, RMS_EVENT_LOST = 9
+  integer(c_int32_t), parameter :: RMS_EVENT_HOSTS_LOST = 10
   integer(c_int32_t), parameter :: RMS_REJECTED = 1, RMS_EXPIRED = 2, RMS_WITHDRAWN = 3, RMS_FAILED = 4
   integer, parameter :: RMS_NAME_SIZE = 256
 
   type, bind(c) :: rms_options
     integer(c_size_t) :: size = 0
     integer(c_int64_t) :: timeout_ms = 0
+    integer(c_int32_t) :: survives_loss = 0, reserved = 0
   end type
 
   type, bind(c) :: rms_speedup_point

@@ -152,6 +152,10 @@ template <typename T> inline T rms_init() {
 // The RMS does not negotiate with this job any more. Nothing comes after it.
 #define RMS_EVENT_LOST 9
 
+// Hosts are lost, and the application goes on without them: a shrink by force. Only who has set survives_loss, or was
+// submitted with --on-host-loss shrink, is told; others are ended.
+#define RMS_EVENT_HOSTS_LOST 10
+
 // How a negotiation ended: an answer was no.
 #define RMS_REJECTED 1
 
@@ -176,6 +180,10 @@ typedef struct rms_options {
     size_t size;
     // For how long a connection, and later an answer, is awaited. 0: 30 seconds.
     int64_t timeout_ms;
+    // Not 0: the application goes on without hosts that are lost, as long as it has its least.
+    int32_t survives_loss;
+    // Nothing.
+    int32_t reserved;
 } rms_options;
 
 // A host that the application holds.
@@ -322,7 +330,7 @@ typedef struct rms_change {
     size_t size;
     // RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
     int32_t kind;
-    // A shrink, not 0: the RMS has taken the hosts already; what ran there has been killed.
+    // A shrink, not 0: the RMS has taken the hosts already, or they are lost; what ran there has been killed.
     int32_t is_done;
     // Which negotiation.
     uint64_t id;

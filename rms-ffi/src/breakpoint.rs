@@ -7,7 +7,8 @@ use launcher_sdk::negotiator::{Agreed, Direction, Ending, Event, HeldHost, Negot
 /// What one call of `rms_breakpoint` tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    pub id: NegotiationId,
+    /// None: hosts are lost, and nobody was asked.
+    pub id: Option<NegotiationId>,
     pub direction: Direction,
     pub hosts: Vec<String>,
     /// The RMS has taken the hosts already.
@@ -39,10 +40,10 @@ impl Breakpoint {
     pub fn hear(&mut self, event: &Event) {
         match event {
             Event::Accepted(Agreed { direction: Direction::Shrink, negotiation, leaving, .. }) => {
-                self.add(*negotiation, Direction::Shrink, leaving, false);
+                self.add(Some(*negotiation), Direction::Shrink, leaving, false);
             }
             Event::Ready(Ready { direction: Direction::Grow, negotiation, hosts, .. }) => {
-                self.add(*negotiation, Direction::Grow, hosts, false);
+                self.add(Some(*negotiation), Direction::Grow, hosts, false);
             }
             Event::Ready(Ready { direction: Direction::Shrink, negotiation, hosts, .. }) => {
                 self.gone(*negotiation, hosts);
@@ -60,6 +61,7 @@ impl Breakpoint {
             Event::Accepted(Agreed { direction: Direction::Grow, .. }) => {}
             // The policy answers what is proposed.
             Event::Offered(_) | Event::Countered(_) => {}
+            Event::HostsLost(hosts) => self.add(None, Direction::Shrink, hosts, true),
             Event::Holding(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
         }
     }
@@ -98,23 +100,21 @@ impl Breakpoint {
         let Some(change) = self.leaving.take() else {
             return Release::Nothing;
         };
-        if change.is_done {
-            return Release::Void;
-        }
-        let said = Release::Say(change.id, change.hosts.clone());
+        let Some(id) = change.id.filter(|_| !change.is_done) else { return Release::Void };
+        let said = Release::Say(id, change.hosts.clone());
         self.left.push(change);
         said
     }
 
     /// What was to be said could not be: it is still to be said.
     pub fn unsaid(&mut self, id: NegotiationId) {
-        if let Some(idx) = self.left.iter().position(|change| change.id == id) {
+        if let Some(idx) = self.left.iter().position(|change| change.id == Some(id)) {
             self.leaving = Some(self.left.remove(idx));
         }
     }
 
     /// A change is to be told, unless it is about time.
-    fn add(&mut self, id: NegotiationId, direction: Direction, hosts: &[HeldHost], is_done: bool) {
+    fn add(&mut self, id: Option<NegotiationId>, direction: Direction, hosts: &[HeldHost], is_done: bool) {
         if hosts.is_empty() {
             return;
         }
@@ -124,33 +124,33 @@ impl Breakpoint {
 
     /// Hosts have been taken, whether the application was ready or not.
     fn gone(&mut self, id: NegotiationId, hosts: &[HeldHost]) {
-        let is_expected = self.left.iter().any(|change| change.id == id);
-        self.left.retain(|change| change.id != id);
+        let is_expected = self.left.iter().any(|change| change.id == Some(id));
+        self.left.retain(|change| change.id != Some(id));
         if is_expected {
             return;
         }
-        match self.leaving.as_mut().filter(|change| change.id == id) {
+        match self.leaving.as_mut().filter(|change| change.id == Some(id)) {
             // It is on its way out of there; its confirmation is not needed any more.
             Some(change) => change.is_done = true,
             None => {
-                self.waiting.retain(|change| change.id != id);
-                self.add(id, Direction::Shrink, hosts, true);
+                self.waiting.retain(|change| change.id != Some(id));
+                self.add(Some(id), Direction::Shrink, hosts, true);
             }
         }
     }
 
     /// Hosts of a shrink that has failed are taken nevertheless.
     fn taken(&mut self, id: NegotiationId) {
-        self.left.retain(|change| change.id != id);
+        self.left.retain(|change| change.id != Some(id));
         let open = self.waiting.iter_mut().chain(&mut self.leaving);
-        open.filter(|change| change.id == id).for_each(|change| change.is_done = true);
+        open.filter(|change| change.id == Some(id)).for_each(|change| change.is_done = true);
     }
 
     /// Nothing came of a shrink: hosts that the application has left, or is leaving, are to be used again.
     fn kept(&mut self, id: NegotiationId) {
-        self.waiting.retain(|change| change.id != id);
-        let left = self.left.iter().position(|change| change.id == id).map(|idx| self.left.remove(idx));
-        let leaving = self.leaving.as_mut().filter(|change| change.id == id).map(|change| {
+        self.waiting.retain(|change| change.id != Some(id));
+        let left = self.left.iter().position(|change| change.id == Some(id)).map(|idx| self.left.remove(idx));
+        let leaving = self.leaving.as_mut().filter(|change| change.id == Some(id)).map(|change| {
             change.is_done = true;
             change.clone()
         });
@@ -278,6 +278,17 @@ mod tests {
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "d".into(), true)));
         assert_eq!(breakpoint.release(), Release::Void, "simple programs need not look");
         assert_eq!(told(&mut breakpoint), None);
+    }
+
+    #[test]
+    fn hosts_that_are_lost_are_told_as_gone_and_never_released() {
+        let mut breakpoint = after(&[agreed("d"), Event::HostsLost(hosts("c"))]);
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "d".into(), false)));
+        assert_eq!(breakpoint.release(), say("d"));
+        let change = breakpoint.next().expect("it was told of them");
+        assert_eq!((change.id, change.hosts.join(" "), change.is_done), (None, "c".to_owned(), true));
+        assert_eq!(breakpoint.n_after(&change, ["a", "b", "c", "d"].map(str::to_owned).into_iter()), 2);
+        assert_eq!(breakpoint.release(), Release::Void);
     }
 
     #[test]

@@ -65,7 +65,8 @@ type Connected = Result<Negotiator, ConnectError>;
 /// A change as C is told of it.
 #[derive(Debug)]
 pub struct Told {
-    pub id: NegotiationId,
+    /// None: hosts are lost, and nobody was asked.
+    pub id: Option<NegotiationId>,
     pub direction: Direction,
     pub hosts: Vec<String>,
     pub is_done: bool,
@@ -78,8 +79,8 @@ impl Session {
     ///
     /// # Errors
     /// It belongs to none, the RMS is away or does not want it, or the system lacks something.
-    pub fn connect(patience: Duration) -> Result<Session, Failure> {
-        let environment = JobEnvironment { patience, ..JobEnvironment::read()? };
+    pub fn connect(patience: Duration, survives_loss: bool) -> Result<Session, Failure> {
+        let environment = JobEnvironment { patience, survives_loss, ..JobEnvironment::read()? };
         let mailbox =
             Mailbox::new().map_err(|source| Failure::Io { what: "no descriptor for events".into(), source })?;
         let shared = Arc::new(Shared { mailbox: Arc::new(mailbox), closed: Notify::new(), state: Mutex::default() });
@@ -333,7 +334,8 @@ impl State {
                     self.offers.remove(&id);
                 }
             }
-            Event::Holding(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
+            Event::Holding(_) | Event::HostsLost(_) | Event::Warned(_) => {}
+            Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
         }
         if let Some(breakpoint) = &mut self.breakpoint {
             breakpoint.hear(event);

@@ -12,11 +12,11 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 /// Opens a session, and says by which number it is found.
-pub fn connect(patience: Duration) -> Result<usize, Failure> {
+pub fn connect(patience: Duration, survives_loss: bool) -> Result<usize, Failure> {
     if open().len() >= MOST_OPEN {
         return Err(Failure::Busy("too many sessions are open: close one; an application needs no more than one"));
     }
-    let session = Arc::new(Session::connect(patience)?);
+    let session = Arc::new(Session::connect(patience, survives_loss)?);
     // Not multiples of a page: nobody takes it for an address that could be read.
     let handle = NEXT.fetch_add(STEP, Ordering::Relaxed);
     open().insert(handle, session);

@@ -18,6 +18,10 @@ pub struct Malleable {
     pub sizes: Sizes,
     pub on_resize: OnResize,
     pub speedup: Speedup,
+    /// Does it go on without a host that is lost, as long as it has its least? Absent: workers do, and who negotiates if it
+    /// has said that it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survives_loss: Option<bool>,
 }
 
 /// What happens in the job when its hosts change.

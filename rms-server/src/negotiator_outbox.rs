@@ -1,10 +1,10 @@
 //! What leaves the driver for who speaks for an application: bounded, and never a wait, however slowly it reads.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rms_core::negotiate::contract::{Holding, NegotiatorAnswer, NegotiatorNotice};
-use rms_model::{JobId, Run};
+use rms_model::{JobId, NodeId, Run};
 use rms_wire::Refused;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -29,7 +29,7 @@ pub struct NegotiatorOrders(Arc<Slot>);
 
 /// Not a queue. What waits is at most: the answers to as many calls as the session lets be under way, what was not taken
 /// of as few messages, the newest message of each negotiation (every statement says all that follows from those before),
-/// what is held now, and one end. Should there be more negotiations than can be open, the oldest message is dropped: a
+/// what is held now, which hosts were lost, and one end. Should there be more negotiations than can be open, the oldest message is dropped: a
 /// message may be lost, and is said again.
 type Slot = Mailbox<(JobId, Run), ForNegotiator>;
 
@@ -38,6 +38,8 @@ struct ForNegotiator {
     answers: VecDeque<Answer>,
     refused: VecDeque<NegotiatorNotice>,
     holding: Option<Box<Holding>>,
+    /// No more than a cluster has.
+    lost: BTreeSet<NodeId>,
     /// The last number that is used.
     counted: Option<u32>,
     messages: VecDeque<Box<negotiation::Message>>,
@@ -92,6 +94,7 @@ impl NegotiatorOutbox {
             NegotiatorNotice::Said(message) => waiting.lay(message),
             NegotiatorNotice::Holding(holding) => waiting.holding = Some(holding),
             NegotiatorNotice::Counted { n_opened } => waiting.counted = Some(n_opened),
+            NegotiatorNotice::HostsLost { hosts } => waiting.lost.extend(hosts),
             refused @ NegotiatorNotice::Refused { .. } => {
                 if waiting.refused.len() < MOST_REFUSED {
                     waiting.refused.push_back(refused);
@@ -134,6 +137,11 @@ impl Drop for NegotiatorOrders {
 }
 
 impl ForNegotiator {
+    fn take_lost(&mut self) -> Option<NegotiatorNotice> {
+        let hosts: Vec<NodeId> = std::mem::take(&mut self.lost).into_iter().collect();
+        (!hosts.is_empty()).then_some(NegotiatorNotice::HostsLost { hosts })
+    }
+
     /// A message takes the place of an older one of the same negotiation.
     fn lay(&mut self, mut message: Box<negotiation::Message>) {
         if let Some(idx) = self.messages.iter().position(|older| older.id == message.id)
@@ -161,6 +169,7 @@ impl Waiting for ForNegotiator {
         }
         let counted = self.counted.take().map(|n_opened| NegotiatorNotice::Counted { n_opened });
         let notice = counted
+            .or_else(|| self.take_lost())
             .or_else(|| self.holding.take().map(NegotiatorNotice::Holding))
             .or_else(|| self.messages.pop_front().map(NegotiatorNotice::Said))
             .or_else(|| self.refused.pop_front());

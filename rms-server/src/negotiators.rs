@@ -59,7 +59,9 @@ impl Negotiators {
         let is_last = match &notice {
             NegotiatorNotice::Ended { .. } | NegotiatorNotice::Replaced => true,
             NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => false,
-            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } => false,
+            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } | NegotiatorNotice::HostsLost { .. } => {
+                false
+            }
         };
         // One that attaches later is told everything.
         let Some(outbox) = self.bound.get(&job) else { return };

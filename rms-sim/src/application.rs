@@ -12,7 +12,9 @@ use negotiation::{
     Action, Change, Desk, Dialogue, Direction, Message, NegotiationId, Output, Phase, Reason, Resource, Side,
 };
 use rms_core::Refusal;
-use rms_core::negotiate::contract::{Attached, Declared, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_core::negotiate::contract::{
+    self, Attached, Declared, Holding, Keeps, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice,
+};
 use rms_model::{JobId, NodeId, Run, Span, Speedup, Time};
 
 use crate::dice::Dice;
@@ -104,7 +106,8 @@ impl ModelApplication {
     /// It has a new connection.
     pub(crate) fn connects(&mut self) -> NegotiatorCall {
         self.link = Link::Attaching;
-        NegotiatorCall::Attach(Default::default())
+        let keeps = Keeps::Nothing;
+        NegotiatorCall::Attach(contract::Manner { keeps, survives_loss: self.manner.survives_loss })
     }
 
     pub(crate) fn loses_connection(&mut self) {
@@ -144,6 +147,8 @@ impl ModelApplication {
             Told::Notice(NegotiatorNotice::Holding(holding)) => self.holding = Some(*holding),
             Told::Notice(NegotiatorNotice::Ended { outcome: _ }) => self.link = Link::Over,
             Told::Notice(NegotiatorNotice::Replaced) => self.loses_connection(),
+            // The holding says the same.
+            Told::Notice(NegotiatorNotice::HostsLost { hosts: _ }) => {}
             Told::Notice(NegotiatorNotice::Counted { n_opened }) => {
                 self.desk.iter_mut().for_each(|desk| desk.skip_to(n_opened));
             }

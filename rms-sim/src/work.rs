@@ -80,7 +80,7 @@ impl ModelJob {
     /// Its hosts may change between these sizes; `on_resize` says what happens in it then.
     pub fn malleable(mut self, (least, most): (u32, u32), sizes: Sizes, on_resize: OnResize) -> ModelJob {
         let speedup = Speedup::default();
-        self.submission.malleable = Some(Malleable { least, most, sizes, on_resize, speedup });
+        self.submission.malleable = Some(Malleable { least, most, sizes, on_resize, speedup, survives_loss: None });
         self
     }
 

@@ -136,6 +136,8 @@ pub enum NegotiatorCall {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Manner {
     pub keeps: Keeps,
+    /// It can go on without hosts that are lost.
+    pub survives_loss: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -187,6 +189,10 @@ pub enum NegotiatorTold {
     Replaced,
     Counted {
         n_opened: u32,
+    },
+    /// These hosts are lost, and the application goes on without them.
+    HostsLost {
+        hosts: Vec<u32>,
     },
 }
 
@@ -265,6 +271,7 @@ pub struct Malleable {
     pub sizes: Sizes,
     pub on_resize: OnResize,
     pub speedup: Vec<SpeedupPoint>,
+    pub survives_loss: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

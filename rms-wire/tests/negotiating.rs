@@ -49,6 +49,9 @@ fn received(told: NegotiatorTold) -> NegotiatorNotice {
         NegotiatorTold::Ended { outcome } => NegotiatorNotice::Ended { outcome: outcome.into() },
         NegotiatorTold::Replaced => NegotiatorNotice::Replaced,
         NegotiatorTold::Counted { n_opened } => NegotiatorNotice::Counted { n_opened },
+        NegotiatorTold::HostsLost { hosts } => {
+            NegotiatorNotice::HostsLost { hosts: hosts.into_iter().map(rms_model::NodeId).collect() }
+        }
     }
 }
 

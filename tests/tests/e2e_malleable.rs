@@ -266,6 +266,40 @@ fn long_a_farm_goes_on_without_nodes_that_are_lost_the_first_one_too() {
 }
 
 #[test]
+fn long_who_can_go_on_without_a_lost_node_is_told_of_it_and_does() {
+    let settings = "[settings]\nnode_lost_after = \"1s\"\nkill_grace = \"2s\"\noffer_idle = \"never\"\n";
+    let mut deployment = Deployment::builder().cluster("a", 4).config(settings).start();
+    let script = watcher(&deployment, "rms resize-done --generation $generation");
+    let told = ["--malleable", "1-2", "-N", "2", "-t", "10m", "--on-resize", "signal:USR1"];
+    let told = deployment.submit(&[&told[..], &["--on-host-loss", "shrink", &script]].concat());
+    wait_for_line(&deployment, "generation 1: a1 a2");
+    let elastic = deployment.example("elastic", &[]).get_program().to_string_lossy().into_owned();
+    let speaks = ["--malleable", "1-2", "--negotiable", "-N", "2", "-t", "10m", "-o", "elastic"];
+    let speaks = deployment.submit(&[&speaks[..], &["--wrap", &format!("{elastic} 1-2")]].concat());
+    let output = || fs::read_to_string(deployment.path().join("elastic")).unwrap_or_default();
+    wait_until("it to begin", SOON, || output().contains("begins on a3 a4").then_some(()));
+    let shown = deployment.rms(&["show", &told.to_string()]).ok().stdout;
+    assert!(shown.contains("goes on without it, if as many as its least are left"), "{shown}");
+    let ends = ["--malleable", "1-2", "--on-resize", "signal:USR1", "--on-host-loss", "fail", "-H", "--wrap", "true"];
+    let shown = deployment.submit(&ends);
+    let shown = deployment.rms(&["show", &shown.to_string()]).ok().stdout;
+    assert!(shown.contains("it ends"), "{shown}");
+    deployment.kill_agent("a2");
+    deployment.kill_agent("a4");
+    wait_for_line(&deployment, "generation 2: a1");
+    let output = || fs::read_to_string(deployment.path().join("elastic")).unwrap_or_default();
+    wait_until("it to be told", SOON, || output().contains("lost a4").then_some(()));
+    for job in [told, speaks] {
+        assert_eq!(n_nodes(&deployment, job), 1, "it goes on");
+    }
+    deployment.rms(&["cancel", &told.to_string(), &speaks.to_string()]).ok();
+    deployment.wait_for_end(told);
+    deployment.wait_for_end(speaks);
+    deployment.restart_agent("a2");
+    deployment.restart_agent("a4");
+}
+
+#[test]
 fn who_waits_for_hosts_in_vain_hears_so_and_others_give_some_where_they_can() {
     let deployment = of_nodes(3);
     let asker = deployment.submit(&["--negotiable", "-N", "1", "-t", "10m", "--wrap", "sleep 600"]);

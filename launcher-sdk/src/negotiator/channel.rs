@@ -69,7 +69,12 @@ impl Channel {
         channel.send(&ClientCall::Negotiator).await?;
         let (sender, receiver) = channel.split();
         let mut channel = Channel { _link: link, sender, receiver, last_seq: 0, is_mute: false };
-        let seq = channel.call(&NegotiatorCall::Attach(Manner { keeps: environment.keeps.clone() })).await?;
+        let seq = channel
+            .call(&NegotiatorCall::Attach(Manner {
+                keeps: environment.keeps.clone(),
+                survives_loss: environment.survives_loss,
+            }))
+            .await?;
         match channel.receiver.recv_some::<NegotiatorTold>().await? {
             NegotiatorTold::Answer { seq: answered, answer } if answered == seq => {
                 match parse_negotiator_answer(answer)? {
@@ -84,6 +89,7 @@ impl Channel {
             | NegotiatorTold::Holding(_)
             | NegotiatorTold::Ended { .. }
             | NegotiatorTold::Counted { .. }
+            | NegotiatorTold::HostsLost { .. }
             | NegotiatorTold::Replaced => Err(AttachError::Link(LinkError::Silent)),
         }
     }

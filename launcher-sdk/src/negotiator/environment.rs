@@ -28,6 +28,10 @@ pub struct JobEnvironment {
     /// On which hosts `mpirun` has started ranks with this one: those cannot leave before all of them end, and the server
     /// does not ask for these hosts.
     pub keeps: Keeps,
+    /// The application goes on when hosts are lost, as long as it has its least: [`Event::HostsLost`](super::Event::HostsLost)
+    /// tells it which. Otherwise it is ended with its first host that is lost, unless it was submitted with
+    /// `--on-host-loss shrink`.
+    pub survives_loss: bool,
 }
 
 impl JobEnvironment {
@@ -37,6 +41,12 @@ impl JobEnvironment {
     /// [`ConnectError::NotInJob`], [`ConnectError::Variable`].
     pub fn read() -> Result<JobEnvironment, ConnectError> {
         JobEnvironment::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// The same for an application that goes on without hosts that are lost.
+    #[must_use]
+    pub fn surviving_loss(self) -> JobEnvironment {
+        JobEnvironment { survives_loss: true, ..self }
     }
 
     fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<JobEnvironment, ConnectError> {
@@ -52,6 +62,7 @@ impl JobEnvironment {
             run: number(&run).map(Run).ok_or(ConnectError::Variable { variable: "RMS_RUN", value: run })?,
             patience: PATIENCE,
             keeps: mpirun::keeps(variable),
+            survives_loss: false,
         })
     }
 
@@ -147,6 +158,7 @@ mod tests {
             run: Run(1),
             patience: Duration::from_millis(1),
             keeps: Keeps::Nothing,
+            survives_loss: false,
         };
         let error = environment.await_credentials().await.expect_err("nobody places any");
         assert!(matches!(error, ConnectError::NoCredentials { .. }), "{error}");

@@ -32,6 +32,9 @@ pub enum Event {
     },
     /// What the application holds has changed: its hosts, or when it is ended.
     Holding(Holding),
+    /// These hosts are lost with all that ran there, and the application goes on without them: a shrink by force, which
+    /// was asked of nobody. [`Event::Holding`] follows.
+    HostsLost(Vec<HeldHost>),
     /// Something is not as it should be; nothing is decided by that.
     Warned(Warning),
     /// The application has left the system, or is being ended. Nothing comes after it.
@@ -144,7 +147,8 @@ impl Event {
             Event::Accepted(agreed) => Some(agreed.negotiation),
             Event::Ready(ready) => Some(ready.negotiation),
             Event::Ended { negotiation, .. } => Some(*negotiation),
-            Event::Holding(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
+            Event::Holding(_) | Event::HostsLost(_) | Event::Warned(_) => None,
+            Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
         }
     }
 
@@ -158,6 +162,7 @@ impl Event {
             | Event::Ready(_)
             | Event::Ended { .. }
             | Event::Holding(_)
+            | Event::HostsLost(_)
             | Event::Warned(_) => false,
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use negotiation::{Ending, NegotiationId, Phase, Reason};
 use rms_core::negotiate::contract::{Attached, Declared, Holding, Keeps, NegotiatorAnswer};
-use rms_model::{ClusterId, JobId, Outcome as JobOutcome, Run};
+use rms_model::{ClusterId, JobId, NodeId, Outcome as JobOutcome, Run};
 use rms_wire::convert::parse_negotiator_answer;
 use rms_wire::negotiate::NegotiatorAnswer as WireAnswer;
 use rms_wire::{Backoff, Endpoint, LinkError, NegotiatorTold, Refused};
@@ -253,6 +253,10 @@ impl Owner {
             NegotiatorTold::Ended { outcome } => self.over(Event::JobEnding(outcome.into())),
             NegotiatorTold::Replaced => self.over(Event::Replaced),
             NegotiatorTold::Counted { n_opened } => self.talk.skip_to(n_opened),
+            NegotiatorTold::HostsLost { hosts } => {
+                let lost = self.talk.known_hosts(hosts.into_iter().map(NodeId));
+                self.shared.events.put(Event::HostsLost(lost));
+            }
         }
     }
 
@@ -363,7 +367,8 @@ impl Owner {
             Event::Ended { negotiation, ending, reason } => {
                 Some((*negotiation, Settled::Ended { ending: *ending, reason: *reason }))
             }
-            Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Holding(_) => None,
+            Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) => None,
+            Event::Holding(_) | Event::HostsLost(_) => None,
             Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
         };
         if let Some((id, settled)) = settled {
@@ -466,6 +471,7 @@ pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
         | Event::Ready(_)
         | Event::Ended { .. }
         | Event::Holding(_)
+        | Event::HostsLost(_)
         | Event::Warned(_) => NegotiatorError::JobEnded { job, outcome: JobOutcome::Completed },
     }
 }

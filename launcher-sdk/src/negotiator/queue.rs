@@ -39,7 +39,7 @@ impl Queue {
         if waiting.is_closed {
             return;
         }
-        waiting.events.retain(|older| !replaces(&event, older));
+        let event = waiting.lay(event);
         if waiting.events.len() >= MOST_WAITING {
             let over = waiting.events.iter().position(is_over);
             // At most four negotiations are open at once, so some are over.
@@ -99,6 +99,24 @@ impl Queue {
     }
 }
 
+impl Waiting {
+    /// Takes out what the new event takes the place of. Hosts that were lost stay lost: those of before are told with it.
+    fn lay(&mut self, event: Event) -> Event {
+        let Event::HostsLost(mut lost) = event else {
+            self.events.retain(|older| !replaces(&event, older));
+            return event;
+        };
+        self.events.retain(|older| {
+            if let Event::HostsLost(before) = older {
+                lost.splice(0..0, before.iter().cloned());
+                return false;
+            }
+            true
+        });
+        Event::HostsLost(lost)
+    }
+}
+
 /// Whether nobody needs the older one any more.
 fn replaces(newer: &Event, older: &Event) -> bool {
     match (newer, older) {
@@ -119,6 +137,7 @@ fn is_over(event: &Event) -> bool {
     match event {
         Event::Ready(_) | Event::Ended { .. } => true,
         Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Holding(_) | Event::Warned(_) => false,
+        Event::HostsLost(_) => false,
         Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => false,
     }
 }

@@ -24,6 +24,9 @@ pub enum Change {
     Came(Came),
     /// Hosts are to be left.
     Leave(Leave),
+    /// Hosts are lost, and what ran there: go on without them. Only who [said](super::JobEnvironment::survives_loss) that it
+    /// can, or was submitted so, is told; others are ended.
+    Lost(Vec<HeldHost>),
 }
 
 /// Hosts have come.
@@ -101,6 +104,7 @@ impl Resizing {
                 let Agreed { negotiation, leaving: hosts, .. } = agreed;
                 Ok(Some(Change::Leave(Leave { negotiator: self.negotiator.clone(), negotiation, n_hosts, hosts })))
             }
+            Event::HostsLost(hosts) => Ok(Some(Change::Lost(hosts))),
             last @ (Event::JobEnding(_) | Event::Replaced | Event::Lost(_)) => {
                 Err(owner::ended(self.negotiator.job(), &last))
             }

@@ -105,6 +105,11 @@ impl Talk {
         &self.holding
     }
 
+    /// These hosts as they were when they were last held.
+    pub fn known_hosts(&self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<HeldHost> {
+        nodes.into_iter().filter_map(|node| self.known.get(&node).cloned()).collect()
+    }
+
     pub fn clusters(&self) -> &BTreeMap<ClusterId, String> {
         &self.clusters
     }

@@ -99,6 +99,7 @@ fn one_job_and_what_became_of_another() {
         sizes: Sizes::PowerOfTwo,
         on_resize: OnResize::Signal(10),
         speedup: Speedup(vec![(1, 1000), (2, 1900)]),
+        survives_loss: None,
     });
     let found = Found { now: NOW, live: vec![detail(blocked()), farm], ended: vec![record()] };
     check("show", &show::ShowAnswer { found, clusters: clusters(), with_script: true, is_one: false });

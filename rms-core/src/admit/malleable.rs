@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 /// # Errors
 /// What is wrong with them, or with how the application learns of changes.
 pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
-    let Malleable { least, most, sizes, on_resize, speedup } = malleable;
+    let Malleable { least, most, sizes, on_resize, speedup, survives_loss: _ } = malleable;
     let declared = Declared { least: *least, most: *most, sizes: sizes.clone(), speedup: speedup.clone() };
     match malleable.is_as_started() {
         true => check_declared(&Declared { least: 1, most: u32::MAX, ..declared })?,
@@ -183,7 +183,14 @@ mod tests {
     use super::*;
 
     fn limits(least: u32, most: u32, sizes: Sizes) -> Malleable {
-        Malleable { least, most, sizes, on_resize: OnResize::Negotiates, speedup: Speedup::default() }
+        Malleable {
+            least,
+            most,
+            sizes,
+            on_resize: OnResize::Negotiates,
+            speedup: Speedup::default(),
+            survives_loss: None,
+        }
     }
 
     fn check_limits(malleable: &Malleable) -> Result<(), Refusal> {

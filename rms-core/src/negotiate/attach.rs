@@ -36,6 +36,10 @@ impl Rms {
                     step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::Replaced });
                 }
                 let kept = self.kept_by(job, &manner.keeps);
+                match manner.survives_loss {
+                    true => self.negotiators.survivors.insert(job),
+                    false => self.negotiators.survivors.remove(&job),
+                };
                 self.negotiators.attached.insert(job, kept);
                 self.negotiators.gone.remove(&job);
                 self.welcome(job);

@@ -79,6 +79,8 @@ pub enum NegotiatorCall {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manner {
     pub keeps: Keeps,
+    /// It can go on without hosts that are lost.
+    pub survives_loss: bool,
 }
 
 /// On which of its hosts `mpirun` has started ranks: these cannot leave before all of them end.
@@ -105,7 +107,7 @@ pub struct Declared {
 impl From<&Malleable> for Declared {
     /// What was declared at submission.
     fn from(malleable: &Malleable) -> Declared {
-        let Malleable { least, most, sizes, speedup, on_resize: _ } = malleable.clone();
+        let Malleable { least, most, sizes, speedup, on_resize: _, survives_loss: _ } = malleable.clone();
         Declared { least, most, sizes, speedup }
     }
 }
@@ -180,6 +182,10 @@ pub enum NegotiatorNotice {
     /// Somebody else has asked for something for the application: numbers up to this one are used.
     Counted {
         n_opened: u32,
+    },
+    /// These hosts are lost, and the application goes on without them: a shrink by force.
+    HostsLost {
+        hosts: Vec<NodeId>,
     },
 }
 

@@ -1,9 +1,11 @@
-//! A host of a farm of workers is lost: as long as enough are left, that is a shrink by force.
+//! A host of a malleable application is lost: if it can go on, and enough are left, that is a shrink by force.
 
 use negotiation::{Action, Direction, Reason};
 use rms_model::{JobId, NodeId, Span, Time};
 
+use super::contract::NegotiatorNotice;
 use super::shrink::are_workers;
+use crate::effect::Effect;
 use crate::rms::Rms;
 use crate::step::Step;
 
@@ -13,16 +15,19 @@ impl Rms {
     pub(crate) fn shrink_by_loss(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) -> bool {
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started().filter(|started| started.ending.is_none()) else { return false };
-        // Workers need nothing from each other, nor from the first of them.
+        // Workers need nothing from each other, nor from the first of them; what leads any other runs there.
+        let leads = !are_workers(entry) && started.nodes.first() == Some(&node);
         let is_held = started.nodes.contains(&node) && !self.is_awaited(job, node);
-        if !are_workers(entry) || !is_held {
+        if !self.survives_losses(job) || !is_held || leads {
             return false;
         }
         let limits = self.limits(job);
         // Hosts that it is about to leave, or that have not come, keep nothing going.
         let stays = |host: &&NodeId| !started.is_leaving(**host) && !self.is_awaited(job, **host);
         let n_left = started.nodes.iter().filter(stays).count() as u32 - 1;
-        let total = limits.sizes.greatest(n_left.into()).and_then(|total| u32::try_from(total).ok());
+        // From an application that speaks for itself no more is taken than was lost.
+        let of_use = if are_workers(entry) { limits.sizes.greatest(n_left.into()) } else { Some(n_left.into()) };
+        let total = of_use.and_then(|total| u32::try_from(total).ok());
         let Some(total) = total.filter(|total| *total >= limits.least.max(1)) else { return false };
         let mut freed = vec![node];
         let others = started.nodes.iter().rev().copied();
@@ -30,8 +35,18 @@ impl Rms {
         freed.extend(others.take((n_left - total) as usize));
         let course = self.course_of(now, job, started.nodes.len() as u32 - freed.len() as u32, Span::ZERO);
         self.give_up_shrinks(now, step, job, total.saturating_sub(limits.least));
-        self.change_hosts(now, step, job, Vec::new(), freed, course);
+        self.change_hosts(now, step, job, Vec::new(), freed.clone(), course);
+        if self.negotiators.attached.contains_key(&job) {
+            step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::HostsLost { hosts: freed } });
+        }
         true
+    }
+
+    /// Can it go on without a host? As its submission says, or else as it is, or as a process of it has said.
+    fn survives_losses(&self, job: JobId) -> bool {
+        let entry = &self.state.jobs()[&job];
+        let submitted = entry.spec.malleable.as_ref().and_then(|malleable| malleable.survives_loss);
+        submitted.unwrap_or_else(|| are_workers(entry) || self.negotiators.survivors.contains(&job))
     }
 
     /// What it has agreed to give, or is asked for, may now be more than it can spare.

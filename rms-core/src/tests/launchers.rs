@@ -347,6 +347,7 @@ fn limits_that_do_not_fit_the_granted_hosts_are_refused() {
         sizes: rms_model::Sizes::Any,
         on_resize: rms_model::OnResize::Negotiates,
         speedup: rms_model::Speedup::default(),
+        survives_loss: None,
     };
     let mut launchers = Launchers::new();
     let filter = Filter::default();

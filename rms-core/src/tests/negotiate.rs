@@ -55,6 +55,8 @@ pub(super) struct Scene {
 pub(super) struct App {
     pub(super) desk: Desk,
     run: Run,
+    /// Hosts that it was told to be lost.
+    pub(super) lost: Vec<rms_model::NodeId>,
     refused: Vec<String>,
     holding: Option<Holding>,
     /// What it knew of that when it last heard that something was ready.
@@ -95,7 +97,7 @@ impl Facts {
 
 /// What an application is submitted with.
 pub(super) fn malleable(least: u32, most: u32, on_resize: OnResize) -> Malleable {
-    Malleable { least, most, sizes: Sizes::Any, on_resize, speedup: Default::default() }
+    Malleable { least, most, sizes: Sizes::Any, on_resize, speedup: Default::default(), survives_loss: None }
 }
 
 /// So many hosts more, or fewer, and at least so many.
@@ -420,6 +422,7 @@ impl Scene {
             desk,
             run,
             refused: Vec::new(),
+            lost: Vec::new(),
             holding: None,
             holding_at_ready: None,
             ended: None,
@@ -481,6 +484,7 @@ impl Scene {
             NegotiatorNotice::Ended { outcome } => app.ended = Some(outcome),
             NegotiatorNotice::Replaced => app.is_replaced = true,
             NegotiatorNotice::Counted { n_opened } => app.desk.skip_to(n_opened),
+            NegotiatorNotice::HostsLost { hosts } => app.lost.extend(hosts),
         }
     }
 

@@ -11,17 +11,18 @@ use crate::counter::Counter;
 use crate::failure::Failure;
 use crate::session::Declaration;
 
-/// For how long answers are awaited.
-pub fn patience(options: *const c::Options) -> Result<Duration, Failure> {
+/// For how long answers are awaited, and whether the application goes on without hosts that are lost.
+pub fn options(options: *const c::Options) -> Result<(Duration, bool), Failure> {
     if options.is_null() {
-        return Ok(PATIENCE);
+        return Ok((PATIENCE, false));
     }
     let options = pointer::read(options, "options")?;
-    match u64::try_from(options.timeout_ms) {
-        Ok(0) => Ok(PATIENCE),
-        Ok(millis) => Ok(Duration::from_millis(millis)),
-        Err(_) => Err(invalid("options: timeout_ms must not be negative")),
-    }
+    let patience = match u64::try_from(options.timeout_ms) {
+        Ok(0) => PATIENCE,
+        Ok(millis) => Duration::from_millis(millis),
+        Err(_) => return Err(invalid("options: timeout_ms must not be negative")),
+    };
+    Ok((patience, options.survives_loss != 0))
 }
 
 /// How long to wait for an event; nothing: for ever.

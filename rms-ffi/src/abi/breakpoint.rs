@@ -29,7 +29,7 @@ pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> 
             size,
             kind,
             is_done: found.is_done.into(),
-            id: super::arguments::id(found.id),
+            id: found.id.map_or(0, super::arguments::id),
             generation: found.generation,
             n_after: found.n_after,
             hosts: kept.names,

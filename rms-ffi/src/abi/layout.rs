@@ -86,6 +86,10 @@ pub const RMS_EVENT_REPLACED: i32 = 8;
 /// The RMS does not negotiate with this job any more. Nothing comes after it.
 pub const RMS_EVENT_LOST: i32 = 9;
 
+/// Hosts are lost, and the application goes on without them: a shrink by force. Only who has set survives_loss, or was
+/// submitted with --on-host-loss shrink, is told; others are ended.
+pub const RMS_EVENT_HOSTS_LOST: i32 = 10;
+
 /// How a negotiation ended: an answer was no.
 pub const RMS_REJECTED: i32 = 1;
 /// No answer came in time.
@@ -112,6 +116,10 @@ pub struct Options {
     pub size: usize,
     /// For how long a connection, and later an answer, is awaited. 0: 30 seconds.
     pub timeout_ms: i64,
+    /// Not 0: the application goes on without hosts that are lost, as long as it has its least.
+    pub survives_loss: i32,
+    /// Nothing.
+    pub reserved: i32,
 }
 
 /// Between which sizes the RMS may change the application.
@@ -266,7 +274,7 @@ pub struct Change {
     pub size: usize,
     /// RMS_GROW: use these hosts from now on. RMS_SHRINK: leave these hosts, then call rms_release_done().
     pub kind: i32,
-    /// A shrink, not 0: the RMS has taken the hosts already; what ran there has been killed.
+    /// A shrink, not 0: the RMS has taken the hosts already, or they are lost; what ran there has been killed.
     pub is_done: i32,
     /// Which negotiation.
     pub id: u64,
@@ -287,7 +295,7 @@ pub type EventCallback = Option<unsafe extern "C" fn(session: *mut Session, even
 // SAFETY: C structs of numbers and pointers, without padding that matters: all bytes zero is a value of each, and so
 // is what any other bytes make of them. Each begins with its size.
 unsafe impl Versioned for Options {
-    const FIRST: usize = size_of::<Options>();
+    const FIRST: usize = std::mem::offset_of!(Options, survives_loss);
 }
 
 // SAFETY: as above.

@@ -19,8 +19,8 @@ use crate::sessions;
 pub extern "C" fn rms_connect(options: *const Options, session: *mut *mut Session) -> c_int {
     guard(|| {
         pointer::put(session, ptr::null_mut(), "session")?;
-        let patience = arguments::patience(options)?;
-        let token = sessions::connect(patience)?;
+        let (patience, survives_loss) = arguments::options(options)?;
+        let token = sessions::connect(patience, survives_loss)?;
         pointer::put(session, ptr::without_provenance_mut(token), "session")?;
         Ok(RMS_OK)
     })

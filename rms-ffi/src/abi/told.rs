@@ -44,6 +44,11 @@ pub fn telling(event: &Event, now: Time) -> Telling {
             let text = format!("generation {} of {} hosts", holding.generation, holding.hosts.len());
             Telling { event: told, hosts: names(&holding.hosts), text }
         }
+        Event::HostsLost(lost) => {
+            let told = c::Event { what: c::RMS_SHRINK, quantity: lost.len() as u64, ..plain(c::RMS_EVENT_HOSTS_LOST) };
+            let text = format!("{} hosts are lost: {}", lost.len(), names(lost).join(", "));
+            Telling { event: told, hosts: names(lost), text }
+        }
         Event::Warned(Warning::Refused { negotiation, reason }) => {
             let text = format!("{negotiation}: the RMS has not taken what was said: {reason}");
             Telling { event: named(c::RMS_EVENT_WARNING, *negotiation), hosts: Vec::new(), text }

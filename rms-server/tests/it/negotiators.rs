@@ -109,7 +109,14 @@ const ON_TIME: Duration = Duration::from_secs(5);
 
 fn malleable(n_hosts: u32) -> Submission {
     let speedup = Speedup::default();
-    let malleable = Malleable { least: 1, most: 4, sizes: Sizes::Any, on_resize: OnResize::Negotiates, speedup };
+    let malleable = Malleable {
+        least: 1,
+        most: 4,
+        sizes: Sizes::Any,
+        on_resize: OnResize::Negotiates,
+        speedup,
+        survives_loss: None,
+    };
     let shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_mins(10)) }];
     Submission { shapes, malleable: Some(malleable), ..job("elastic") }
 }
@@ -212,6 +219,7 @@ impl App {
             }
             NegotiatorTold::Replaced => self.notices.push(NegotiatorNotice::Replaced),
             NegotiatorTold::Counted { n_opened } => self.desk.skip_to(n_opened),
+            NegotiatorTold::HostsLost { .. } => {}
         }
     }
 

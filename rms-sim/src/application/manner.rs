@@ -34,6 +34,8 @@ pub struct Manner {
     /// Its clock is wrong by so much.
     pub skew: Span,
     pub weather: Weather,
+    /// It says that it can go on without hosts that are lost.
+    pub survives_loss: bool,
 }
 
 /// How it answers the proposals of the server.
@@ -142,6 +144,7 @@ impl Manner {
             whims: 0,
             skew: Span::ZERO,
             weather: Weather::FINE,
+            survives_loss: false,
         }
     }
 

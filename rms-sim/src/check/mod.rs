@@ -10,6 +10,7 @@ mod ends;
 mod fcfs;
 mod ghost;
 mod holds;
+mod losses;
 #[cfg(test)]
 mod objections;
 mod oversubscription;
@@ -73,6 +74,7 @@ pub enum Rule {
     Sizes,
     Delays,
     Cores,
+    Losses,
     /// [`State::check`].
     State,
     /// The core wants the same instant again and again.
@@ -100,6 +102,7 @@ impl fmt::Display for Rule {
             Rule::Sizes => "an application gets what was agreed, and nothing that it cannot use",
             Rule::Delays => "growth delays nobody who waits beyond the tolerance",
             Rule::Cores => "cores that are given back are used until the agents say that they are not",
+            Rule::Losses => "a lost host is a shrink for who can go on without it, and for nobody else",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
         })
@@ -123,6 +126,7 @@ pub struct Checks {
     delays: delays::Delays,
     agreement: agreement::Agreement,
     sizes: sizes::SizesAgreed,
+    losses: losses::Losses,
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
     /// Results that nodes have let go since somebody last looked.
@@ -141,6 +145,7 @@ impl Checks {
             delays: delays::Delays::new(settings),
             agreement: agreement::Agreement::default(),
             sizes: sizes::SizesAgreed::default(),
+            losses: losses::Losses::default(),
             acknowledged: BTreeSet::new(),
             forgotten: Vec::new(),
         }
@@ -233,6 +238,7 @@ impl Checks {
         self.delays.durable(fact)?;
         self.agreement.durable(fact);
         self.sizes.durable(fact, self.delays.state(), state)?;
+        self.losses.durable(fact, self.delays.state())?;
         self.truth.durable(fact)
     }
 

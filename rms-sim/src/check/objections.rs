@@ -9,7 +9,9 @@ use rms_core::desired::{Aim, Launch};
 use rms_core::negotiate::contract::{Ask, Asked};
 use rms_core::plan::{Placed, Placement, Shortage};
 use rms_core::subscription::LauncherView;
-use rms_model::{ClusterId, ExpandLimit, Limits, NodeId, Outcome, Owner, Request, Span, Stdio, Work};
+use rms_model::{
+    ClusterId, ExpandLimit, Limits, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Stdio, Work,
+};
 
 use super::*;
 use crate::application::{Manner, Want};
@@ -109,6 +111,27 @@ fn an_outcome_that_is_not_how_it_ended() {
         }
     });
     objects(Rule::Truth, failed);
+}
+
+/// The losses of a farm on all of its hosts, told as those of another kind of job.
+#[test]
+fn hosts_that_are_lost_and_missed_or_not_missed() {
+    let mut world = world_of(3);
+    world.submit(rigid(3, hours(1)).malleable((1, 3), Sizes::Any, OnResize::Workers));
+    world.after(secs(10));
+    world.kill_node("a2");
+    world.after(mins(3));
+    assert_eq!(retold(&world, |_| {}), Ok(()));
+    let with = |change: fn(&mut Malleable)| {
+        retold(&world, |fact| {
+            if let Fact::JobSubmitted { spec, .. } = fact {
+                Arc::make_mut(spec).malleable.iter_mut().for_each(change);
+            }
+        })
+    };
+    objects(Rule::Losses, with(|farm| farm.least = 3));
+    objects(Rule::Losses, with(|farm| farm.survives_loss = Some(false)));
+    objects(Rule::Losses, with(|farm| farm.on_resize = OnResize::Signal(10)));
 }
 
 #[test]

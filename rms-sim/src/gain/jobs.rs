@@ -127,6 +127,7 @@ impl Workload for GainJobs {
                     sizes: limits.sizes.clone(),
                     on_resize: OnResize::Workers,
                     speedup: limits.speedup.clone(),
+                    survives_loss: None,
                 };
                 Submission { malleable: Some(malleable), ..submission(shape(Nodes::FromTasks, limits.wall)) }
             }

@@ -264,7 +264,7 @@ impl World {
                 self.applications.known.remove(&job);
             }
             NegotiatorNotice::Said(_) | NegotiatorNotice::Refused { .. } => {}
-            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } => {}
+            NegotiatorNotice::Holding(_) | NegotiatorNotice::Counted { .. } | NegotiatorNotice::HostsLost { .. } => {}
         }
         self.tell_application((job, run), epoch, Told::Notice(notice));
     }

@@ -308,7 +308,7 @@ impl From<&core::Manner> for wire::Manner {
             core::Keeps::All => wire::Keeps::All,
             core::Keeps::Hosts(names) => wire::Keeps::Hosts(names.clone()),
         };
-        wire::Manner { keeps }
+        wire::Manner { keeps, survives_loss: manner.survives_loss }
     }
 }
 
@@ -319,7 +319,7 @@ impl From<wire::Manner> for core::Manner {
             wire::Keeps::All => core::Keeps::All,
             wire::Keeps::Hosts(names) => core::Keeps::Hosts(names),
         };
-        core::Manner { keeps }
+        core::Manner { keeps, survives_loss: manner.survives_loss }
     }
 }
 
@@ -366,6 +366,9 @@ impl From<&core::NegotiatorNotice> for wire::NegotiatorTold {
             core::NegotiatorNotice::Ended { outcome } => wire::NegotiatorTold::Ended { outcome: outcome.into() },
             core::NegotiatorNotice::Replaced => wire::NegotiatorTold::Replaced,
             core::NegotiatorNotice::Counted { n_opened } => wire::NegotiatorTold::Counted { n_opened: *n_opened },
+            core::NegotiatorNotice::HostsLost { hosts } => {
+                wire::NegotiatorTold::HostsLost { hosts: hosts.iter().map(|node| node.0).collect() }
+            }
         }
     }
 }

@@ -56,6 +56,7 @@ pub fn calls() -> Vec<LauncherCall> {
         sizes: Sizes::PowerOfTwo,
         on_resize: OnResize::Negotiates,
         speedup: Speedup::default(),
+        survives_loss: None,
     };
     let grows = Subscription { malleable: Some(limits()), ..any.clone() };
     let changes = Launchable { malleable: Some(limits()), ..launch.clone() };

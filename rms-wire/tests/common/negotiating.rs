@@ -53,7 +53,12 @@ pub fn on_resizes() -> Vec<OnResize> {
 }
 
 pub fn malleable(on_resize: OnResize) -> Malleable {
-    Malleable { least: 2, most: 300, sizes: Sizes::PowerOfTwo, on_resize, speedup: speedup() }
+    let survives_loss = match on_resize {
+        OnResize::Negotiates => None,
+        OnResize::Signal(_) | OnResize::Hook(_) => Some(true),
+        OnResize::Workers => Some(false),
+    };
+    Malleable { least: 2, most: 300, sizes: Sizes::PowerOfTwo, on_resize, speedup: speedup(), survives_loss }
 }
 
 pub fn id(initiator: Side, number: u32) -> NegotiationId {
@@ -148,7 +153,7 @@ pub fn calls() -> Vec<NegotiatorCall> {
     ];
     calls.extend(messages().into_iter().map(|message| NegotiatorCall::Say(Box::new(message))));
     calls.push(NegotiatorCall::Say(Box::new(recalled())));
-    let of = |keeps| NegotiatorCall::Attach(Manner { keeps });
+    let of = |keeps| NegotiatorCall::Attach(Manner { survives_loss: keeps == Keeps::All, keeps });
     calls.extend([of(Keeps::All), of(Keeps::Hosts(vec!["n1".to_owned(), "n2".to_owned()]))]);
     let statement = Statement::End { ending: Ending::Rejected, reason: Reason::KeepsRanks };
     let refused = Message { id: id(Side::Application, 2), number: 2, seen: 1, statement: Some(statement) };
@@ -226,6 +231,7 @@ pub fn notices() -> Vec<NegotiatorNotice> {
     notices.extend(messages().into_iter().map(|message| NegotiatorNotice::Said(Box::new(message))));
     notices.push(NegotiatorNotice::Counted { n_opened: 300 });
     notices.push(NegotiatorNotice::Said(Box::new(recalled())));
+    notices.push(NegotiatorNotice::HostsLost { hosts: vec![NodeId(0), NodeId(70_000)] });
     notices
 }
 

@@ -262,7 +262,7 @@ fn of_negotiators() -> Vec<Sample> {
             NegotiatorTold::Said(message) => drop(negotiation::Message::try_from(*message)),
             NegotiatorTold::Holding(holding) => drop(Holding::from(*holding)),
             NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } => {}
-            NegotiatorTold::Replaced | NegotiatorTold::Counted { .. } => {}
+            NegotiatorTold::Replaced | NegotiatorTold::Counted { .. } | NegotiatorTold::HostsLost { .. } => {}
         }
         Ok(again(&message))
     }));

@@ -1,6 +1,6 @@
-//! Hosts of farms are lost: they shrink by force, as long as enough are left.
+//! Hosts of malleable applications are lost: who can go on shrinks by force, as long as enough are left.
 
-use rms_model::{Malleable, OnResize, Sizes, Span};
+use rms_model::{Malleable, NodeId, OnResize, Sizes, Span};
 
 use super::*;
 
@@ -69,4 +69,67 @@ fn a_node_that_comes_back_is_cleared_and_may_be_had_again() {
     scene.after(Span::from_secs(120));
     assert_eq!(scene.held(job), nodes, "it has it again");
     scene.is_durable();
+}
+
+#[test]
+fn whose_negotiator_can_go_on_does_and_is_told_what_it_lost() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(4, HOUR, Some(malleable(2, 4, OnResize::Negotiates)));
+    scene.attach_as(job, Manner { survives_loss: true, ..Manner::default() }).expect("it may");
+    scene.loses("n3");
+    scene.has_survived(job, &[1, 2, 4]);
+    assert_eq!(scene.app(job).lost, [NodeId(3)]);
+    assert_eq!(scene.generation(job), 2, "its host file follows");
+    // Between two connections it is still the same program.
+    scene.hangs_up(job);
+    scene.loses("n4");
+    scene.has_survived(job, &[1, 2]);
+    scene.loses("n2");
+    assert!(!scene.is_started(job), "below its least the rule for lost nodes decides");
+}
+
+#[test]
+fn who_has_not_said_that_it_can_go_on_ends_with_its_host() {
+    for on_resize in [OnResize::Negotiates, OnResize::Signal(10), OnResize::Hook("adapt".to_owned())] {
+        let mut scene = Scene::new(3);
+        let job = scene.submit(3, HOUR, Some(malleable(1, 3, on_resize.clone())));
+        if on_resize == OnResize::Negotiates {
+            scene.attach(job).expect("it may");
+        }
+        scene.loses("n3");
+        assert!(!scene.is_started(job), "{on_resize:?}");
+    }
+}
+
+#[test]
+fn what_was_submitted_counts_before_what_it_is_or_says() {
+    let submitted = |on_resize, survives| Malleable { survives_loss: Some(survives), ..malleable(1, 3, on_resize) };
+    let mut scene = Scene::new(3);
+    let job = scene.submit(3, HOUR, Some(submitted(OnResize::Workers, false)));
+    scene.loses("n3");
+    assert!(!scene.is_started(job), "a farm that is not to go on");
+
+    let mut scene = Scene::new(3);
+    let job = scene.submit(3, HOUR, Some(submitted(OnResize::Negotiates, false)));
+    scene.attach_as(job, Manner { survives_loss: true, ..Manner::default() }).expect("it may");
+    scene.loses("n3");
+    assert!(!scene.is_started(job), "whatever its process says");
+
+    let mut scene = Scene::new(3);
+    let job = scene.submit(3, HOUR, Some(submitted(OnResize::Signal(10), true)));
+    scene.loses("n3");
+    scene.has_survived(job, &[1, 2]);
+    scene.loses("n1");
+    assert!(!scene.is_started(job), "what leads it ran there");
+}
+
+/// From an application that arranges itself, no more is taken than was lost: it gives the rest when it can.
+#[test]
+fn a_size_that_is_of_no_use_costs_an_application_no_other_host() {
+    let mut scene = Scene::new(4);
+    let powers = Malleable { sizes: Sizes::PowerOfTwo, ..malleable(1, 4, OnResize::Negotiates) };
+    let job = scene.submit(4, HOUR, Some(powers));
+    scene.attach_as(job, Manner { survives_loss: true, ..Manner::default() }).expect("it may");
+    scene.loses("n2");
+    scene.has_survived(job, &[1, 3, 4]);
 }

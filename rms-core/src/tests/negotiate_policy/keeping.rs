@@ -13,7 +13,7 @@ use crate::negotiate::contract::{AskOutcome, Keeps, Manner};
 impl Scene {
     /// Its ranks are on all hosts that it has, as it says.
     fn keeps_its_start(&mut self, job: JobId) {
-        self.attach_as(job, Manner { keeps: Keeps::All }).expect("it may");
+        self.attach_as(job, Manner { keeps: Keeps::All, ..Manner::default() }).expect("it may");
     }
 
     /// An application that started on four of these hosts, by `mpirun`.
@@ -113,10 +113,12 @@ fn after_a_restart_its_process_says_so_again_and_after_its_end_nobody_does() {
     scene.ask(job, hosts(Direction::Grow, 2, 2));
     scene.restart();
     let names = ["n1", "n2", "n3", "n4"].map(str::to_owned).to_vec();
-    scene.attach_as(job, Manner { keeps: Keeps::Hosts(names) }).expect("it may");
+    scene.attach_as(job, Manner { keeps: Keeps::Hosts(names), ..Manner::default() }).expect("it may");
     scene.rigid(3, hour());
     assert_eq!((scene.wish_to(job), scene.least_of(job)), (None, 4));
-    scene.attach_as(job, Manner { keeps: Keeps::Hosts(vec!["elsewhere".to_owned()]) }).expect("it may");
+    scene
+        .attach_as(job, Manner { keeps: Keeps::Hosts(vec!["elsewhere".to_owned()]), ..Manner::default() })
+        .expect("it may");
     assert_eq!(scene.least_of(job), 6, "what it means is not known: all of them");
     scene.hangs_up(job);
     assert!(matches!(scene.gives_back(job, &[], 5), AskOutcome::Ready { .. }), "the script goes on without its ranks");

@@ -6,7 +6,7 @@ use crate::event::{Nodes, Shape};
 use crate::tests::World;
 
 pub(super) fn limits(least: u32, most: u32, sizes: Sizes) -> Malleable {
-    Malleable { least, most, sizes, on_resize: OnResize::Negotiates, speedup: Speedup::default() }
+    Malleable { least, most, sizes, on_resize: OnResize::Negotiates, speedup: Speedup::default(), survives_loss: None }
 }
 
 impl World {

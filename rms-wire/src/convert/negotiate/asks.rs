@@ -16,6 +16,7 @@ impl From<&Malleable> for wire::Malleable {
             sizes: (&malleable.sizes).into(),
             on_resize: (&malleable.on_resize).into(),
             speedup: speedup_to_wire(&malleable.speedup),
+            survives_loss: malleable.survives_loss,
         }
     }
 }
@@ -30,6 +31,7 @@ impl TryFrom<wire::Malleable> for Malleable {
             sizes: malleable.sizes.try_into()?,
             on_resize: malleable.on_resize.into(),
             speedup: speedup_from_wire(malleable.speedup)?,
+            survives_loss: malleable.survives_loss,
         })
     }
 }

@@ -307,7 +307,7 @@ impl Application {
                 self.attached.holding = (*holding).into();
                 Ok(())
             }
-            NegotiatorTold::Answer { .. } | NegotiatorTold::Counted { .. } => Ok(()),
+            NegotiatorTold::Answer { .. } | NegotiatorTold::Counted { .. } | NegotiatorTold::HostsLost { .. } => Ok(()),
             other @ (NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } | NegotiatorTold::Replaced) => {
                 bail!("the server says {other:?}")
             }
@@ -426,6 +426,7 @@ async fn submit(client: &server::Client) -> Result<JobId> {
         sizes: Sizes::Any,
         on_resize: OnResize::Negotiates,
         speedup: Speedup::default(),
+        survives_loss: None,
     };
     let plain = server::submission(&["sleep", "3600"], Span::from_hours(2));
     let shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_hours(2)) }];

@@ -1,0 +1,92 @@
+//! Who can go on without a host that is lost does, with its least at least; nobody else does.
+
+use std::collections::BTreeMap;
+
+use rms_core::{Fact, State};
+use rms_model::{JobId, Malleable, NodeId, NodeLink, OnResize, Outcome, Sizes};
+
+use super::{Rule, Violation};
+
+/// The least that each application has declared itself.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    declared: BTreeMap<JobId, u32>,
+}
+
+impl Losses {
+    /// `then` is what held with this fact and without those that were written after it in the same instant.
+    pub(super) fn durable(&mut self, fact: &Fact, then: &State) -> Result<(), Violation> {
+        match fact {
+            Fact::LimitsDeclared { job, declared } => {
+                self.declared.insert(*job, declared.least);
+                Ok(())
+            }
+            Fact::JobRequeued { job, .. } => {
+                self.declared.remove(job);
+                Ok(())
+            }
+            Fact::StageEntered { job, freed, .. } if freed.iter().any(|node| is_lost(then, *node)) => {
+                self.shrinks(*job, freed, then)
+            }
+            Fact::JobEnding { job, outcome: Outcome::NodeLost { .. }, .. } => self.ends(*job, then),
+            _ => Ok(()),
+        }
+    }
+
+    fn shrinks(&self, job: JobId, freed: &[NodeId], then: &State) -> Result<(), Violation> {
+        let malleable = then.jobs().get(&job).and_then(|entry| entry.spec.malleable.as_ref());
+        let Some(malleable) = malleable.filter(|malleable| may_survive(malleable)) else {
+            return Err(
+                Rule::Losses.broken(format!("job {job} goes on without {freed:?}, and has not said that it can"))
+            );
+        };
+        let (n_left, least) = (n_staying(job, freed, then), self.least(job, malleable));
+        match n_left < least {
+            true => Err(Rule::Losses.broken(format!("job {job} goes on with {n_left} hosts, and needs {least}"))),
+            false => Ok(()),
+        }
+    }
+
+    /// A farm of any size is ended by a loss only if that leaves too few.
+    fn ends(&self, job: JobId, then: &State) -> Result<(), Violation> {
+        let malleable = then.jobs().get(&job).and_then(|entry| entry.spec.malleable.as_ref());
+        let is_farm = |malleable: &&Malleable| {
+            let are_workers = malleable.on_resize == OnResize::Workers && malleable.survives_loss != Some(false);
+            are_workers && malleable.sizes == Sizes::Any && !malleable.is_as_started()
+        };
+        let Some(malleable) = malleable.filter(is_farm) else { return Ok(()) };
+        let (n_left, least) = (n_staying(job, &[], then), self.least(job, malleable));
+        match n_left > least {
+            true => {
+                Err(Rule::Losses.broken(format!("job {job} was ended with {n_left} hosts left, and needs {least}")))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn least(&self, job: JobId, malleable: &Malleable) -> u32 {
+        self.declared.get(&job).copied().unwrap_or(malleable.least).max(1)
+    }
+}
+
+fn may_survive(malleable: &Malleable) -> bool {
+    malleable.survives_loss.unwrap_or(match malleable.on_resize {
+        OnResize::Workers | OnResize::Negotiates => true,
+        OnResize::Signal(_) | OnResize::Hook(_) => false,
+    })
+}
+
+/// Hosts that it has, has not been told to leave, and that are not lost.
+fn n_staying(job: JobId, freed: &[NodeId], then: &State) -> u32 {
+    let Some(started) = then.jobs().get(&job).and_then(|entry| entry.started()) else { return 0 };
+    let is_going = |node: &NodeId| {
+        let evolved = started.evolved.as_ref();
+        evolved.is_some_and(|evolved| evolved.leaving.contains_key(node) || evolved.departing.contains_key(node))
+    };
+    let stays = |node: &&NodeId| !freed.contains(node) && !is_going(node) && !is_lost(then, **node);
+    started.nodes.iter().filter(stays).count() as u32
+}
+
+fn is_lost(then: &State, node: NodeId) -> bool {
+    then.nodes().get(&node).is_some_and(|entry| matches!(entry.link, NodeLink::Lost { .. }))
+}
