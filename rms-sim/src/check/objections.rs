@@ -384,6 +384,7 @@ fn every_rule_has_its_story() {
             Rule::Delays => hosts_that_are_held_from_one_who_waits_for_them,
             Rule::Cores => cores_that_are_called_free_while_processes_use_them,
             Rule::State => a_state_in_which_two_jobs_have_one_host,
+            Rule::Losses => hosts_that_are_lost_and_missed_or_not_missed,
             Rule::Spin => more_facts_than_a_small_world_can_have,
         }
     };
