@@ -87,7 +87,11 @@ impl ProfileText {
     }
 }
 
-fn parse(path: &str, text: &str) -> Result<Announced, ProfileError> {
+/// What a file of this name says.
+///
+/// # Errors
+/// As [`ProfileText::read`].
+pub fn parse(path: &str, text: &str) -> Result<Announced, ProfileError> {
     let fail = |line: usize, problem: String| {
         // Both libraries add where they are in their own words, behind the problem.
         let problem = problem.lines().next().unwrap_or_default().to_owned();

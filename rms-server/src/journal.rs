@@ -4,7 +4,7 @@
 //! for rows that a crash kept from it. Now and then a snapshot of the state replaces the files before it.
 
 mod backup;
-mod batch;
+pub mod batch;
 mod compact;
 mod environments;
 mod error;

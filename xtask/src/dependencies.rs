@@ -35,6 +35,8 @@ struct Dependency {
     name: String,
     /// Absent for an ordinary one; `dev` or `build`.
     kind: Option<String>,
+    /// Only a feature asks for it, which nothing that is shipped has.
+    optional: bool,
 }
 
 /// Runs the check over the workspace.
@@ -63,7 +65,8 @@ pub fn check() -> Result<()> {
 
 /// Only what this platform builds: the rest need not be downloaded.
 fn metadata() -> Result<Metadata> {
-    let args = ["metadata", "--locked", "--format-version", "1", "--filter-platform", &host()?];
+    // What only a feature brings is judged, too.
+    let args = ["metadata", "--locked", "--all-features", "--format-version", "1", "--filter-platform", &host()?];
     let output = Command::new("cargo")
         .args(args)
         .current_dir(step::root())
@@ -131,7 +134,8 @@ fn judge_one(package: &Package, policy: &Policy, complaints: &mut Vec<String>) {
     }
     let is_ours = source.is_none();
     for (tool, licence, _) in policy.tools.iter().filter(|_| is_ours) {
-        if dependencies.iter().any(|dependency| dependency.name == *tool && dependency.kind.is_none()) {
+        let is_shipped = |dependency: &Dependency| dependency.kind.is_none() && !dependency.optional;
+        if dependencies.iter().any(|dependency| dependency.name == *tool && is_shipped(dependency)) {
             complaints
                 .push(format!("{name} would ship {tool}, which has the licence '{licence}': it is for tests only"));
         }
@@ -191,8 +195,10 @@ mod tests {
     }
 
     fn ours(name: &str, dependencies: &[&str]) -> Package {
-        let dependencies =
-            dependencies.iter().map(|name| Dependency { name: (*name).to_owned(), kind: None }).collect();
+        let dependencies = dependencies
+            .iter()
+            .map(|name| Dependency { name: (*name).to_owned(), kind: None, optional: false })
+            .collect();
         Package { source: None, dependencies, ..package(name, "0.1.0") }
     }
 
@@ -213,7 +219,7 @@ mod tests {
         check(&[package("itoa", "1.0.0"), package("itoa", "1.2.0")], None);
         check(&[package("bytes", "1.11.1")], None);
         let generator = Package { license: Some("MPL-2.0".to_owned()), ..package("generator", "1.0.0") };
-        let for_tests = Dependency { name: "generator".to_owned(), kind: Some("dev".to_owned()) };
+        let for_tests = Dependency { name: "generator".to_owned(), kind: Some("dev".to_owned()), optional: false };
         check(&[generator, Package { dependencies: vec![for_tests], ..ours("wire", &[]) }], None);
         check(&[ours("core", &["serde"]), ours("wire", &["bincode"])], None);
     }

@@ -1,6 +1,7 @@
 //! Runs the chores of the project: set-up, the whole test suite, the demonstration, the bench.
 
 mod dependencies;
+mod fuzz;
 mod programs;
 mod sdk;
 mod setup;
@@ -16,6 +17,8 @@ usage: cargo xtask <chore>
   test [FILTER…]  set up, format, lint, dependencies, docs, a short demonstration, every test
   demo [--short]  bring up two clusters on this machine and run a scaled real trace with MPI programs
   bench [PART…]   measure and print the table of performance targets
+  fuzz [SECONDS] [TARGET…] [--keep]
+                  feed all decoders, guided by coverage; --keep adds to fuzz/corpus
   deps            check licences, bans, duplicates and advisory floors of all dependencies
   install-sdk PREFIX [--libdir LIB] [--built DIR]
                   build librms and put it, its header and manual below PREFIX
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         ("demo", flags) => programs::demo(flags),
         ("bench", parts) => programs::bench(parts),
         ("install-sdk", args) => sdk::install(args),
+        ("fuzz", args) => fuzz::run(&fuzz::Order::parse(args)),
         ("deps", []) => dependencies::check(),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::step::{self, Report, cargo, command};
-use crate::{dependencies, programs, setup};
+use crate::{dependencies, fuzz, programs, setup};
 
 /// A step's name, and what it does.
 type Check = (&'static str, fn() -> Result<()>);
@@ -22,6 +22,7 @@ const CHECKS: &[Check] = &[
     }),
     ("build", || programs::build(&[])),
     ("doctests", || cargo(&["test", "--quiet", "--locked", "--workspace", "--doc"])),
+    ("fuzz", fuzz::check),
     ("demo", || programs::demonstrate(&["--short".to_owned()])),
 ];
 

@@ -1,5 +1,6 @@
 //! Reads a journal back: the snapshot, then every fact after it, checked batch by batch.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
@@ -220,8 +221,15 @@ impl Facts {
             // Until it is known to belong here, it counts as not read.
             self.offset = 0;
             let expected = self.tail.seq + 1;
-            if header.first_seq != expected {
-                return Err(damaged(&path, format!("facts {expected} to {} are missing", header.first_seq - 1)));
+            match header.first_seq.cmp(&expected) {
+                Ordering::Less => {
+                    let problem = format!("fact {} stands where {expected} should", header.first_seq);
+                    return Err(damaged(&path, problem));
+                }
+                Ordering::Equal => {}
+                Ordering::Greater => {
+                    return Err(damaged(&path, format!("facts {expected} to {} are missing", header.first_seq - 1)));
+                }
             }
             if header.previous != self.tail.digest {
                 return Err(damaged(&path, format!("fact {expected} does not continue the facts before it")));

@@ -34,12 +34,20 @@ impl Default for Policy {
                 "Unlicense",
                 "Zlib",
             ],
-            tools: &[(
-                "cbindgen",
-                "MPL-2.0",
-                "it writes rms-ffi/include/rms.h from the source, and a test compares the two: a header by hand is wrong \
-                 one day, and C finds out at run time",
-            )],
+            tools: &[
+                (
+                    "cbindgen",
+                    "MPL-2.0",
+                    "it writes rms-ffi/include/rms.h from the source, and a test compares the two: a header by hand is \
+                     wrong one day, and C finds out at run time",
+                ),
+                (
+                    "libfuzzer-sys",
+                    "(MIT OR Apache-2.0) AND NCSA",
+                    "it searches for what the decoders do not expect, by coverage and compared values, which no random \
+                     test does; `cargo xtask fuzz` alone builds it, from its sources",
+                ),
+            ],
             banned: &[
                 ("openssl", "TLS is rustls with ring; a second TLS library doubles the advisories to watch"),
                 ("openssl-sys", "TLS is rustls with ring; a second TLS library doubles the advisories to watch"),

@@ -1,0 +1,55 @@
+//! What programs of one host say to each other: commands inside a job, supervisors, ranks.
+
+use node_agent::frame::{self, Decoder};
+use node_agent::pmi::WorldId;
+use node_agent::pmi::ranks::{Birth, Member, Ranks};
+use node_agent::rsh;
+use node_agent::supervisor::order::{FromSupervisor, ToSupervisor};
+use serde::de::DeserializeOwned;
+
+/// As the socket has it, or as one message, for which the fuzzer need not find out lengths.
+fn frames<M: DeserializeOwned>(input: &[u8]) {
+    let Some((mode, rest)) = input.split_first() else { return };
+    let mut decoder = Decoder::default();
+    if mode % 2 == 0 {
+        decoder.push(rest);
+    } else {
+        let mut whole = frame::bytes(0, b"");
+        whole.truncate(5);
+        whole[..4].copy_from_slice(&(rest.len() as u32).to_le_bytes());
+        whole[4] = 0;
+        // In two pieces, as a socket may cut it.
+        decoder.push(&whole);
+        decoder.push(rest);
+    }
+    while let Ok(Some(_)) = decoder.take::<M>() {}
+}
+
+pub fn rsh(input: &[u8]) {
+    frames::<rsh::Call>(input);
+    frames::<rsh::Say>(input);
+    frames::<rsh::Request>(input);
+    frames::<rsh::Answer>(input);
+}
+
+pub fn supervisor(input: &[u8]) {
+    frames::<ToSupervisor>(input);
+    frames::<FromSupervisor>(input);
+}
+
+/// Two ranks, which speak in turn.
+pub fn pmi(input: &[u8]) {
+    let member = |rank| Member { rank, task: rank, appnum: 0 };
+    let mut ranks = Ranks::new(Birth {
+        world: WorldId::FIRST,
+        kvsname: "kvs_1_1_0".to_owned(),
+        n_ranks: 2,
+        universe: 4,
+        pairs: Vec::new(),
+        members: vec![member(0), member(1)],
+    });
+    let mut outs = Vec::new();
+    for (idx, piece) in input.split_inclusive(|byte| *byte == 0).enumerate() {
+        ranks.bytes(idx % 2, piece.strip_suffix(&[0]).unwrap_or(piece), &mut outs);
+    }
+}
