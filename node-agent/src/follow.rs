@@ -44,7 +44,13 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches
     };
     let input = tokio::spawn(forward_input(share.clone(), receiver));
     if let Err(error) = send_streams(&share, &order, &mut sender, watches).await {
-        tracing::info!(%job, %error, "a follower was not served to the end");
+        // One that does not read comes back as often as it likes.
+        match &error {
+            FollowError::Link(_) => tracing::debug!(%job, %error, "a follower has left"),
+            FollowError::Read { .. } | FollowError::Result { .. } => {
+                tracing::warn!(%job, %error, "a follower was not served to the end");
+            }
+        }
         let _link_is_gone = sender.send(&Spooled::Failed { reason: error.to_string() }).await;
     }
     sender.finish();

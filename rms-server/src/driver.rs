@@ -164,7 +164,7 @@ impl Driver {
                     self.handle(Event::AgentGone { name });
                 }
             }
-            Inbound::LauncherCalled { who, call, seq, outbox } => match self.storage.shortage() {
+            Inbound::LauncherCalled { who, call, seq, outbox, held: _held } => match self.storage.shortage() {
                 Some(why) => outbox.answer(seq, Err(failing(why))),
                 None => {
                     let ticket = self.router.launcher_ticket(seq, outbox);
@@ -172,7 +172,7 @@ impl Driver {
                 }
             },
             Inbound::LauncherGone { channel } => self.router.launcher_gone(channel),
-            Inbound::NegotiatorCalled { who, call, caller } => match self.storage.shortage() {
+            Inbound::NegotiatorCalled { who, call, caller, held: _held } => match self.storage.shortage() {
                 Some(why) => caller.answer(Err(failing(why))),
                 None => {
                     let ticket = self.router.negotiator_ticket(&call, caller);

@@ -7,6 +7,7 @@ use rms_core::negotiate::contract::{Ask, NegotiatorCall};
 use rms_core::subscription::LauncherCall;
 use rms_core::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Owner, Run, Time};
+use rms_wire::link::Held;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::{SnapshotError, SnapshotMade};
@@ -52,6 +53,8 @@ pub enum Inbound {
         call: LauncherCall,
         seq: u64,
         outbox: LauncherOutbox,
+        /// Its memory, until it was heard.
+        held: Held,
     },
     /// The channel is gone; of no matter if another one has taken its application over.
     LauncherGone {
@@ -62,6 +65,7 @@ pub enum Inbound {
         who: Identity,
         call: NegotiatorCall,
         caller: negotiator_outbox::Caller,
+        held: Held,
     },
     /// The channel is gone; of no matter if another one has taken its application over.
     NegotiatorGone {

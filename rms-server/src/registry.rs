@@ -61,18 +61,31 @@ const MAX_LINKS_OF_JOB: usize = 32;
 pub struct Allotment {
     /// Questions that are being answered: an answer can be long, and is there until it is read. Others wait for them.
     pub queries: Semaphore,
-    /// Jobs that are followed or watched, each with a few unread chunks or changes.
+    /// Jobs that are followed or watched.
     pub streams: Semaphore,
+    /// What is held for these, in KiB.
+    pub held: Arc<Semaphore>,
+    /// What launchers and negotiators have said and was not heard yet, in KiB: who does not read is not to silence them.
+    pub said: Arc<Semaphore>,
 }
 
 impl Default for Allotment {
     fn default() -> Allotment {
-        Allotment { queries: Semaphore::new(MAX_QUERIES), streams: Semaphore::new(MAX_STREAMS) }
+        let kib = |n_kib| Arc::new(Semaphore::new(n_kib));
+        Allotment {
+            queries: Semaphore::new(MAX_QUERIES),
+            streams: Semaphore::new(MAX_STREAMS),
+            held: kib(MAX_HELD_KIB),
+            said: kib(MAX_SAID_KIB),
+        }
     }
 }
 
 const MAX_QUERIES: usize = 4;
 pub const MAX_STREAMS: usize = 512;
+/// A few pieces of output for each stream; with what QUIC holds beside it, it stays below 64 MiB.
+const MAX_HELD_KIB: usize = 10 << 10;
+const MAX_SAID_KIB: usize = 8 << 10;
 
 /// A link's place among the live ones; it is given back on drop.
 #[derive(Debug)]

@@ -2,13 +2,16 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::raw::Raw;
 use common::{Deployment, LOOPBACK, accept_link};
 use rms_model::Role;
-use rms_wire::codec::encode;
+use rms_wire::codec::{HEADER_BYTES, encode};
+use rms_wire::link::Budget;
 use rms_wire::{ClientCall, Endpoint, Hello, Input, Link, LinkError, Tuning};
+use tokio::sync::Semaphore;
 
 /// A server of little patience, its end of a link with a raw peer, and that peer.
 async fn linked() -> (Endpoint, Link, quinn::Connection) {
@@ -96,4 +99,32 @@ async fn who_does_not_read_loses_the_channel_but_input_waits_for_ever() {
     assert!(tokio::time::timeout(Duration::from_secs(2), sending).await.is_err());
     assert!(!link.is_closed());
     drop(connection);
+}
+
+/// Two channels with one budget, which one long frame takes as a whole.
+#[tokio::test]
+async fn frames_within_a_budget_wait_for_each_other_and_for_no_longer_than_they_may() {
+    let (_server, link, connection) = linked().await;
+    let frame = encode(&ClientCall::Watch { jobs: vec![1] }).expect("small");
+    let part = Budget::kib_of(frame.len() - HEADER_BYTES, 8 << 20);
+    let kib = Arc::new(Semaphore::new(part as usize));
+    let budget = |patience| Budget { kib: Arc::clone(&kib), patience };
+    let mut channels = Vec::new();
+    let mut streams = Vec::new();
+    for patience in [None, Some(Duration::from_millis(50)), None] {
+        let (mut send, receive) = connection.open_bi().await.expect("a stream");
+        send.write_all(&frame).await.expect("sent");
+        let (_sender, mut receiver) = link.accept().await.expect("the link is up").split();
+        receiver.within(budget(patience));
+        channels.push(receiver);
+        streams.push((send, receive, _sender));
+    }
+    let (_, held) = channels[0].recv_held::<ClientCall>().await.expect("a frame").expect("a frame");
+    let refused = channels[1].recv_held::<ClientCall>().await.expect_err("there is no room");
+    assert!(matches!(refused, LinkError::NoRoom), "{refused}");
+    let waited = tokio::time::timeout(Duration::from_millis(500), channels[2].recv_held::<ClientCall>()).await;
+    assert!(waited.is_err(), "longer than a frame may take to come, which counts from when there is room: {waited:?}");
+    drop(held);
+    assert!(channels[2].recv_held::<ClientCall>().await.expect("a frame").is_some());
+    assert!(channels[1].recv_held::<ClientCall>().await.expect("it was not read").is_some(), "nothing was lost");
 }

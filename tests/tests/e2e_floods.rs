@@ -225,7 +225,7 @@ fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
 fn silence_of_every_kind_keeps_nobody_out_and_takes_little_memory() {
     let alone = Alone::start();
     let mute = alone.forger.credentials(Role::User, "mute");
-    let before = resident_kib(&alone.deployment);
+    let before = alone.deployment.server_resident_kib();
     // Half-open: these have sent the first packet, and their process is gone.
     let half = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     half.block_on(async {
@@ -258,7 +258,7 @@ fn silence_of_every_kind_keeps_nobody_out_and_takes_little_memory() {
         }
         // In milliseconds on a machine that is idle; the queue that there was took seconds.
         assert!(worst < Duration::from_secs(2), "a newcomer got in after {worst:?}");
-        let grown = resident_kib(&alone.deployment).saturating_sub(before);
+        let grown = alone.deployment.server_resident_kib().saturating_sub(before);
         assert!(grown < 64 << 10, "the server holds {grown} KiB for them");
         silent.into_iter().for_each(|task| task.abort());
     });
@@ -282,7 +282,7 @@ fn answers_that_nobody_reads_take_little_memory() {
             });
             link.call(&large).await.expect("it is a job");
         }
-        let before = resident_kib(&alone.deployment);
+        let before = alone.deployment.server_resident_kib();
         let all = rms_wire::ClientCall::Query(rms_wire::call::Query::Job(rms_wire::call::Select::All));
         let all = rms_wire::codec::encode(&all).expect("it fits");
         let mut unread = Vec::new();
@@ -301,7 +301,7 @@ fn answers_that_nobody_reads_take_little_memory() {
         let mut grown = 0;
         for _ in 0..20 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            grown = grown.max(resident_kib(&alone.deployment).saturating_sub(before));
+            grown = grown.max(alone.deployment.server_resident_kib().saturating_sub(before));
         }
         assert!(grown < 64 << 10, "the server holds {grown} KiB for answers that nobody reads");
         ask(&alone.honest().await).await;
@@ -316,7 +316,7 @@ fn frames_that_do_not_end_take_little_memory() {
     let miser = alone.forger.credentials(Role::User, "miser");
     block_on(async {
         let frame = Arc::new(hostile::frame(Kind::ClientCall.number(), 1, 8 << 20, &vec![0; 7 << 20]));
-        let before = resident_kib(&alone.deployment);
+        let before = alone.deployment.server_resident_kib();
         let mut begun = Vec::new();
         for _ in 0..16 {
             let connection = raw(alone.address(), ALPN, Some(&miser)).await.expect("connected");
@@ -338,18 +338,12 @@ fn frames_that_do_not_end_take_little_memory() {
         let mut grown = 0;
         for _ in 0..20 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            grown = grown.max(resident_kib(&alone.deployment).saturating_sub(before));
+            grown = grown.max(alone.deployment.server_resident_kib().saturating_sub(before));
         }
         assert!(grown < 64 << 10, "the server holds {grown} KiB for frames that do not end");
         ask(&alone.honest().await).await;
         begun.into_iter().for_each(|task| task.abort());
     });
-}
-
-fn resident_kib(deployment: &Deployment) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", deployment.server_pid())).expect("it lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel keeps it");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 fn submission(change: impl FnOnce(&mut rms_wire::call::Submission)) -> rms_wire::ClientCall {

@@ -7,7 +7,7 @@ use rms_core::event::Query;
 use rms_core::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Role};
 use rms_wire::convert::{answer_parts, history_parts};
-use rms_wire::link::{Channel, Sender};
+use rms_wire::link::{Budget, Channel, Sender};
 use rms_wire::tls::draw_serial;
 use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, LauncherReport, Refused};
 
@@ -60,12 +60,18 @@ pub async fn serve(
         },
         ClientRequest::Call(call) => answer(&mut sender, who, call, shared).await,
         ClientRequest::History(query) => history(&mut sender, who, query, shared).await,
-        ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, shared).await,
-        ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, shared).await,
+        ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, &allotment.held, shared).await,
+        ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, &allotment.held, shared).await,
         ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
         ClientRequest::Server => last(&mut sender, &ClientAnswer::Server(shared.report())).await,
-        ClientRequest::Negotiator => negotiator::serve(sender, receiver, who, shared).await,
-        ClientRequest::Launcher => launcher::serve(sender, receiver, who, shared).await,
+        ClientRequest::Negotiator => {
+            receiver.within(Budget { kib: Arc::clone(&allotment.said), patience: None });
+            negotiator::serve(sender, receiver, who, shared).await
+        }
+        ClientRequest::Launcher => {
+            receiver.within(Budget { kib: Arc::clone(&allotment.said), patience: None });
+            launcher::serve(sender, receiver, who, shared).await
+        }
     }
 }
 

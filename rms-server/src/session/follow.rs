@@ -8,7 +8,7 @@ use rms_core::effect::JobChange;
 use rms_model::{Identity, JobId, Owner, Role, Run};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::{Follow, Followed, Input, Offset, Refused};
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::SessionError;
@@ -31,9 +31,10 @@ pub async fn serve(
     receiver: Receiver,
     who: &Identity,
     order: Follow,
+    held: &Arc<Semaphore>,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let last = match Following::begin(who, order, shared).await {
+    let last = match Following::begin(who, order, held, shared).await {
         Err(refused) => Followed::Refused(refused),
         Ok((following, input)) => {
             // Apart, because a job that takes no input must not keep its output from flowing.
@@ -80,6 +81,11 @@ struct Following {
     /// The execution that the client's offsets count in.
     known: Option<Run>,
     from: Vec<Offset>,
+    /// What all that this identity follows may take, and what of it these offsets do.
+    held: Arc<Semaphore>,
+    _held_for_offsets: OwnedSemaphorePermit,
+    /// Whether input comes, which goes to host 0.
+    has_input: bool,
     first: JobChange,
     changes: Option<mpsc::Receiver<JobChange>>,
     input: Arc<Mutex<mpsc::Receiver<Input>>>,
@@ -105,8 +111,10 @@ impl Following {
     async fn begin(
         who: &Identity,
         order: Follow,
+        held: &Arc<Semaphore>,
         shared: &Arc<Shared>,
     ) -> Result<(Following, mpsc::Sender<Input>), Refused> {
+        let held_for_offsets = hold(held, size_of_val(order.from.as_slice()))?;
         let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(|error| not_watched(&error))?;
         let (owner, first, changes) = match found.pop() {
             Some(found) => (found.owner, found.change, Some(changes)),
@@ -123,6 +131,9 @@ impl Following {
             job: order.job,
             known: order.run,
             from: order.from,
+            held: Arc::clone(held),
+            _held_for_offsets: held_for_offsets,
+            has_input: order.input,
             first,
             changes,
             input: Arc::new(Mutex::new(inputs)),
@@ -153,7 +164,7 @@ impl Following {
                 _ = &mut has_left => Next::Left,
             };
             match next {
-                Next::Pulled(Some(Pulled::Chunk(chunk))) => sender.send(&Followed::Chunk(chunk)).await?,
+                Next::Pulled(Some(Pulled::Chunk(chunk, _held))) => sender.send(&Followed::Chunk(chunk)).await?,
                 Next::Pulled(Some(Pulled::Away { node, at_most })) => {
                     sender.send(&Followed::Away { node, secs: at_most.as_secs() }).await?;
                 }
@@ -230,7 +241,9 @@ impl Following {
             node,
             offsets,
             pulled: pulled.clone(),
-            input: (host_idx == 0).then(|| Arc::clone(&self.input)),
+            held: Arc::clone(&self.held),
+            held_for_offsets: Vec::new(),
+            input: (self.has_input && host_idx == 0).then(|| Arc::clone(&self.input)),
             is_over: self.is_over.subscribe(),
         };
         self.open.insert(host_idx);
@@ -253,6 +266,13 @@ impl Following {
         }
         Ok(())
     }
+}
+
+/// A part of what an identity may have us hold for what it follows and watches.
+pub fn hold(held: &Arc<Semaphore>, n_bytes: usize) -> Result<OwnedSemaphorePermit, Refused> {
+    let kib = u32::try_from(n_bytes / 1024 + 1).unwrap_or(u32::MAX);
+    let too_much = |_| Refused::new("too_many", "you follow or watch too much at once: end some of that first");
+    Arc::clone(held).try_acquire_many_owned(kib).map_err(too_much)
 }
 
 async fn next_change(changes: &mut Option<mpsc::Receiver<JobChange>>) -> Option<JobChange> {

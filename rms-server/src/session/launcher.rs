@@ -63,7 +63,8 @@ impl Reading<'_> {
             let place = self.places.acquire().await.expect("the semaphore is never closed");
             // The writer gives it back with the answer.
             place.forget();
-            let Some(LauncherSays { seq, call }) = self.receiver.recv::<LauncherSays>().await? else { return Ok(()) };
+            let said = self.receiver.recv_held::<LauncherSays>().await?;
+            let Some((LauncherSays { seq, call }, held)) = said else { return Ok(()) };
             let call = match LauncherCall::try_from(call) {
                 Ok(call) => call,
                 // Well-formed nonsense is more often a slip than an attack.
@@ -78,7 +79,7 @@ impl Reading<'_> {
             }
             let opens = subject(&call).is_none();
             let (who, outbox) = (self.who.clone(), self.outbox.clone());
-            self.shared.inbox.put(Inbound::LauncherCalled { who, call, seq, outbox }).await?;
+            self.shared.inbox.put(Inbound::LauncherCalled { who, call, seq, outbox, held }).await?;
             if opens {
                 // Until this is answered, nobody knows for which application the next call is.
                 drop(self.places.acquire_many(MAX_CALLS).await);

@@ -60,9 +60,8 @@ impl Reading<'_> {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
-            let Some(NegotiatorSays { seq, call }) = self.receiver.recv::<NegotiatorSays>().await? else {
-                return Ok(());
-            };
+            let said = self.receiver.recv_held::<NegotiatorSays>().await?;
+            let Some((NegotiatorSays { seq, call }, held)) = said else { return Ok(()) };
             let call = match NegotiatorCall::try_from(call) {
                 // Well-formed nonsense is more often a slip than an attack.
                 Err(malformed) => Err(Refused::from(&malformed)),
@@ -77,7 +76,7 @@ impl Reading<'_> {
                 }
             };
             let opens = matches!(call, NegotiatorCall::Attach(_));
-            self.shared.inbox.put(Inbound::NegotiatorCalled { who: self.who.clone(), call, caller }).await?;
+            self.shared.inbox.put(Inbound::NegotiatorCalled { who: self.who.clone(), call, caller, held }).await?;
             if opens {
                 // Until this is answered, nobody knows whether it may say anything.
                 drop(self.places.acquire_many(MAX_CALLS).await);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use rms_core::event::Query;
 use rms_core::{Answer, Call};
 use rms_model::{Identity, JobId, Run, Settings, Span};
-use rms_wire::link::Backoff;
-use rms_wire::message::MAX_LINES;
+use rms_wire::link::{Backoff, Budget, Held};
+use rms_wire::message::{MAX_CHUNK_BYTES, MAX_LINES};
 use rms_wire::{Chunk, FollowOrder, Input, Link, LinkError, Missing, Offset, Spooled, Stream};
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::inbox::Answered;
@@ -29,6 +29,9 @@ pub struct Pull {
     pub offsets: Offsets,
     /// What the follower gets. When it is full, the agent waits, and in the end the follower is why.
     pub pulled: mpsc::Sender<Pulled>,
+    /// What all that this identity follows may take here, in KiB, and what of it the offsets take.
+    pub held: Arc<Semaphore>,
+    pub held_for_offsets: Vec<OwnedSemaphorePermit>,
     /// For host 0, whose task 0 gets it; the receiver passes to the next execution of the job.
     pub input: Option<Arc<Mutex<mpsc::Receiver<Input>>>>,
     /// Becomes true when the job is over.
@@ -41,17 +44,12 @@ pub type Offsets = BTreeMap<(u32, Stream), u64>;
 /// What comes of pulling.
 #[derive(Debug)]
 pub enum Pulled {
-    Chunk(Chunk),
+    /// With its part of the memory.
+    Chunk(Chunk, Held),
     /// The job is over and the host's agent is away; it is waited for, at most so long.
-    Away {
-        node: String,
-        at_most: Duration,
-    },
+    Away { node: String, at_most: Duration },
     /// Nothing more will come from this host, and this never will.
-    End {
-        host_idx: u32,
-        missing: Option<Missing>,
-    },
+    End { host_idx: u32, missing: Option<Missing> },
 }
 
 /// How one connection to the agent ended.
@@ -66,6 +64,8 @@ enum Ended {
     Stalled,
     /// The agent cannot serve it, or not yet: it may not have heard of the job.
     Failed { reason: String },
+    /// Other streams that nobody reads take the memory that there is for them all.
+    NoRoom,
     /// The link broke; what is left comes from the next one.
     Lost(LinkError),
 }
@@ -96,6 +96,12 @@ impl Pull {
                     Ok(_room) => continue,
                     Err(_) => return None,
                 },
+                Ended::NoRoom => {
+                    // The one who follows reads them in the end, or loses their channels.
+                    let part = Budget::kib_of(MAX_CHUNK_BYTES, MAX_CHUNK_BYTES);
+                    drop(self.held.acquire_many(part).await);
+                    continue;
+                }
                 Ended::Lost(error) => tracing::debug!(node = self.node, %error, "following is interrupted"),
                 // While the job runs, its node may still come to have it.
                 Ended::Failed { reason } if *self.is_over.borrow() => return Some(self.missing(reason)),
@@ -149,17 +155,22 @@ impl Pull {
             Err(error) => return Ended::Lost(error),
         };
         let input = self.input.clone();
+        // Input that is under way would be lost with its channel, so that is kept.
+        let patience = self.input.is_none().then_some(NO_ROOM_FOR);
+        receiver.within(Budget { kib: Arc::clone(&self.held), patience });
         let reading = async {
             loop {
-                match receiver.recv_some::<Spooled>().await {
-                    Ok(Spooled::Chunk(chunk)) => {
-                        if let Some(ended) = self.take(chunk).await {
+                match receiver.recv_held::<Spooled>().await {
+                    Ok(Some((Spooled::Chunk(chunk), held))) => {
+                        if let Some(ended) = self.take(chunk, held).await {
                             return ended;
                         }
                     }
-                    Ok(Spooled::End) => return Ended::Whole,
-                    Ok(Spooled::Failed { reason }) => return Ended::Failed { reason },
-                    Ok(Spooled::Missing { reason, from }) => return Ended::Short { reason, from },
+                    Ok(Some((Spooled::End, _))) => return Ended::Whole,
+                    Ok(Some((Spooled::Failed { reason }, _))) => return Ended::Failed { reason },
+                    Ok(Some((Spooled::Missing { reason, from }, _))) => return Ended::Short { reason, from },
+                    Ok(None) => return Ended::Lost(LinkError::ChannelReset),
+                    Err(LinkError::NoRoom) => return Ended::NoRoom,
                     Err(error) => return Ended::Lost(error),
                 }
             }
@@ -184,7 +195,7 @@ impl Pull {
     }
 
     /// Passes a chunk on; says so if the follower has left.
-    async fn take(&mut self, chunk: Chunk) -> Option<Ended> {
+    async fn take(&mut self, chunk: Chunk, held: Held) -> Option<Ended> {
         // What was read of a channel that nobody reads on is given up, with all that the agent has sent after it. Input
         // that is under way would be lost with its channel.
         let room = match self.input {
@@ -202,10 +213,16 @@ impl Pull {
         let n_streams = self.offsets.len();
         let offset = self.offsets.entry((chunk.task, chunk.stream)).or_insert(0);
         *offset = end.max(*offset);
-        if n_streams > MAX_STREAMS {
-            return Some(Ended::Short { reason: "it has too many streams".to_owned(), from: Vec::new() });
+        if n_streams.is_multiple_of(STREAMS_PER_PART) && self.held_for_offsets.len() < n_streams / STREAMS_PER_PART {
+            match Arc::clone(&self.held).try_acquire_many_owned(KIB_OF_STREAMS) {
+                Ok(part) if n_streams <= MAX_STREAMS => self.held_for_offsets.push(part),
+                Ok(_) | Err(_) => {
+                    let reason = "too many streams are followed at once: follow fewer jobs".to_owned();
+                    return Some(Ended::Short { reason, from: Vec::new() });
+                }
+            }
         }
-        room.send(Pulled::Chunk(chunk));
+        room.send(Pulled::Chunk(chunk, held));
         None
     }
 }
@@ -216,6 +233,12 @@ const UNTOLD: Duration = Duration::from_secs(2);
 /// A follower that takes nothing for so long is waited for without a channel to the agent.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
 
+/// The same, for one for which there is no memory, because that is taken by others of the same follower.
+const NO_ROOM_FOR: Duration = Duration::from_millis(500);
+
+/// So many streams are counted together; each is an entry of a map.
+const STREAMS_PER_PART: usize = 512;
+const KIB_OF_STREAMS: u32 = 32;
 /// Two streams for each task of a host; no host has more tasks.
 const MAX_STREAMS: usize = 65_536;
 

@@ -1,13 +1,16 @@
 //! Tells a client what becomes of some jobs, until all of them have ended.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rms_core::effect::{JobChange, JobState};
 use rms_model::{Identity, JobId, JobRecord};
 use rms_wire::link::Sender;
 use rms_wire::{Followed, Refused, Watch};
+use tokio::sync::Semaphore;
 
 use super::SessionError;
+use super::follow::hold;
 use super::join::{not_watched, unread};
 use crate::router::is_over;
 use crate::shared::Shared;
@@ -15,10 +18,24 @@ use crate::shared::Shared;
 /// The driver looks each of them up.
 const MAX_JOBS: usize = 10_000;
 
+/// What one of them takes in the tables here and in the driver's.
+const BYTES_A_JOB: usize = 64;
+
 /// Sends what the jobs are now, then every change.
-pub async fn serve(sender: &mut Sender, who: &Identity, order: Watch, shared: &Shared) -> Result<(), SessionError> {
-    let last = match watch(sender, who, &order.jobs, shared).await? {
-        Ok(()) => Followed::End,
+pub async fn serve(
+    sender: &mut Sender,
+    who: &Identity,
+    order: Watch,
+    held: &Arc<Semaphore>,
+    shared: &Shared,
+) -> Result<(), SessionError> {
+    // One that is named twice is told once.
+    let jobs: Vec<JobId> = order.jobs.into_iter().collect::<BTreeSet<JobId>>().into_iter().collect();
+    let last = match hold(held, jobs.len() * BYTES_A_JOB) {
+        Ok(_held) => match watch(sender, who, &jobs, shared).await? {
+            Ok(()) => Followed::End,
+            Err(refused) => Followed::Refused(refused),
+        },
         Err(refused) => Followed::Refused(refused),
     };
     sender.send(&last).await?;

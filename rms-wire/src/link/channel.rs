@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use quinn::{RecvStream, SendStream, VarInt};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::error::LinkError;
@@ -54,10 +55,27 @@ pub struct Receiver {
     header: [u8; HEADER_BYTES],
     n_header: usize,
     payload: Vec<u8>,
-    /// Held while a large frame is being read.
+    /// Held while a large frame is being read, or any within a budget.
     permit: Option<OwnedSemaphorePermit>,
+    budget: Option<Budget>,
     /// When the rest of a frame that has begun must be there.
     until: Option<Instant>,
+}
+
+/// What frames of some channels may take together, in KiB, and how long one of them waits for its part.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    pub kib: Arc<Semaphore>,
+    /// For ever if absent.
+    pub patience: Option<Duration>,
+}
+
+impl Budget {
+    /// What a frame of so many bytes takes with the message in it, which is as long as its kind at most.
+    pub fn kib_of(n_bytes: usize, max: usize) -> u32 {
+        let n_bytes = n_bytes + n_bytes.saturating_mul(8).min(max);
+        u32::try_from(n_bytes / 1024 + 1).unwrap_or(u32::MAX)
+    }
 }
 
 /// The right to hold the memory of one large frame. It is given back on drop.
@@ -159,8 +177,14 @@ impl Receiver {
             n_header: 0,
             payload: Vec::new(),
             permit: None,
+            budget: None,
             until: None,
         }
+    }
+
+    /// From now on, frames of any length are read only as far as they have a part of the budget.
+    pub fn within(&mut self, budget: Budget) {
+        self.budget = Some(budget);
     }
 
     /// What was received so far, in whole frames.
@@ -233,9 +257,15 @@ impl Receiver {
             }
         }
         let length = Header::from_bytes(self.header).expect::<M>()?;
-        // Chunks of streams are bounded by those who carry them on.
-        if length > SMALL_FRAME && M::SIZE != Size::Chunk && self.permit.is_none() {
-            self.permit = Some(self.wire.large_frame(length).await);
+        if self.permit.is_none() {
+            match &self.budget {
+                Some(budget) => self.permit = Some(part_of(budget, length, M::SIZE.bytes()).await?),
+                // Chunks of streams are bounded by those who carry them on.
+                None if length > SMALL_FRAME && M::SIZE != Size::Chunk => {
+                    self.permit = Some(self.wire.large_frame(length).await);
+                }
+                None => {}
+            }
             self.until = None;
         }
         while self.payload.len() < length {
@@ -296,6 +326,15 @@ impl Receiver {
             error => LinkError::read(error),
         })
     }
+}
+
+async fn part_of(budget: &Budget, n_bytes: usize, max: usize) -> Result<OwnedSemaphorePermit, LinkError> {
+    let part = Arc::clone(&budget.kib).acquire_many_owned(Budget::kib_of(n_bytes, max));
+    let part = match budget.patience {
+        None => part.await,
+        Some(patience) => tokio::time::timeout(patience, part).await.map_err(|_| LinkError::NoRoom)?,
+    };
+    Ok(part.expect("the semaphore is never closed"))
 }
 
 enum Part {

@@ -46,6 +46,9 @@ pub enum LinkError {
     /// Only this channel was given up; the link goes on.
     #[error("the peer did not read a frame within {secs} s")]
     Unread { secs: u64 },
+    /// What is under way for other channels takes the memory that this one may have with them.
+    #[error("there is no room for a frame: others that nobody reads take it")]
+    NoRoom,
     #[error("the peer ended the channel in the middle of a frame")]
     CutShort,
     #[error("the peer ended the channel where it should have spoken")]
@@ -113,6 +116,7 @@ impl LinkError {
             | LinkError::Evicted
             | LinkError::Unfinished { .. }
             | LinkError::Unread { .. }
+            | LinkError::NoRoom
             | LinkError::ChannelReset
             | LinkError::Encode(_)
             | LinkError::Peer(_)

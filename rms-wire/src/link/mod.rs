@@ -17,7 +17,7 @@ mod tuning;
 
 pub use accept::{Accepted, Joining};
 pub use backoff::Backoff;
-pub use channel::{ByteCount, Channel, Held, Receiver, Sender};
+pub use channel::{Budget, ByteCount, Channel, Held, Receiver, Sender};
 pub use endpoint::{Endpoint, EndpointError, Serve, resolve};
 pub use error::LinkError;
 pub(crate) use error::chain;

@@ -85,8 +85,9 @@ impl Tuning {
     pub(super) const LARGE_FRAMES_KIB: u32 = 24 << 10;
     /// One frame may take a second more for each so many bytes.
     const BYTES_A_SECOND: usize = 128 << 10;
-    /// Unread bytes of one channel.
+    /// Unread bytes of one channel, and of one on a link that was accepted: a server has hundreds of each follower.
     const CHANNEL_WINDOW: u32 = 128 << 10;
+    const ACCEPTED_WINDOW: u32 = 64 << 10;
     /// What is taken for the round trip before one was measured. A first packet that was lost, or came before the
     /// server was up, is sent again after three of them.
     const INITIAL_RTT: Duration = Duration::from_millis(50);
@@ -167,7 +168,7 @@ impl Tuning {
     pub(super) fn limit_incoming(&self, server: &mut ServerConfig) {
         let mut entry = self.transport(Tuning::ENTRY_CHANNELS, self.entry_window(), Tuning::ENTRY_UNACKNOWLEDGED);
         // A connection that is over is remembered for nine of them.
-        entry.initial_rtt(Tuning::INITIAL_RTT);
+        entry.initial_rtt(Tuning::INITIAL_RTT).stream_receive_window(Tuning::ACCEPTED_WINDOW.into());
         server
             .max_incoming(Tuning::MAX_INCOMING)
             .incoming_buffer_size(Tuning::INCOMING_BYTES)

@@ -198,6 +198,13 @@ impl Deployment {
         self.server.as_ref().expect("the server runs").id() as i32
     }
 
+    /// What the server has of the memory now.
+    pub fn server_resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.server_pid())).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel keeps it");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address.expect("the server has been started")
     }

@@ -1,0 +1,127 @@
+//! What one identity may have the server hold for jobs that it follows or watches, however many and however little it reads.
+
+use std::fs::File;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rms_model::Role;
+use rms_tests::harness::{Deployment, wait_until};
+use rms_tests::hostile::{self, Forger, ask, block_on, raw, say_hello};
+use rms_wire::tls::ALPN;
+use rms_wire::{ClientCall, Credentials, Offset, Stream, call};
+
+const SOON: Duration = Duration::from_secs(30);
+/// What anybody may have of the server.
+const MOST_KIB: u64 = 64 << 10;
+
+/// A job of two hosts that has written much more than all buffers hold, and runs.
+fn talkative(deployment: &Deployment) -> (std::process::Child, u64) {
+    let write = "head -c 16M /dev/zero; touch done.$RMS_TASK_ID; sleep 600";
+    let mut command = deployment.command(&["run", "-N", "2", "-n", "2", "-D", ".", "sh", "-c", write]);
+    let null = File::options().write(true).open("/dev/null").expect("it is there");
+    let run = command.stdout(null).stderr(Stdio::null()).spawn().expect("it starts");
+    let done = |task: u32| deployment.path().join(format!("done.{task}")).exists();
+    wait_until("all to be written", SOON, || (done(0) && done(1)).then_some(()));
+    let queue = deployment.rms(&["queue", "--json"]).ok().json();
+    (run, queue["jobs"][0]["job"].as_u64().expect("it runs"))
+}
+
+/// The streams on which these calls were made, as many as the server lets one identity open.
+async fn calls(
+    deployment: &Deployment,
+    who: &Credentials,
+    call: &ClientCall,
+    n_calls: usize,
+) -> Vec<(quinn::Connection, quinn::SendStream, quinn::RecvStream)> {
+    let frame = rms_wire::codec::encode(call).expect("it fits");
+    let mut made = Vec::new();
+    while made.len() < n_calls {
+        let connection = raw(deployment.address(), ALPN, Some(who)).await.expect("connected");
+        say_hello(&connection).await;
+        let before = made.len();
+        while made.len() < n_calls {
+            let opened = tokio::time::timeout(Duration::from_millis(200), connection.open_bi()).await;
+            let Ok(Ok((mut send, receive))) = opened else { break };
+            let sent = tokio::time::timeout(Duration::from_secs(5), send.write_all(&frame)).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                break;
+            }
+            let _ = send.finish();
+            made.push((connection.clone(), send, receive));
+        }
+        if made.len() == before {
+            break;
+        }
+    }
+    made
+}
+
+/// The most that the server holds more than `before` within some seconds.
+async fn grown(deployment: &Deployment, before: u64) -> u64 {
+    let mut grown = 0;
+    for _ in 0..40 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        grown = grown.max(deployment.server_resident_kib().saturating_sub(before));
+    }
+    grown
+}
+
+#[test]
+fn output_that_one_identity_follows_and_does_not_read_takes_little_memory() {
+    let deployment = Deployment::of_nodes(2);
+    let (mut run, job) = talkative(&deployment);
+    let forger = Forger::of(deployment.server_dir());
+    let hoarder = forger.credentials(Role::Admin, "root");
+    block_on(async {
+        let before = deployment.server_resident_kib();
+        let follow = ClientCall::Follow(call::Follow { job, run: None, from: Vec::new(), input: false });
+        let held = calls(&deployment, &hoarder, &follow, 500).await;
+        assert!(held.len() >= 400, "only {} follows could be made", held.len());
+        let grown = grown(&deployment, before).await;
+        println!("{} follows that are not read: {grown} KiB", held.len());
+        assert!(grown < MOST_KIB, "the server holds {grown} KiB for {} follows", held.len());
+        // Others, and who has the same name, get their answers.
+        let other = forger.credentials(Role::User, "other");
+        ask(&hostile::link(deployment.address(), &other).await.expect("it gets in")).await;
+        drop(held);
+        let mut left = Vec::new();
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            left.push(deployment.server_resident_kib().saturating_sub(before));
+        }
+        println!("left: {left:?}");
+    });
+    // What it wrote still comes to who reads.
+    run.kill().expect("it is our child");
+    run.wait().expect("it was killed");
+    deployment.rms(&["cancel", &job.to_string()]).ok();
+    deployment.wait_for_end(job);
+    let logs = deployment.command(&["logs", &job.to_string()]).output().expect("it ends");
+    let n_zeros = logs.stdout.iter().filter(|byte| **byte == 0).count();
+    assert_eq!((logs.status.code(), n_zeros), (Some(0), 32 << 20));
+}
+
+#[test]
+fn offsets_of_follows_and_jobs_of_watches_take_little_memory() {
+    let deployment = Deployment::of_nodes(2);
+    let (mut run, job) = talkative(&deployment);
+    let forger = Forger::of(deployment.server_dir());
+    let hoarder = forger.credentials(Role::Admin, "root");
+    block_on(async {
+        let before = deployment.server_resident_kib();
+        let offset = |task| Offset { host_idx: 0, task, stream: Stream::Out, offset: 0 };
+        let from: Vec<Offset> = (0..200_000).map(offset).collect();
+        let follow = ClientCall::Follow(call::Follow { job, run: None, from, input: false });
+        let follows = calls(&deployment, &hoarder, &follow, 120).await;
+        let watch = ClientCall::Watch { jobs: vec![job; 10_000] };
+        let watches = calls(&deployment, &hoarder, &watch, 300).await;
+        let grown = grown(&deployment, before).await;
+        println!("{} follows, {} watches: {grown} KiB", follows.len(), watches.len());
+        assert!(grown < MOST_KIB, "the server holds {grown} KiB");
+        let other = forger.credentials(Role::User, "other");
+        ask(&hostile::link(deployment.address(), &other).await.expect("it gets in")).await;
+        drop((follows, watches));
+    });
+    run.kill().expect("it is our child");
+    run.wait().expect("it was killed");
+}
