@@ -62,6 +62,11 @@ pub fn server_identity() -> Identity {
     Identity { role: Role::Server, name: "server".to_owned() }
 }
 
+/// When the server made these credentials for itself.
+pub fn made(own: &Credentials) -> Time {
+    own.issued() + BACKDATED
+}
+
 /// The server's own certificate: renewed when two thirds of its life are over.
 #[derive(Debug)]
 pub struct OwnCertificate {

@@ -132,6 +132,15 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
     written
 }
 
+/// Copies a file, and waits until the disk has the copy; its name it has after [`sync_dir`].
+///
+/// # Errors
+/// As the kernel says.
+pub fn copy_durably(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    File::open(to)?.sync_all()
+}
+
 /// Makes a rename in the directory of `path` durable.
 ///
 /// # Errors

@@ -24,7 +24,7 @@ use self::turns::Turns;
 use crate::journal::OpenError;
 
 pub use self::prune::Retention;
-pub use self::table::{copy, read_all};
+pub use self::table::{copy, for_each};
 pub use self::writer::{Cause, Failure, HistoryWriter, Row};
 
 /// One page of an answer: pages are read one by one, as fast as the asker takes them.

@@ -122,6 +122,8 @@ impl FactLog {
         restore: impl FnOnce(Option<S>, &mut dyn Iterator<Item = Fact>) -> T,
     ) -> Result<(FactLog, T), OpenError> {
         let files = Files::find(dir)?;
+        // It may be what fills the disk.
+        compact::remove_partial(dir);
         let history = HistoryWriter::start(dir)?;
         let written_seq = history.last_seq();
         if written_seq < files.snapshot_seq {

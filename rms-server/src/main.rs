@@ -205,6 +205,9 @@ fn authority(dir: &DataDir, step: CaStep, anyway: bool) -> anyhow::Result<()> {
         CaStep::Status => {
             println!("{}", Authority::rotation(&dir.authority()));
             behind.iter().for_each(|who| println!("not renewed since the last step: {who}"));
+            if !behind.is_empty() {
+                println!("{}", rotation::hint(&behind));
+            }
             return Ok(());
         }
         CaStep::Begin => Rotation::Begun,
@@ -214,9 +217,9 @@ fn authority(dir: &DataDir, step: CaStep, anyway: bool) -> anyhow::Result<()> {
     if !behind.is_empty() && !anyway {
         let who: Vec<String> = behind.iter().map(ToString::to_string).collect();
         bail!(
-            "{} have not renewed their certificates since the last step: agents do when they connect, people with their \
-             next command. Wait for them, revoke what is not used any more, or say --anyway: then they must join again",
-            who.join(", ")
+            "{} have not renewed their certificates since the last step: {}",
+            who.join(", "),
+            rotation::hint(&behind)
         );
     }
     Authority::rotate(&dir.authority(), to, Clock::start().now())?;

@@ -1,38 +1,112 @@
-//! Who has not renewed since the last step in the change to another certificate authority.
+//! Who has not followed the last step in the change to another certificate authority.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use rms_model::{Identity, Time};
-use rms_wire::tls::{Authority, Rotation};
+use rms_model::{Identity, Role, Time};
+use rms_wire::tls::{Authority, AuthorityError, Credentials, CredentialsError, Rotation};
+use thiserror::Error;
 
+use crate::authority::{made, server_identity};
+use crate::clock::Clock;
 use crate::dir::DataDir;
 use crate::journal::{OpenError, Past};
 
-/// Those whose newest valid certificate is older than the last step: they do not trust the new CA yet, or were signed by
-/// the old one. Nobody, where no change is under way.
+/// Why it is not known who has followed.
+#[derive(Debug, Error)]
+pub enum FollowersError {
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    #[error("the authority cannot be used")]
+    Authority(#[from] AuthorityError),
+    #[error("the server's certificate cannot be used")]
+    Credentials(#[from] CredentialsError),
+}
+
+/// Those whose newest valid certificate is older than what the server does since it was restarted after the last step: they
+/// do not trust the new CA yet, or were signed by the old one. The server itself, as long as it was not: until then nobody
+/// can follow, whoever renews. Nobody, where no change is under way.
 ///
 /// # Errors
-/// A journal that cannot be read.
-pub fn behind(dir: &DataDir) -> Result<Vec<Identity>, OpenError> {
-    let mark = match Authority::rotation(&dir.authority()) {
+/// A journal, an authority or a certificate that cannot be read.
+pub fn behind(dir: &DataDir) -> Result<Vec<Identity>, FollowersError> {
+    match Authority::rotation(&dir.authority()) {
         Rotation::None => return Ok(Vec::new()),
-        Rotation::Begun => "next.pem",
-        Rotation::Switched => "old.pem",
-    };
-    let path = dir.authority().join(mark);
-    let written = path.metadata().and_then(|found| found.modified());
-    let written = written.map_err(|source| OpenError::Read { path, source })?;
-    let since = written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
-    let time = |millis: u128| Time::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
-    let (since, now) = (time(since), time(now));
+        Rotation::Begun | Rotation::Switched => {}
+    }
+    let own = Credentials::load(&dir.credentials())?;
+    if own.authorities() != Authority::load(&dir.authority())?.authorities() {
+        return Ok(vec![server_identity()]);
+    }
+    // A server that starts with other CAs than before makes itself a certificate first.
+    let (since, now) = (made(&own), Clock::start().now());
     let mut newest: BTreeMap<Identity, Time> = BTreeMap::new();
-    for issued in Past::read(&dir.journal())?.state.certificates() {
+    for issued in Past::state(&dir.journal())?.certificates() {
         if issued.revoked.is_none() && issued.expires > now {
             let known = newest.entry(issued.identity.clone()).or_insert(issued.issued);
             *known = issued.issued.max(*known);
         }
     }
     Ok(newest.into_iter().filter(|(_, issued)| *issued < since).map(|(identity, _)| identity).collect())
+}
+
+/// What is to be done so that they follow.
+pub fn hint(behind: &[Identity]) -> &'static str {
+    if behind.iter().any(|who| who.role == Role::Server) {
+        "the server was not restarted since the last step: restart it first (systemctl restart rms-server), jobs go on"
+    } else {
+        "agents renew when they connect, people with their next command. Wait for them, revoke what is not used any more, or \
+         say --anyway: then they must join again"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_core::Fact;
+    use rms_model::Span;
+    use rms_model::token::Issued;
+
+    use super::*;
+    use crate::authority::OwnCertificate;
+    use crate::init::{Deployment, init};
+    use crate::journal::{FactLog, SnapshotPolicy};
+
+    /// The agent gets a certificate that is issued in so long.
+    fn agent_renewed(dir: &DataDir, after: Span) {
+        let (mut log, _) =
+            FactLog::open(&dir.journal(), SnapshotPolicy::default(), |_: Option<rms_core::State>, facts| {
+                facts.for_each(drop);
+            })
+            .expect("a journal");
+        let now = Clock::start().now();
+        let identity = Identity { role: Role::Agent, name: "n1".to_owned() };
+        let (serial, expires) = (format!("{}", log.last_seq()), now + Span::from_hours(9));
+        let issued = Issued { serial, identity, issued: now + after, expires, revoked: None };
+        log.append(&[Fact::CertificateIssued { issued }]).expect("space");
+    }
+
+    #[test]
+    fn nobody_has_followed_a_step_before_the_server_was_restarted() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let dir = DataDir::new(&root.path().join("server"));
+        let life = Span::from_hours(3);
+        let (name, reached, admin) = ("lab".to_owned(), "127.0.0.1:1".to_owned(), "root".to_owned());
+        init(&Deployment { dir: dir.clone(), name, reached, certificate_life: life, admin }).expect("a deployment");
+        assert_eq!(behind(&dir).expect("a deployment"), [], "no change is under way");
+        let now = Clock::start().now();
+        Authority::rotate(&dir.authority(), Rotation::Begun, now).expect("the first step");
+        // It renews as it would anyway, and gets the old CA alone.
+        agent_renewed(&dir, Span::from_secs(1));
+        let found = behind(&dir).expect("a deployment");
+        assert_eq!(found, [server_identity()]);
+        assert!(hint(&found).contains("restart"));
+
+        let mut own = OwnCertificate::load(dir.credentials(), life).expect("a certificate");
+        let authority = Authority::load(&dir.authority()).expect("an authority");
+        own.renew_if_due(&authority, now + Span::from_mins(1)).expect("the restart");
+        let found: Vec<String> = behind(&dir).expect("a deployment").iter().map(Identity::to_string).collect();
+        assert_eq!(found, ["agent/n1", "admin/root"]);
+        agent_renewed(&dir, Span::from_mins(2));
+        let found: Vec<String> = behind(&dir).expect("a deployment").iter().map(Identity::to_string).collect();
+        assert_eq!(found, ["admin/root"]);
+    }
 }

@@ -1,7 +1,6 @@
 //! The tables of the history, and what goes in and out of them.
 
-use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -174,22 +173,20 @@ fn digest(job: JobId, body: &[u8]) -> [u8; DIGEST_LEN] {
 
 const DIGEST_LEN: usize = 8;
 
-/// Every record, by job; for those who run a past again.
+/// Looks at every record, one by one; for those who run a past again, or want to know that all are whole.
 ///
 /// # Errors
 /// No history there, a foreign one or a damaged one.
-pub fn read_all(journal: &Path) -> Result<BTreeMap<JobId, JobRecord>, OpenError> {
+pub fn for_each(journal: &Path, mut look: impl FnMut(JobRecord)) -> Result<(), OpenError> {
     let path = path_of(journal);
     let conn = open_reader(&path)?;
-    let read = || {
+    let mut read = || {
         let mut statement = conn.prepare("SELECT job, record, digest FROM history")?;
         let mut rows = statement.query([])?;
-        let mut records = BTreeMap::new();
         while let Some(row) = rows.next()? {
-            let record = record(row)?;
-            records.insert(record.job, record);
+            look(record(row)?);
         }
-        Ok(records)
+        Ok(())
     };
     read().map_err(|error: HistoryError| match error {
         HistoryError::Sqlite(source) => OpenError::from_sqlite(&path, source),
@@ -206,7 +203,10 @@ pub fn copy(journal: &Path, to: &Path) -> Result<(), OpenError> {
     create_file(&to)?;
     let conn = open_reader(&path)?;
     let copied = conn.execute("VACUUM INTO ?1", [to.to_string_lossy()]);
-    copied.map(drop).map_err(|source| OpenError::from_sqlite(&to, source))
+    copied.map_err(|source| OpenError::from_sqlite(&to, source))?;
+    // SQLite does not wait for the disk here.
+    let synced = File::open(&to).and_then(|file| file.sync_all());
+    synced.map_err(|source| OpenError::Write { path: to, source })
 }
 
 /// What SQLite finds wrong with the file, if anything.

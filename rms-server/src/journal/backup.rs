@@ -9,6 +9,7 @@ use super::error::OpenError;
 use super::past::Past;
 use super::replay::Files;
 use super::{segment, snapshot};
+use crate::dir::{copy_durably, sync_dir};
 use crate::history;
 
 /// Copies the journal in `dir` to the new directory `to`.
@@ -47,12 +48,16 @@ fn copy(dir: &Path, to: &Path) -> Result<(), OpenError> {
     let snapshot = (files.snapshot_seq > 0).then(|| snapshot::path_of(dir, files.snapshot_seq));
     for from in log.chain(snapshot) {
         let name = from.file_name().expect("it was listed");
-        fs::copy(&from, to.join(name)).map_err(|source| match source.kind() {
+        copy_durably(&from, &to.join(name)).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => OpenError::Read { path: from.clone(), source },
             _ => OpenError::Write { path: to.join(name), source },
         })?;
     }
-    Past::read(to).map(drop)
+    // Where it lies, and that it is there.
+    let of_io = |source| OpenError::Write { path: to.to_owned(), source };
+    sync_dir(&to.join("log")).and_then(|()| sync_dir(to)).map_err(of_io)?;
+    history::for_each(to, drop)?;
+    Past::state(to).map(drop)
 }
 
 fn remove(to: &Path) -> Result<(), OpenError> {

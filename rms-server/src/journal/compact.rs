@@ -60,10 +60,20 @@ impl FactLog {
     /// The new file comes before the old one says that there is one.
     fn begin_segment(&mut self) -> io::Result<()> {
         let next = Segment::create(&self.dir, self.tail.seq + 1, self.tail.digest)?;
+        if !next.has_reserve() {
+            // This one has its own still.
+            fs::remove_file(next.path())?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let (seal, _) = self.batch(Kind::Seal, 0, &[]);
         let mut ended = std::mem::replace(&mut self.segment, next);
         self.durable_end = self.segment.end();
-        ended.append(&seal).and_then(|()| ended.sync())
+        ended.append(&seal).and_then(|()| ended.sync())?;
+        // A reserve is for the file that is written.
+        if let Err(error) = ended.end_here() {
+            tracing::warn!(path = %ended.path().display(), %error, "a file of the journal keeps space that it does not need");
+        }
+        Ok(())
     }
 
     /// The snapshot that was ordered was not made: what has grown until then still waits for one.
@@ -103,7 +113,20 @@ impl Compaction {
     }
 }
 
-/// Clears away what the snapshot replaces, and what a crash left half written.
+/// Clears away what a crash left half written. Nobody else may be writing.
+pub(super) fn remove_partial(dir: &Path) {
+    for name in ["snapshot.partial", "log.partial"] {
+        let path = dir.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "a file of the journal that is half written stays");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+/// Clears away what the snapshot replaces.
 pub(super) fn remove_replaced(dir: &Path, files: &Files) {
     let first_kept = files.segments.first().copied().unwrap_or(1);
     let numbers = |listed: io::Result<Vec<u64>>| listed.unwrap_or_default().into_iter();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use rms_core::{Config, Fact, Rms, State};
+use rms_core::{Config, Fact, Misfit, Rms, State};
 use rms_model::{JobId, JobRecord, JobSpec};
 
 use super::error::OpenError;
@@ -28,25 +28,49 @@ impl Past {
     /// # Errors
     /// No journal, a foreign one or a damaged one.
     pub fn read(dir: &Path) -> Result<Past, OpenError> {
-        // A running server may replace files between two looks, and be in the middle of a write; the next look finds the
-        // new ones.
-        let mut attempt = read_once(dir);
-        for _ in 1..ATTEMPTS {
-            match attempt {
-                Err(OpenError::Read { .. } | OpenError::Damaged { .. }) => attempt = read_once(dir),
-                Ok(_) | Err(_) => break,
-            }
-        }
-        attempt
+        again(|| read_once(dir))
     }
+
+    /// The state alone, which needs no memory for jobs that are done.
+    ///
+    /// # Errors
+    /// As [`Past::read`]; the history is not looked at.
+    pub fn state(dir: &Path) -> Result<State, OpenError> {
+        again(|| {
+            replay_state(dir, &Files::find(dir)?, |snapshot, facts| Rms::restore(Config::default(), snapshot, facts))
+        })
+    }
+}
+
+/// A running server may replace files between two looks, and be in the middle of a write; the next look finds the new ones.
+fn again<T>(read: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    let mut attempt = read();
+    for _ in 1..ATTEMPTS {
+        match attempt {
+            Err(OpenError::Read { .. } | OpenError::Damaged { .. }) => attempt = read(),
+            Ok(_) | Err(_) => break,
+        }
+    }
+    attempt
 }
 
 const ATTEMPTS: usize = 3;
 
+fn replay_state(
+    dir: &Path,
+    files: &Files,
+    restore: impl FnOnce(Option<State>, &mut dyn Iterator<Item = Fact>) -> Result<Rms, Misfit>,
+) -> Result<State, OpenError> {
+    let restored = replay(files, &mut |_, _| {}, restore)?.restored;
+    let damaged = |problem: String| OpenError::Damaged { path: dir.to_owned(), problem };
+    restored.map(|rms| rms.state().clone()).map_err(|misfit| damaged(misfit.to_string()))
+}
+
 fn read_once(dir: &Path) -> Result<Past, OpenError> {
     let files = Files::find(dir)?;
     // The history first: the log then tells also of the jobs that have ended since.
-    let mut records = history::read_all(dir)?;
+    let mut records = BTreeMap::new();
+    history::for_each(dir, |record| drop(records.insert(record.job, record)))?;
     let mut specs: BTreeMap<JobId, Arc<JobSpec>> = BTreeMap::new();
     let mut launchers: BTreeSet<JobId> = BTreeSet::new();
     let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
@@ -63,10 +87,8 @@ fn read_once(dir: &Path) -> Result<Past, OpenError> {
             Fact::JobDone { record, .. } => drop(records.insert(record.job, (**record).clone())),
             _ => {}
         });
-        Rms::restore(Config::default(), snapshot, noted).map(|rms| rms.state().clone())
+        Rms::restore(Config::default(), snapshot, noted)
     };
-    let restored = replay(&files, &mut |_, _| {}, restore)?.restored;
-    let damaged = |problem: String| OpenError::Damaged { path: dir.to_owned(), problem };
-    let state = restored.map_err(|misfit| damaged(misfit.to_string()))?;
+    let state = replay_state(dir, &files, restore)?;
     Ok(Past { state, records: records.into_values().collect(), specs, launchers })
 }

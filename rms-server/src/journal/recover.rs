@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::error::OpenError;
 use super::replay::{Files, read};
 use super::segment::{self, Segment};
+use crate::dir::{copy_durably, sync_dir};
 use crate::error::chain;
 use crate::history::HistoryWriter;
 
@@ -90,7 +91,8 @@ fn cut(dir: &Path, files: &Files, segment: &Path, end: u64, seq: u64) -> Result<
     for later in paths.iter().skip_while(|path| *path != segment).skip(1) {
         fs::rename(later, aside(later)).map_err(of_io(later))?;
     }
-    fs::copy(segment, aside(segment)).map_err(of_io(segment))?;
+    // What is cut off is safe first.
+    copy_durably(segment, &aside(segment)).and_then(|()| sync_dir(segment)).map_err(of_io(segment))?;
     Segment::open(segment, end, seq).map_err(of_io(segment))?;
     Ok(())
 }

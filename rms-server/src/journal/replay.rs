@@ -214,12 +214,16 @@ impl Facts {
             let Some((header, digest)) = self.reader.next(&mut self.body).map_err(of_io)? else {
                 self.body.clear();
                 self.offset = 0;
+                self.drop_strays()?;
                 let Some(next) = self.segments.pop_front() else { return self.check_end().map(|()| false) };
                 self.begin_segment(next)?;
                 continue;
             };
             // Until it is known to belong here, it counts as not read.
             self.offset = 0;
+            if header.kind == Kind::Seal {
+                self.drop_strays()?;
+            }
             let expected = self.tail.seq + 1;
             match header.first_seq.cmp(&expected) {
                 Ordering::Less => {
@@ -254,6 +258,20 @@ impl Facts {
                 Kind::Seal => {}
             }
         }
+    }
+
+    /// Passes over files that were given up while they were made: the one before went on, and nothing is in them.
+    fn drop_strays(&mut self) -> Result<(), OpenError> {
+        while let Some(first_seq) = self.segments.front().copied().filter(|first_seq| *first_seq <= self.tail.seq) {
+            let next = open_segment(&self.dir, first_seq)?;
+            let durable =
+                next.durable_behind().map_err(|source| OpenError::Read { path: next.path().to_owned(), source })?;
+            if next.mark.seq.max(durable) >= first_seq {
+                return Ok(());
+            }
+            self.segments.pop_front();
+        }
+        Ok(())
     }
 
     fn begin_segment(&mut self, first_seq: u64) -> Result<(), OpenError> {

@@ -25,6 +25,8 @@ const MARKS: [u64; 2] = [512, 1024];
 /// The file grows by so much at a time: an append then changes no metadata, which would have to be synced, too.
 const GROWTH: u64 = 256 * 1024;
 
+static ZEROS: [u8; GROWTH as usize] = [0; GROWTH as usize];
+
 /// So much is taken from the disk ahead: on a full one it is what ends of jobs and orders of admins are written to.
 const RESERVE: u64 = 1024 * 1024;
 
@@ -106,17 +108,26 @@ impl Segment {
         file.write_all_at(&page, 0)?;
         file.sync_all()?;
         fs::rename(&partial, &path)?;
-        sync_dir(&path)?;
+        if let Err(error) = sync_dir(&path) {
+            // The log goes on in the file before it. Should it stay, it is known by having nothing in it.
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
         let mut segment = Segment { file, path, end: PAGE, n_bytes: PAGE, n_marks: 0 };
         segment.keep_reserve();
         Ok(segment)
     }
 
-    /// Opens one that was read up to `end`, and marks it there; what a crash left behind that is removed.
+    /// Opens one that was read up to `end`, and marks it there; what a crash left behind that is written over. The file
+    /// stays as long as it was: on a full disk, what it has taken would be gone.
     pub fn open(path: &Path, end: u64, seq: u64) -> io::Result<Segment> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        file.set_len(end)?;
-        let mut segment = Segment { file, path: path.to_owned(), end, n_bytes: end, n_marks: 0 };
+        let n_bytes = file.metadata()?.len().max(end);
+        for offset in (end..n_bytes).step_by(ZEROS.len()) {
+            let n_left = usize::try_from(n_bytes - offset).unwrap_or(usize::MAX);
+            file.write_all_at(&ZEROS[..n_left.min(ZEROS.len())], offset)?;
+        }
+        let mut segment = Segment { file, path: path.to_owned(), end, n_bytes, n_marks: 0 };
         for _ in MARKS {
             segment.mark(seq)?;
             segment.file.sync_all()?;
@@ -155,7 +166,6 @@ impl Segment {
 
     /// As far as there is space.
     fn grow(&mut self, wanted: u64) {
-        static ZEROS: [u8; GROWTH as usize] = [0; GROWTH as usize];
         while self.n_bytes < wanted && self.file.write_all_at(&ZEROS, self.n_bytes).is_ok() {
             self.n_bytes += GROWTH;
         }
@@ -164,6 +174,11 @@ impl Segment {
     /// Takes back what was appended since: the next append begins there.
     pub fn rewind(&mut self, end: u64) {
         self.end = end;
+    }
+
+    /// Gives what is taken from the disk behind the end back: nothing follows.
+    pub fn end_here(&mut self) -> io::Result<()> {
+        self.file.set_len(self.end)
     }
 
     /// Waits until the disk has all of it.
@@ -288,4 +303,42 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
         }
     }
     Ok(n_read)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    /// On a full disk it would not get back what it gives away, however short the time.
+    #[test]
+    fn a_segment_that_is_opened_keeps_all_that_it_has() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut segment = Segment::create(dir.path(), 1, Digest::NONE).expect("space");
+        segment.append(b"cut short").expect("space");
+        let (path, end, n_bytes) = (segment.path().to_owned(), PAGE + 3, segment.n_bytes);
+        drop(segment);
+        let is_over = AtomicBool::new(false);
+        let fewest = thread::scope(|scope| {
+            let watch = || {
+                let mut fewest = n_bytes;
+                while !is_over.load(Ordering::Relaxed) {
+                    fewest = fewest.min(fs::metadata(&path).expect("a file").len());
+                }
+                fewest
+            };
+            let watching = scope.spawn(watch);
+            thread::yield_now();
+            (0..20).for_each(|_| drop(Segment::open(&path, end, 1).expect("a segment")));
+            is_over.store(true, Ordering::Relaxed);
+            watching.join().expect("no panic")
+        });
+        assert_eq!(fewest, n_bytes);
+        let bytes = fs::read(&path).expect("a file");
+        let (kept, rest) = bytes[PAGE as usize..].split_at(3);
+        assert_eq!(kept, b"cut");
+        assert!(rest.iter().all(|byte| *byte == 0), "what was cut short is gone");
+    }
 }

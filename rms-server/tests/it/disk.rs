@@ -1,6 +1,7 @@
 //! A disk that is full: nothing is acknowledged that is not durable, and it goes on once there is space.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
@@ -43,6 +44,30 @@ fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
     log.append(&facts(n_durable..n_durable + 100)).expect("space again");
     drop(log);
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..n_durable + 100));
+}
+
+/// What the journal has in reserve stays where it writes.
+#[test]
+fn no_file_is_begun_that_would_have_no_reserve() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    if let Err(reason) = mount_small_disk(dir.path()) {
+        println!("skipped: {reason}");
+        return;
+    }
+    let path = dir.path().join("journal");
+    let policy = SnapshotPolicy { facts: 10, bytes: u64::MAX };
+    let mut log = FactLog::create(&path, policy).expect("a new journal");
+    log.append(&facts(0..20)).expect("space");
+    let mut ballast = fs::File::create(dir.path().join("ballast")).expect("a file");
+    while ballast.write_all(&[0; 16 * 1024]).is_ok() {}
+    assert_eq!(log.shortage(), None);
+    // There is space for the first page of another file, and for no more.
+    ballast.set_len(ballast.metadata().expect("a file").len() - 200 * 1024).expect("some space");
+    assert!(log.due_compaction().is_none());
+    assert!(!path.join("log.21").exists() && !path.join("log.partial").exists());
+    log.append(&facts(20..30)).expect("the reserve");
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..30));
 }
 
 #[test]

@@ -96,8 +96,12 @@ fn a_snapshot_that_was_begun_changes_nothing() {
     // The new file was made, and the old one does not say so yet.
     let old = begun.join("log.1");
     let bytes = fs::read(&old).expect("a file");
-    let seal = bytes.len() - 64;
-    fs::write(&old, &bytes[..seal]).expect("a file");
+    assert!(bytes.len() < 100_000, "a file that is complete keeps no reserve: {} bytes", bytes.len());
+    let seal = *batches(&bytes).last().expect("a seal");
+    assert_eq!(seal, bytes.len() - 64, "nothing follows it");
+    let mut unsealed = bytes.clone();
+    unsealed[seal..].fill(0);
+    fs::write(&old, &unsealed).expect("a file");
     assert_eq!(replayed(&begun).expect("a whole journal"), facts(0..20));
     // The old one says so, and the new one is gone.
     fs::write(&old, &bytes).expect("a file");
@@ -196,15 +200,16 @@ fn damage_is_found_and_named() {
         "facts 3 to 10 do not match",
     );
     // Even where both marks are older, what follows the damage tells that it was durable.
-    let no_marks = |bytes: &mut Vec<u8>| {
-        let at = batches(bytes)[2] + 80;
-        bytes[at] ^= 1;
-        let (first, second) = (bytes[512..544].to_vec(), bytes[1024..1056].to_vec());
-        let mut older = second;
-        older[..8].copy_from_slice(&1_u64.to_le_bytes());
-        bytes[512..544].copy_from_slice(&first);
+    let old_marks = |bytes: &mut Vec<u8>| {
+        let (second, third) = (batches(bytes)[1], batches(bytes)[2]);
+        bytes[third + 80] ^= 1;
+        let mut mark = [1_u64.to_le_bytes(), (second as u64).to_le_bytes()].concat();
+        let digest = ring::digest::digest(&ring::digest::SHA256, &mark);
+        mark.extend_from_slice(&digest.as_ref()[..16]);
+        bytes[512..544].copy_from_slice(&mark);
+        bytes[1024..1056].copy_from_slice(&mark);
     };
-    check_damage(log, no_marks, "facts 3 to");
+    check_damage(log, old_marks, "facts 3 to 9 do not match");
     check_damage(log, |bytes| bytes[500..1100].fill(0), "both of its marks are damaged");
     check_damage(log, |bytes| bytes[9] ^= 1, "its first page does not match");
     check_damage(log, |bytes| bytes[0] ^= 1, "is not a journal of this program");
@@ -394,4 +399,47 @@ fn a_snapshot_that_failed_is_still_due() {
     log.still_needs_snapshot();
     log.append(&facts(20..21)).expect("space");
     assert!(log.due_compaction().is_some());
+}
+
+/// A file that was given up while it was made may stay where its directory fails: the one before it goes on.
+#[test]
+fn a_file_that_was_given_up_is_passed_over() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (path, given_up) = (dir.path().join("journal"), dir.path().join("given-up"));
+    let policy = SnapshotPolicy { facts: 10, bytes: u64::MAX };
+    let mut log = FactLog::create(&path, policy).expect("a new journal");
+    log.append(&facts(0..10)).expect("space");
+    copy_files(&path, &given_up);
+    let _order = reopened(&given_up, policy).due_compaction().expect("ten facts");
+    log.append(&facts(10..20)).expect("space");
+    fs::copy(given_up.join("log.11"), path.join("log.11")).expect("a copy");
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..20));
+    let mut log = reopened(&path, policy);
+    let order = log.due_compaction().expect("twenty facts");
+    log.append(&facts(20..30)).expect("space");
+    copy_files(&path, &given_up.join("again"));
+    order.run(restored, |state| state).expect("a snapshot");
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..30));
+    assert!(!path.join("log.11").exists(), "the snapshot replaces it");
+    // It stands in for no file that is missing.
+    let again = given_up.join("again");
+    fs::remove_file(again.join("log.21")).expect("a file");
+    let error = replayed(&again).expect_err("a missing file").to_string();
+    assert!(error.contains("log.21, which continues"), "{error}");
+}
+
+/// Of a server that was killed while it wrote a snapshot, perhaps because the disk was full of it.
+#[test]
+fn what_is_half_written_goes_at_the_next_start() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal");
+    drop(ten_appends(&path));
+    let partial = ["snapshot.partial", "log.partial"].map(|name| path.join(name));
+    for file in &partial {
+        fs::write(file, [0; 10_000]).expect("a file");
+    }
+    drop(reopened(&path, SnapshotPolicy::default()));
+    assert!(partial.iter().all(|file| !file.exists()));
 }

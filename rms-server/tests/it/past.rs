@@ -99,3 +99,17 @@ fn a_backup_of_a_running_journal_is_whole() {
     assert_eq!(Past::read(&later).expect("a copy").records, Past::read(&path).expect("a journal").records);
     assert_eq!(Past::read(&later).expect("a copy").records.len(), 1);
 }
+
+/// Who wants to know of certificates does not read through years of jobs.
+#[test]
+fn the_state_is_read_without_the_history() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal");
+    let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
+    log.append(&facts()).expect("space");
+    let state = Past::read(&path).expect("a whole journal").state;
+    drop(log);
+    std::fs::remove_file(path.join("history.db")).expect("a file");
+    assert_eq!(Past::state(&path).expect("a whole log"), state);
+    assert!(Past::read(&path).is_err());
+}
