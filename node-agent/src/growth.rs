@@ -79,7 +79,8 @@ impl Growths {
 pub fn growth(outcome: AskOutcome) -> Growth {
     match outcome {
         AskOutcome::Ready { generation, .. } => Growth::Granted { generation },
-        AskOutcome::Failed { reason, .. } => Growth::Refused { reason: reason.to_string() },
+        AskOutcome::Failed { free: Some(n_free), .. } => Growth::Refused { reason: format!("{n_free} free") },
+        AskOutcome::Failed { reason, free: None, .. } => Growth::Refused { reason: reason.to_string() },
     }
 }
 

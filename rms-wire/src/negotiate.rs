@@ -314,8 +314,23 @@ pub struct BudgetLine {
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum AskOutcome {
-    Ready { negotiation: NegotiationId, quantity: u64, hosts: Vec<String>, generation: u32, n_rounds: u16 },
-    Failed { negotiation: NegotiationId, reason: EndReason },
+    Ready {
+        negotiation: NegotiationId,
+        quantity: u64,
+        hosts: Vec<String>,
+        generation: u32,
+        n_rounds: u16,
+    },
+    Failed {
+        negotiation: NegotiationId,
+        reason: EndReason,
+    },
+    /// As `Failed`, of hosts of which only so many were free.
+    Short {
+        negotiation: NegotiationId,
+        reason: EndReason,
+        free: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

@@ -148,3 +148,40 @@ fn nobody_asks_ranks_that_mpirun_of_mpich_has_started_to_leave() {
 fn nobody_asks_ranks_that_mpirun_of_open_mpi_has_started_to_leave() {
     check_keeps_its_start(Mpi::OpenMpi);
 }
+
+/// What ranks under `mpirun` find in their environment is right, or not there.
+fn check_what_ranks_are_told(mpi: Mpi, without: &str, rank: &str) {
+    let Some(mpirun) = mpi.mpirun() else { return };
+    let deployment = Deployment::of_nodes(2);
+    let told = "task=${RMS_TASK_ID-none},${RMS_LOCAL_ID-none} node=$RMS_NODE_ID,$RMS_NODE_NAME,$RMS_JOB_ID";
+    let text = format!("#!/bin/sh\necho rank=${rank} {told}\n");
+    let program = deployment.script("told.sh", &text);
+    let script = format!("{without} {} -n 4 {program}", mpirun.display());
+    let job = deployment.submit(&["-N", "2", "-n", "4", "-o", "out", "--wrap", &script]);
+    let record = deployment.wait_for_end(job);
+    let output = read(&deployment, "out");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    assert_eq!(told_of(&output, "task"), ["none,none"; 4], "{output}");
+    assert_eq!(told_of(&output, "rank"), ["0", "1", "2", "3"], "{output}");
+    let (first, second) = (format!("0,a1,{job}"), format!("1,a2,{job}"));
+    assert_eq!(told_of(&output, "node"), [&first[..], &first, &second, &second], "{output}");
+}
+
+/// The values of `key=`, in order.
+fn told_of<'a>(output: &'a str, key: &str) -> Vec<&'a str> {
+    let mut values = told(output, key);
+    values.sort_unstable();
+    values
+}
+
+#[test]
+fn ranks_of_open_mpi_are_told_of_their_node_and_of_no_task() {
+    check_what_ranks_are_told(Mpi::OpenMpi, "", "OMPI_COMM_WORLD_RANK");
+}
+
+/// Its `mpirun` carries the environment of the script to all ranks, unless it does not have it.
+#[test]
+fn ranks_of_mpich_are_told_of_their_node_and_of_no_task() {
+    let without = "env -u RMS_NODE_ID -u RMS_NODE_NAME -u RMS_CLUSTER -u RMS_CPUS_ON_NODE";
+    check_what_ranks_are_told(Mpi::Mpich, without, "PMI_RANK");
+}

@@ -91,6 +91,14 @@ pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     }
 }
 
+/// A script is no task: ranks that `mpirun` starts would inherit its number, each the same. In Slurm's words it is the
+/// first one, as under sbatch.
+pub fn of_script(variables: &mut Variables) {
+    if slurm::is_spoken(variables) {
+        slurm::of_task(variables, 0, 0);
+    }
+}
+
 /// What the tasks of a step have in common: the job's environment here, as far as whoever asked for the step has not
 /// changed it, and which nodes and tasks the step has of the job's.
 pub fn of_step(variables: &mut Variables, step: &StepOrder) {

@@ -115,9 +115,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             context.output.show(&granted)?;
             Ok(Exit::OK)
         }
-        AskOutcome::Failed { negotiation, reason } => {
+        AskOutcome::Failed { negotiation, reason, free } => {
             let kind = negotiations::reason_word(reason);
-            let failure = Failure::new(kind, format!("job {job}, negotiation {negotiation}: {reason}"));
+            let free = free.map(|n_free| format!(" ({n_free} free)")).unwrap_or_default();
+            let failure = Failure::new(kind, format!("job {job}, negotiation {negotiation}: {reason}{free}"));
             Err(failure.hint(format!("'rms negotiations {job}' tells its rounds")))
         }
     }

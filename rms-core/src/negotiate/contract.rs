@@ -57,7 +57,12 @@ pub enum AskOutcome {
         n_rounds: u16,
     },
     /// There was no agreement, or it did not come about.
-    Failed { negotiation: NegotiationId, reason: Reason },
+    Failed {
+        negotiation: NegotiationId,
+        reason: Reason,
+        /// Of hosts that were asked for: how many it could have had at the end, if these were too few.
+        free: Option<u32>,
+    },
 }
 
 /// What who speaks for an application says. The first call is [`NegotiatorCall::Attach`]; who does not attach has no

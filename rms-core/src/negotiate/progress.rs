@@ -1,6 +1,6 @@
 //! Takes each negotiation on as far as it goes by itself.
 
-use negotiation::{Direction, Ending, NegotiationId, Phase, Reason, Side};
+use negotiation::{Direction, Ending, NegotiationId, Phase, Reason, Resource, Side};
 use rms_model::{JobId, NodeId, Time};
 
 use super::contract::AskOutcome;
@@ -104,10 +104,19 @@ impl Rms {
             | Phase::Failing
             | Phase::Ended(_) => {
                 let reason = case.dialogue.reason().unwrap_or(Reason::Stopping);
-                AskOutcome::Failed { negotiation: id, reason }
+                AskOutcome::Failed { negotiation: id, reason, free: self.too_few(job, case, reason) }
             }
         };
         step.order(Effect::Answer { ticket, answer: Ok(Answer::Negotiated(outcome)) });
+    }
+
+    /// How many hosts are free for an ask for which nothing has come, if that are fewer than it could use.
+    fn too_few(&self, job: JobId, case: &Case, reason: Reason) -> Option<u32> {
+        let [item] = case.dialogue.proposal()?.items() else { return None };
+        let Resource::Hosts(cluster) = item.resource else { return None };
+        let is_short = reason == Reason::NoResources && case.direction() == Direction::Grow;
+        let n_free = self.givable(job, case.id(), cluster, usize::MAX).len() as u64;
+        (is_short && n_free < item.terms.least.0).then_some(n_free as u32)
     }
 
     /// The state will change in a way that may concern negotiations; noted here, done at the end of the event.

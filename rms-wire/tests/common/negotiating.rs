@@ -273,7 +273,13 @@ pub fn outcomes() -> Vec<AskOutcome> {
         generation: 2,
         n_rounds: 3,
     };
-    vec![ready, AskOutcome::Failed { negotiation: id(Side::Application, 2), reason: Reason::NoResources }]
+    let failed = |free| AskOutcome::Failed { negotiation: id(Side::Application, 2), reason: Reason::NoResources, free };
+    vec![ready, failed(None)]
+}
+
+/// What is younger than the others, which must keep their places.
+pub fn short() -> AskOutcome {
+    AskOutcome::Failed { negotiation: id(Side::Application, 2), reason: Reason::NoResources, free: Some(6) }
 }
 
 /// What clients call about sizes.

@@ -183,6 +183,7 @@ fn of_clients() -> Vec<Sample> {
     }));
     answers
         .extend(domain::later_answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer)).collect::<Vec<_>>()));
+    answers.extend(answer_parts(&Ok(Answer::Negotiated(negotiating::short()))));
     samples.extend(parsed("answer", answers, |frame| {
         let message = decode_frame::<ClientAnswer>(frame)?;
         drop(ReplyParts::new().push(message.clone()));

@@ -47,10 +47,26 @@ fn a_job_that_asks_for_too_much_takes_what_there_is_if_that_will_do() {
     let ticket = scene.ask(job, hosts(Direction::Grow, 14, 4));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 6, n_rounds: 2, .. })));
     let ticket = scene.ask(job, hosts(Direction::Grow, 14, 4));
-    let Some(AskOutcome::Failed { reason: Reason::NoResources, .. }) = scene.outcome(ticket) else {
+    let Some(AskOutcome::Failed { reason: Reason::NoResources, free: Some(0), .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
     };
     assert_eq!(scene.held(job).len(), 8);
+}
+
+/// A spawn of 25 ranks, one a host, where six are free.
+#[test]
+fn who_asks_for_too_much_hears_how_much_there_is() {
+    let mut scene = Scene::new(8);
+    let job = scene.submit(2, hour(), Some(malleable(1, 8, OnResize::Negotiates)));
+    let free = |outcome| match outcome {
+        Some(AskOutcome::Failed { reason: Reason::NoResources, free, .. }) => free,
+        other => panic!("{other:?}"),
+    };
+    let ticket = scene.ask(job, hosts(Direction::Grow, 25, 25));
+    assert_eq!(free(scene.outcome(ticket)), Some(6));
+    scene.submit(4, hour(), None);
+    let ticket = scene.ask(job, hosts(Direction::Grow, 25, 25));
+    assert_eq!(free(scene.outcome(ticket)), Some(2));
 }
 
 #[test]

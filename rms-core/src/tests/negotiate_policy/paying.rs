@@ -210,6 +210,7 @@ fn a_rigid_job_for_which_somebody_asks_pays_and_is_limited_like_any_other() {
     let refused = AskOutcome::Failed {
         negotiation: scene.lines(job).last().expect("it is there").record.id,
         reason: Reason::Price,
+        free: None,
     };
     assert_eq!(scene.outcome(ticket), Some(refused));
 }

@@ -127,8 +127,12 @@ impl From<&core::AskOutcome> for wire::AskOutcome {
                 generation: *generation,
                 n_rounds: *n_rounds,
             },
-            core::AskOutcome::Failed { negotiation, reason } => {
+            core::AskOutcome::Failed { negotiation, reason, free: None } => {
                 wire::AskOutcome::Failed { negotiation: (*negotiation).into(), reason: (*reason).into() }
+            }
+            core::AskOutcome::Failed { negotiation, reason, free: Some(free) } => {
+                let (negotiation, reason) = ((*negotiation).into(), (*reason).into());
+                wire::AskOutcome::Short { negotiation, reason, free: *free }
             }
         }
     }
@@ -141,7 +145,10 @@ impl From<wire::AskOutcome> for core::AskOutcome {
                 core::AskOutcome::Ready { negotiation: negotiation.into(), quantity, hosts, generation, n_rounds }
             }
             wire::AskOutcome::Failed { negotiation, reason } => {
-                core::AskOutcome::Failed { negotiation: negotiation.into(), reason: reason.into() }
+                core::AskOutcome::Failed { negotiation: negotiation.into(), reason: reason.into(), free: None }
+            }
+            wire::AskOutcome::Short { negotiation, reason, free } => {
+                core::AskOutcome::Failed { negotiation: negotiation.into(), reason: reason.into(), free: Some(free) }
             }
         }
     }
