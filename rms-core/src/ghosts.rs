@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::settings::GhostRule;
-use rms_model::{ClusterId, JobId, NodeId, Span, Time};
+use rms_model::{ClusterId, JobId, NodeId, NodeLink, Span, Time};
 
 use crate::fact::Fact;
 use crate::job::Phase;
@@ -91,6 +91,10 @@ impl Rms {
         let mut nodes: BTreeMap<ClusterId, Vec<NodeId>> = BTreeMap::new();
         for node in freed {
             let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.holders.is_empty()) else { continue };
+            // Nobody could ask for it: that would only keep it for a while once it is back.
+            if matches!(entry.link, NodeLink::Lost { .. }) {
+                continue;
+            }
             nodes.entry(entry.cluster).or_default().push(*node);
         }
         for (cluster, nodes) in nodes {

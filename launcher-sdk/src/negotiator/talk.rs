@@ -29,6 +29,8 @@ pub(super) struct Talk {
     release_within: Span,
     /// Negotiations that are ready, of whose hosts we have not been told yet; and until when that is waited for.
     unshown: Vec<(NegotiationId, Time)>,
+    /// Proposals that the application has been told of, by their rounds: each is told once.
+    told: BTreeMap<NegotiationId, u16>,
 }
 
 /// What is to be sent, and what the application is to learn.
@@ -65,6 +67,7 @@ impl Talk {
             longest_valid: rules.longest_valid,
             release_within: *release_within,
             unshown: Vec::new(),
+            told: BTreeMap::new(),
         };
         talk.keep_names();
         talk
@@ -247,7 +250,14 @@ impl Talk {
             Answer::Accept => Deed::Accept,
             Answer::Counter(items) => Deed::Counter(items),
             Answer::Reject(reason) => Deed::Reject(reason),
-            Answer::Ask => return outcome.events.push(offer_event(self.desk.get(id), offer)),
+            Answer::Ask => {
+                let known: BTreeSet<NegotiationId> = self.dialogues().iter().map(Dialogue::id).collect();
+                self.told.retain(|id, _| known.contains(id));
+                if self.told.insert(id, offer.round) != Some(offer.round) {
+                    outcome.events.push(offer_event(self.desk.get(id), offer));
+                }
+                return;
+            }
         };
         let is_counter = matches!(deed, Deed::Counter(_));
         let done = match self.act(now, id, deed) {

@@ -260,6 +260,26 @@ fn without_a_policy_the_application_is_asked_and_with_one_what_waits_is_answered
     assert_eq!(table.phase(id), Phase::Accepted);
 }
 
+/// Whoever looks again at what it answers by itself, or comes back after a break, is not asked twice.
+#[test]
+fn an_offer_is_told_once() {
+    let mut table = Table::of_hosts(2);
+    let offer = table.rms_offers(Direction::Grow, hosts(2, 2));
+    let offers = |table: &mut Table| {
+        let events = table.take_events();
+        events.iter().filter(|event| matches!(event, Event::Offered(_)) && event.negotiation() == Some(offer)).count()
+    };
+    assert_eq!(offers(&mut table), 1);
+    let outcome = table.talk.answer_with(at(1), None);
+    table.hear_application(outcome);
+    assert_eq!(offers(&mut table), 0, "it was told of it");
+    table.attaches(false);
+    assert_eq!(offers(&mut table), 0, "nor is it another one after a break");
+    let outcome = table.talk.answer_with(at(2), Some(Policy::within(Limits::between(1, 4))));
+    table.hear_application(outcome);
+    assert_eq!(table.phase(offer), Phase::Accepted, "but a policy answers it");
+}
+
 #[test]
 fn a_policy_that_breaks_the_rules_says_no() {
     let mut table = Table::of_hosts(2);

@@ -68,3 +68,19 @@ fn hosts_that_are_kept_are_on_their_way_to_who_waits() {
     assert!(scene.is_started(waits));
     assert_eq!(scene.n_held(job), 5);
 }
+
+/// A farm goes on without it; nobody could ask for it.
+#[test]
+fn a_lost_host_leaves_no_ghost() {
+    let mut scene = Scene::offering(3);
+    scene.set("offer_idle", "never");
+    scene.set("fair_start", "10m");
+    let job = scene.submit(3, hour(), Some(told(1, 3, Sizes::Any)));
+    scene.event(crate::Event::AgentGone { name: "n3".to_owned() });
+    scene.after(Span::from_secs(61));
+    assert_eq!(scene.n_held(job), 2);
+    assert_eq!(scene.world.rms.state().host_ghosts().count(), 0);
+    scene.node_joins("n3");
+    assert_eq!(scene.n_free(), 1, "it is back, and may be had");
+    scene.is_durable();
+}
