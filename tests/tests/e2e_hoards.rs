@@ -75,21 +75,19 @@ fn output_that_one_identity_follows_and_does_not_read_takes_little_memory() {
     block_on(async {
         let before = deployment.server_resident_kib();
         let follow = ClientCall::Follow(call::Follow { job, run: None, from: Vec::new(), input: false });
-        let held = calls(&deployment, &hoarder, &follow, 500).await;
-        assert!(held.len() >= 400, "only {} follows could be made", held.len());
-        let grown = grown(&deployment, before).await;
-        println!("{} follows that are not read: {grown} KiB", held.len());
-        assert!(grown < MOST_KIB, "the server holds {grown} KiB for {} follows", held.len());
-        // Others, and who has the same name, get their answers.
-        let other = forger.credentials(Role::User, "other");
-        ask(&hostile::link(deployment.address(), &other).await.expect("it gets in")).await;
-        drop(held);
-        let mut left = Vec::new();
-        for _ in 0..5 {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            left.push(deployment.server_resident_kib().saturating_sub(before));
+        // What the C library keeps after the first time serves the second.
+        for time in ["first", "second"] {
+            let held = calls(&deployment, &hoarder, &follow, 500).await;
+            assert!(held.len() >= 400, "only {} follows could be made the {time} time", held.len());
+            let grown = grown(&deployment, before).await;
+            println!("{} follows that are not read, the {time} time: {grown} KiB", held.len());
+            assert!(grown < MOST_KIB, "the server holds {grown} KiB for {} follows", held.len());
+            // Others, and who has the same name, get their answers.
+            let other = forger.credentials(Role::User, "other");
+            ask(&hostile::link(deployment.address(), &other).await.expect("it gets in")).await;
+            drop(held);
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        println!("left: {left:?}");
     });
     // What it wrote still comes to who reads.
     run.kill().expect("it is our child");
