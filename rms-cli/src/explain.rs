@@ -99,7 +99,7 @@ fn blockers(by: &[Blocker], open: &[NegotiationLine], now: Time) -> String {
 }
 
 fn blocker(blocker: &Blocker, open: &[NegotiationLine], now: Time) -> String {
-    let Blocker { job, state, hosts, from, until, is_offer } = blocker;
+    let Blocker { job, state, hosts, from, until, is_offer, is_promised } = blocker;
     let until = if *until <= now { String::new() } else { format!(" until {}", stamp::short(*until, now)) };
     if *is_offer {
         let standing = open.iter().find(|line| line.job == *job && !line.held.is_empty());
@@ -117,7 +117,12 @@ fn blocker(blocker: &Blocker, open: &[NegotiationLine], now: Time) -> String {
         JobState::Ending => format!("job {job}, which is being ended, holds {hosts}{until}"),
         JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting | JobState::Finished => {
             let from = if *from <= now { String::new() } else { format!(" from {}", stamp::short(*from, now)) };
-            format!("job {job} is planned before it on {hosts}{from}{until}")
+            match is_promised {
+                true => {
+                    format!("{hosts} {} promised to job {job}{from}{until}", if *hosts == 1 { "is" } else { "are" })
+                }
+                false => format!("job {job} is planned before it on {hosts}{from}{until}"),
+            }
         }
     }
 }
@@ -236,6 +241,8 @@ mod tests {
              00:00:30, job 5 is planned before it on 3 from 00:00:30 until 00:10:00, 1 is kept for what is negotiated \
              with job 6"
         );
+        let promised = Blocker { is_promised: true, ..holds(5, JobState::Waiting, 3, 30, 600) };
+        assert_eq!(blocker(&promised, &[], now), "3 are promised to job 5 from 00:00:30 until 00:10:00");
         let behind = Reason::Behind { policy: rms_model::Policy::Fcfs, job: JobId(3), until: Time::from_secs(600) };
         assert_eq!(
             reason(&behind, &[], now),
@@ -245,6 +252,6 @@ mod tests {
 
     fn holds(job: u64, state: JobState, hosts: u32, from: i64, until: i64) -> Blocker {
         let (from, until) = (Time::from_secs(from), Time::from_secs(until));
-        Blocker { job: JobId(job), state, hosts, from, until, is_offer: false }
+        Blocker { job: JobId(job), state, hosts, from, until, is_offer: false, is_promised: false }
     }
 }

@@ -135,6 +135,7 @@ pub fn reason(reason: Option<&Reason>) -> Value {
             "by": by.iter().map(|blocker| json!({
                 "job": job_id(blocker.job), "state": blocker.state.word(), "hosts": blocker.hosts,
                 "from": time(Some(blocker.from)), "until": time(Some(blocker.until)), "is_offer": blocker.is_offer,
+                "is_promised": blocker.is_promised,
             })).collect::<Vec<_>>(),
         }),
     }

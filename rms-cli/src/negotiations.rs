@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use negotiation::{Direction, Ending, Item, NegotiationId, Phase, Price, Reason, Resource, Side, Template};
 use rms_core::negotiate::contract::{NegotiationLine, NegotiationRecord, RoundRecord, Said};
-use rms_model::{JobId, Sizes, Span, Time, hostlist};
+use rms_model::{JobId, Span, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::json;
 use crate::names::ClusterNames;
 use crate::sizes;
 use crate::stamp;
+use crate::terms;
 
 /// Where it stands, as one word.
 pub fn word(phase: Phase) -> &'static str {
@@ -161,11 +162,19 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, now: Time) -> Stri
         stamp::clock(record.opened, now)
     );
     let mut proposer = record.id.initiator;
+    let mut standing: Option<&Template> = None;
     for round in &record.rounds {
-        if let Said::Proposed { by, .. } = &round.said {
-            proposer = *by;
+        let mut event = String::new();
+        if let Said::Proposed { by, template, .. } = &round.said {
+            let broken = standing.filter(|_| *by != proposer).map(|earlier| terms::against(earlier, *by, template));
+            event =
+                broken.filter(|broken| !broken.is_empty()).map_or(event, |broken| format!(" ({})", broken.join("; ")));
+            (proposer, standing) = (*by, Some(template));
         }
-        let event = event(round, proposer, &record.hosts, clusters, now);
+        if let Said::Phase { phase: Phase::Ended(_), .. } = &round.said {
+            event = terms::broken(record).map_or(event, |broken| format!(" ({broken})"));
+        }
+        event = self::event(round, proposer, &record.hosts, clusters, now) + &event;
         text += &format!("  {}  {event}\n", stamp::short(round.at, now));
     }
     if !line.phase.is_over() {
@@ -252,15 +261,7 @@ fn terms(item: &Item, now: Time) -> Vec<String> {
     if terms.most > item.quantity {
         said.push(format!("at most {}", quantity(terms.most.0)));
     }
-    match &terms.sizes {
-        Sizes::Any => {}
-        Sizes::PowerOfTwo => said.push("in all a power of two".to_owned()),
-        Sizes::MultipleOf(unit) => said.push(format!("in all a multiple of {unit}")),
-        Sizes::Listed(sizes) => {
-            let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
-            said.push(format!("in all {}", sizes.join(" or ")));
-        }
-    }
+    said.extend(terms::sizes(&item.terms.sizes).map(|sizes| format!("in all {sizes}")));
     if terms.price.0 > 0 {
         said.push(format!("at {} a node and hour", price(terms.price)));
     }
@@ -295,6 +296,7 @@ pub fn line_json(line: &NegotiationLine, clusters: &ClusterNames) -> Value {
         "until": json::time(line.until),
         "held": line.held,
         "hosts": record.hosts,
+        "broken_terms": terms::broken(record),
         "rounds": record.rounds.iter().map(|round| round_json(round, clusters)).collect::<Vec<_>>(),
     })
 }

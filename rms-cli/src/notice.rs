@@ -114,7 +114,15 @@ mod tests {
         assert!(notice.is_news(&line, now), "much later");
         let Some(Reason::Blocked { by, .. }) = &mut line.reason else { panic!("{line:?}") };
         let (from, until) = (now, now + Span::from_secs(60));
-        by.push(Blocker { job: JobId(99), state: JobState::Started, hosts: 1, from, until, is_offer: false });
+        by.push(Blocker {
+            job: JobId(99),
+            state: JobState::Started,
+            hosts: 1,
+            from,
+            until,
+            is_offer: false,
+            is_promised: false,
+        });
         assert!(notice.is_news(&line, now), "somebody else");
         let text = sentence(JobId(5), &line, now);
         assert!(text.starts_with("rms: job 5 waits until about 13:40:03 UTC (in 1h10m): it needs 4 hosts"), "{text}");

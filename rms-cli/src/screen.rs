@@ -17,6 +17,35 @@ pub fn table_width() -> Option<usize> {
     FITS.get().copied().unwrap_or(false).then(columns)
 }
 
+/// Sentences in lines that are no wider than the terminal, broken between words; what is broken off is indented by
+/// `hang`. Where the output is no terminal, lines stay whole.
+pub fn folded(text: &str, hang: usize) -> String {
+    match table_width() {
+        Some(columns) => text.split_inclusive('\n').map(|line| fold(line, hang, columns)).collect(),
+        None => text.to_owned(),
+    }
+}
+
+fn fold(line: &str, hang: usize, columns: usize) -> String {
+    let mut text = String::new();
+    let mut used = 0;
+    // Where there is hardly room behind the indentation, there is none.
+    let hang = if 2 * hang > columns { 0 } else { hang };
+    for word in line.split_inclusive(' ') {
+        let bare = width(word.trim_end());
+        let is_begun = used > hang && !text.trim_end_matches(' ').ends_with('\n');
+        if bare > 0 && used + bare > columns && is_begun {
+            text.truncate(text.trim_end_matches(' ').len());
+            text.push('\n');
+            text += &" ".repeat(hang);
+            used = hang;
+        }
+        text += word;
+        used += width(word.trim_end_matches('\n'));
+    }
+    text
+}
+
 /// The columns of the terminal; `COLUMNS` knows better.
 pub fn columns() -> usize {
     of_environment("COLUMNS").or_else(|| size().map(|size| size.0)).unwrap_or(PLAIN).max(MIN_COLUMNS)
@@ -92,6 +121,19 @@ mod tests {
         #[test]
         fn no_cut_is_wider_than_its_room(text in "\\PC{0,40}", columns in 0_usize..30) {
             prop_assert!(width(&cut(&text, columns)) <= columns);
+        }
+    }
+
+    #[test]
+    fn sentences_are_broken_between_words() {
+        assert_eq!(fold("one two three\n", 0, 80), "one two three\n");
+        assert_eq!(fold("one two three\n", 0, 8), "one two\nthree\n");
+        assert_eq!(fold("  why  it waits for others\n", 7, 16), "  why  it waits\n       for\n       others\n");
+        assert_eq!(fold("a-word-that-is-much-too-long is\n", 2, 10), "a-word-that-is-much-too-long\n  is\n");
+        assert_eq!(fold("計算 計算\n", 0, 8), "計算\n計算\n", "these take two columns each");
+        for columns in 10..60 {
+            let folded = fold("  10:20:30  the server proposes -4 nodes of a, at least 1, for 10m\n", 12, columns);
+            assert!(folded.lines().all(|line| width(line) <= columns), "{columns}: {folded}");
         }
     }
 }

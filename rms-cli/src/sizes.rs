@@ -37,10 +37,13 @@ fn in_words(declared: &Declared) -> String {
     }
 }
 
-/// For the list of jobs: `2-8`, or `2-8; r3: 4 more nodes, offered` while it negotiates.
-pub fn brief(declared: &Declared, open: &[&NegotiationLine]) -> String {
-    let open = open.iter().map(|line| format!("; {}", negotiations::brief(line)));
-    range(declared) + &open.collect::<String>()
+/// For the list of jobs: `2-8`, and `r3: 4 more nodes, offered until 09:51:40` while it negotiates.
+pub fn brief(declared: Option<&Declared>, open: &[&NegotiationLine], now: Time) -> Vec<String> {
+    let open = open.iter().map(|line| {
+        let until = line.until.map(|until| format!(" until {}", stamp::short(until, now))).unwrap_or_default();
+        negotiations::brief(line) + &until
+    });
+    declared.map(range).into_iter().chain(open).collect()
 }
 
 /// For `rms show`.

@@ -321,6 +321,8 @@ pub struct Blocker {
     pub until: Time,
     /// It does not have them: they are kept for what is negotiated with it.
     pub is_offer: bool,
+    /// It waits, and was promised them (the policy `conservative`).
+    pub is_promised: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -194,6 +194,7 @@ pub struct Blocker {
     pub from: i64,
     pub until: i64,
     pub is_offer: bool,
+    pub is_promised: bool,
 }
 
 /// Who may start before whom.

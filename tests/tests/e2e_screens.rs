@@ -1,10 +1,14 @@
 //! What people see on their screens: times in their own zone, tables as wide as the terminal, and why a job waits.
 
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use std::time::Duration;
 
 use nix::pty::{Winsize, openpty};
-use rms_tests::harness::{Deployment, Output};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rms_tests::harness::{Deployment, Output, wait_until};
 
 /// As somebody whose clock shows that zone.
 fn rms_at(deployment: &Deployment, zone: &str, arguments: &[&str]) -> Output {
@@ -112,4 +116,129 @@ fn who_waits_for_a_run_is_told_why_and_until_when() {
     let quiet = deployment.rms(&["-q", "run", "-N", "1", "-t", "1m", "true"]).ok();
     assert!(quiet.stderr.is_empty(), "{quiet:?}");
     deployment.wait_for_end(again);
+}
+
+#[test]
+fn a_server_that_says_nothing_holds_no_signal_back() {
+    let deployment = Deployment::of_nodes(1);
+    let busy = deployment.submit(&["-N", "1", "-t", "10m", "--wrap", "sleep 600"]).to_string();
+    let mut waiting = deployment.command(&["run", "-N", "1", "-t", "1m", "true"]);
+    let mut waiting = waiting.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("it starts");
+    let (sender, said) = std::sync::mpsc::channel();
+    let mut errors = waiting.stderr.take().expect("it is piped");
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(n) = errors.read(&mut bytes)
+            && n > 0
+        {
+            let _ = sender.send(String::from_utf8_lossy(&bytes[..n]).into_owned());
+        }
+    });
+    let mut seen = String::new();
+    let mut until = |words: &str| {
+        while !seen.contains(words) {
+            let more = said.recv_timeout(Duration::from_secs(10));
+            seen += &more.unwrap_or_else(|_| panic!("'{words}' is not said: {seen}"));
+        }
+    };
+    let interrupt = |pid: u32| kill(Pid::from_raw(pid as i32), Signal::SIGINT).expect("it lives");
+    until("waits until about");
+    let server = Pid::from_raw(deployment.server_pid());
+    kill(server, Signal::SIGSTOP).expect("it lives");
+    interrupt(waiting.id());
+    until("Ctrl-C again kills it");
+    // Neither the question why it waits nor the order to end it has an answer.
+    interrupt(waiting.id());
+    until("gets KILL");
+    kill(server, Signal::SIGCONT).expect("it lives");
+    assert_eq!(waiting.wait().expect("it ends").code(), Some(130));
+    deployment.rms(&["cancel", &busy]).ok();
+}
+
+#[test]
+fn what_was_promised_to_others_is_called_that() {
+    let deployment = Deployment::of_nodes(2);
+    deployment.rms(&["admin", "set", "policy", "conservative"]).ok();
+    let wall = |mins: &str| deployment.submit(&["-N", "2", "-t", mins, "--wrap", "sleep 600"]);
+    let (_runs, first, second) = (wall("10m"), wall("20m"), wall("30m"));
+    deployment.wait_for_state(second, "waiting");
+    let explained = deployment.rms(&["explain", &second.to_string()]).ok().stdout.replace('\n', " ");
+    assert!(explained.contains(&format!("2 are promised to job {first}")), "{explained}");
+    assert!(!explained.contains("planned before it"), "{explained}");
+}
+
+#[test]
+fn a_refusal_names_the_term_and_a_list_the_end_of_what_is_asked_for() {
+    let deployment = Deployment::of_nodes(2);
+    let flags = ["-N", "1", "-t", "10m", "--malleable", "1-2", "--on-resize", "signal:USR1"];
+    let submit = |more: &[&str]| deployment.submit(&[&flags[..], more].concat());
+    let job = submit(&["--wrap", "trap '' USR1; while :; do sleep 1; done"]).to_string();
+    deployment.wait_for_state(job.parse().expect("a number"), "started");
+    let held = deployment.rms(&["show", "--json", &job]).ok().json()["nodes"].as_array().map_or(0, Vec::len);
+    let refused = deployment.rms(&["negotiate", &job, "--shrink", &held.to_string()]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let term = format!("nodes: {held} fewer proposed, at most {} of {held} allowed: its first node stays", held - 1);
+    assert!(refused.stderr.contains("a policy forbids it") && refused.stderr.contains(&term), "{refused:?}");
+    let story = deployment.rms(&["negotiations", &job]).ok().stdout;
+    assert!(story.contains(&term), "{story}");
+    let listed = deployment.rms(&["negotiations", &job, "--json"]).ok().json();
+    let broken =
+        listed["negotiations"].as_array().into_iter().flatten().filter_map(|line| line["broken_terms"].as_str());
+    assert!(broken.into_iter().any(|broken| broken == format!("{term} to its end")), "{listed}");
+
+    // The server asks for a node that does not come: the list says until when it waits for that.
+    deployment.submit(&["-N", "1", "-t", "1m", "--wrap", "true"]);
+    wait_until("the list to show it", Duration::from_secs(10), || {
+        let shown = deployment.rms(&["--utc", "queue"]).ok().stdout;
+        let line = shown.lines().find(|line| line.trim_start().starts_with(&job))?;
+        let (_, what) = line.split_once("1 node fewer, ")?;
+        what.contains(" until ").then_some(())
+    });
+}
+
+/// What the guide says of Ctrl-C: these commands end, the job goes on.
+#[test]
+fn ctrl_c_ends_who_looks_on_and_not_the_job() {
+    let deployment = Deployment::of_nodes(1);
+    let job = deployment.submit(&["-N", "1", "-t", "10m", "--wrap", "while :; do echo tick; sleep 0.2; done"]);
+    deployment.wait_for_state(job, "started");
+    let id = job.to_string();
+    for arguments in [&["logs", "-f", &id][..], &["wait", &id], &["queue", "-w"]] {
+        let mut command = deployment.command(arguments);
+        let mut looking = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut output = looking.stdout.take().expect("it is piped");
+        if arguments[0] != "wait" {
+            output.read_exact(&mut [0; 1]).expect("it shows something");
+        } else {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        kill(Pid::from_raw(looking.id() as i32), Signal::SIGINT).expect("it lives");
+        let ended = wait_until("its end", Duration::from_secs(5), || looking.try_wait().expect("it is ours"));
+        drop(output);
+        let is_by_ctrl_c = matches!((ended.code(), ended.signal()), (Some(0 | 130), None) | (None, Some(2)));
+        assert!(is_by_ctrl_c, "{arguments:?}: {ended:?}");
+        assert_eq!(deployment.queued(job).expect("it is listed")["state"], "started", "{arguments:?}");
+    }
+    deployment.rms(&["cancel", &id]).ok();
+}
+
+#[test]
+fn sentences_are_broken_between_words_on_a_terminal() {
+    let deployment = Deployment::of_nodes(2);
+    let name = "計算-with-a-name-that-is-long";
+    let submit =
+        |mins: &str| deployment.submit(&["-N", "2", "-J", name, "-t", mins, "--wrap", "sleep 600"]).to_string();
+    let (_, _, last) = (submit("10m"), submit("20m"), submit("30m"));
+    for arguments in [&["explain", &last][..], &["show", &last], &["admin", "status"], &["token", "list"]] {
+        let whole = deployment.rms(arguments).ok().stdout;
+        let shown = on_terminal(&deployment, 80, arguments);
+        for line in shown.lines() {
+            // Two characters of the name take two columns each.
+            let width = line.chars().count() + 2 * line.matches("計算").count();
+            assert!(width <= 80, "{arguments:?}: {width} columns: {line}");
+        }
+        assert!(!shown.contains('…'), "nothing has to be cut: {shown}");
+        let words = |text: &str| text.split_whitespace().count();
+        assert!(words(&shown).abs_diff(words(&whole)) <= 2, "nothing is lost: {shown} {whole}");
+    }
 }

@@ -13,6 +13,7 @@ use crate::json;
 use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
 use crate::output::Show;
+use crate::screen;
 use crate::select;
 use crate::table::Table;
 
@@ -67,7 +68,7 @@ impl ExplainAnswer {
 
 impl Show for ExplainAnswer {
     fn text(&self) -> String {
-        self.sentences().into_iter().map(|(_, sentence)| sentence + "\n").collect()
+        self.sentences().into_iter().map(|(_, sentence)| screen::folded(&(sentence + "\n"), 2)).collect()
     }
 
     fn json(&self) -> Value {

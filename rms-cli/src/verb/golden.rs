@@ -421,7 +421,15 @@ fn ghost() -> JobLine {
 
 fn blocker(job: u64, state: JobState, hosts: u32, mins: i64) -> Blocker {
     let until = NOW + Span::from_mins(mins);
-    Blocker { job: JobId(job), state, hosts, from: NOW - Span::from_mins(10), until, is_offer: false }
+    Blocker {
+        job: JobId(job),
+        state,
+        hosts,
+        from: NOW - Span::from_mins(10),
+        until,
+        is_offer: false,
+        is_promised: false,
+    }
 }
 
 pub fn blocked() -> JobLine {

@@ -1,6 +1,7 @@
 //! `rms negotiate`: asks for more or fewer nodes or cores, or more time, for a running job, and waits for what comes of it.
 
-use negotiation::{Direction, Price};
+use launcher_sdk::Client;
+use negotiation::{Direction, NegotiationId, Price};
 use rms_core::event::Call;
 use rms_core::negotiate::contract::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span, hostlist};
@@ -16,6 +17,7 @@ use crate::output::Show;
 use crate::size_range;
 use crate::stamp;
 use crate::table::Table;
+use crate::terms;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -118,10 +120,18 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         AskOutcome::Failed { negotiation, reason, free } => {
             let kind = negotiations::reason_word(reason);
             let free = free.map(|n_free| format!(" ({n_free} free)")).unwrap_or_default();
-            let failure = Failure::new(kind, format!("job {job}, negotiation {negotiation}: {reason}{free}"));
+            let broken = broken_term(&client, job, negotiation).await;
+            let broken = broken.map(|broken| format!(" ({broken})")).unwrap_or_default();
+            let failure = Failure::new(kind, format!("job {job}, negotiation {negotiation}: {reason}{free}{broken}"));
             Err(failure.hint(format!("'rms negotiations {job}' tells its rounds")))
         }
     }
+}
+
+/// As far as the rounds of it say so.
+async fn broken_term(client: &Client, job: JobId, negotiation: NegotiationId) -> Option<String> {
+    let (_, lines) = super::negotiations::ask(client, Some(job)).await.ok()?;
+    terms::broken(&lines.iter().find(|line| line.record.id == negotiation)?.record)
 }
 
 fn ask(args: Args) -> Result<Ask, Failure> {

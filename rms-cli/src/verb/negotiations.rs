@@ -18,6 +18,7 @@ use crate::look_up;
 use crate::names::ClusterNames;
 use crate::negotiations;
 use crate::output::Show;
+use crate::screen;
 use crate::select;
 use crate::stamp;
 use crate::table::Table;
@@ -110,7 +111,7 @@ impl Show for NegotiationsAnswer {
     fn text(&self) -> String {
         if self.as_stories && !self.lines.is_empty() {
             let story = |line: &NegotiationLine| negotiations::story(line, &self.clusters, self.now);
-            return self.lines.iter().map(story).collect::<Vec<_>>().join("\n");
+            return screen::folded(&self.lines.iter().map(story).collect::<Vec<_>>().join("\n"), 12);
         }
         self.rows(|time| stamp::short(time, self.now)).text("nothing is negotiated")
     }

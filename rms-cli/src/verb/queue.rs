@@ -200,11 +200,13 @@ impl QueueAnswer {
     }
 
     fn place(&self, line: &JobLine, open: &[&NegotiationLine], now: Time) -> String {
-        let changes = match (&line.malleable, &line.stages) {
-            (Some(declared), _) => format!(" ({})", sizes::brief(declared, open)),
-            (None, Some(stages)) if !line.nodes.is_empty() => format!(" ({})", stages::brief(stages, now)),
-            (None, Some(_) | None) => String::new(),
-        };
+        let mut changes = sizes::brief(line.malleable.as_ref(), open, now);
+        if let (None, Some(stages)) = (&line.malleable, &line.stages)
+            && !line.nodes.is_empty()
+        {
+            changes.insert(0, stages::brief(stages, now));
+        }
+        let changes = if changes.is_empty() { String::new() } else { format!(" ({})", changes.join("; ")) };
         if !line.nodes.is_empty() {
             return hostlist::fold(&line.nodes) + &changes;
         }

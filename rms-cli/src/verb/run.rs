@@ -5,9 +5,9 @@ use std::time::Duration;
 use launcher_sdk::{Client, Follow, FollowEvent, Missing};
 use node_agent::rsh::Input;
 use rms_core::Call;
-use rms_core::effect::{JobChange, JobState};
+use rms_core::effect::{JobChange, JobLine, JobState};
 use rms_core::event::Select;
-use rms_model::{JobId, Outcome, Work, hostlist};
+use rms_model::{JobId, Outcome, Time, Work, hostlist};
 use serde_json::json;
 
 use crate::agent;
@@ -21,6 +21,7 @@ use crate::json;
 use crate::lines::Streams;
 use crate::missing;
 use crate::notice::Notice;
+use crate::orders::{Orders, Underway};
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
 use crate::script::Script;
@@ -194,6 +195,7 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
 struct Running {
     job: JobId,
     client: Client,
+    orders: Orders,
     form: Form,
     streams: Streams,
     /// For `--json`, which prints one value at the end.
@@ -211,6 +213,7 @@ impl Running {
     fn new(job: JobId, client: Client, form: Form, label: bool) -> Running {
         Running {
             job,
+            orders: Orders::new(client.clone()),
             client,
             form,
             streams: Streams::new(label),
@@ -226,6 +229,8 @@ impl Running {
     async fn attend(&mut self, follow: &mut Follow, interrupts: &mut Interrupts) -> Result<Exit, Failure> {
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + FIRST_LOOK, LOOK_AGAIN);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // What is asked goes on beside all else: nothing that comes meanwhile waits for its answer.
+        let mut why: Option<Underway<Option<(JobLine, Time)>>> = None;
         loop {
             let waits = self.form == Form::Text && self.last.as_ref().is_none_or(|change| is_waiting(change.state));
             tokio::select! {
@@ -236,7 +241,7 @@ impl Running {
                     Some(FollowEvent::Output { task, stream, bytes, host_idx: _ }) => {
                         if !self.is_unread {
                             let written = self.streams.write(task, stream, &bytes);
-                            self.check_reader(written).await?;
+                            self.check_reader(written)?;
                         }
                     }
                     Some(FollowEvent::Change(change)) => self.changed(change),
@@ -246,19 +251,28 @@ impl Running {
                 },
                 () = self.streams.due() => {
                     let written = self.streams.show_beginnings();
-                    self.check_reader(written).await?;
+                    self.check_reader(written)?;
                 }
                 interrupt = interrupts.next() => {
                     if let Some(exit) = self.leaves(&interrupt) {
-                        return self.leave(exit).await;
+                        return self.leave(exit);
                     }
-                    self.interrupted(interrupt).await?;
+                    self.interrupted(interrupt);
                 }
-                _ = look.tick(), if waits => self.tell_why().await,
+                _ = look.tick(), if waits && why.is_none() => {
+                    why = Some(Box::pin(why_it_waits(self.client.clone(), self.job)));
+                }
+                answer = asked(&mut why), if why.is_some() => {
+                    why = None;
+                    if let Some((line, now)) = answer.filter(|_| waits) {
+                        self.notice.tell(self.job, &line, now);
+                    }
+                }
+                done = self.orders.next(), if !self.orders.is_empty() => done?,
             }
         }
         let flushed = self.streams.finish();
-        self.check_reader(flushed).await?;
+        self.check_reader(flushed)?;
         let exit = self.ended()?;
         Ok(if self.is_short() { self.short(exit) } else { exit })
     }
@@ -274,9 +288,9 @@ impl Running {
         }
     }
 
-    async fn leave(&mut self, exit: Exit) -> Result<Exit, Failure> {
+    fn leave(&mut self, exit: Exit) -> Result<Exit, Failure> {
         let flushed = self.streams.finish();
-        self.check_reader(flushed).await?;
+        self.check_reader(flushed)?;
         output::warn(&format!(
             "rms: job {0} has ended, but not all of its output has come; 'rms logs {0}' shows it",
             self.job
@@ -310,49 +324,40 @@ impl Running {
         self.last = Some(change);
     }
 
-    /// Why it waits and until when, as far as the server says so at once.
-    async fn tell_why(&mut self) {
-        let explained = self.client.explain(Select::Ids(vec![self.job]));
-        let Ok(Ok(explained)) = tokio::time::timeout(EXPLAIN_WITHIN, explained).await else { return };
-        let Some(line) = explained.jobs.first().map(|detail| &detail.line).filter(|line| is_waiting(line.state)) else {
-            return;
-        };
-        self.notice.tell(self.job, line, explained.now);
-    }
-
     /// A reader that has gone ends the job, as PIPE ends a program.
-    async fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
+    fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
         match written {
             Err(failure) if failure.kind == GONE => {
                 self.is_unread = true;
-                self.cancel().await
+                self.cancel();
+                Ok(())
             }
             written => written,
         }
     }
 
-    async fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), Failure> {
+    fn interrupted(&mut self, interrupt: Interrupt) {
         self.notice.clear();
         let signal = match interrupt {
-            Interrupt::CtrlC => return self.ctrl_c().await,
+            Interrupt::CtrlC => return self.ctrl_c(),
             Interrupt::Signal(signal) => signal,
         };
         let has_tasks = self.last.as_ref().is_some_and(|change| change.state == JobState::Started);
         if has_tasks {
-            return self.signal(signal).await;
+            return self.signal(signal);
         }
         // There is nobody to tell yet. Each of these signals would have ended a program here, so it ends the job.
-        self.cancel().await
+        self.cancel();
     }
 
-    async fn ctrl_c(&mut self) -> Result<(), Failure> {
+    fn ctrl_c(&mut self) {
         if self.is_interrupted {
             output::warn(&format!("rms: job {} gets KILL", self.job));
-            return self.signal(KILL).await;
+            return self.signal(KILL);
         }
         self.is_interrupted = true;
         output::warn(&format!("rms: ending job {}; Ctrl-C again kills it", self.state()));
-        self.cancel().await
+        self.cancel();
     }
 
     fn state(&self) -> String {
@@ -365,15 +370,12 @@ impl Running {
         }
     }
 
-    async fn cancel(&self) -> Result<(), Failure> {
-        // One that has just ended is refused, which is as good.
-        self.client.order(Call::Cancel { select: Select::Ids(vec![self.job]) }).await?;
-        Ok(())
+    fn cancel(&mut self) {
+        self.orders.send(Call::Cancel { select: Select::Ids(vec![self.job]) });
     }
 
-    async fn signal(&self, signal: i32) -> Result<(), Failure> {
-        self.client.order(Call::Signal { select: Select::Ids(vec![self.job]), signal }).await?;
-        Ok(())
+    fn signal(&mut self, signal: i32) {
+        self.orders.send(Call::Signal { select: Select::Ids(vec![self.job]), signal });
     }
 
     fn report(&self, exit: Exit) -> Result<(), Failure> {
@@ -432,10 +434,26 @@ fn is_waiting(state: JobState) -> bool {
     }
 }
 
+/// Why a job waits and until when, as far as the server says so at once.
+async fn why_it_waits(client: Client, job: JobId) -> Option<(JobLine, Time)> {
+    let explained = client.explain(Select::Ids(vec![job]));
+    let explained = tokio::time::timeout(EXPLAIN_WITHIN, explained).await.ok()?.ok()?;
+    let line = explained.jobs.into_iter().next().map(|detail| detail.line)?;
+    is_waiting(line.state).then_some((line, explained.now))
+}
+
+/// What is being asked, if anything is.
+async fn asked<T>(question: &mut Option<Underway<Option<T>>>) -> Option<T> {
+    match question {
+        Some(question) => question.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Who waits for so long wants to know why; the server is asked again as often as this.
 const FIRST_LOOK: Duration = Duration::from_millis(1500);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Output and signals wait meanwhile.
+/// An older answer is of no use.
 const EXPLAIN_WITHIN: Duration = Duration::from_millis(500);
 
 const HANGUP: i32 = 1;

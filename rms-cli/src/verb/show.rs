@@ -11,6 +11,7 @@ use crate::json;
 use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
 use crate::output::Show;
+use crate::screen;
 use crate::select;
 use crate::sizes;
 use crate::stages;
@@ -207,7 +208,9 @@ impl Fields {
 
     fn text(&self) -> String {
         let width = self.fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let line = |(name, value): &(&'static str, String)| format!("  {name:<width$}  {}\n", value.trim_end());
+        let line = |(name, value): &(&'static str, String)| {
+            screen::folded(&format!("  {name:<width$}  {}\n", value.trim_end()), width + 4)
+        };
         format!("{}\n{}", self.title, self.fields.iter().map(line).collect::<String>())
     }
 }

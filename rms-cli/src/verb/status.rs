@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::json;
 use crate::output::Show;
+use crate::screen;
 use crate::stamp;
 use crate::table::{Table, plain};
 
@@ -100,7 +101,7 @@ impl StatusAnswer {
 
 impl Show for StatusAnswer {
     fn text(&self) -> String {
-        self.server_text() + &self.core_text() + &self.launchers_text()
+        screen::folded(&(self.server_text() + &self.core_text() + &self.launchers_text()), 11)
     }
 
     fn json(&self) -> Value {

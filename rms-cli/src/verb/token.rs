@@ -218,7 +218,7 @@ pub(super) struct Tokens {
 
 impl Show for Tokens {
     fn text(&self) -> String {
-        self.rows().text("there is no token")
+        self.rows(|time| stamp::short(time, self.now)).text("there is no token")
     }
 
     fn json(&self) -> Value {
@@ -230,22 +230,23 @@ impl Show for Tokens {
     }
 
     fn table(&self) -> Option<Table> {
-        Some(self.rows())
+        Some(self.rows(stamp::iso_secs))
     }
 }
 
 impl Tokens {
-    fn rows(&self) -> Table {
-        let mut table = Table::new(&["id", "for", "cluster", "state", "created", "by", "expires"]);
+    fn rows(&self, time: impl Fn(Time) -> String) -> Table {
+        let columns = ["id", "~for", "~cluster", "state", "@created", "~by", "@expires"];
+        let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.now));
         for token in &self.tokens {
             table.row(vec![
                 token.id.clone(),
                 json::token_identity(&token.identity),
                 token.cluster.clone().unwrap_or_else(|| "-".into()),
                 json::token_state(token, self.now).to_owned(),
-                stamp::iso_secs(token.created),
+                time(token.created),
                 token.created_by.clone(),
-                stamp::iso_secs(token.expires),
+                time(token.expires),
             ]);
         }
         table

@@ -235,6 +235,7 @@ fn overdue(state: &State, now: Time, at: Time, request: &Request) -> Option<Take
                 from: now,
                 until: at.max(now),
                 is_offer: false,
+                is_promised: false,
             })
         });
         let by: Vec<Blocker> = late.take(MAX_BLOCKERS).collect();
@@ -251,7 +252,7 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
     let mut holds: Vec<Blocker> = ledger::holds(state, plan.now, cluster)
         .map(|(job, state, is_offer, block)| {
             let hosts = block.hosts.max(0) as u32;
-            Blocker { job, state, hosts, from: block.from, until: block.until, is_offer }
+            Blocker { job, state, hosts, from: block.from, until: block.until, is_offer, is_promised: false }
         })
         .collect();
     for (idx, placement) in plan.placements.iter().enumerate() {
@@ -264,9 +265,9 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
             continue;
         };
         let Some(hosts) = request.hosts.get(&cluster).copied().filter(|_| is_before) else { continue };
-        let waits = state.jobs()[&placement.job].state();
-        let hold =
-            |from, until, hosts| Blocker { job: placement.job, state: waits, hosts, from, until, is_offer: false };
+        let (job, entry) = (placement.job, &state.jobs()[&placement.job]);
+        let (waits, is_promised) = (entry.state(), entry.promised.is_some());
+        let hold = |from, until, hosts| Blocker { job, state: waits, hosts, from, until, is_offer: false, is_promised };
         match placement.outcome.fit() {
             Some(fit) => holds.extend(
                 fit.expanded.blocks(fit.start).map(|block| hold(block.from, block.until, block.hosts.max(0) as u32)),

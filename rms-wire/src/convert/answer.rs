@@ -197,9 +197,9 @@ impl From<&effect::Reason> for wire::Reason {
 
 impl From<&effect::Blocker> for wire::Blocker {
     fn from(blocker: &effect::Blocker) -> wire::Blocker {
-        let effect::Blocker { job, state, hosts, from, until, is_offer } = *blocker;
+        let effect::Blocker { job, state, hosts, from, until, is_offer, is_promised } = *blocker;
         let (from, until) = (from.as_millis(), until.as_millis());
-        wire::Blocker { job: job.0, state: state.into(), hosts, from, until, is_offer }
+        wire::Blocker { job: job.0, state: state.into(), hosts, from, until, is_offer, is_promised }
     }
 }
 

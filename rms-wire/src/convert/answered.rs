@@ -89,9 +89,9 @@ impl From<wire::Reason> for effect::Reason {
 
 impl From<wire::Blocker> for effect::Blocker {
     fn from(blocker: wire::Blocker) -> effect::Blocker {
-        let wire::Blocker { job, state, hosts, from, until, is_offer } = blocker;
+        let wire::Blocker { job, state, hosts, from, until, is_offer, is_promised } = blocker;
         let (from, until) = (time(from), time(until));
-        effect::Blocker { job: JobId(job), state: state.into(), hosts, from, until, is_offer }
+        effect::Blocker { job: JobId(job), state: state.into(), hosts, from, until, is_offer, is_promised }
     }
 }
 

@@ -301,6 +301,7 @@ fn reasons() -> Vec<Reason> {
                 from: secs(1),
                 until: secs(5),
                 is_offer: false,
+                is_promised: true,
             }],
             total: 9,
         },

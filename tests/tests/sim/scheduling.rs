@@ -165,7 +165,15 @@ fn an_explanation_names_the_blocking_step_and_who_holds_it() {
         by,
         total: 4,
     };
-    let holds = |job, state, hosts, from, until| Blocker { job, state, hosts, from, until, is_offer: false };
+    let holds = |job, state, hosts, from, until| Blocker {
+        job,
+        state,
+        hosts,
+        from,
+        until,
+        is_offer: false,
+        is_promised: false,
+    };
     let runs = holds(running, JobState::Started, 3, start, start + hours(2));
     let by = vec![runs.clone()];
     assert_eq!(world.explain(wide), Some(blocked(3, now, start + hours(2), 4, by)));

@@ -1,0 +1,186 @@
+//! Names the term that a proposal breaks: what was proposed, and what the other end or the cluster allows.
+
+use negotiation::{Direction, Item, Phase, Reason, Resource, Side, Sizes, Template};
+use rms_core::negotiate::contract::{NegotiationRecord, Said};
+
+use crate::negotiations::{last_proposal, price, time};
+use crate::stamp;
+
+/// Which terms of `earlier`, by the other end, `counter` does not keep.
+pub fn against(earlier: &Template, by: Side, counter: &Template) -> Vec<String> {
+    let direction = earlier.direction();
+    let pairs = earlier.items().iter().zip(counter.items()).filter(|(_, item)| item.is_live());
+    pairs.flat_map(|(wanted, item)| item_against(wanted, by, item, direction)).collect()
+}
+
+fn item_against(wanted: &Item, by: Side, item: &Item, direction: Direction) -> Vec<String> {
+    let (terms, what) = (&wanted.terms, name(item.resource));
+    let amount = |quantity: u64| amount(item.resource, quantity);
+    let proposed = amount(item.quantity.0);
+    let mut broken = Vec::new();
+    if item.quantity < terms.least {
+        broken.push(format!("{what}: {proposed} proposed, at least {} allowed", amount(terms.least.0)));
+    }
+    if item.quantity > terms.most {
+        broken.push(format!("{what}: {proposed} proposed, at most {} allowed", amount(terms.most.0)));
+    }
+    match (wanted.total(direction, item.quantity), sizes(&terms.sizes)) {
+        (Some(total), Some(allowed)) if !terms.sizes.fits(total) => {
+            broken.push(format!("{what} in all: {} proposed, {allowed} allowed", amount(total)));
+        }
+        (Some(_) | None, Some(_) | None) => {}
+    }
+    let (bid, other) = (item.terms.price, terms.price);
+    let gives = by == direction.giver();
+    if gives && bid > other {
+        broken.push(format!("price of a node and hour: {} proposed, at most {} allowed", price(bid), price(other)));
+    }
+    if !gives && bid < other {
+        broken.push(format!("price of a node and hour: {} proposed, at least {} allowed", price(bid), price(other)));
+    }
+    if let (Some(given), Some(longest)) = (item.terms.duration, terms.duration)
+        && given != longest
+    {
+        broken.push(format!("for how long: {} proposed, {} wanted", stamp::brief(given), stamp::brief(longest)));
+    }
+    broken
+}
+
+/// Why a negotiation that is over has no result, if that was for a term of its last proposal.
+pub fn broken(record: &NegotiationRecord) -> Option<String> {
+    let reason = record.rounds.iter().rev().find_map(|round| match &round.said {
+        Said::Phase { phase: Phase::Ended(_), reason } => Some(*reason),
+        Said::Phase { .. } | Said::Proposed { .. } => None,
+    })??;
+    let (_, _, template) = last_proposal(record)?;
+    let direction = template.direction();
+    let live = template.items().iter().filter(|item| item.is_live());
+    let all: Vec<String> = live.filter_map(|item| refused(item, direction, reason)).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// What of this item was not possible.
+fn refused(item: &Item, direction: Direction, reason: Reason) -> Option<String> {
+    let (what, held) = (name(item.resource), item.held.0);
+    let proposed = match direction {
+        Direction::Grow => format!("{what}: {} more proposed", amount(item.resource, item.quantity.0)),
+        Direction::Shrink => format!("{what}: {} fewer proposed", amount(item.resource, item.quantity.0)),
+    };
+    let has_time = item.terms.duration.is_some() || item.terms.give_back_by.is_some();
+    match (reason, item.resource, direction) {
+        (Reason::Policy, Resource::Hosts(_), Direction::Shrink) if item.quantity.0 >= held => Some(format!(
+            "{proposed}, at most {} of {held} allowed: its first node stays to its end",
+            held.saturating_sub(1)
+        )),
+        (Reason::Policy, Resource::Hosts(_), Direction::Shrink) => {
+            Some(format!("{proposed}; named nodes have to be its own, and not its first"))
+        }
+        (Reason::Policy, Resource::Hosts(_), Direction::Grow) => {
+            Some(format!("{proposed}; the growth_limit of its user allows fewer"))
+        }
+        (Reason::Policy, Resource::Cores(_), _) if has_time => {
+            Some("for how long: cores are given and taken without a time only".to_owned())
+        }
+        (Reason::Policy, Resource::Cores(_), Direction::Shrink) => Some(format!(
+            "{proposed}, at most {} of {held} on each of its own nodes allowed: one stays",
+            held.saturating_sub(1)
+        )),
+        (Reason::Policy, Resource::Cores(_), Direction::Grow) => {
+            Some(format!("{proposed}; only nodes that it has can give more"))
+        }
+        (Reason::Policy, Resource::Time, Direction::Grow) => {
+            Some(format!("{proposed}; max_wall, the longest wall time of the cluster, allows less"))
+        }
+        (Reason::Policy, Resource::Time, Direction::Shrink) => {
+            Some(format!("{proposed}; so much of its wall time is not left"))
+        }
+        (Reason::Price, ..) => Some(format!(
+            "price of a node and hour: {} proposed; 'rms budget' shows what its user can pay",
+            price(item.terms.price)
+        )),
+        (Reason::NoResources, Resource::Hosts(_) | Resource::Cores(_), Direction::Grow) => {
+            let least = item.terms.least.0;
+            let sizes = sizes(&item.terms.sizes).map(|sizes| format!(", in all {sizes}")).unwrap_or_default();
+            Some(format!("{proposed}, of which at least {least}{sizes} had to be free"))
+        }
+        (_, Resource::Hosts(_) | Resource::Cores(_) | Resource::Time, Direction::Grow | Direction::Shrink) => None,
+    }
+}
+
+fn name(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Hosts(_) => "nodes",
+        Resource::Cores(_) => "cores of a node",
+        Resource::Time => "wall time",
+    }
+}
+
+fn amount(resource: Resource, quantity: u64) -> String {
+    match resource {
+        Resource::Hosts(_) | Resource::Cores(_) => quantity.to_string(),
+        Resource::Time => stamp::brief(time(quantity)),
+    }
+}
+
+/// Totals that are of use, if not all are.
+pub fn sizes(sizes: &Sizes) -> Option<String> {
+    match sizes {
+        Sizes::Any => None,
+        Sizes::PowerOfTwo => Some("a power of two".to_owned()),
+        Sizes::MultipleOf(unit) => Some(format!("a multiple of {unit}")),
+        Sizes::Listed(sizes) => Some(sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(" or ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use negotiation::{Parties, Price, Quantity, SetRule};
+    use rms_model::{ClusterId, JobId, Run};
+
+    use super::*;
+
+    /// So many nodes more or fewer, of 8 that are held.
+    fn proposal(direction: Direction, quantity: u64, change: impl FnOnce(&mut Item)) -> Template {
+        let mut item = Item::up_to(Resource::Hosts(ClusterId(0)), 8, quantity);
+        change(&mut item);
+        let parties = Parties { job: JobId(7), run: Run(1), initiator: Side::Application };
+        Template::new(parties, direction, vec![SetRule::All], vec![item]).expect("it is one")
+    }
+
+    #[test]
+    fn a_counter_names_the_terms_that_it_does_not_keep() {
+        let wanted = proposal(Direction::Grow, 8, |item| {
+            item.terms.least = Quantity(4);
+            item.terms.sizes = Sizes::PowerOfTwo;
+            item.terms.price = Price(200);
+        });
+        let check = |quantity, price, expected: &[&str]| {
+            let counter = proposal(Direction::Grow, quantity, |item| item.terms.price = Price(price));
+            assert_eq!(against(&wanted, Side::Rms, &counter), expected, "{quantity} at {price}");
+        };
+        check(8, 200, &[]);
+        check(
+            3,
+            500,
+            &[
+                "nodes: 3 proposed, at least 4 allowed",
+                "nodes in all: 11 proposed, a power of two allowed",
+                "price of a node and hour: 0.5 proposed, at most 0.2 allowed",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_refusal_names_the_term() {
+        let item = |direction, quantity| proposal(direction, quantity, |_| {}).items()[0].clone();
+        assert_eq!(
+            refused(&item(Direction::Shrink, 8), Direction::Shrink, Reason::Policy).as_deref(),
+            Some("nodes: 8 fewer proposed, at most 7 of 8 allowed: its first node stays to its end")
+        );
+        assert_eq!(
+            refused(&item(Direction::Grow, 3), Direction::Grow, Reason::NoResources).as_deref(),
+            Some("nodes: 3 more proposed, of which at least 1 had to be free")
+        );
+        assert_eq!(refused(&item(Direction::Grow, 3), Direction::Grow, Reason::Declined), None);
+    }
+}
