@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::Fact;
 use rms_model::settings::GhostRule;
-use rms_model::{ClusterId, JobId, NodeId, Settings, Span, Time};
+use rms_model::{ClusterId, JobId, NodeId, NodeLink, Settings, Span, Time};
 
 use super::{Rule, Violation};
 
@@ -22,6 +22,8 @@ pub(super) struct Ghosts {
     given_back: BTreeMap<NodeId, JobId>,
     /// Hosts on which no process of a job is left.
     empty: BTreeSet<(JobId, NodeId)>,
+    /// Nobody could ask for these, so they are not kept.
+    lost: BTreeSet<NodeId>,
 }
 
 impl Ghosts {
@@ -34,6 +36,7 @@ impl Ghosts {
             kept: BTreeMap::new(),
             given_back: BTreeMap::new(),
             empty: BTreeSet::new(),
+            lost: BTreeSet::new(),
         }
     }
 
@@ -54,6 +57,14 @@ impl Ghosts {
         }
         if let Fact::NodeJoined { node, cluster, .. } = fact {
             self.home.insert(*node, *cluster);
+        }
+        if let Fact::NodeLinkChanged { node, link } = fact {
+            match link {
+                NodeLink::Lost { .. } => self.lost.insert(*node),
+                NodeLink::Connected { .. } | NodeLink::Away { .. } | NodeLink::Expected { .. } => {
+                    self.lost.remove(node)
+                }
+            };
         }
         if let Fact::SettingChanged { change } = fact {
             self.settings.set(&change.subject, &change.new).expect("a recorded setting was accepted once");
@@ -85,7 +96,7 @@ impl Ghosts {
             self.held.entry(*job).or_default().retain(|node| !nodes.contains(node));
             // Next it must be told that a ghost keeps them.
             if self.settings.ghosts == GhostRule::Always {
-                let kept = nodes.iter().filter(|node| !self.fair_start(**node).is_zero());
+                let kept = nodes.iter().filter(|node| !self.fair_start(**node).is_zero() && !self.lost.contains(node));
                 let kept: Vec<_> = kept.map(|node| (*node, *job)).collect();
                 self.given_back.extend(kept);
             }
