@@ -1,16 +1,18 @@
 //! Who can go on without a host that is lost does, with its least at least; nobody else does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::{Fact, State};
 use rms_model::{JobId, Malleable, NodeId, NodeLink, OnResize, Outcome, Sizes};
 
 use super::{Rule, Violation};
 
-/// The least that each application has declared itself.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
+    /// The least that each application has declared itself.
     declared: BTreeMap<JobId, u32>,
+    /// What has ended before its host was freed: a host that was lost on its way to a job is no loss of it.
+    ended: BTreeSet<(JobId, NodeId)>,
 }
 
 impl Losses {
@@ -25,8 +27,18 @@ impl Losses {
                 self.declared.remove(job);
                 Ok(())
             }
-            Fact::StageEntered { job, freed, .. } if freed.iter().any(|node| is_lost(then, *node)) => {
-                self.shrinks(*job, freed, then)
+            Fact::ShareEnded { job, node, .. } => {
+                self.ended.insert((*job, *node));
+                Ok(())
+            }
+            Fact::JobStarted { job, .. } => {
+                self.ended.retain(|(of, _)| of != job);
+                Ok(())
+            }
+            Fact::StageEntered { job, gained, freed, .. } => {
+                self.ended.retain(|(of, node)| of != job || !gained.contains(node));
+                let is_loss = |node: &NodeId| is_lost(then, *node) && !self.ended.contains(&(*job, *node));
+                if freed.iter().any(is_loss) { self.shrinks(*job, freed, then) } else { Ok(()) }
             }
             Fact::JobEnding { job, outcome: Outcome::NodeLost { .. }, .. } => self.ends(*job, then),
             _ => Ok(()),
