@@ -33,6 +33,8 @@ pub struct Shared {
     pub launchers: LauncherCounters,
     /// Questions that are being answered, over all who ask.
     pub queries: Semaphore,
+    /// Those of admins, whom nobody keeps from seeing what is the matter.
+    pub queries_of_admins: Semaphore,
     dir: DataDir,
     since: Time,
     clock: Mutex<Clock>,
@@ -55,6 +57,7 @@ impl Shared {
         let since = clock.now();
         let clock = Mutex::new(clock);
         let queries = Semaphore::new(MAX_QUERIES);
+        let queries_of_admins = Semaphore::new(MAX_QUERIES_OF_ADMINS);
         Shared {
             inbox,
             history,
@@ -66,6 +69,7 @@ impl Shared {
             certifications,
             launchers,
             queries,
+            queries_of_admins,
             dir,
             since,
             clock,
@@ -101,6 +105,7 @@ const JOBS_FOR_A_JOIN: u32 = 20;
 
 /// Many more than one peer may have: who does not read his answers keeps few others from theirs.
 const MAX_QUERIES: usize = 64;
+const MAX_QUERIES_OF_ADMINS: usize = 16;
 
 /// What has gone over launchers' channels since the server was started (001, Fig. 12).
 #[derive(Debug, Default)]

@@ -39,7 +39,11 @@ pub async fn serve(
     }
     let (_ours, _everybodys) = match &request {
         ClientRequest::Call(Call::Query(_)) | ClientRequest::History(_) | ClientRequest::Launchers => {
-            (allotment.queries.acquire().await.ok(), shared.queries.acquire().await.ok())
+            let everybodys = match who.role {
+                Role::Admin => &shared.queries_of_admins,
+                Role::User | Role::Job | Role::Agent | Role::Server => &shared.queries,
+            };
+            (allotment.queries.acquire().await.ok(), everybodys.acquire().await.ok())
         }
         ClientRequest::Follow(_) | ClientRequest::Watch(_) => {
             drop(held);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rms_core::Call;
 use rms_model::{Identity, Role};
 use rms_wire::link::Joining;
-use rms_wire::tls::draw_serial;
+use rms_wire::tls::{check_request, draw_serial};
 use rms_wire::token::digest;
 use rms_wire::{JoinRequest, Refused};
 
@@ -32,6 +32,8 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
     if !shared.joins.allows() {
         return Err(Refused::new("busy", "too many peers are joining: try again in a moment"));
     }
+    // Else the token would be used up, and the certificate revoked whose place the new one was to take.
+    checked(&request.csr)?;
     let call = Call::Join {
         token_id: request.token_id.clone(),
         digest: digest(&request.secret),
@@ -52,8 +54,16 @@ pub async fn renew(who: &Identity, call: Call, shared: &Shared) -> Result<Signed
     if !shared.renewals.allows() {
         return Err(Refused::new("busy", "too many certificates are being renewed: try again in a moment"));
     }
+    if let Call::Renew { csr, .. } = &call {
+        checked(csr)?;
+    }
     let answered = shared.inbox.call(who.clone(), call).await.map_err(stopping)?;
     Ok(certify(answered, shared)?.signed)
+}
+
+/// Nothing is written down for a request that cannot be signed.
+fn checked(csr: &[u8]) -> Result<(), Refused> {
+    check_request(csr).map_err(|error| Refused::new("malformed", chain(&error)))
 }
 
 /// A certificate that was ordered and made.

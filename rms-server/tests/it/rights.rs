@@ -201,3 +201,19 @@ fn certificates_are_renewed_over_the_link_that_they_made() {
         Client::connect(&renewed, server.address).await.speak().await;
     });
 }
+
+#[test]
+fn a_request_that_cannot_be_signed_leaves_nothing_behind() {
+    tell(async {
+        let server = Server::start();
+        let (ann, admin) = (server.user("ann").await, server.admin().await);
+        let n_certificates = async || match admin.call(&Call::Query(Query::Certificates)).await {
+            Ok(Reply::Certificates(certificates)) => certificates.len(),
+            other => panic!("{other:?}"),
+        };
+        let before = n_certificates().await;
+        let renew = Call::Renew { csr: vec![1, 2, 3], serial: String::new() };
+        assert_eq!(refused(ann.call(&renew).await), "malformed");
+        assert_eq!(n_certificates().await, before);
+    });
+}

@@ -166,17 +166,9 @@ impl Authority {
         not_before: Time,
         not_after: Time,
     ) -> Result<String, AuthorityError> {
-        if csr.len() > MAX_CSR_BYTES {
-            return Err(AuthorityError::RequestTooLong(csr.len()));
-        }
+        let request = parse_request(csr)?;
         if not_before >= not_after || not_after > LATEST {
             return Err(AuthorityError::Validity(not_before, not_after));
-        }
-        let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr))
-            .map_err(AuthorityError::Request)?;
-        let algorithm = request.public_key.algorithm();
-        if algorithm != &PKCS_ED25519 && algorithm != &PKCS_ECDSA_P256_SHA256 {
-            return Err(AuthorityError::RequestKey);
         }
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(&identity.to_string());
@@ -191,6 +183,27 @@ impl Authority {
         let certificate = params.signed_by(&request.public_key, &self.issuer).map_err(AuthorityError::Sign)?;
         Ok(pem::write(&[certificate.der().clone()]))
     }
+}
+
+/// Whether a request can be signed: to be known before anything is given up for it.
+///
+/// # Errors
+/// It is malformed, not signed by its own key, or of a kind of key that is not taken.
+pub fn check_request(csr: &[u8]) -> Result<(), AuthorityError> {
+    parse_request(csr).map(drop)
+}
+
+fn parse_request(csr: &[u8]) -> Result<CertificateSigningRequestParams, AuthorityError> {
+    if csr.len() > MAX_CSR_BYTES {
+        return Err(AuthorityError::RequestTooLong(csr.len()));
+    }
+    let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr))
+        .map_err(AuthorityError::Request)?;
+    let algorithm = request.public_key.algorithm();
+    if algorithm != &PKCS_ED25519 && algorithm != &PKCS_ECDSA_P256_SHA256 {
+        return Err(AuthorityError::RequestKey);
+    }
+    Ok(request)
 }
 
 /// Where the change to another CA is, and the steps that lead there.
