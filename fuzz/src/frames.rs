@@ -1,10 +1,10 @@
 //! Frames of the wire: what is accepted parses or is refused, and its bytes stand for it again.
 
 use negotiation::Message as Said;
-use rms_core::effect::JobChange;
-use rms_core::event::AgentHello;
-use rms_core::negotiate::contract::{Ask, NegotiatorCall};
-use rms_core::subscription::{Grant, LauncherCall};
+use rms_api::answer::JobChange;
+use rms_api::desired::AgentHello;
+use rms_api::negotiate::{Ask, NegotiatorCall};
+use rms_api::subscription::{Grant, LauncherCall};
 use rms_wire::codec::{HEADER_BYTES, Header, decode_frame, encode};
 use rms_wire::convert::{DesiredParts, ReportParts, ViewParts, parse_launcher_answer, parse_negotiator_answer};
 use rms_wire::reply::ReplyParts;

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use launcher_sdk::model::Span;
 use launcher_sdk::negotiator::{
     Change, HostfileStyle, JobEnvironment, Limits, Negotiator, Resizing, SetRule, Settled, Want,
 };
-use rms_model::Span;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

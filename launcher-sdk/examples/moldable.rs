@@ -7,8 +7,8 @@ use std::error::Error;
 
 use launcher_sdk::Client;
 use launcher_sdk::launcher::{self, Action, Model, Program, Start, Subscription, Walls, planned};
+use launcher_sdk::model::Span;
 use launcher_sdk::schedule::moldable::Sizes;
-use rms_model::Span;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -9,9 +9,9 @@ use std::error::Error;
 
 use launcher_sdk::blocking::Client;
 use launcher_sdk::launcher::{Action, Filter, Model, Program, Start, Subscription, moldable};
+use launcher_sdk::model::Span;
+use launcher_sdk::model::job::Constraint;
 use launcher_sdk::schedule::moldable::Sizes;
-use rms_model::Span;
-use rms_model::job::Constraint;
 
 /// `1=120,2=70`: seconds by number of hosts.
 fn table(text: &str) -> Result<BTreeMap<u32, Span>, Box<dyn Error>> {

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use launcher_sdk::Client;
 use launcher_sdk::launcher::{self, Action, Launcher, Seen, Start, Subscription};
-use rms_model::{ClusterId, JobId, Outcome, Request, Span};
+use launcher_sdk::model::{ClusterId, JobId, Outcome, Request, Span};
 
 struct PowersOfTwo {
     id_file: PathBuf,

@@ -6,7 +6,7 @@ use std::error::Error;
 
 use launcher_sdk::blocking::Client;
 use launcher_sdk::launcher::{Action, Program, Start, Subscription, Walls, rigid};
-use rms_model::Span;
+use launcher_sdk::model::Span;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);

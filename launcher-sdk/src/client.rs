@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rms_core::effect::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
-use rms_core::event::{Call, Query, Select, Submission};
-use rms_core::fact::AuditEntry;
-use rms_core::negotiate::contract::BudgetLine;
+use rms_api::answer::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
+use rms_api::audit::AuditEntry;
+use rms_api::call::{Call, Query, Select, Submission};
+use rms_api::negotiate::BudgetLine;
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Role, Time};
 use rms_wire::convert::client_call;

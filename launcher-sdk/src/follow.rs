@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_core::effect::JobChange;
+use rms_api::answer::JobChange;
 use rms_model::{JobId, Run};
 use rms_wire::{Backoff, ClientCall, Followed, Input, LinkError, Receiver, Refused, Sender};
 use tokio::sync::{Mutex, mpsc};
@@ -310,7 +310,7 @@ pub(crate) const RECONNECT_PATIENCE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
-    use rms_core::effect::JobState;
+    use rms_api::answer::JobState;
     use rms_wire::Chunk;
 
     use super::*;

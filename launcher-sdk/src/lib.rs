@@ -48,7 +48,11 @@ pub use join::{JoinFailure, join};
 /// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so
 /// that the simulator runs the same functions without a network.
 pub use launcher_schedule as schedule;
-pub use rms_core::event::{Call, Query, Select, Submission};
+/// What is said to a server and what it answers.
+pub use rms_api as api;
+pub use rms_api::call::{Call, Query, Select, Submission};
+/// Times, requests, profiles, resources: what the vocabulary is made of.
+pub use rms_model as model;
 pub use rms_wire::{HistoryQuery, LauncherReport, LauncherTraffic, Refused, ServerReport, TokenText};
 pub use watch::Watch;
 

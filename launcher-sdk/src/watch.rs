@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rms_core::effect::{JobChange, JobState};
+use rms_api::answer::{JobChange, JobState};
 use rms_model::{JobId, Run};
 use rms_wire::{Backoff, ClientCall, Followed};
 use tokio::sync::mpsc;

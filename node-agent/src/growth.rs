@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use negotiation::{Direction, Price};
-use rms_core::negotiate::contract::{Ask, AskOutcome, Asked};
+use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Run, Sizes, Span};
 
 use crate::supervisor::order::Growth;

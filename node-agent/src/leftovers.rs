@@ -1,16 +1,16 @@
 //! Ends what a killed supervisor, or a dead agent, has left behind.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use rms_core::desired::{JobReport, JobStatus, NodeExit};
+use rms_api::desired::{JobReport, JobStatus, NodeExit};
 use rms_model::Usage;
 
 use crate::cgroup::{Cgroup, Kind, Parent};
 use crate::spool;
 use crate::supervisor::{now, tree};
 use crate::takeover;
-use std::path::{Path, PathBuf};
 
 /// Kills until nobody is left, with growing pauses for the kernel to bury them. Returns how many would not die.
 async fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::Pid;
+use rms_api::desired::{Desired, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::agent::{Agent, AgentEffect, AgentEvent, Found as Known};
-use rms_core::desired::{Desired, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_model::{JobId, Run, Usage};
 use tokio::process::Child;
 use tokio::sync::mpsc;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rms_core::desired::{DesiredJob, Host};
+use rms_api::desired::{DesiredJob, Host};
 
 use crate::cgroup::Parent;
 use crate::keys::Keys;

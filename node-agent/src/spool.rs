@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
-use rms_core::desired::JobReport;
+use rms_api::desired::JobReport;
 use rms_model::{JobId, Run};
 use serde::{Deserialize, Serialize};
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rms_api::desired::{JobReport, JobStatus};
 use rms_core::agent::{self, Told};
-use rms_core::desired::{JobReport, JobStatus};
 use rms_model::{JobId, Run, Span};
 
 use crate::spool::{self, Entry, Spool};

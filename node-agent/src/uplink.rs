@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rms_core::desired::NodeReport;
-use rms_core::event::AgentHello;
+use rms_api::desired::AgentHello;
+use rms_api::desired::NodeReport;
 use rms_model::{Inventory, JobId, Run};
 use rms_wire::convert::{DesiredParts, report_parts};
 use rms_wire::{

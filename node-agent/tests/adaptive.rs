@@ -4,7 +4,7 @@ mod common;
 
 use common::cluster::Cluster;
 use common::mpich::{argv, build, told};
-use rms_core::desired::NodeExit;
+use rms_api::desired::NodeExit;
 use rms_wire::{Refused, ToAgent};
 
 const OK: NodeExit = NodeExit::Exited { code: 0 };

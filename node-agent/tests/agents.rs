@@ -3,7 +3,7 @@
 mod common;
 
 use common::cluster::Cluster;
-use rms_core::desired::NodeExit;
+use rms_api::desired::NodeExit;
 use rms_model::{Span, Work};
 use rms_wire::{Credentials, Expect};
 

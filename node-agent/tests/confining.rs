@@ -12,7 +12,7 @@ use node_agent::cgroup::Wanted;
 use node_agent::supervisor::tree::descendants;
 use node_agent::topology::cpulist::CpuSet;
 use node_agent::topology::{cpus_of, own_cpus};
-use rms_core::desired::{Launch, NodeExit};
+use rms_api::desired::{Launch, NodeExit};
 
 /// The same with so many CPUs of the two that the node counts.
 fn with_cpus(launch: &Launch, generation: u32, cpus: u32) -> Launch {
@@ -127,7 +127,7 @@ impl World {
 
     /// Waits for word of a generation, and whether the job's processes keep to their CPUs.
     async fn confined(&mut self, job: u64, generation: u32) -> bool {
-        use rms_core::desired::JobStatus;
+        use rms_api::desired::JobStatus;
         loop {
             match self.next(job).await.status {
                 JobStatus::Running { generation: heard, is_confined, .. } if heard >= generation => return is_confined,

@@ -5,7 +5,7 @@ mod common;
 use common::{PATIENCE, World, gone, is_alive, script};
 use node_agent::cgroup::Wanted;
 use node_agent::spool;
-use rms_core::desired::NodeExit;
+use rms_api::desired::NodeExit;
 use rms_model::{JobId, Run, Span};
 
 /// Runs until somebody makes the file `go`.
@@ -114,10 +114,10 @@ async fn after_a_reboot_what_ran_has_vanished() {
     let dir = world.spool().entry_dir(JobId(1), Run(1));
     std::fs::create_dir(&dir).expect("an entry");
     let launch = script(&world, WAITS);
-    let desired = rms_core::desired::DesiredJob {
+    let desired = rms_api::desired::DesiredJob {
         job: JobId(1),
         run: Run(1),
-        aim: rms_core::desired::Aim::Run,
+        aim: rms_api::desired::Aim::Run,
         launch: std::sync::Arc::new(launch),
         host_idx: 0,
     };

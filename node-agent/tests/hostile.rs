@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, World, script, tasks};
 use nix::unistd::User;
 use node_agent::cgroup::Wanted;
-use rms_core::desired::{Launch, NodeExit};
+use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Owner, Span};
 
 /// A user of the system whose processes belong to no other test: each test takes another one.

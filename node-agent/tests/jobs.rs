@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{World, gone, is_alive, launch, script, tasks};
 use node_agent::cgroup::Wanted;
-use rms_core::desired::{Launch, NodeExit};
+use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Environment, Limits, Owner, Span, Work};
 
 /// Runs one job to its end.

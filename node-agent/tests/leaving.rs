@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{World, script};
 use node_agent::cgroup::Wanted;
-use rms_core::desired::{Launch, NodeExit};
+use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Span, Work};
 
 const HOUR: Span = Span::from_hours(1);

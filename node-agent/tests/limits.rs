@@ -8,7 +8,7 @@ use std::process::Command;
 use common::{World, script, tasks};
 use node_agent::cgroup::{Kind, Wanted, probe};
 use node_agent::spool;
-use rms_core::desired::NodeExit;
+use rms_api::desired::NodeExit;
 use rms_model::{JobId, Mebibytes, Run, Span};
 
 /// A node whose cgroups limit memory, and the program that eats some; `None`, and says why, where that cannot be.

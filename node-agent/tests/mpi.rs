@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::cluster::Cluster;
-use rms_core::desired::NodeExit;
+use rms_api::desired::NodeExit;
 use rms_model::Work;
 
 /// Ranks that run this after the definitions of `rank.bash`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{World, script, tasks};
 use node_agent::cgroup::Wanted;
-use rms_core::desired::{Host, Launch, NodeExit};
+use rms_api::desired::{Host, Launch, NodeExit};
 use rms_model::{NodeId, OnResize};
 
 /// The same launch on more hosts, some of which it is to leave: `t1 t2 -t3`.

@@ -4,7 +4,7 @@ mod common;
 
 use common::cluster::Cluster;
 use common::mpich::{self, argv, build};
-use rms_core::desired::{Launch, NodeExit};
+use rms_api::desired::{Launch, NodeExit};
 use rms_model::Work;
 use rms_wire::negotiate::{AskOutcome, NegotiationId, Side};
 use rms_wire::{Refused, ToAgent};

@@ -1,8 +1,8 @@
 //! Says in plain sentences why a job is where it is.
 
 use negotiation::Phase;
-use rms_core::effect::{Blocker, JobLine, JobState, Reason};
-use rms_core::negotiate::contract::NegotiationLine;
+use rms_api::answer::{Blocker, JobLine, JobState, Reason};
+use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobRecord, Time};
 
 use crate::names::ClusterNames;

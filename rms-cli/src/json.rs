@@ -1,7 +1,7 @@
 //! The JSON forms of what the server tells; their fields are an interface and only grow.
 
-use rms_core::effect::{ClusterView, CoresLine, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status};
-use rms_core::fact::AuditEntry;
+use rms_api::answer::{ClusterView, CoresLine, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status};
+use rms_api::audit::AuditEntry;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{ClusterId, JobId, JobRecord, Outcome, Profile, Request, Span, Time, Work};
 use serde_json::{Map, Value, json};

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use rms_core::effect::JobDetail;
+use rms_api::answer::JobDetail;
 use rms_model::Work;
 use rms_model::pattern::{self, Names};
 use tokio::sync::mpsc;

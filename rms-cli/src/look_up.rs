@@ -1,8 +1,8 @@
 //! Finds jobs wherever they are: in the system, or in the history if they have ended.
 
 use launcher_sdk::{CallError, Client, HistoryQuery};
-use rms_core::effect::JobDetail;
-use rms_core::event::Select;
+use rms_api::answer::JobDetail;
+use rms_api::call::Select;
 use rms_model::{JobId, JobRecord, Time};
 
 use crate::failure::Failure;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use rms_core::event::{Nodes, Shape};
+use rms_api::call::{Nodes, Shape};
 use rms_model::{Malleable, OnResize, Sizes, Span, Speedup};
 use thiserror::Error;
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use launcher_sdk::schedule::moldable::{Amdahl, Downey, WallTime};
-use rms_core::event::{Nodes, Shape};
+use rms_api::call::{Nodes, Shape};
 use rms_model::{ClusterId, Span};
 use thiserror::Error;
 

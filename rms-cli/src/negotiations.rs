@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use negotiation::{Direction, Ending, Item, NegotiationId, Phase, Price, Reason, Resource, Side, Template};
-use rms_core::negotiate::contract::{NegotiationLine, NegotiationRecord, RoundRecord, Said};
+use rms_api::negotiate::{NegotiationLine, NegotiationRecord, RoundRecord, Said};
 use rms_model::{JobId, Span, Time, hostlist};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The one line on the standard error that says why `rms run` waits, and until when.
 
-use rms_core::effect::{JobLine, Reason};
+use rms_api::answer::{JobLine, Reason};
 use rms_model::{JobId, Span, Time};
 
 use crate::explain;
@@ -96,7 +96,7 @@ fn sentence(job: JobId, line: &JobLine, now: Time) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rms_core::effect::{Blocker, JobState};
+    use rms_api::answer::{Blocker, JobState};
 
     use super::*;
     use crate::verb::golden::blocked;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 
 use launcher_sdk::Client;
-use rms_core::Call;
+use rms_api::Call;
 
 use crate::failure::Failure;
 

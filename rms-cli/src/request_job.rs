@@ -1,7 +1,7 @@
 //! What `submit` and `run` share: asks the server for a job, or only whether and when it would start.
 
 use launcher_sdk::{Client, Submitted};
-use rms_core::effect::{NodeLine, Reason};
+use rms_api::answer::{NodeLine, Reason};
 use rms_model::job::Constraint;
 use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{JobId, Mebibytes, Request, Time, hostlist};

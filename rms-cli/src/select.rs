@@ -1,6 +1,6 @@
 //! Which jobs a command means: `7`, `3,5-9`, `last`, `all`, `user:ada`.
 
-use rms_core::event::Select;
+use rms_api::call::Select;
 use rms_model::{JobId, identity};
 use thiserror::Error;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use rms_core::event::{Nodes, Shape};
+use rms_api::call::{Nodes, Shape};
 use rms_model::time::ParseSpanError;
 use rms_model::{Span, identity};
 use thiserror::Error;

@@ -1,7 +1,7 @@
 //! The changing size of a malleable job, as people and programs read it.
 
-use rms_core::effect::JobLine;
-use rms_core::negotiate::contract::{Declared, NegotiationLine};
+use rms_api::answer::JobLine;
+use rms_api::negotiate::{Declared, NegotiationLine};
 use rms_model::{Malleable, OnResize, Sizes, Speedup, Time, hostlist};
 use serde_json::{Value, json};
 

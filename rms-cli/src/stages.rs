@@ -1,6 +1,6 @@
 //! The stages of an evolving application, as people and programs read them.
 
-use rms_core::effect::{JobLine, StageLine, Stages};
+use rms_api::answer::{JobLine, StageLine, Stages};
 use rms_model::{Evolution, Time, hostlist};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use rms_core::event::{Nodes, Shape, Submission};
+use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
 use rms_model::variables;
 use rms_model::{Environment, Evolving, Expansion, Malleable, Mebibytes, OnResize, Stdio, Work};

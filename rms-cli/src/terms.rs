@@ -1,7 +1,7 @@
 //! Names the term that a proposal breaks: what was proposed, and what the other end or the cluster allows.
 
 use negotiation::{Direction, Item, Phase, Reason, Resource, Side, Sizes, Template};
-use rms_core::negotiate::contract::{NegotiationRecord, Said};
+use rms_api::negotiate::{NegotiationRecord, Said};
 
 use crate::negotiations::{last_proposal, price, time};
 use crate::stamp;

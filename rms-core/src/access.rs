@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use rms_api::answer::Answer;
+use rms_api::call::{CertificateSelect, JobsOfRevoked, TokenOrder};
+use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{Identity, JobId, Role, Run, Span, Time};
 
 use crate::calls::{admins_only, not_allowed};
-use crate::effect::{Answer, Effect};
-use crate::event::{CertificateSelect, JobsOfRevoked, Ticket, TokenOrder};
+use crate::effect::Effect;
+use crate::event::Ticket;
 use crate::fact::Fact;
 use crate::job::{Job, Phase};
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

@@ -6,14 +6,14 @@ mod stages;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{ClusterId, Evolving, Identity, Inventory, JobSpec, Owner, Request, Span};
 
-use crate::event::{Nodes, Shape, Submission};
 use crate::executable::{self, too_large};
 use crate::plan::meets;
-use crate::refusal::Refusal;
 use crate::state::State;
 pub(crate) use malleable::{check as check_limits, check_declared, check_launched};
 pub(crate) use stages::{check_stages, evolving_options};

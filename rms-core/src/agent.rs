@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_model::{Generation, JobId, Run, Span, Time, Usage};
-
-use crate::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
 
 /// What happened on the node or came from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use rms_api::desired::AgentHello;
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
 use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Usage};
 
-use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use crate::effect::Effect;
-use crate::event::AgentHello;
 use crate::fact::Fact;
 use crate::job::Share;
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

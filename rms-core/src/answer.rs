@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rms_api::answer::{Answer, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Status, ViewAnswer};
+use rms_api::call::{Query, Select};
+use rms_api::negotiate::Declared;
+use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeLink, Profile, Time};
 
 use crate::calls::admins_only;
-use crate::effect::{Answer, ClusterView, JobDetail, JobLine, JobState, NodeLine, NodeState, Status, ViewAnswer};
-use crate::event::{Query, Select};
 use crate::job::{Job, Phase};
-use crate::negotiate::contract::Declared;
 use crate::node::Node;
 use crate::plan::{self, Plan};
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 
 impl Rms {
@@ -155,7 +155,7 @@ impl Rms {
         entry: &Job,
         job: JobId,
         queue_idx: Option<usize>,
-    ) -> Option<crate::effect::Reason> {
+    ) -> Option<rms_api::answer::Reason> {
         match placed {
             Some(placed) if entry.is_queued() => {
                 plan::short_reason(&self.state, plan, entry, queue_idx.unwrap_or(plan.placements.len()), placed)

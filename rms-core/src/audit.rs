@@ -1,12 +1,13 @@
 //! Who did what: each call by which an admin, or a token's holder, changes the system has an entry in the audit.
 
+use rms_api::answer::Answer;
+use rms_api::audit::AuditEntry;
+use rms_api::call::{Call, CertificateSelect, JobsOfRevoked, Select, TokenOrder};
+use rms_api::negotiate::Order;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, JobId, Role, Time, hostlist};
 
-use crate::effect::Answer;
-use crate::event::{Call, CertificateSelect, JobsOfRevoked, Select, TokenOrder};
-use crate::fact::{AuditEntry, Fact};
-use crate::negotiate::contract::Order;
+use crate::fact::Fact;
 use crate::rms::Rms;
 use crate::step::Step;
 

@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use rms_api::answer::Answer;
+use rms_api::audit::AuditEntry;
+use rms_api::call::{Call, Select, Submission};
+use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
 use rms_model::settings::Subject;
 use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time, hostlist};
 
 use crate::admit;
-use crate::effect::{Answer, Effect};
-use crate::event::{Call, Select, Submission, Ticket};
-use crate::fact::{AuditEntry, Fact};
+use crate::effect::Effect;
+use crate::event::Ticket;
+use crate::fact::Fact;
 use crate::job::{Job, Phase};
 use crate::plan::{self, Placed};
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

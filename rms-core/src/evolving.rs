@@ -1,20 +1,20 @@
 //! Takes evolving applications from stage to stage, and hears what they announce anew or free.
 
+use rms_api::answer::{Answer, StageLine, Stages};
+use rms_api::desired::NodeExit;
+use rms_api::refusal::Refusal;
 use rms_model::{
     ClusterId, Evolution, Evolving, ExpandLimit, Identity, JobId, NodeId, Outcome, Span, Stage, Time, Usage,
 };
 
 use crate::admit;
 use crate::course::{Course, Evolved, Leg};
-use crate::desired::NodeExit;
-use crate::effect::{Answer, StageLine, Stages};
 use crate::fact::Fact;
 use crate::job::{Job, Phase, Started};
 use crate::launcher;
 use crate::plan::evolve::{cluster_of, occupation_beside};
 use crate::plan::fit::{self, Fit};
 use crate::plan::meets;
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

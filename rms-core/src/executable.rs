@@ -1,9 +1,8 @@
 //! Checks what is to be executed: its texts, and that its tasks fit the hosts; the same for a submit and a launch.
 
+use rms_api::refusal::Refusal;
 use rms_model::job::TaskCount;
 use rms_model::{Environment, Stdio, Work, pattern};
-
-use crate::refusal::Refusal;
 
 /// # Errors
 /// What is missing, malformed or too long.

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use negotiation::{Dialogue, NegotiationId, Phase, Side};
+use rms_api::audit::AuditEntry;
+use rms_api::desired::NodeExit;
+use rms_api::negotiate::{Declared, NegotiationRecord};
+use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Token};
 use rms_model::{
     ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
@@ -12,12 +16,9 @@ use rms_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::course::Course;
-use crate::desired::NodeExit;
 use crate::job::{LauncherLink, Promise};
-use crate::negotiate::contract::{Declared, NegotiationRecord};
 use crate::negotiate::talks::Asking;
 use crate::state::State;
-use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -455,42 +456,4 @@ impl Fact {
                 | Fact::LauncherLinkChanged { link: LauncherLink::Away { .. }, .. }
         )
     }
-}
-
-/// Who did what, when: of a setting from what to what, of anything else what was said with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditEntry {
-    pub at: Time,
-    pub by: String,
-    /// The setting, the nodes, the token, the certificate, the jobs.
-    #[serde(rename = "key")]
-    pub subject: String,
-    pub old: String,
-    pub new: String,
-    /// [`AuditEntry::SET`] for settings, as in journals that are older than the other actions.
-    #[serde(default = "set", skip_serializing_if = "is_set")]
-    pub action: String,
-}
-
-impl AuditEntry {
-    /// The action of a setting that was changed.
-    pub const SET: &'static str = "set";
-
-    pub fn of_setting(at: Time, by: &str, key: &str, old: &str, new: &str) -> AuditEntry {
-        let (by, subject, old, new) = (by.to_owned(), key.to_owned(), old.to_owned(), new.to_owned());
-        AuditEntry { at, by, subject, old, new, action: set() }
-    }
-
-    /// Whether it is about a setting.
-    pub fn is_setting(&self) -> bool {
-        is_set(&self.action)
-    }
-}
-
-fn set() -> String {
-    AuditEntry::SET.to_owned()
-}
-
-fn is_set(action: &str) -> bool {
-    action == AuditEntry::SET
 }

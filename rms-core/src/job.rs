@@ -6,11 +6,11 @@ mod shares;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rms_api::answer::JobState;
 use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::course::{Cores, Evolved};
-use crate::effect::JobState;
 use crate::negotiate::talks::{Case, Talks};
 
 pub(crate) use launcher::AwaitedIndex;

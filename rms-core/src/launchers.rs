@@ -18,18 +18,20 @@ pub(crate) use flood::MOST_FLOODED;
 pub(crate) use flood::{Flood, Spate};
 pub(crate) use status::LauncherCounts;
 
+use rms_api::answer::Answer;
+use rms_api::refusal::Refusal;
+use rms_api::subscription::{ClusterLink, Filter, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag};
+
 use crate::admit;
 use crate::calls::{admins_only, check_priority, not_allowed, wrong_state};
-use crate::effect::{Answer, Effect};
+use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::executable;
 use crate::fact::Fact;
 use crate::job::{Job, Launcher, LauncherLink, Phase, StartAnswer, Started};
 use crate::plan::views;
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
-use crate::subscription::{ClusterLink, Filter, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag};
 
 impl Rms {
     pub(crate) fn handle_launcher_call(

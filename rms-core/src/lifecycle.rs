@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use rms_api::answer::{JobChange, JobState};
+use rms_api::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
 use rms_model::{JobId, NodeId, OnResize, Outcome, Request, Run, Span, Time, Usage, Work};
 
-use crate::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
-use crate::effect::{Effect, JobChange, JobState};
+use crate::effect::Effect;
 use crate::fact::Fact;
 use crate::job::{Job, Share, Started};
 use crate::rms::Rms;

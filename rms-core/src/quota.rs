@@ -1,9 +1,9 @@
 //! Bounds what one user may bring into the system: jobs, bytes, and submits in a time. Admins have no such bounds.
 
+use rms_api::refusal::Refusal;
 use rms_model::job::Work;
 use rms_model::{Environment, Identity, JobSpec, Owner, Role, Span, Time};
 
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::state::{environment_bytes, work_bytes};
 

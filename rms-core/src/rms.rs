@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rms_api::desired::Launch;
+use rms_api::subscription::Notice;
 use rms_model::{Generation, JobId, NodeId, NodeLink, Owner, Policy, Settings, Span, Time};
 
-use crate::desired::Launch;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::fact::{Fact, Freed};
@@ -17,7 +18,6 @@ use crate::plan::{self, Placed, Plan, Scope};
 use crate::quota::Pace;
 use crate::state::{Bumped, Misfit, State};
 use crate::step::Step;
-use crate::subscription::Notice;
 
 /// What the core is started with.
 #[derive(Clone, Debug)]

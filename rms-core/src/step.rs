@@ -98,8 +98,8 @@ mod tests {
     use rms_model::{JobId, NodeId, Time};
 
     use super::*;
-    use crate::effect::Answer;
     use crate::event::Ticket;
+    use rms_api::answer::Answer;
 
     #[test]
     fn only_what_comes_again_and_nobody_waits_for_can_wait() {

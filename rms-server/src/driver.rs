@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use rms_core::effect::JobChange;
+use rms_api::Call;
+use rms_api::answer::JobChange;
 use rms_core::job::Phase;
-use rms_core::{Call, Config, Event, Rms, State};
+use rms_core::{Config, Event, Rms, State};
 use rms_model::{Identity, JobId, Role, Span};
 use tokio::sync::{mpsc, oneshot};
 
@@ -294,7 +295,7 @@ fn look_up(state: &State, job: JobId) -> Option<Found> {
 
 #[cfg(test)]
 mod tests {
-    use rms_core::event::Select;
+    use rms_api::call::Select;
 
     use super::*;
 

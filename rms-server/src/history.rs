@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rms_core::negotiate::contract::NegotiationRecord;
+use rms_api::negotiate::NegotiationRecord;
 use rms_model::{JobId, JobRecord, Time};
 use rms_wire::HistoryQuery;
 use rusqlite::types::Value;

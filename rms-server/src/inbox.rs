@@ -1,11 +1,11 @@
 //! What enters the driver: the one bounded queue between everything outside and the core.
 
-use rms_core::desired::NodeReport;
-use rms_core::effect::JobChange;
-use rms_core::event::AgentHello;
-use rms_core::negotiate::contract::{Ask, NegotiatorCall};
-use rms_core::subscription::LauncherCall;
-use rms_core::{Answer, Call, Refusal};
+use rms_api::answer::JobChange;
+use rms_api::desired::AgentHello;
+use rms_api::desired::NodeReport;
+use rms_api::negotiate::{Ask, NegotiatorCall};
+use rms_api::subscription::LauncherCall;
+use rms_api::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Owner, Run, Time};
 use rms_wire::link::Held;
 use tokio::sync::{mpsc, oneshot};

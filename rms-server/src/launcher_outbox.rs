@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use rms_core::subscription::{ClusterChange, Grant, LauncherAnswer, Notice, ViewChange};
+use rms_api::subscription::{ClusterChange, Grant, LauncherAnswer, Notice, ViewChange};
 use rms_model::{ClusterId, JobId, Profile, Time};
 use rms_wire::Refused;
 
@@ -162,7 +162,7 @@ fn is_gone(change: &ClusterChange) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rms_core::subscription::{LauncherView, Tag};
+    use rms_api::subscription::{LauncherView, Tag};
     use rms_model::{Request, Run, Span};
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use rms_core::negotiate::contract::{Holding, NegotiatorAnswer, NegotiatorNotice};
+use rms_api::negotiate::{Holding, NegotiatorAnswer, NegotiatorNotice};
 use rms_model::{JobId, NodeId, Run};
 use rms_wire::Refused;
 use tokio::sync::OwnedSemaphorePermit;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::Refusal;
-use rms_core::negotiate::contract::{NegotiatorAnswer, NegotiatorNotice};
+use rms_api::Refusal;
+use rms_api::negotiate::{NegotiatorAnswer, NegotiatorNotice};
 use rms_model::{JobId, Run};
 use rms_wire::Refused;
 
@@ -95,7 +95,7 @@ mod tests {
     use std::sync::Arc;
 
     use negotiation::Rules;
-    use rms_core::negotiate::contract::{Attached, Declared, Holding};
+    use rms_api::negotiate::{Attached, Declared, Holding};
     use rms_model::{Sizes, Span, Speedup, Time};
     use tokio::sync::Semaphore;
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rms_core::desired::Desired;
-use rms_core::effect::JobChange;
+use rms_api::answer::JobChange;
+use rms_api::desired::Desired;
 use rms_model::{JobId, Run};
 use tokio::sync::{mpsc, oneshot, watch};
 

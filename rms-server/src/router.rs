@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rms_core::effect::{JobChange, JobState};
-use rms_core::negotiate::contract::{NegotiatorAnswer, NegotiatorCall};
-use rms_core::subscription::{LauncherAnswer, Notice};
-use rms_core::{Effect, Refusal, Ticket};
+use rms_api::Refusal;
+use rms_api::answer::{JobChange, JobState};
+use rms_api::negotiate::{NegotiatorAnswer, NegotiatorCall};
+use rms_api::subscription::{LauncherAnswer, Notice};
+use rms_core::{Effect, Ticket};
 use rms_model::JobId;
 use rms_wire::Refused;
 use tokio::sync::oneshot;

@@ -11,10 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use negotiation::{
     Action, Change, Desk, Dialogue, Direction, Message, NegotiationId, Output, Phase, Reason, Resource, Side,
 };
-use rms_core::Refusal;
-use rms_core::negotiate::contract::{
-    self, Attached, Declared, Holding, Keeps, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice,
-};
+use rms_api::Refusal;
+use rms_api::negotiate as contract;
+use rms_api::negotiate::{Attached, Declared, Holding, Keeps, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_model::{JobId, NodeId, Run, Span, Speedup, Time};
 
 use crate::dice::Dice;

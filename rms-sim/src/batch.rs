@@ -14,10 +14,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::convert::Infallible;
 
-use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::call::Submission;
+use rms_api::desired::AgentHello;
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::{Call, Refusal};
 use rms_core::effect::Effect;
-use rms_core::event::{AgentHello, Submission};
-use rms_core::{Call, Config, Event, Fact, Journal, Refusal, Rms, State, Step, Ticket};
+use rms_core::{Config, Event, Fact, Journal, Rms, State, Step, Ticket};
 use rms_model::{Identity, Inventory, JobId, NodeId, Outcome, Run, Settings, Span, Time, Usage};
 use thiserror::Error;
 

@@ -3,9 +3,9 @@
 mod negotiating;
 
 use launcher_schedule::moldable::Sizes;
-use rms_core::Call;
-use rms_core::desired::NodeExit;
-use rms_core::event::Select;
+use rms_api::Call;
+use rms_api::call::Select;
+use rms_api::desired::NodeExit;
 use rms_model::{Evolution, ExpandLimit, JobId, Span, Stage, Time};
 
 use crate::dice::Dice;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use launcher_schedule::Sight;
 pub use launcher_schedule::moldable::Sizes;
 use launcher_schedule::moldable::{self, Amdahl};
-use rms_core::Refusal;
-use rms_core::subscription::{
+use rms_api::Refusal;
+use rms_api::subscription::{
     Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish,
 };
 use rms_model::{Environment, JobId, Limits, Profile, Request, Span, Stdio, Time, Work};

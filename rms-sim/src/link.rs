@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use rms_core::desired::{Desired, NodeReport};
+use rms_api::desired::{Desired, NodeReport};
 use rms_model::{JobId, Run, Span, Time};
 
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use rms_api::desired::AgentHello;
+use rms_api::desired::{JobReport, NodeReport};
 use rms_core::agent::{Agent, AgentEffect, AgentEvent, Found};
-use rms_core::desired::{JobReport, NodeReport};
-use rms_core::event::AgentHello;
 use rms_model::{JobId, Run, Time};
 
 use crate::check::{Checks, Violation};

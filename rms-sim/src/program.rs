@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::desired::{Launch, NodeExit};
+use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Span, Work};
 
 /// The behaviour of one job, the same in every run of it.

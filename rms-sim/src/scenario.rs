@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use negotiation::{NegotiationId, Phase};
-use rms_core::{Call, Fact, State};
+use rms_api::Call;
+use rms_core::{Fact, State};
 use rms_model::{JobId, Run, Settings, Span, Time};
 
 use crate::check::Violation;

@@ -1,8 +1,9 @@
 //! The world as a test tells it: submit, let time pass, break something, expect. Panics where a story goes wrong.
 
-use rms_core::effect::{JobLine, JobState, NodeLine, Reason};
-use rms_core::event::{Query, Select};
-use rms_core::{Answer, Call, Fact, Refusal, State};
+use rms_api::answer::{JobLine, JobState, NodeLine, Reason};
+use rms_api::call::{Query, Select};
+use rms_api::{Answer, Call, Refusal};
+use rms_core::{Fact, State};
 use rms_model::{Identity, JobId, JobRecord, Outcome, Role, Span, Time};
 
 use crate::check::{self, Violation};

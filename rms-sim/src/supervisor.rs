@@ -1,7 +1,7 @@
 //! One job on one node: its processes, wall time and result. It needs neither agent nor server.
 
+use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_core::agent::{Found, Told};
-use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, OnResize, Run, Span, Time, Usage};
 
 use crate::program::{Part, Program};

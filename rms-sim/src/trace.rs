@@ -3,10 +3,11 @@
 use std::fmt;
 
 use negotiation::{Item, Message, Statement};
-use rms_core::desired::{JobReport, JobStatus, NodeReport};
-use rms_core::negotiate::contract::{Declared, HeldHost, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
-use rms_core::subscription::{ClusterChange, Notice, ViewChange};
-use rms_core::{Call, Event, Fact};
+use rms_api::Call;
+use rms_api::desired::{JobReport, JobStatus, NodeReport};
+use rms_api::negotiate::{Declared, HeldHost, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_api::subscription::{ClusterChange, Notice, ViewChange};
+use rms_core::{Event, Fact};
 use rms_model::{JobRecord, Request, Time};
 
 use crate::application;

@@ -15,7 +15,7 @@ mod told;
 
 use std::time::Duration;
 
-use rms_core::refusal::Refusal;
+use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, Span, Time};
 use thiserror::Error;
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rms_core::desired::NodeExit;
-use rms_core::event::{Nodes, Shape, Submission};
+use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::desired::NodeExit;
 use rms_model::{
     Evolution, Evolving, ExpandLimit, Expansion, Malleable, Mebibytes, OnResize, Sizes, Span, Speedup, Stage, Time,
     Work,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bincode::{Decode, Encode};
-use rms_core::Refusal;
+use rms_api::Refusal;
 
 use crate::convert::Malformed;
 use crate::link::chain;

@@ -1,8 +1,8 @@
 //! The client's end of a call: asks, and puts the parts of the answer together.
 
-use rms_core::effect::{ClusterView, JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
-use rms_core::fact::AuditEntry;
-use rms_core::negotiate::contract::{AskOutcome, BudgetLine, NegotiationLine};
+use rms_api::answer::{ClusterView, JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
+use rms_api::audit::AuditEntry;
+use rms_api::negotiate::{AskOutcome, BudgetLine, NegotiationLine};
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, JobId, JobRecord, Request, Time};
 use thiserror::Error;
@@ -14,7 +14,7 @@ use crate::link::{Link, LinkError};
 use crate::refused::Refused;
 use crate::request::LauncherReport;
 
-/// A whole answer. It mirrors [`Answer`](rms_core::Answer), with refusals as they travel.
+/// A whole answer. It mirrors [`Answer`](rms_api::Answer), with refusals as they travel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Done,

@@ -1,7 +1,7 @@
 //! A client's call once it is parsed: for the core, or for the server around it.
 
-use rms_core::Call;
-use rms_core::effect::LauncherStatus;
+use rms_api::Call;
+use rms_api::answer::LauncherStatus;
 use rms_model::{JobId, Run, Time};
 
 use crate::follow::Offset;

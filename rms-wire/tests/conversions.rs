@@ -3,10 +3,10 @@
 mod common;
 
 use common::domain;
-use rms_core::desired::{Desired, JobReport, JobStatus, NodeReport};
-use rms_core::effect::JobChange;
-use rms_core::event::AgentHello;
-use rms_core::{Answer, Call, Refusal};
+use rms_api::answer::JobChange;
+use rms_api::desired::AgentHello;
+use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
+use rms_api::{Answer, Call, Refusal};
 use rms_model::{JobId, Profile, Run, Time};
 use rms_wire::call::{self, ClientCall};
 use rms_wire::codec::{decode_frame, encode};

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::launching::{self, changed, now, profile};
-use rms_core::subscription::{LauncherCall, Notice, ViewChange};
+use rms_api::subscription::{LauncherCall, Notice, ViewChange};
 use rms_model::Span;
 use rms_wire::codec::{decode_frame, encode};
 use rms_wire::convert::{Malformed, ViewParts, launcher_answer, notice_parts, parse_launcher_answer};

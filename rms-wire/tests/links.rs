@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Deployment, accept_link};
-use rms_core::{Answer, Call, Query, Refusal};
+use rms_api::{Answer, Call, Query, Refusal};
 use rms_model::Role;
 use rms_wire::convert::{answer_parts, client_call};
 use rms_wire::{CallError, ClientCall, ClientRequest, Endpoint, Expect, Input, LinkError, Outbox, Reply};

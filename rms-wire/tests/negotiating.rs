@@ -4,7 +4,7 @@ mod common;
 
 use common::negotiating;
 use negotiation::{Direction, Message as Said, TemplateError};
-use rms_core::negotiate::contract::{Ask, Attached, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_api::negotiate::{Ask, Attached, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_model::{Malleable, OnResize};
 use rms_wire::codec::{decode_frame, encode};
 use rms_wire::convert::{Malformed, negotiator_answer, parse_negotiator_answer};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rms_core::event::Submission;
+use rms_api::call::Submission;
 use rms_model::{Role, Work};
 use rms_tests::harness::Deployment;
 use rms_tests::hostile::{self, Alone, Forger, ask, block_on, last_words, raw, say_hello};

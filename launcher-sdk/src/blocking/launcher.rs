@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rms_core::subscription::{ClusterInfos, Launchable, LauncherView, Tag};
+use rms_api::subscription::{ClusterInfos, Launchable, LauncherView, Tag};
 use rms_model::{JobId, Outcome, Request, Time};
 
 use super::Client;

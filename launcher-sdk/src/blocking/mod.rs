@@ -5,8 +5,8 @@ mod negotiator;
 
 use std::path::Path;
 
-use rms_core::effect::{JobChange, ViewAnswer};
-use rms_core::event::{Call, Select, Submission};
+use rms_api::answer::{JobChange, ViewAnswer};
+use rms_api::call::{Call, Select, Submission};
 use rms_model::{Evolution, JobId, JobRecord, Outcome};
 use rms_wire::HistoryQuery;
 use tokio::runtime::{Builder, Runtime};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use negotiation::{Item, NegotiationId, Phase, Reason};
-use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_api::negotiate::{HeldHost, Holding};
 use rms_model::{JobId, Run, Time};
 use thiserror::Error;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rms_core::subscription::{ClusterInfos, Grant, Launchable, Tag};
+use rms_api::subscription::{ClusterInfos, Grant, Launchable, Tag};
 use rms_model::{JobId, Outcome, Request, Run};
 use rms_wire::{Backoff, HistoryQuery, Refused};
 use thiserror::Error;

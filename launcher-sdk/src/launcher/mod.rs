@@ -59,7 +59,7 @@ mod session;
 pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using, resume, run};
 pub use program::Program;
 pub use ready::{Model, NoModel, Planned, Walls, cem, moldable, planned, rigid};
-pub use rms_core::subscription::{
+pub use rms_api::subscription::{
     ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable, LauncherView, Tag,
 };
 pub use seen::{Kept, Seen};

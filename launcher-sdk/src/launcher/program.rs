@@ -1,6 +1,6 @@
 //! What to start on granted hosts, with the launcher's own surroundings where nothing else is said.
 
-use rms_core::subscription::Launchable;
+use rms_api::subscription::Launchable;
 use rms_model::{Environment, Limits, Malleable, Stdio, Work};
 
 /// A program, or a script, to be started on granted hosts. It gets the launcher's environment, working directory and

@@ -205,7 +205,7 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use rms_core::subscription::{ClusterInfo, ClusterInfos, LauncherView};
+    use rms_api::subscription::{ClusterInfo, ClusterInfos, LauncherView};
     use rms_model::{Mebibytes, Profile, Request, Time};
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::subscription::{ClusterInfo, ClusterInfos, ClusterLink, LauncherView};
+use rms_api::subscription::{ClusterInfo, ClusterInfos, ClusterLink, LauncherView};
 use rms_model::{ClusterId, Profile, Request, Time};
 
 use crate::schedule::Sight;

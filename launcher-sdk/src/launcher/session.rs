@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rms_core::subscription::{
+use rms_api::subscription::{
     self, ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Tag, Wish,
 };
 use rms_model::{JobId, Malleable, Outcome, Request, Span, Time};

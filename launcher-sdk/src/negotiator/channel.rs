@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rms_core::negotiate::contract::{Attached, Declared, Manner, NegotiatorAnswer, NegotiatorCall};
+use rms_api::negotiate::{Attached, Declared, Manner, NegotiatorAnswer, NegotiatorCall};
 use rms_wire::convert::{Malformed, parse_negotiator_answer};
 use rms_wire::link::resolve;
 use rms_wire::{

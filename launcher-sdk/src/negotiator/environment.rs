@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rms_core::negotiate::contract::Keeps;
+use rms_api::negotiate::Keeps;
 use rms_model::{JobId, Run};
 use rms_wire::tls::{CredentialsError, FileError};
 use rms_wire::{Backoff, Credentials};

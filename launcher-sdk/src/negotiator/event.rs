@@ -1,7 +1,7 @@
 //! What an application learns of its negotiations.
 
 use negotiation::{Direction, Ending, Item, NegotiationId, Reason, Resource, Template};
-use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_api::negotiate::{HeldHost, Holding};
 use rms_model::{Outcome, Span, Time};
 use rms_wire::Refused;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use negotiation::{Ending, Item, NegotiationId, Phase, Reason};
-use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_api::negotiate::{HeldHost, Holding};
 use rms_model::{ClusterId, JobId, Run, Time};
 use tokio::sync::{mpsc, oneshot};
 

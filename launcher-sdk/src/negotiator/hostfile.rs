@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_api::negotiate::{HeldHost, Holding};
 
 /// What a line of a host file looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

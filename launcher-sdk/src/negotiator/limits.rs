@@ -1,7 +1,7 @@
 //! Between which sizes an application can be changed, as it declares it.
 
 use negotiation::Sizes;
-use rms_core::negotiate::contract::Declared;
+use rms_api::negotiate::Declared;
 use rms_model::Speedup;
 
 /// What the server may offer and ask back: numbers of hosts, and what more hosts are worth.

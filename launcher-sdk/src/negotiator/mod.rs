@@ -77,5 +77,5 @@ pub use negotiation::{
 };
 pub use policy::{Answer, Policy, within};
 pub use resizing::{Came, Change, Leave, Resizing};
-pub use rms_core::negotiate::contract::{HeldHost, Holding, Keeps};
+pub use rms_api::negotiate::{HeldHost, Holding, Keeps};
 pub use want::Want;

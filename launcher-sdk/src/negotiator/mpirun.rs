@@ -1,6 +1,6 @@
 //! Finds out by the environment whether an `mpirun` has started this process, and which hosts its ranks are bound to.
 
-use rms_core::negotiate::contract::Keeps;
+use rms_api::negotiate::Keeps;
 use rms_model::variables::PMI_MARK;
 
 /// Ranks that `mpirun` has started leave when all of them do: in MPICH, `MPI_Finalize` waits for all of the world; Open

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use negotiation::{Ending, NegotiationId, Phase, Reason};
-use rms_core::negotiate::contract::{Attached, Declared, Holding, Keeps, NegotiatorAnswer};
+use rms_api::negotiate::{Attached, Declared, Holding, Keeps, NegotiatorAnswer};
 use rms_model::{ClusterId, JobId, NodeId, Outcome as JobOutcome, Run};
 use rms_wire::convert::parse_negotiator_answer;
 use rms_wire::negotiate::NegotiatorAnswer as WireAnswer;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use negotiation::{Direction, Item, Quantity, Reason, Resource, SetRule};
-use rms_core::negotiate::contract::Holding;
+use rms_api::negotiate::Holding;
 
 use super::event::Offer;
 use super::limits::Limits;

@@ -1,7 +1,7 @@
 //! For applications that are content with their limits: what is to be done at a breakpoint, and nothing else.
 
 use negotiation::{ActError, Direction, NegotiationId};
-use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_api::negotiate::{HeldHost, Holding};
 
 use super::error::NegotiatorError;
 use super::event::{Agreed, Event, Ready};

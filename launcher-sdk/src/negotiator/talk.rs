@@ -6,7 +6,7 @@ use negotiation::{
     ActError, Action, Desk, Dialogue, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource, Side,
     Template,
 };
-use rms_core::negotiate::contract::{Attached, HeldHost, Holding};
+use rms_api::negotiate::{Attached, HeldHost, Holding};
 use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;

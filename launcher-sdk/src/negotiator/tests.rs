@@ -6,7 +6,7 @@ use negotiation::{
     Action, Desk, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Reminder, Resource,
     Rules, SetRule, Side, Sizes, Terms,
 };
-use rms_core::negotiate::contract::{Attached, Declared, HeldHost, Holding};
+use rms_api::negotiate::{Attached, Declared, HeldHost, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Speedup, Time};
 
 use super::event::{Event, Offer};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Direction, Item, ItemStatus, Price, Quantity, Resource, SetRule, Sizes, Terms};
-use rms_core::negotiate::contract::{HeldHost, Holding};
+use rms_api::negotiate::{HeldHost, Holding};
 use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rms_core::desired::JobReport;
+use rms_api::desired::JobReport;
 use rms_model::Work;
 use serde::Serialize;
 
@@ -199,7 +199,7 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use rms_core::desired::{JobStatus, NodeExit};
+    use rms_api::desired::{JobStatus, NodeExit};
     use rms_model::{JobId, Run, Time, Usage};
 
     use super::*;

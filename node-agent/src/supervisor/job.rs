@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::{Pid, getpid};
-use rms_core::desired::{JobReport, JobStatus, NodeExit};
+use rms_api::desired::{JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, Mebibytes, OnResize, Run, Span, Time, Usage, Work};
 
 use super::confine::confine;

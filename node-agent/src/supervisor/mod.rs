@@ -33,6 +33,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use connection::Connection;
+use exec::Exec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -40,7 +42,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::setsid;
-use rms_core::desired::NodeExit;
+use rms_api::desired::NodeExit;
 use rms_model::{Mebibytes, Span};
 
 use crate::cgroup::{Cgroup, Kind, Meter};
@@ -49,8 +51,6 @@ use crate::pmi::hub::{self, Grown};
 use crate::pmi::ranks::Ending;
 use crate::spool::{self, EntryRef};
 use crate::sys::{End, Harvest, SingleThreaded, reap};
-use connection::Connection;
-use exec::Exec;
 pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};

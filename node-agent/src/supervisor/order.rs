@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rms_core::desired::JobReport;
+use rms_api::desired::JobReport;
 use rms_model::{Environment, JobId, Limits, Mebibytes, OnResize, Owner, Run, Span, Stdio, Work};
 use serde::{Deserialize, Serialize};
 

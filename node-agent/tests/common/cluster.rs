@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Pipe};
 use std::sync::Arc;
 
-use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit};
-use rms_core::event::AgentHello;
+use rms_api::desired::AgentHello;
+use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit};
 use rms_model::{Generation, Identity, JobId, NodeId, Role, Run, Span, Time, Usage, Work};
 use rms_wire::convert::{ReportParts, desire_parts};
 use rms_wire::tls::draw_serial;

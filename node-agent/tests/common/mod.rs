@@ -22,7 +22,7 @@ use node_agent::pmi::frames::HubFrame;
 use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
-use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
+use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
 use rms_model::{Environment, Generation, JobId, Limits, Mebibytes, NodeId, Owner, Run, Span, Stdio, Usage, Work};
 use tokio::sync::mpsc;
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 use launcher_sdk::{Call, Client};
-use rms_core::event::TokenOrder;
+use rms_api::call::TokenOrder;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, Role, Span};
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use launcher_sdk::Client;
-use rms_core::Call;
-use rms_core::effect::{JobState, NodeState};
-use rms_core::event::Select;
+use rms_api::Call;
+use rms_api::answer::{JobState, NodeState};
+use rms_api::call::Select;
 use rustix::process::Signal;
 
 use super::cgroups;

@@ -2,8 +2,8 @@
 
 mod negotiation;
 
-use rms_core::Call;
-use rms_core::fact::AuditEntry;
+use rms_api::Call;
+use rms_api::audit::AuditEntry;
 use rms_model::settings::{AS_OTHERS, Settings};
 use rms_model::{Time, hostlist};
 use serde_json::{Map, Value, json};

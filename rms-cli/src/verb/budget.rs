@@ -1,7 +1,7 @@
 //! `rms budget`: what hosts at a price have cost, and what is left.
 
 use negotiation::Price;
-use rms_core::negotiate::contract::BudgetLine;
+use rms_api::negotiate::BudgetLine;
 use serde_json::{Value, json};
 
 use crate::context::Context;

@@ -1,6 +1,6 @@
 //! `rms cancel`: ends jobs, or sends them a signal.
 
-use rms_core::Call;
+use rms_api::Call;
 
 use super::jobs_done::JobsDone;
 use crate::context::Context;

@@ -1,6 +1,6 @@
 //! `rms evolve`: announces the stages of an evolving job anew.
 
-use rms_core::event::Call;
+use rms_api::call::Call;
 use rms_model::JobId;
 use serde_json::{Value, json};
 

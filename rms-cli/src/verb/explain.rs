@@ -1,8 +1,8 @@
 //! `rms explain`: says in sentences why jobs are where they are.
 
-use rms_core::effect::JobLine;
-use rms_core::event::Select;
-use rms_core::negotiate::contract::NegotiationLine;
+use rms_api::answer::JobLine;
+use rms_api::call::Select;
+use rms_api::negotiate::NegotiationLine;
 use serde_json::{Value, json};
 
 use super::negotiations;

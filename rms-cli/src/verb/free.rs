@@ -1,6 +1,6 @@
 //! `rms free`: names the nodes that an evolving job frees at its next smaller stage.
 
-use rms_core::event::Call;
+use rms_api::call::Call;
 use rms_model::{JobId, hostlist};
 use serde_json::{Value, json};
 

@@ -8,14 +8,13 @@ use std::sync::Arc;
 
 use launcher_sdk::{LauncherReport, LauncherTraffic, NodeList, Queue, Refused, ServerReport};
 use negotiation::{Direction, Ending, Item, NegotiationId, Parties, Phase, Price, Resource, Side, Template};
-use rms_core::effect::{
+use rms_api::answer::{
     Blocker, ClusterView, CoresLine, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState, Reason, Stages,
     Status, ViewAnswer,
 };
-use rms_core::fact::AuditEntry;
-
-use rms_core::negotiate::contract::{BudgetLine, Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
-use rms_core::subscription::AdaptationDelays;
+use rms_api::audit::AuditEntry;
+use rms_api::negotiate::{BudgetLine, Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
+use rms_api::subscription::AdaptationDelays;
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};

@@ -71,8 +71,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 
 fn ids(word: &str) -> Result<Vec<JobId>, Failure> {
     match select::parse(&[word.to_owned()])? {
-        rms_core::event::Select::Ids(ids) => Ok(ids),
-        rms_core::event::Select::Last | rms_core::event::Select::All | rms_core::event::Select::User(_) => {
+        rms_api::call::Select::Ids(ids) => Ok(ids),
+        rms_api::call::Select::Last | rms_api::call::Select::All | rms_api::call::Select::User(_) => {
             Err(Failure::usage(format!("'{word}' selects jobs in the queue"))
                 .hint("use --limit, --user NAME or ids with history"))
         }

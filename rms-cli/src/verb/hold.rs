@@ -1,6 +1,6 @@
 //! `rms hold`: keeps waiting jobs from starting until they are released.
 
-use rms_core::Call;
+use rms_api::Call;
 
 use super::jobs_done::JobsDone;
 use crate::context::Context;

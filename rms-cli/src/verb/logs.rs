@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use launcher_sdk::{CallError, Client, FollowEvent, Missing};
-use rms_core::effect::{JobDetail, JobState};
-use rms_core::event::Select;
+use rms_api::answer::{JobDetail, JobState};
+use rms_api::call::Select;
 use rms_model::{JobId, Work};
 
 use crate::context::Context;

@@ -2,8 +2,8 @@
 
 use launcher_sdk::Client;
 use negotiation::{Direction, NegotiationId, Price};
-use rms_core::event::Call;
-use rms_core::negotiate::contract::{Ask, AskOutcome, Asked};
+use rms_api::call::Call;
+use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span, hostlist};
 use rms_wire::Reply;
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use launcher_sdk::{CallError, Client, HistoryQuery};
 use negotiation::Direction;
-use rms_core::event::{Call, Query};
-use rms_core::negotiate::contract::NegotiationLine;
+use rms_api::call::{Call, Query};
+use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobId, Role, Time, hostlist};
 use rms_wire::Reply;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! `rms nodes`: lists the nodes, their states and what they are made of.
 
 use launcher_sdk::NodeList;
-use rms_core::effect::{NodeLine, NodeState};
-use rms_core::negotiate::contract::NegotiationLine;
+use rms_api::answer::{NodeLine, NodeState};
+use rms_api::negotiate::NegotiationLine;
 use rms_model::hostlist;
 use serde_json::{Value, json};
 

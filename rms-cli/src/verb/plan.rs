@@ -1,7 +1,7 @@
 //! `rms plan`: what each size would give now, from a live view, without submitting anything.
 
-use rms_core::effect::{ClusterView, ViewAnswer};
-use rms_core::event::{Nodes, Shape};
+use rms_api::answer::{ClusterView, ViewAnswer};
+use rms_api::call::{Nodes, Shape};
 use rms_model::time::parse_wall;
 use rms_model::{Span, Time};
 use serde_json::{Value, json};

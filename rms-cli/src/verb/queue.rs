@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use launcher_sdk::{Client, Queue};
-use rms_core::effect::{JobLine, JobState, Reason};
-use rms_core::negotiate::contract::NegotiationLine;
+use rms_api::answer::{JobLine, JobState, Reason};
+use rms_api::negotiate::NegotiationLine;
 use rms_model::{Identity, Span, Time, hostlist};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,6 +1,6 @@
 //! `rms release`: lets held jobs start.
 
-use rms_core::Call;
+use rms_api::Call;
 
 use super::jobs_done::JobsDone;
 use crate::context::Context;

@@ -1,6 +1,6 @@
 //! `rms resize-done`: says that a job has adapted itself to its nodes, and left those that it was asked to leave.
 
-use rms_core::event::Call;
+use rms_api::call::Call;
 use rms_model::JobId;
 use serde_json::{Value, json};
 

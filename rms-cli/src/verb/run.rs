@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use launcher_sdk::{Client, Follow, FollowEvent, Missing};
 use node_agent::rsh::Input;
-use rms_core::Call;
-use rms_core::effect::{JobChange, JobLine, JobState};
-use rms_core::event::Select;
+use rms_api::Call;
+use rms_api::answer::{JobChange, JobLine, JobState};
+use rms_api::call::Select;
 use rms_model::{JobId, Outcome, Time, Work, hostlist};
 use serde_json::json;
 

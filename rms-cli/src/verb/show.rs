@@ -1,7 +1,7 @@
 //! `rms show`: all that is known of jobs, in the system or in the history.
 
-use rms_core::effect::{CoresLine, JobDetail};
-use rms_core::event::Select;
+use rms_api::answer::{CoresLine, JobDetail};
+use rms_api::call::Select;
 use rms_model::{JobRecord, Time, Work, hostlist};
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! What `rms admin status` prints: counters and sizes of the server, and what launchers have cost.
 
 use launcher_sdk::{LauncherReport, ServerReport};
-use rms_core::effect::Status;
-use rms_core::subscription::ADAPTATION_BOUNDS;
+use rms_api::answer::Status;
+use rms_api::subscription::ADAPTATION_BOUNDS;
 use rms_model::{Span, Time};
 use serde_json::{Value, json};
 

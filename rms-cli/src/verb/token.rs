@@ -1,7 +1,7 @@
 //! `rms token`: makes, lists and revokes join tokens and certificates.
 
-use rms_core::Call;
-use rms_core::event::{CertificateSelect, JobsOfRevoked, TokenOrder};
+use rms_api::Call;
+use rms_api::call::{CertificateSelect, JobsOfRevoked, TokenOrder};
 use rms_model::token::{Issued, Token, TokenIdentity};
 use rms_model::{Identity, Role, Span, Time};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rms_core::effect::ViewAnswer;
+use rms_api::answer::ViewAnswer;
 use rms_model::Span;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use launcher_sdk::{CallError, Client};
-use rms_core::event::Select;
+use rms_api::call::Select;
 use rms_model::{JobId, Outcome, Span};
 use serde_json::{Value, json};
 
@@ -120,7 +120,7 @@ fn settle(outcomes: &mut BTreeMap<JobId, Outcome>, open: &mut Vec<JobId>, record
     open.retain(|job| !outcomes.contains_key(job));
 }
 
-fn is_over(state: rms_core::effect::JobState) -> bool {
+fn is_over(state: rms_api::answer::JobState) -> bool {
     !super::queue::is_active(state)
 }
 

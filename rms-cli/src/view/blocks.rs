@@ -1,6 +1,6 @@
 //! Draws occupation profiles with characters: time to the right, hosts upwards, one row a host where there is room.
 
-use rms_core::effect::ClusterView;
+use rms_api::answer::ClusterView;
 use rms_model::Time;
 
 use super::axis;

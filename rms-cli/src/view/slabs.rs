@@ -1,6 +1,6 @@
 //! Cuts the layers of a cluster's occupation into slabs of time in which nothing changes.
 
-use rms_core::effect::ClusterView;
+use rms_api::answer::ClusterView;
 use rms_model::{Span, Time};
 
 /// Hosts by layer during `[from, until)`.

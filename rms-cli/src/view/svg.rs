@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rms_core::effect::ClusterView;
+use rms_api::answer::ClusterView;
 use rms_model::{JobId, Time};
 
 use super::axis;

@@ -1,13 +1,13 @@
 //! Turns the limits of a malleable application into the sizes it may start with, or says what is wrong with them (002).
 
 use negotiation::template::MAX_SIZES;
+use rms_api::call::{Nodes, Shape};
+use rms_api::negotiate::Declared;
+use rms_api::refusal::Refusal;
 use rms_model::job::TaskCount;
 use rms_model::{Malleable, OnResize, Request, Sizes, Work};
 
-use crate::event::{Nodes, Shape};
 use crate::executable::too_large;
-use crate::negotiate::contract::Declared;
-use crate::refusal::Refusal;
 
 /// What holds of limits wherever they are.
 ///

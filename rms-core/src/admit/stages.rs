@@ -1,11 +1,11 @@
 //! Turns the stages of an evolving application into what is possible here, or says which one is not.
 
+use rms_api::refusal::Refusal;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{ClusterId, Evolving, Inventory, JobSpec, Request, Span};
 
 use super::describe;
 use crate::plan::meets;
-use crate::refusal::Refusal;
 use crate::state::State;
 
 /// What holds of stages wherever they are.

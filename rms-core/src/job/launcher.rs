@@ -1,10 +1,10 @@
 //! What is known of a launcher outside that speaks for an application (001, §4.2).
 
+use rms_api::subscription::{Filter, Tag};
 use rms_model::{JobId, Span, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{Job, Phase};
-use crate::subscription::{Filter, Tag};
 
 /// The launcher of one application, and what it last said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
 //! Bounds how often a launcher may call, in the core's own time.
 
+use rms_api::refusal::Refusal;
 use rms_model::{JobId, Outcome, Time};
 
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

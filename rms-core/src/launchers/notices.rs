@@ -1,5 +1,6 @@
 //! What launchers are told without asking: first views, starts and ends.
 
+use rms_api::subscription::{Grant, GrantedHost, Notice};
 use rms_model::{JobId, Outcome, Time};
 
 use super::launcher_of;
@@ -7,7 +8,6 @@ use crate::effect::Effect;
 use crate::job::Job;
 use crate::rms::Rms;
 use crate::step::Step;
-use crate::subscription::{Grant, GrantedHost, Notice};
 
 impl Rms {
     pub(super) fn tell_first_view(&mut self, now: Time, step: &mut Step, job: JobId) {

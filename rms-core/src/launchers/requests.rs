@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rms_api::refusal::Refusal;
+use rms_api::subscription::{ClusterInfo, ClusterInfos, Filter, LauncherAnswer, Wish};
 use rms_model::{ClusterId, Inventory, JobId, Mebibytes, Request, Span, Time};
 
 use super::launcher_of;
@@ -10,10 +12,8 @@ use crate::calls::wrong_state;
 use crate::fact::Fact;
 use crate::job::Phase;
 use crate::plan::{meets, notify, views};
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
-use crate::subscription::{ClusterInfo, ClusterInfos, Filter, LauncherAnswer, Wish};
 
 impl Rms {
     /// 001: request. The first one gives the application its place in the queue; later ones keep it.

@@ -1,12 +1,12 @@
 //! Counts what launchers outside have cost.
 
+use rms_api::answer::LauncherStatus;
+use rms_api::refusal::Refusal;
+use rms_api::subscription::{AdaptationDelays, LauncherAnswer};
 use rms_model::Span;
 
-use crate::effect::LauncherStatus;
 use crate::job::{Job, Launcher};
-use crate::refusal::Refusal;
 use crate::rms::Rms;
-use crate::subscription::{ADAPTATION_BOUNDS, AdaptationDelays, LauncherAnswer};
 
 /// Since the server started.
 #[derive(Clone, Debug, Default)]
@@ -29,18 +29,6 @@ impl LauncherCounts {
         if let Some(delay) = delay {
             self.adaptations.add(delay);
         }
-    }
-}
-
-impl AdaptationDelays {
-    /// One more delay.
-    pub fn add(&mut self, delay: Span) {
-        self.count += 1;
-        self.total = self.total + delay;
-        self.longest = self.longest.max(delay);
-        self.buckets.resize(ADAPTATION_BOUNDS.len() + 1, 0);
-        let idx = ADAPTATION_BOUNDS.partition_point(|bound| *bound < delay.as_millis());
-        self.buckets[idx] += 1;
     }
 }
 

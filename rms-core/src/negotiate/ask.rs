@@ -6,14 +6,14 @@ use negotiation::{
     Desk, Direction, Item, ItemStatus, NegotiationId, Parties, Quantity, Resource, Side, Statement, Template,
 };
 use negotiation::{TemplateError, Terms};
+use rms_api::negotiate::{Ask, Asked, NegotiatorNotice};
+use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
 
-use super::contract::{Ask, Asked, NegotiatorNotice};
 use super::talks::{Asking, Case};
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::job::{Launcher, Started};
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

@@ -1,15 +1,15 @@
 //! Who speaks for an application: a process of it, over a channel of its own.
 
 use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Refusal as Unheard, Rules, Statement};
+use rms_api::negotiate::{Attached, Declared, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, Role, Sizes, Time};
 
 use super::candidates::started_with;
-use super::contract::{Attached, Declared, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::fact::Fact;
 use crate::launchers::{Flood, MOST_CALLS, Spate};
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use negotiation::{Direction, Phase, Reminder};
+use rms_api::negotiate::{HeldHost, Holding, NegotiatorNotice};
 use rms_model::{JobId, NodeId, Time};
 
-use super::contract::{HeldHost, Holding, NegotiatorNotice};
 use super::talks::{Case, Talks};
 use crate::effect::Effect;
 use crate::rms::Rms;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use negotiation::Direction;
+use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, JobId, Time};
 
-use super::contract::Declared;
 use super::policy::{Candidate, UserWeight, may_gain};
 use crate::job::{Share, Started};
 use crate::rms::Rms;

@@ -4,11 +4,11 @@
 //! processes keep to it. Until then the larger of the two numbers counts as held; what fails is ordered back.
 
 use negotiation::{Action, Direction, Item, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
+use rms_api::answer::CoresLine;
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::answer::Grant;
 use super::grow::time_of;
-use crate::effect::CoresLine;
 use crate::fact::Fact;
 use crate::job::{Phase, Started};
 use crate::rms::Rms;

@@ -1,9 +1,9 @@
 //! Keeps each desk and its durable copy alike, and sends what it says to whom it concerns.
 
 use negotiation::{ActError, Action, Desk, Dialogue, Message, NegotiationId, Output, Phase, Rules, Side};
+use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, OnResize, Time};
 
-use super::contract::NegotiatorNotice;
 use super::talks::{Asking, Case, Talks};
 use crate::effect::Effect;
 use crate::fact::Fact;

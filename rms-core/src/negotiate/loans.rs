@@ -1,12 +1,12 @@
 //! Hosts that an application has for a time: when that is over they are asked back, and then taken.
 
 use negotiation::{Direction, NegotiationId};
+use rms_api::refusal::Refusal;
 use rms_model::{JobId, NodeId, Time};
 
 use super::open::Wanted;
 use super::talks::Loan;
 use crate::fact::Fact;
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

@@ -1,9 +1,9 @@
 //! A host of a malleable application is lost: if it can go on, and enough are left, that is a shrink by force.
 
 use negotiation::{Action, Direction, Reason};
+use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, NodeId, Span, Time};
 
-use super::contract::NegotiatorNotice;
 use super::shrink::are_workers;
 use crate::effect::Effect;
 use crate::rms::Rms;

@@ -10,7 +10,6 @@ mod ask;
 mod attach;
 mod attached;
 mod candidates;
-pub mod contract;
 mod cores;
 mod delay;
 mod desk;

@@ -6,10 +6,10 @@ use negotiation::desk::OpenError;
 use negotiation::{
     Action, Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Reason, Resource, SetRule, Terms,
 };
+use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, Sizes, Time};
 
 use super::desk::negotiates_itself;
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

@@ -1,12 +1,12 @@
 //! An owner or an admin takes a hand in a negotiation, and an application says that it has adapted itself.
 
 use negotiation::{Action, Direction, NegotiationId, Reason};
+use rms_api::answer::Answer;
+use rms_api::negotiate::Order;
+use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, NodeId, Role, Time};
 
-use super::contract::Order;
 use crate::calls::{admins_only, wrong_state};
-use crate::effect::Answer;
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 use crate::step::Step;
 

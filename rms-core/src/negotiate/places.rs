@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Resource, Template};
+use rms_api::negotiate::Keeps;
 use rms_model::{ClusterId, JobId, NodeId};
 
-use super::contract::Keeps;
 use crate::rms::Rms;
 
 impl Rms {

@@ -1,11 +1,12 @@
 //! Takes each negotiation on as far as it goes by itself.
 
 use negotiation::{Direction, Ending, NegotiationId, Phase, Reason, Resource, Side};
+use rms_api::answer::Answer;
+use rms_api::negotiate::AskOutcome;
 use rms_model::{JobId, NodeId, Time};
 
-use super::contract::AskOutcome;
 use super::talks::Case;
-use crate::effect::{Answer, Effect};
+use crate::effect::Effect;
 use crate::fact::Fact;
 use crate::rms::Rms;
 use crate::step::Step;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules, Side};
+use rms_api::negotiate::{BudgetLine, Said};
 use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
 
-use super::contract::{BudgetLine, Said};
 use super::policy::{Account, Bargain, Reply, affordable, cost};
 use super::talks::Case;
 use crate::job::Job;

@@ -1,13 +1,13 @@
 //! What is shown of negotiations.
 
-use negotiation::{Ending, Phase, Resource};
-use rms_model::{Identity, JobId, Run, Time};
+use negotiation::Resource;
+use rms_api::answer::Answer;
+use rms_api::negotiate::NegotiationLine;
+use rms_api::refusal::Refusal;
+use rms_model::{Identity, JobId, Time};
 
-use super::contract::{NegotiationLine, NegotiationRecord, Said};
 use super::talks::{Case, Talks};
-use crate::effect::Answer;
 use crate::job::Job;
-use crate::refusal::Refusal;
 use crate::rms::Rms;
 
 impl Rms {
@@ -45,19 +45,6 @@ impl Rms {
         };
         let past = talks.past.iter().map(|record| record.clone().line(job, entry.run, entry.spec.owner.0.clone()));
         past.chain(talks.cases.iter().map(line)).collect()
-    }
-}
-
-impl NegotiationRecord {
-    /// As a line of what is over.
-    pub fn line(self, job: JobId, run: Run, owner: String) -> NegotiationLine {
-        let last = self.rounds.iter().rev().find_map(|round| match &round.said {
-            Said::Phase { phase, .. } => Some(*phase),
-            Said::Proposed { .. } => None,
-        });
-        // Each ends with a phase; only what was said before is dropped where it is too much.
-        let phase = last.unwrap_or(Phase::Ended(Ending::Withdrawn));
-        NegotiationLine { job, run, owner, record: self, phase, until: None, held: Vec::new() }
     }
 }
 

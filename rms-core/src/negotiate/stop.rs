@@ -1,9 +1,9 @@
 //! The end of an application is the end of its negotiations; and how a server begins that was stopped amid some.
 
 use negotiation::{Action, Ending, Phase, Reason, Side, Statement};
+use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, Outcome, Time};
 
-use super::contract::NegotiatorNotice;
 use crate::effect::Effect;
 use crate::rms::Rms;
 use crate::step::Step;

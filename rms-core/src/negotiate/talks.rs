@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Reason, Side, Sizes};
+use rms_api::negotiate::{Ask, Declared, NegotiationRecord, RoundRecord, Said};
 use rms_model::{ClusterId, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
-use super::contract::{Ask, Declared, NegotiationRecord, RoundRecord, Said};
 use super::places::hosts_by_cluster;
 use super::policy::cost;
 

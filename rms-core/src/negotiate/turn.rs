@@ -81,8 +81,8 @@ fn names_hosts(case: &Case) -> bool {
 fn n_declined(case: &Case) -> u32 {
     let agreed = n_agreed(case);
     let opened = case.rounds.iter().find_map(|round| match &round.said {
-        super::contract::Said::Proposed { round: 1, template, by: _ } => Some(template.n_hosts()),
-        super::contract::Said::Proposed { .. } | super::contract::Said::Phase { .. } => None,
+        rms_api::negotiate::Said::Proposed { round: 1, template, by: _ } => Some(template.n_hosts()),
+        rms_api::negotiate::Said::Proposed { .. } | rms_api::negotiate::Said::Phase { .. } => None,
     });
     let opened = u32::try_from(opened.unwrap_or(0)).unwrap_or(u32::MAX);
     match case.direction() {

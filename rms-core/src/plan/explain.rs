@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use rms_api::answer::{Blocker, Reason};
 use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Time};
 
 use super::{Blocked, Placed, Plan, ledger};
-use crate::effect::{Blocker, Reason};
 use crate::job::{Job, Phase};
 use crate::state::State;
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rms_api::answer::JobState;
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Hole};
 use rms_model::{ClusterId, Inventory, JobId, NodeId, Profile, Request, Span, Time, View};
@@ -10,7 +11,6 @@ use super::Blocked;
 use super::digest::Digest;
 use super::evolve::{self, Hosts, Part};
 use super::frontier::Frontier;
-use crate::effect::JobState;
 use crate::job::Job;
 use crate::launcher;
 use crate::node::{HostGhost, Node};

@@ -504,8 +504,8 @@ mod tests {
     use rms_model::resources::Mebibytes;
 
     use super::*;
-    use crate::event::{Nodes, Shape};
     use crate::tests::World;
+    use rms_api::call::{Nodes, Shape};
 
     /// Each ledger is brought up to date with each application, so there must not be one for each wish of a user.
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use rms_api::subscription::{ClusterChange, Filter, ViewChange};
 use rms_model::job::Constraint;
 use rms_model::{ClusterId, JobId, Profile, Span, Time};
 
@@ -13,7 +14,6 @@ use super::{Placed, Plan, Scope, policy};
 use crate::fact::Fact;
 use crate::job::Job;
 use crate::state::State;
-use crate::subscription::{ClusterChange, Filter, ViewChange};
 
 /// What the launchers of applications that have not started were told over their connections. It is not part of the
 /// state: a launcher that attaches anew is told everything anew.

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use rms_api::audit::AuditEntry;
+use rms_api::desired::NodeExit;
 use rms_model::settings::SettingError;
 use rms_model::token::TokenState;
 use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run};
-
 use thiserror::Error;
 
 use super::{AUDIT_KEPT, Holders, State};
-use crate::desired::NodeExit;
-use crate::fact::{AuditEntry, Fact};
+use crate::fact::Fact;
 use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
 use crate::node::{HostGhost, Node};
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use rms_api::audit::AuditEntry;
+use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::job::TaskCount;
 use rms_model::{JobId, JobSpec, OnResize, Request, Run, Time};
 
 use super::{Bumped, Misfit, State};
-use crate::fact::AuditEntry;
 use crate::job::{Job, Launcher, Phase, Share, StartAnswer};
-use crate::subscription::{ClusterLink, Filter, Launchable, Tag};
 
 impl State {
     pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {
@@ -156,7 +156,7 @@ pub(super) mod links {
     use rms_model::ClusterId;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::subscription::ClusterLink;
+    use rms_api::subscription::ClusterLink;
 
     type Links = BTreeMap<(ClusterId, ClusterId), ClusterLink>;
 

@@ -36,9 +36,10 @@ pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 pub(crate) use usage::{Usage, environment_bytes, work_bytes};
 
-use crate::fact::AuditEntry;
+use rms_api::audit::AuditEntry;
+use rms_api::subscription::ClusterLink;
+
 use crate::job::{Job, Started};
-use crate::subscription::ClusterLink;
 
 /// Everything that survives a restart. Two servers that applied the same facts have equal states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

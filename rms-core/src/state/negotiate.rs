@@ -1,11 +1,11 @@
 //! How the state changes as running applications negotiate.
 
 use negotiation::{Dialogue, NegotiationId};
+use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, JobId, NodeId, Time};
 
 use super::{Bumped, Misfit, State};
 use crate::job::Job;
-use crate::negotiate::contract::Declared;
 use crate::negotiate::talks::{Asking, Talks};
 
 impl State {

@@ -1,11 +1,11 @@
 //! What is told of the queue agrees, whichever way it is asked.
 
+use rms_api::answer::{Answer, Reason};
+use rms_api::call::Select;
+use rms_api::{Call, Query};
 use rms_model::{Profile, Span};
 
 use super::World;
-use crate::effect::{Answer, Reason};
-use crate::event::Select;
-use crate::{Call, Query};
 
 #[test]
 fn each_job_beyond_the_depth_is_told_its_own_place() {

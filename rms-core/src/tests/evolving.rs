@@ -1,12 +1,14 @@
 //! Applications that grow and shrink: when their stages begin, with which hosts, and what becomes of late ones.
 
+use rms_api::answer::{JobState, Stages};
+use rms_api::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::{Call, Refusal};
 use rms_model::{Evolving, ExpandLimit, Expansion, JobId, NodeId, Outcome, Span, Time, Usage};
 
 use super::World;
-use crate::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
-use crate::effect::{Effect, JobState, Stages};
+use crate::Event;
+use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::{Call, Event, Refusal};
 
 /// A profile as users write it, with limit and whether it is open.
 fn profile(text: &str, limit: ExpandLimit, open: bool) -> Evolving {

@@ -8,19 +8,22 @@ mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rms_api::Call;
+use rms_api::answer::JobState;
+use rms_api::desired::AgentHello;
+use rms_api::desired::{Desired, NodeReport};
+use rms_api::refusal::Refusal;
+use rms_api::subscription::{
+    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
+};
 use rms_model::{
     ClusterId, Environment, Identity, Inventory, JobId, Limits, Outcome, Profile, Request, Role, Span, Stdio, Work,
 };
 
 use super::World;
-use crate::desired::{Desired, NodeReport};
-use crate::effect::{Effect, JobState};
-use crate::event::{AgentHello, Ticket};
-use crate::refusal::Refusal;
-use crate::subscription::{
-    ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
-};
-use crate::{Call, Event};
+use crate::Event;
+use crate::effect::Effect;
+use crate::event::Ticket;
 
 /// For each cluster its capacity, and its new occupation in seconds and hosts.
 type Shape = BTreeMap<ClusterId, (u32, Option<Vec<(i64, i64)>>)>;
@@ -192,7 +195,7 @@ impl Launchers {
 
     /// What changed, as capacity and steps of seconds and hosts.
     fn shape(&self, change: &ViewChange) -> Shape {
-        let shape = |cluster: &crate::subscription::ClusterChange| {
+        let shape = |cluster: &rms_api::subscription::ClusterChange| {
             (cluster.cluster, (cluster.capacity, cluster.occupied.as_ref().map(|profile| self.secs(profile))))
         };
         change.clusters.iter().map(shape).collect()

@@ -11,12 +11,15 @@ mod policies;
 mod restart;
 mod trouble;
 
+use rms_api::answer::{Answer, JobLine};
+use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::desired::AgentHello;
+use rms_api::desired::{JobReport, NodeReport};
+use rms_api::{Call, Query};
 use rms_model::{Identity, Inventory, JobId, NodeId, Role, Span, Time, Work};
 
-use crate::desired::{JobReport, NodeReport};
-use crate::effect::{Answer, Effect, JobLine};
-use crate::event::{AgentHello, Nodes, Shape, Submission};
-use crate::{Call, Config, Event, Fact, Journal, Query, Rms, Step, Ticket};
+use crate::effect::Effect;
+use crate::{Config, Event, Fact, Journal, Rms, Step, Ticket};
 
 /// A server whose clock stands until it is moved; every fact is checked to be durable and to fit.
 pub(crate) struct World {

@@ -20,20 +20,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use negotiation::{
     Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement,
 };
+use rms_api::answer::Answer;
+use rms_api::call::{Nodes, Shape};
+use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::negotiate::NegotiationLine;
+use rms_api::negotiate::{Ask, AskOutcome, Asked, Holding, Manner, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
+use rms_api::{Call, Query, Refusal};
 use rms_model::{
     ClusterId, Identity, Inventory, JobId, Malleable, NodeId, OnResize, Outcome, Role, Run, Sizes, Span, Time, Usage,
     Work,
 };
 
 use super::World;
-use crate::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
-use crate::effect::{Answer, Effect};
-use crate::event::{Nodes, Shape, Ticket};
-use crate::negotiate::contract::{
-    Ask, AskOutcome, Asked, Holding, Manner, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice,
-};
-use crate::negotiate::{self, contract::NegotiationLine};
-use crate::{Call, Config, Event, Fact, Journal, Query, Refusal, Rms, State, Step};
+use crate::effect::Effect;
+use crate::event::Ticket;
+use crate::negotiate;
+use crate::{Config, Event, Fact, Journal, Rms, State, Step};
 
 /// A server, agents that do at once what they are told, and applications that speak for themselves.
 pub(super) struct Scene {
@@ -148,7 +150,7 @@ impl Scene {
     }
 
     pub(super) fn node_joins_in(&mut self, cluster: &str, name: &str) {
-        let hello = crate::event::AgentHello {
+        let hello = rms_api::desired::AgentHello {
             cluster: cluster.to_owned(),
             address: "127.0.0.1:1".to_owned(),
             inventory: Inventory { cores: 4, cpus: 4, ..Inventory::default() },

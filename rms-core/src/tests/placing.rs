@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use rms_api::answer::{Answer, JobState, Reason};
+use rms_api::call::{Nodes, Select, Shape};
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::{Call, Query};
 use rms_model::{Inventory, JobId, NodeId, Time, Usage};
 
 use super::World;
-use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use crate::effect::{Answer, JobState, Reason};
-use crate::event::{Nodes, Select, Shape};
-use crate::{Call, Event, Query};
+use crate::Event;
 
 impl World {
     pub(super) fn finish(&mut self, job: JobId) {

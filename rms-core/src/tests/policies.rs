@@ -1,10 +1,10 @@
 //! What the queue policies decide where sizes may be chosen.
 
+use rms_api::answer::JobState;
+use rms_api::call::{Nodes, Shape};
 use rms_model::Span;
 
 use super::World;
-use crate::effect::JobState;
-use crate::event::{Nodes, Shape};
 
 /// Behind the head of the queue a job keeps its better, later size. That others are only guessed to be before it there
 /// does not let it start in its worse one: whoever asks for estimates must not change what a pass decides.

@@ -1,11 +1,11 @@
 //! Stories of a server that was restarted: until the agents are back it does not decide on half of the cluster.
 
+use rms_api::answer::{JobState, NodeState, Reason};
+use rms_api::call::{Nodes, Shape};
 use rms_model::{Inventory, JobId, NodeId, Policy, Span};
 
 use super::World;
 use crate::Event;
-use crate::effect::{JobState, NodeState, Reason};
-use crate::event::{Nodes, Shape};
 
 impl World {
     /// An idle cluster of `n_nodes`, and its server restarted.
@@ -132,7 +132,7 @@ fn an_agent_that_was_back_and_left_again_is_away_and_a_drained_node_is_not_plann
         "{:?}",
         world.line(job).reason
     );
-    let crate::effect::Answer::Nodes { nodes, .. } = world.ask(crate::Call::Query(crate::Query::Nodes)) else {
+    let rms_api::answer::Answer::Nodes { nodes, .. } = world.ask(rms_api::Call::Query(rms_api::Query::Nodes)) else {
         panic!("no nodes")
     };
     assert!(nodes.iter().all(|line| line.state == NodeState::Away));

@@ -1,11 +1,13 @@
 //! Nodes that can start nothing, and processes that nobody watches over any more.
 
+use rms_api::Call;
+use rms_api::answer::JobState;
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_model::{NodeAdmin, NodeId, Outcome, Run, Span, Usage};
 
 use super::World;
-use crate::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use crate::effect::{Effect, JobState};
-use crate::{Call, Event};
+use crate::Event;
+use crate::effect::Effect;
 
 fn troubled(world: &mut World, reason: Option<&str>) {
     let reason = reason.map(str::to_owned);

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use rms_core::effect::{Answer, Effect};
-use rms_core::fact::AuditEntry;
-use rms_core::{Call, Config, Event, Fact, Misfit, Query, Rms, State, Ticket};
+use rms_api::answer::Answer;
+use rms_api::audit::AuditEntry;
+use rms_api::{Call, Query};
+use rms_core::effect::Effect;
+use rms_core::{Config, Event, Fact, Misfit, Rms, State, Ticket};
 use rms_model::settings::KEYS;
 use rms_model::{Identity, Role};
 use thiserror::Error;

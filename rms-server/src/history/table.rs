@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ring::digest::{Context, SHA256};
-use rms_core::negotiate::contract::NegotiationRecord;
+use rms_api::negotiate::NegotiationRecord;
 use rms_model::{JobId, JobRecord};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rms_api::negotiate::NegotiationRecord;
 use rms_core::Fact;
-use rms_core::negotiate::contract::NegotiationRecord;
 use rms_model::{JobRecord, Time};
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use rusqlite::{Connection, ErrorCode};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_core::Call;
-use rms_core::desired::NodeReport;
-use rms_core::event::AgentHello;
+use rms_api::Call;
+use rms_api::desired::AgentHello;
+use rms_api::desired::NodeReport;
 use rms_model::{Identity, JobId, Run};
 use rms_wire::convert::{ReportParts, desire_parts};
 use rms_wire::link::{Receiver, Sender};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rms_core::Answer;
-use rms_core::negotiate::contract::{Ask, AskOutcome};
+use rms_api::Answer;
+use rms_api::negotiate::{Ask, AskOutcome};
 use rms_model::{JobId, Run};
 use rms_wire::tls::draw_serial;
 use rms_wire::{Refused, ToAgent, negotiate};

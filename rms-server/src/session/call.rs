@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_core::event::Query;
-use rms_core::{Answer, Call, Refusal};
+use rms_api::call::Query;
+use rms_api::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Role};
 use rms_wire::convert::{answer_parts, history_parts};
 use rms_wire::link::{Budget, Channel, Sender};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_core::Refusal;
-use rms_core::effect::JobChange;
+use rms_api::Refusal;
+use rms_api::answer::JobChange;
 use rms_model::{Identity, JobId, Owner, Role, Run};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::{Follow, Followed, Input, Offset, Refused};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_core::Call;
-use rms_core::event::{Query, Select};
+use rms_api::Call;
+use rms_api::call::{Query, Select};
 use rms_model::{Identity, JobId, Run};
 use rms_wire::{ClientRequest, Link, Refused};
 

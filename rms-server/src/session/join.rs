@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rms_core::Call;
+use rms_api::Call;
 use rms_model::{Identity, Role};
 use rms_wire::link::Joining;
 use rms_wire::tls::{check_request, draw_serial};

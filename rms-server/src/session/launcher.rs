@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rms_core::subscription::LauncherCall;
+use rms_api::subscription::LauncherCall;
 use rms_model::{Identity, JobId};
 use rms_wire::convert::{launcher_answer, notice_parts};
 use rms_wire::link::{ByteCount, Receiver, Sender};

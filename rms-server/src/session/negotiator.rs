@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use rms_core::negotiate::contract::{NegotiatorCall, NegotiatorNotice};
+use rms_api::negotiate::{NegotiatorCall, NegotiatorNotice};
 use rms_model::Identity;
 use rms_wire::convert::negotiator_answer;
 use rms_wire::link::{Receiver, Sender};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_core::event::Query;
-use rms_core::{Answer, Call};
+use rms_api::call::Query;
+use rms_api::{Answer, Call};
 use rms_model::{Identity, JobId, Run, Settings, Span};
 use rms_wire::link::{Backoff, Budget, Held};
 use rms_wire::message::{MAX_CHUNK_BYTES, MAX_LINES};

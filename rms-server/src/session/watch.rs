@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rms_core::effect::{JobChange, JobState};
+use rms_api::answer::{JobChange, JobState};
 use rms_model::{Identity, JobId, JobRecord};
 use rms_wire::link::Sender;
 use rms_wire::{Followed, Refused, Watch};

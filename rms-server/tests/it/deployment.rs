@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rms_core::desired::{Desired, JobReport, JobStatus, NodeReport};
-use rms_core::event::{AgentHello, Call, Query, Shape, Submission, TokenOrder};
+use rms_api::call::{Call, Query, Shape, Submission, TokenOrder};
+use rms_api::desired::AgentHello;
+use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_model::token::TokenIdentity;
 use rms_model::{Environment, Generation, Identity, Inventory, JobId, Role, Run, Span, Work};
 use rms_wire::convert::{DesiredParts, client_call, report_parts};
@@ -285,7 +286,7 @@ pub fn job(name: &str) -> Submission {
         environment: Environment(vec![("SECRET".to_owned(), "of the owner".to_owned())]),
         ..Submission::of(
             Work::Script { script: "#!/bin/sh\ntrue\n".to_owned(), args: Vec::new() },
-            vec![Shape { nodes: rms_core::event::Nodes::Count(1), wall: Some(Span::from_mins(1)) }],
+            vec![Shape { nodes: rms_api::call::Nodes::Count(1), wall: Some(Span::from_mins(1)) }],
         )
     }
 }

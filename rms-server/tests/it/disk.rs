@@ -6,9 +6,9 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use rms_core::Call;
-use rms_core::desired::{JobStatus, NodeExit};
-use rms_core::event::{Query, Select};
+use rms_api::Call;
+use rms_api::call::{Query, Select};
+use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{JobId, Outcome, Time, Usage};
 use rms_server::journal::{AppendError, FactLog, SnapshotPolicy};
 use rms_wire::{CallError, ClientCall, Followed, Reply};

@@ -1,11 +1,11 @@
 //! Examples of the facts by which running jobs change their size, for the bytes that are written down.
 
+use std::sync::Arc;
+
 use negotiation::{
     Desk, Dialogue, Direction, Item, NegotiationId, Parties, Price, Resource, Rules, Side, Statement, Template,
 };
-use std::sync::Arc;
-
-use rms_core::negotiate::contract::{Ask, Asked, Declared, NegotiationRecord};
+use rms_api::negotiate::{Ask, Asked, Declared, NegotiationRecord};
 use rms_core::negotiate::talks::Asking;
 use rms_core::{Fact, State};
 use rms_model::{

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rms_core::Call;
-use rms_core::event::{Nodes, Query, Shape};
-use rms_core::subscription::{Filter, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish};
+use rms_api::Call;
+use rms_api::call::{Nodes, Query, Shape};
+use rms_api::subscription::{Filter, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish};
 use rms_model::{ClusterId, JobId, Outcome, Request, Span};
 use rms_wire::convert::{ViewParts, parse_launcher_answer};
 use rms_wire::launcher;
@@ -446,7 +446,7 @@ fn a_launcher_that_never_reads_costs_little_and_sees_the_newest_view_when_it_doe
         let mut waiting = Vec::new();
         for idx in 0..300_u32 {
             let shape = Shape { nodes: Nodes::Count(5 - idx % 2), wall: Some(Span::from_secs(1000 + i64::from(idx))) };
-            let call = Call::Submit(Box::new(rms_core::event::Submission { shapes: vec![shape], ..job("step") }));
+            let call = Call::Submit(Box::new(rms_api::call::Submission { shapes: vec![shape], ..job("step") }));
             match scene.ann.call(&call).await.expect("a possible job") {
                 Reply::Submitted { job } => waiting.push(job),
                 other => panic!("{other:?}"),
@@ -455,7 +455,7 @@ fn a_launcher_that_never_reads_costs_little_and_sees_the_newest_view_when_it_doe
         let mut peer = Peer::subscribed(&eve, "deaf").await;
         let before = scene.resident_kib();
         for job in waiting.iter().skip(1).step_by(2) {
-            let select = rms_core::event::Select::Ids(vec![*job]);
+            let select = rms_api::call::Select::Ids(vec![*job]);
             scene.ann.call(&Call::Cancel { select }).await.expect("it is hers");
         }
         let grown = scene.resident_kib().saturating_sub(before);

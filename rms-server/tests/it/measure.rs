@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rms_core::Call;
-use rms_core::event::Query;
+use rms_api::Call;
+use rms_api::call::Query;
 use rms_model::Environment;
 use rms_wire::Reply;
 

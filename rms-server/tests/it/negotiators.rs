@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use negotiation::{
     Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement, Template,
 };
-use rms_core::Call;
-use rms_core::event::{Nodes, Query, Select, Shape, Submission};
-use rms_core::negotiate::contract::{
+use rms_api::Call;
+use rms_api::call::{Nodes, Query, Select, Shape, Submission};
+use rms_api::negotiate::{
     Ask, AskOutcome, Asked, Attached, Declared, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice,
 };
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Sizes, Span, Speedup, Time};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use rms_core::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
-use rms_core::event::AgentHello;
+use rms_api::desired::AgentHello;
+use rms_api::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_model::{Generation, Inventory, JobId, Run, Time, Usage};
 use rms_wire::convert::{DesiredParts, report_parts};
 use rms_wire::link::{Receiver, Sender};

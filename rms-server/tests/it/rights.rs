@@ -1,8 +1,8 @@
 //! Who may do what, and for how long: tokens, roles, owners, revocation.
 
-use rms_core::Call;
-use rms_core::desired::JobStatus;
-use rms_core::event::{CertificateSelect, Query, Select};
+use rms_api::Call;
+use rms_api::call::{CertificateSelect, Query, Select};
+use rms_api::desired::JobStatus;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, JobId, Role, Time};
 use rms_wire::tls::Credentials;

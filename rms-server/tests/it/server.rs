@@ -1,10 +1,9 @@
 //! Whole lives of jobs, agents and users, against a real server process over real links.
 
-use rms_core::desired::{JobStatus, NodeExit};
+use rms_api::Call;
+use rms_api::call::Query;
+use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{Outcome, Span, Time, Usage};
-
-use rms_core::Call;
-use rms_core::event::Query;
 use rms_wire::Reply;
 
 use crate::deployment::{FakeAgent, Server, report, tell};

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use rms_core::Call;
-use rms_core::event::Query;
+use rms_api::Call;
+use rms_api::call::Query;
 use rms_wire::Reply;
 
 use crate::deployment::{Client, Server, tell};

@@ -1,6 +1,6 @@
 //! Following and watching jobs: output through reconnects, input, changes, and an end when all was said.
 
-use rms_core::desired::{JobStatus, NodeExit};
+use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{JobId, Run, Time, Usage};
 use rms_wire::link::Channel;
 use rms_wire::{Chunk, ClientCall, FollowOrder, Followed, Input, Spooled, Stream};

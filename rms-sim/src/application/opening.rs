@@ -1,7 +1,7 @@
 //! What a model application proposes when it opens a negotiation.
 
 use negotiation::{Direction, Item, Quantity, Resource, SetRule, Terms};
-use rms_core::negotiate::contract::Holding;
+use rms_api::negotiate::Holding;
 use rms_model::{ClusterId, Time};
 
 use super::manner::{Manner, Want, Wanted};

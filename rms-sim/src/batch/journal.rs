@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rms_api::call::{Nodes, Shape, Submission};
 use rms_core::State;
-use rms_core::event::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
 use rms_model::{Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, Role, Run, Span, Time};
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! The jobs of a trace as a workload.
 
-use rms_core::event::{Nodes, Shape, Submission};
+use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::{Identity, Role, Span, Time, Work};
 
 use super::Workload;

@@ -1,6 +1,6 @@
 //! Who asks for an application gets what he asked for, or as much of it as he said would do, and never pays more.
 
-use rms_core::negotiate::contract::{Ask, AskOutcome, Asked};
+use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::JobId;
 
 use super::{Rule, Violation};

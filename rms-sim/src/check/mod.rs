@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use negotiation::{Change, Dialogue};
-use rms_core::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
+use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
 use rms_core::{Fact, State};
 use rms_model::{JobId, Run, Settings, Time};
 use thiserror::Error;

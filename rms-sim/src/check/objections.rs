@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use negotiation::{Action, Direction, NegotiationId, Phase, Price, Reason, Side, Sizes};
-use rms_core::Call;
+use rms_api::Call;
+use rms_api::desired::{Aim, Launch};
+use rms_api::negotiate::{Ask, Asked};
+use rms_api::subscription::LauncherView;
 use rms_core::course::Course;
-use rms_core::desired::{Aim, Launch};
-use rms_core::negotiate::contract::{Ask, Asked};
 use rms_core::plan::{Placed, Placement, Shortage};
-use rms_core::subscription::LauncherView;
 use rms_model::{
     ClusterId, ExpandLimit, Limits, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Stdio, Work,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::desired::DesiredJob;
+use rms_api::desired::DesiredJob;
 use rms_model::{JobId, Run};
 
 use super::{Rule, Violation};

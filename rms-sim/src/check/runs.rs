@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rms_core::desired::DesiredJob;
+use rms_api::desired::DesiredJob;
 use rms_core::{Fact, State};
 use rms_model::settings::LostPolicy;
 use rms_model::{JobId, Run, Time};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use negotiation::{Dialogue, Direction, Phase, Resource, Side};
-use rms_core::negotiate::contract::Declared;
+use rms_api::negotiate::Declared;
 use rms_core::{Fact, State};
 use rms_model::{ClusterId, JobId};
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rms_api::desired::NodeExit;
 use rms_core::Fact;
-use rms_core::desired::NodeExit;
 use rms_core::job::LauncherLink;
 use rms_model::{JobId, JobRecord, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Work};
 

@@ -1,8 +1,8 @@
 //! Applications that negotiate, and people who ask for them, from a seed: all that they may do, in any mixture.
 
 use negotiation::{Direction, NegotiationId, Price, Side};
-use rms_core::Call;
-use rms_core::negotiate::contract::{Ask, Asked, Order};
+use rms_api::Call;
+use rms_api::negotiate::{Ask, Asked, Order};
 use rms_model::{JobId, OnResize, Sizes, Span};
 
 use crate::application::{Absence, Answers, Manner, Promises, Want, Wanted, Weather};

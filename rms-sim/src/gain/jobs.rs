@@ -1,6 +1,6 @@
 //! The jobs of a trace, some of them malleable.
 
-use rms_core::event::{Nodes, Shape, Submission};
+use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::{Identity, Malleable, OnResize, Role, Sizes, Span, Speedup, Time};
 
 use crate::Dice;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use launcher_schedule::cem::{self, Hosts};
 use launcher_schedule::moldable::{self, Amdahl, WallTime};
 use launcher_schedule::{Proposal, Sight};
+use rms_api::subscription::{LauncherView, Tag, ViewChange, Wish};
 use rms_core::plan::notify;
-use rms_core::subscription::{LauncherView, Tag, ViewChange, Wish};
 use rms_model::{ClusterId, JobId, Profile, Request, Span, Time};
 
 use super::outcome::Ran;

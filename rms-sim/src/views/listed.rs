@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use launcher_schedule::moldable::WallTime;
-use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use rms_core::effect::{Answer, JobChange, JobState};
-use rms_core::event::{Call, Nodes, Shape, Ticket};
+use rms_api::answer::{Answer, JobChange, JobState};
+use rms_api::call::{Call, Nodes, Shape};
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_core::event::Ticket;
 use rms_core::{Effect, Event};
 use rms_model::{ClusterId, Generation, JobId, Span, Time, Usage};
 

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use rms_core::fact::AuditEntry;
+use rms_api::audit::AuditEntry;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms};
 use rms_model::{ClusterId, Identity, Inventory, NodeId, NodeLink, Role, Span, Time, profile};

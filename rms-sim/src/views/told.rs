@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rms_core::effect::Answer;
-use rms_core::event::{Call, Query, Ticket};
+use rms_api::answer::Answer;
+use rms_api::call::{Call, Query};
+use rms_api::refusal::Refusal;
+use rms_api::subscription::{Filter, Grant, LauncherAnswer, LauncherCall, Notice, Subscription, ViewChange};
+use rms_core::event::Ticket;
 use rms_core::plan::notify;
-use rms_core::refusal::Refusal;
-use rms_core::subscription::{Filter, Grant, LauncherAnswer, LauncherCall, Notice, Subscription, ViewChange};
 use rms_core::{Effect, Event};
 use rms_model::{JobId, Time};
 

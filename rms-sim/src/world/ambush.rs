@@ -2,9 +2,10 @@
 //! milliseconds is hardly ever hit by chance.
 
 use negotiation::{NegotiationId, Phase};
-use rms_core::event::Select;
-use rms_core::negotiate::contract::Order;
-use rms_core::{Call, Fact};
+use rms_api::Call;
+use rms_api::call::Select;
+use rms_api::negotiate::Order;
+use rms_core::Fact;
 use rms_model::{JobId, Span};
 
 use super::{Item, Repair, World};

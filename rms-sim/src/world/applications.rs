@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Change, Side, Statement, Template};
-use rms_core::Refusal;
+use rms_api::Refusal;
+use rms_api::negotiate::{NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_core::event::{Event, Ticket};
-use rms_core::negotiate::contract::{NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_model::{Identity, JobId, NodeId, Run, Span};
 
 use super::{Item, USUAL_DELAY, World};

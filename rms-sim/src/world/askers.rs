@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use rms_api::negotiate::{Ask, AskOutcome};
+use rms_api::{Answer, Call, Refusal};
 use rms_core::event::{Event, Ticket};
-use rms_core::negotiate::contract::{Ask, AskOutcome};
-use rms_core::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, OnResize, Span};
 
 use super::{Execution, Item, World};

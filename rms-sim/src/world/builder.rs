@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::event::AgentHello;
+use rms_api::desired::AgentHello;
 use rms_core::{Config, State};
 use rms_model::{Inventory, Mebibytes, Settings, Time};
 

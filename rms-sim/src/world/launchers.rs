@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::Refusal;
+use rms_api::Refusal;
+use rms_api::subscription::{LauncherAnswer, LauncherCall, Notice};
 use rms_core::event::{Event, Ticket};
-use rms_core::subscription::{LauncherAnswer, LauncherCall, Notice};
 use rms_model::{JobId, Span};
 
 use super::{Item, USUAL_DELAY, World};
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// What each launcher that is connected and waits believes to see.
-    pub(crate) fn views_held(&self) -> impl Iterator<Item = (JobId, &rms_core::subscription::LauncherView)> {
+    pub(crate) fn views_held(&self) -> impl Iterator<Item = (JobId, &rms_api::subscription::LauncherView)> {
         let is_connected = |(job, (launcher, epoch)): (&JobId, &(usize, u64))| {
             let line = self.launchers.lines[*launcher];
             let model = &self.launchers.all[*launcher];

@@ -11,9 +11,11 @@ mod network;
 use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
-use rms_core::event::{AgentHello, Event, Ticket};
-use rms_core::subscription::LauncherCall;
-use rms_core::{Answer, Config, Effect, Fact, Refusal, State};
+use rms_api::desired::AgentHello;
+use rms_api::subscription::LauncherCall;
+use rms_api::{Answer, Refusal};
+use rms_core::event::{Event, Ticket};
+use rms_core::{Config, Effect, Fact, State};
 use rms_model::{Identity, JobId, Span, Time};
 
 use crate::agenda::Agenda;
@@ -423,7 +425,7 @@ impl World {
     }
 
     /// A call enters the server's inbox; the ticket waits for what it says.
-    pub(crate) fn call(&mut self, who: &Identity, call: rms_core::Call) -> Ticket {
+    pub(crate) fn call(&mut self, who: &Identity, call: rms_api::Call) -> Ticket {
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
         let event = Event::Called { ticket, who: who.clone(), call };

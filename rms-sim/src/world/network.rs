@@ -1,7 +1,7 @@
 //! Messages between the server and the agents: what arrives, what is sent, who connects.
 
+use rms_api::desired::{JobReport, JobStatus, NodeReport};
 use rms_core::agent::AgentEvent;
-use rms_core::desired::{JobReport, JobStatus, NodeReport};
 use rms_core::event::Event;
 use rms_model::Span;
 

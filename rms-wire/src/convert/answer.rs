@@ -1,8 +1,8 @@
 //! Answers: written by the server, in parts where they are long.
 
-use rms_core::Refusal;
-use rms_core::effect::{self, Answer};
-use rms_core::fact::AuditEntry;
+use rms_api::Refusal;
+use rms_api::answer::Answer;
+use rms_api::audit::AuditEntry;
 use rms_model::token::{Issued, Token, TokenState};
 use rms_model::{ClusterId, JobId, JobRecord, Policy};
 
@@ -122,8 +122,8 @@ fn refused_job((job, refusal): &(JobId, Refusal)) -> wire::RefusedJob {
     wire::RefusedJob { job: job.0, refused: Refused::from(refusal) }
 }
 
-impl From<&effect::JobLine> for wire::JobLine {
-    fn from(line: &effect::JobLine) -> wire::JobLine {
+impl From<&rms_api::answer::JobLine> for wire::JobLine {
+    fn from(line: &rms_api::answer::JobLine) -> wire::JobLine {
         wire::JobLine {
             job: line.job.0,
             run: line.run.0,
@@ -148,10 +148,10 @@ impl From<&effect::JobLine> for wire::JobLine {
     }
 }
 
-impl From<&effect::JobDetail> for wire::JobDetail {
-    fn from(detail: &effect::JobDetail) -> wire::JobDetail {
-        let cores = |cores: &effect::CoresLine| {
-            let effect::CoresLine { node, n_cores, all, is_in_force } = cores.clone();
+impl From<&rms_api::answer::JobDetail> for wire::JobDetail {
+    fn from(detail: &rms_api::answer::JobDetail) -> wire::JobDetail {
+        let cores = |cores: &rms_api::answer::CoresLine| {
+            let rms_api::answer::CoresLine { node, n_cores, all, is_in_force } = cores.clone();
             wire::CoresLine { node, n_cores, all, is_in_force }
         };
         let cores = detail.cores.iter().map(cores).collect();
@@ -159,27 +159,29 @@ impl From<&effect::JobDetail> for wire::JobDetail {
     }
 }
 
-impl From<&effect::Reason> for wire::Reason {
-    fn from(reason: &effect::Reason) -> wire::Reason {
+impl From<&rms_api::answer::Reason> for wire::Reason {
+    fn from(reason: &rms_api::answer::Reason) -> wire::Reason {
         match reason.clone() {
-            effect::Reason::Held { by } => wire::Reason::Held { by },
-            effect::Reason::NotBefore { at } => wire::Reason::NotBefore { at: at.as_millis() },
-            effect::Reason::NotPlanned { next_pass } => wire::Reason::NotPlanned { next_pass: next_pass.as_millis() },
-            effect::Reason::NoRequest { until } => wire::Reason::NoRequest { until: opt_millis(until) },
-            effect::Reason::AgentsExpected { cluster, n_nodes, until } => {
+            rms_api::answer::Reason::Held { by } => wire::Reason::Held { by },
+            rms_api::answer::Reason::NotBefore { at } => wire::Reason::NotBefore { at: at.as_millis() },
+            rms_api::answer::Reason::NotPlanned { next_pass } => {
+                wire::Reason::NotPlanned { next_pass: next_pass.as_millis() }
+            }
+            rms_api::answer::Reason::NoRequest { until } => wire::Reason::NoRequest { until: opt_millis(until) },
+            rms_api::answer::Reason::AgentsExpected { cluster, n_nodes, until } => {
                 wire::Reason::AgentsExpected { cluster, n_nodes, until: until.as_millis() }
             }
-            effect::Reason::LauncherAway { since, until } => {
+            rms_api::answer::Reason::LauncherAway { since, until } => {
                 wire::Reason::LauncherAway { since: since.as_millis(), until: opt_millis(until) }
             }
-            effect::Reason::BeyondDepth { depth, position } => wire::Reason::BeyondDepth { depth, position },
-            effect::Reason::TooFewHosts { cluster, wanted, usable, total } => {
+            rms_api::answer::Reason::BeyondDepth { depth, position } => wire::Reason::BeyondDepth { depth, position },
+            rms_api::answer::Reason::TooFewHosts { cluster, wanted, usable, total } => {
                 wire::Reason::TooFewHosts { cluster, wanted, usable, total }
             }
-            effect::Reason::Behind { policy, job, until } => {
+            rms_api::answer::Reason::Behind { policy, job, until } => {
                 wire::Reason::Behind { policy: policy.into(), job: job.0, until: until.as_millis() }
             }
-            effect::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => {
+            rms_api::answer::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => {
                 wire::Reason::Blocked {
                     cluster,
                     wanted,
@@ -195,9 +197,9 @@ impl From<&effect::Reason> for wire::Reason {
     }
 }
 
-impl From<&effect::Blocker> for wire::Blocker {
-    fn from(blocker: &effect::Blocker) -> wire::Blocker {
-        let effect::Blocker { job, state, hosts, from, until, is_offer, is_promised } = *blocker;
+impl From<&rms_api::answer::Blocker> for wire::Blocker {
+    fn from(blocker: &rms_api::answer::Blocker) -> wire::Blocker {
+        let rms_api::answer::Blocker { job, state, hosts, from, until, is_offer, is_promised } = *blocker;
         let (from, until) = (from.as_millis(), until.as_millis());
         wire::Blocker { job: job.0, state: state.into(), hosts, from, until, is_offer, is_promised }
     }
@@ -214,23 +216,23 @@ impl From<Policy> for wire::QueuePolicy {
     }
 }
 
-impl From<effect::NodeState> for wire::NodeState {
-    fn from(state: effect::NodeState) -> wire::NodeState {
+impl From<rms_api::answer::NodeState> for wire::NodeState {
+    fn from(state: rms_api::answer::NodeState) -> wire::NodeState {
         match state {
-            effect::NodeState::Idle => wire::NodeState::Idle,
-            effect::NodeState::Busy => wire::NodeState::Busy,
-            effect::NodeState::Ghost => wire::NodeState::Ghost,
-            effect::NodeState::Draining => wire::NodeState::Draining,
-            effect::NodeState::Drained => wire::NodeState::Drained,
-            effect::NodeState::Down => wire::NodeState::Down,
-            effect::NodeState::Away => wire::NodeState::Away,
-            effect::NodeState::Lost => wire::NodeState::Lost,
+            rms_api::answer::NodeState::Idle => wire::NodeState::Idle,
+            rms_api::answer::NodeState::Busy => wire::NodeState::Busy,
+            rms_api::answer::NodeState::Ghost => wire::NodeState::Ghost,
+            rms_api::answer::NodeState::Draining => wire::NodeState::Draining,
+            rms_api::answer::NodeState::Drained => wire::NodeState::Drained,
+            rms_api::answer::NodeState::Down => wire::NodeState::Down,
+            rms_api::answer::NodeState::Away => wire::NodeState::Away,
+            rms_api::answer::NodeState::Lost => wire::NodeState::Lost,
         }
     }
 }
 
-impl From<&effect::NodeLine> for wire::NodeLine {
-    fn from(line: &effect::NodeLine) -> wire::NodeLine {
+impl From<&rms_api::answer::NodeLine> for wire::NodeLine {
+    fn from(line: &rms_api::answer::NodeLine) -> wire::NodeLine {
         wire::NodeLine {
             name: line.name.clone(),
             cluster: line.cluster.clone(),
@@ -245,8 +247,8 @@ impl From<&effect::NodeLine> for wire::NodeLine {
     }
 }
 
-impl From<&effect::ClusterView> for wire::ClusterView {
-    fn from(view: &effect::ClusterView) -> wire::ClusterView {
+impl From<&rms_api::answer::ClusterView> for wire::ClusterView {
+    fn from(view: &rms_api::answer::ClusterView) -> wire::ClusterView {
         wire::ClusterView {
             cluster: view.cluster.0,
             name: view.name.clone(),
@@ -304,8 +306,8 @@ impl From<&Issued> for wire::Issued {
     }
 }
 
-impl From<&effect::Status> for wire::Status {
-    fn from(status: &effect::Status) -> wire::Status {
+impl From<&rms_api::answer::Status> for wire::Status {
+    fn from(status: &rms_api::answer::Status) -> wire::Status {
         wire::Status {
             now: status.now.as_millis(),
             n_nodes: status.n_nodes,

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use rms_core::effect;
-use rms_core::fact::AuditEntry;
+use rms_api::audit::AuditEntry;
 use rms_model::token::{Issued, Token, TokenState};
 use rms_model::{ClusterId, Generation, JobId, Owner, Policy, Run};
 
 use super::{Malformed, opt_time, span, time};
 use crate::answer as wire;
 
-impl TryFrom<wire::JobLine> for effect::JobLine {
+impl TryFrom<wire::JobLine> for rms_api::answer::JobLine {
     type Error = Malformed;
 
-    fn try_from(line: wire::JobLine) -> Result<effect::JobLine, Malformed> {
-        Ok(effect::JobLine {
+    fn try_from(line: wire::JobLine) -> Result<rms_api::answer::JobLine, Malformed> {
+        Ok(rms_api::answer::JobLine {
             job: JobId(line.job),
             run: Run(line.run),
             name: line.name,
@@ -30,7 +29,7 @@ impl TryFrom<wire::JobLine> for effect::JobLine {
             estimate: opt_time(line.estimate),
             until: opt_time(line.until),
             nodes: line.nodes,
-            reason: line.reason.map(effect::Reason::from),
+            reason: line.reason.map(rms_api::answer::Reason::from),
             outcome: line.outcome.map(Into::into),
             stages: line.stages.map(TryInto::try_into).transpose()?,
             malleable: line.malleable.map(TryInto::try_into).transpose()?,
@@ -38,48 +37,50 @@ impl TryFrom<wire::JobLine> for effect::JobLine {
     }
 }
 
-impl TryFrom<wire::JobDetail> for effect::JobDetail {
+impl TryFrom<wire::JobDetail> for rms_api::answer::JobDetail {
     type Error = Malformed;
 
-    fn try_from(detail: wire::JobDetail) -> Result<effect::JobDetail, Malformed> {
+    fn try_from(detail: wire::JobDetail) -> Result<rms_api::answer::JobDetail, Malformed> {
         let cores = |cores: wire::CoresLine| {
             let wire::CoresLine { node, n_cores, all, is_in_force } = cores;
-            effect::CoresLine { node, n_cores, all, is_in_force }
+            rms_api::answer::CoresLine { node, n_cores, all, is_in_force }
         };
         let cores = detail.cores.into_iter().map(cores).collect();
-        Ok(effect::JobDetail { line: detail.line.try_into()?, spec: Arc::new(detail.spec.try_into()?), cores })
+        Ok(rms_api::answer::JobDetail { line: detail.line.try_into()?, spec: Arc::new(detail.spec.try_into()?), cores })
     }
 }
 
-impl From<wire::Reason> for effect::Reason {
-    fn from(reason: wire::Reason) -> effect::Reason {
+impl From<wire::Reason> for rms_api::answer::Reason {
+    fn from(reason: wire::Reason) -> rms_api::answer::Reason {
         match reason {
-            wire::Reason::Held { by } => effect::Reason::Held { by },
-            wire::Reason::NotBefore { at } => effect::Reason::NotBefore { at: time(at) },
-            wire::Reason::NotPlanned { next_pass } => effect::Reason::NotPlanned { next_pass: time(next_pass) },
-            wire::Reason::NoRequest { until } => effect::Reason::NoRequest { until: opt_time(until) },
+            wire::Reason::Held { by } => rms_api::answer::Reason::Held { by },
+            wire::Reason::NotBefore { at } => rms_api::answer::Reason::NotBefore { at: time(at) },
+            wire::Reason::NotPlanned { next_pass } => {
+                rms_api::answer::Reason::NotPlanned { next_pass: time(next_pass) }
+            }
+            wire::Reason::NoRequest { until } => rms_api::answer::Reason::NoRequest { until: opt_time(until) },
             wire::Reason::AgentsExpected { cluster, n_nodes, until } => {
-                effect::Reason::AgentsExpected { cluster, n_nodes, until: time(until) }
+                rms_api::answer::Reason::AgentsExpected { cluster, n_nodes, until: time(until) }
             }
             wire::Reason::LauncherAway { since, until } => {
-                effect::Reason::LauncherAway { since: time(since), until: opt_time(until) }
+                rms_api::answer::Reason::LauncherAway { since: time(since), until: opt_time(until) }
             }
-            wire::Reason::BeyondDepth { depth, position } => effect::Reason::BeyondDepth { depth, position },
+            wire::Reason::BeyondDepth { depth, position } => rms_api::answer::Reason::BeyondDepth { depth, position },
             wire::Reason::TooFewHosts { cluster, wanted, usable, total } => {
-                effect::Reason::TooFewHosts { cluster, wanted, usable, total }
+                rms_api::answer::Reason::TooFewHosts { cluster, wanted, usable, total }
             }
             wire::Reason::Behind { policy, job, until } => {
-                effect::Reason::Behind { policy: policy.into(), job: JobId(job), until: time(until) }
+                rms_api::answer::Reason::Behind { policy: policy.into(), job: JobId(job), until: time(until) }
             }
             wire::Reason::Blocked { cluster, wanted, capacity, busy, from, until, by, total } => {
-                effect::Reason::Blocked {
+                rms_api::answer::Reason::Blocked {
                     cluster,
                     wanted,
                     capacity,
                     busy,
                     from: time(from),
                     until: time(until),
-                    by: by.into_iter().map(effect::Blocker::from).collect(),
+                    by: by.into_iter().map(rms_api::answer::Blocker::from).collect(),
                     total,
                 }
             }
@@ -87,11 +88,11 @@ impl From<wire::Reason> for effect::Reason {
     }
 }
 
-impl From<wire::Blocker> for effect::Blocker {
-    fn from(blocker: wire::Blocker) -> effect::Blocker {
+impl From<wire::Blocker> for rms_api::answer::Blocker {
+    fn from(blocker: wire::Blocker) -> rms_api::answer::Blocker {
         let wire::Blocker { job, state, hosts, from, until, is_offer, is_promised } = blocker;
         let (from, until) = (time(from), time(until));
-        effect::Blocker { job: JobId(job), state: state.into(), hosts, from, until, is_offer, is_promised }
+        rms_api::answer::Blocker { job: JobId(job), state: state.into(), hosts, from, until, is_offer, is_promised }
     }
 }
 
@@ -106,26 +107,26 @@ impl From<wire::QueuePolicy> for Policy {
     }
 }
 
-impl From<wire::NodeState> for effect::NodeState {
-    fn from(state: wire::NodeState) -> effect::NodeState {
+impl From<wire::NodeState> for rms_api::answer::NodeState {
+    fn from(state: wire::NodeState) -> rms_api::answer::NodeState {
         match state {
-            wire::NodeState::Idle => effect::NodeState::Idle,
-            wire::NodeState::Busy => effect::NodeState::Busy,
-            wire::NodeState::Ghost => effect::NodeState::Ghost,
-            wire::NodeState::Draining => effect::NodeState::Draining,
-            wire::NodeState::Drained => effect::NodeState::Drained,
-            wire::NodeState::Down => effect::NodeState::Down,
-            wire::NodeState::Away => effect::NodeState::Away,
-            wire::NodeState::Lost => effect::NodeState::Lost,
+            wire::NodeState::Idle => rms_api::answer::NodeState::Idle,
+            wire::NodeState::Busy => rms_api::answer::NodeState::Busy,
+            wire::NodeState::Ghost => rms_api::answer::NodeState::Ghost,
+            wire::NodeState::Draining => rms_api::answer::NodeState::Draining,
+            wire::NodeState::Drained => rms_api::answer::NodeState::Drained,
+            wire::NodeState::Down => rms_api::answer::NodeState::Down,
+            wire::NodeState::Away => rms_api::answer::NodeState::Away,
+            wire::NodeState::Lost => rms_api::answer::NodeState::Lost,
         }
     }
 }
 
-impl TryFrom<wire::NodeLine> for effect::NodeLine {
+impl TryFrom<wire::NodeLine> for rms_api::answer::NodeLine {
     type Error = Malformed;
 
-    fn try_from(line: wire::NodeLine) -> Result<effect::NodeLine, Malformed> {
-        Ok(effect::NodeLine {
+    fn try_from(line: wire::NodeLine) -> Result<rms_api::answer::NodeLine, Malformed> {
+        Ok(rms_api::answer::NodeLine {
             name: line.name,
             cluster: line.cluster,
             state: line.state.into(),
@@ -139,11 +140,11 @@ impl TryFrom<wire::NodeLine> for effect::NodeLine {
     }
 }
 
-impl TryFrom<wire::ClusterView> for effect::ClusterView {
+impl TryFrom<wire::ClusterView> for rms_api::answer::ClusterView {
     type Error = Malformed;
 
-    fn try_from(view: wire::ClusterView) -> Result<effect::ClusterView, Malformed> {
-        Ok(effect::ClusterView {
+    fn try_from(view: wire::ClusterView) -> Result<rms_api::answer::ClusterView, Malformed> {
+        Ok(rms_api::answer::ClusterView {
             cluster: ClusterId(view.cluster),
             name: view.name,
             capacity: view.capacity,
@@ -198,11 +199,11 @@ impl TryFrom<wire::Issued> for Issued {
     }
 }
 
-impl TryFrom<wire::Status> for effect::Status {
+impl TryFrom<wire::Status> for rms_api::answer::Status {
     type Error = Malformed;
 
-    fn try_from(status: wire::Status) -> Result<effect::Status, Malformed> {
-        Ok(effect::Status {
+    fn try_from(status: wire::Status) -> Result<rms_api::answer::Status, Malformed> {
+        Ok(rms_api::answer::Status {
             now: time(status.now),
             n_nodes: status.n_nodes,
             n_connected: status.n_connected,
@@ -213,7 +214,7 @@ impl TryFrom<wire::Status> for effect::Status {
             n_passes: status.n_passes,
             last_pass: opt_time(status.last_pass),
             ghost_host_time: span("the time of ghosts", status.ghost_host_time)?,
-            launchers: effect::LauncherStatus::default(),
+            launchers: rms_api::answer::LauncherStatus::default(),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Calls: written by clients, parsed by the server.
 
-use rms_core::event::{self, Call, Query};
+use rms_api::call::{Call, Query};
 use rms_model::identity::check_name;
 use rms_model::{JobId, Run};
 
@@ -37,7 +37,7 @@ impl ClientRequest {
             wire::ClientCall::RevokeToken { id } => Call::RevokeToken { id },
             wire::ClientCall::Renew { csr } => Call::Renew { csr, serial: draw_serial() },
             wire::ClientCall::RevokeCertificate { which, jobs } => {
-                Call::RevokeCertificate { which: which.try_into()?, jobs: jobs.map(event::JobsOfRevoked::from) }
+                Call::RevokeCertificate { which: which.try_into()?, jobs: jobs.map(rms_api::call::JobsOfRevoked::from) }
             }
             wire::ClientCall::RemoveCluster { name } => Call::RemoveCluster { name },
             wire::ClientCall::Evolve { job, stages, open } => {
@@ -120,8 +120,8 @@ fn job_ids(jobs: Vec<u64>) -> Result<Vec<JobId>, Malformed> {
 
 const MAX_IDS: usize = 65_536;
 
-impl From<&event::Submission> for wire::Submission {
-    fn from(submission: &event::Submission) -> wire::Submission {
+impl From<&rms_api::call::Submission> for wire::Submission {
+    fn from(submission: &rms_api::call::Submission) -> wire::Submission {
         wire::Submission {
             name: submission.name.clone(),
             work: (&submission.work).into(),
@@ -147,15 +147,15 @@ impl From<&event::Submission> for wire::Submission {
     }
 }
 
-impl TryFrom<wire::Submission> for event::Submission {
+impl TryFrom<wire::Submission> for rms_api::call::Submission {
     type Error = Malformed;
 
-    fn try_from(submission: wire::Submission) -> Result<event::Submission, Malformed> {
+    fn try_from(submission: wire::Submission) -> Result<rms_api::call::Submission, Malformed> {
         let n_shapes = submission.shapes.len();
         if n_shapes > MAX_LINES {
             return Err(Malformed::TooMany { field: "the sizes of a job", n: n_shapes, max: MAX_LINES });
         }
-        Ok(event::Submission {
+        Ok(rms_api::call::Submission {
             name: c_text("the name of a job", submission.name)?,
             work: submission.work.try_into()?,
             n_tasks: submission.n_tasks,
@@ -165,7 +165,7 @@ impl TryFrom<wire::Submission> for event::Submission {
             umask: submission.umask,
             stdio: submission.stdio.try_into()?,
             limits: submission.limits.into(),
-            shapes: all(submission.shapes, event::Shape::try_from)?,
+            shapes: all(submission.shapes, rms_api::call::Shape::try_from)?,
             clusters: submission.clusters,
             constraint: submission.constraint.try_into()?,
             priority: submission.priority,
@@ -180,12 +180,12 @@ impl TryFrom<wire::Submission> for event::Submission {
     }
 }
 
-impl From<&event::Shape> for wire::Shape {
-    fn from(shape: &event::Shape) -> wire::Shape {
+impl From<&rms_api::call::Shape> for wire::Shape {
+    fn from(shape: &rms_api::call::Shape) -> wire::Shape {
         let nodes = match &shape.nodes {
-            event::Nodes::FromTasks => wire::Nodes::FromTasks,
-            event::Nodes::Count(n_nodes) => wire::Nodes::Count(*n_nodes),
-            event::Nodes::PerCluster(counts) => {
+            rms_api::call::Nodes::FromTasks => wire::Nodes::FromTasks,
+            rms_api::call::Nodes::Count(n_nodes) => wire::Nodes::Count(*n_nodes),
+            rms_api::call::Nodes::PerCluster(counts) => {
                 let count =
                     |(cluster, nodes): (&String, &u32)| wire::ClusterCount { cluster: cluster.clone(), nodes: *nodes };
                 wire::Nodes::PerCluster(counts.iter().map(count).collect())
@@ -195,13 +195,13 @@ impl From<&event::Shape> for wire::Shape {
     }
 }
 
-impl TryFrom<wire::Shape> for event::Shape {
+impl TryFrom<wire::Shape> for rms_api::call::Shape {
     type Error = Malformed;
 
-    fn try_from(shape: wire::Shape) -> Result<event::Shape, Malformed> {
+    fn try_from(shape: wire::Shape) -> Result<rms_api::call::Shape, Malformed> {
         let nodes = match shape.nodes {
-            wire::Nodes::FromTasks => event::Nodes::FromTasks,
-            wire::Nodes::Count(n_nodes) => event::Nodes::Count(n_nodes),
+            wire::Nodes::FromTasks => rms_api::call::Nodes::FromTasks,
+            wire::Nodes::Count(n_nodes) => rms_api::call::Nodes::Count(n_nodes),
             wire::Nodes::PerCluster(counts) => {
                 let n_counts = counts.len();
                 let counts: std::collections::BTreeMap<String, u32> =
@@ -209,36 +209,36 @@ impl TryFrom<wire::Shape> for event::Shape {
                 if counts.len() != n_counts {
                     return Err(Malformed::ClusterTwice { field: "a size of a job" });
                 }
-                event::Nodes::PerCluster(counts)
+                rms_api::call::Nodes::PerCluster(counts)
             }
         };
         let wall = shape.wall.map(|wall| span("a wall time", wall)).transpose()?;
-        Ok(event::Shape { nodes, wall })
+        Ok(rms_api::call::Shape { nodes, wall })
     }
 }
 
-impl From<&event::Select> for wire::Select {
-    fn from(select: &event::Select) -> wire::Select {
+impl From<&rms_api::call::Select> for wire::Select {
+    fn from(select: &rms_api::call::Select) -> wire::Select {
         match select {
-            event::Select::Ids(jobs) => wire::Select::Ids(jobs.iter().map(|job| job.0).collect()),
-            event::Select::Last => wire::Select::Last,
-            event::Select::All => wire::Select::All,
-            event::Select::User(user) => wire::Select::User(user.clone()),
+            rms_api::call::Select::Ids(jobs) => wire::Select::Ids(jobs.iter().map(|job| job.0).collect()),
+            rms_api::call::Select::Last => wire::Select::Last,
+            rms_api::call::Select::All => wire::Select::All,
+            rms_api::call::Select::User(user) => wire::Select::User(user.clone()),
         }
     }
 }
 
-impl TryFrom<wire::Select> for event::Select {
+impl TryFrom<wire::Select> for rms_api::call::Select {
     type Error = Malformed;
 
-    fn try_from(select: wire::Select) -> Result<event::Select, Malformed> {
+    fn try_from(select: wire::Select) -> Result<rms_api::call::Select, Malformed> {
         Ok(match select {
-            wire::Select::Ids(jobs) => event::Select::Ids(job_ids(jobs)?),
-            wire::Select::Last => event::Select::Last,
-            wire::Select::All => event::Select::All,
+            wire::Select::Ids(jobs) => rms_api::call::Select::Ids(job_ids(jobs)?),
+            wire::Select::Last => rms_api::call::Select::Last,
+            wire::Select::All => rms_api::call::Select::All,
             wire::Select::User(user) => {
                 check_name(&user).map_err(named("a user"))?;
-                event::Select::User(user)
+                rms_api::call::Select::User(user)
             }
         })
     }
@@ -284,8 +284,8 @@ impl TryFrom<wire::Query> for Query {
     }
 }
 
-impl From<&event::TokenOrder> for wire::TokenOrder {
-    fn from(order: &event::TokenOrder) -> wire::TokenOrder {
+impl From<&rms_api::call::TokenOrder> for wire::TokenOrder {
+    fn from(order: &rms_api::call::TokenOrder) -> wire::TokenOrder {
         wire::TokenOrder {
             id: order.id.clone(),
             digest: order.digest,
@@ -296,15 +296,15 @@ impl From<&event::TokenOrder> for wire::TokenOrder {
     }
 }
 
-impl TryFrom<wire::TokenOrder> for event::TokenOrder {
+impl TryFrom<wire::TokenOrder> for rms_api::call::TokenOrder {
     type Error = Malformed;
 
-    fn try_from(order: wire::TokenOrder) -> Result<event::TokenOrder, Malformed> {
+    fn try_from(order: wire::TokenOrder) -> Result<rms_api::call::TokenOrder, Malformed> {
         check_name(&order.id).map_err(named("a token"))?;
         if let Some(cluster) = &order.cluster {
             check_name(cluster).map_err(named("the cluster of a token"))?;
         }
-        Ok(event::TokenOrder {
+        Ok(rms_api::call::TokenOrder {
             id: order.id,
             digest: order.digest,
             identity: order.identity.try_into()?,
@@ -314,22 +314,24 @@ impl TryFrom<wire::TokenOrder> for event::TokenOrder {
     }
 }
 
-impl From<&event::CertificateSelect> for wire::CertificateSelect {
-    fn from(which: &event::CertificateSelect) -> wire::CertificateSelect {
+impl From<&rms_api::call::CertificateSelect> for wire::CertificateSelect {
+    fn from(which: &rms_api::call::CertificateSelect) -> wire::CertificateSelect {
         match which {
-            event::CertificateSelect::Serial(serial) => wire::CertificateSelect::Serial(serial.clone()),
-            event::CertificateSelect::Identity(identity) => wire::CertificateSelect::Identity(identity.into()),
+            rms_api::call::CertificateSelect::Serial(serial) => wire::CertificateSelect::Serial(serial.clone()),
+            rms_api::call::CertificateSelect::Identity(identity) => wire::CertificateSelect::Identity(identity.into()),
         }
     }
 }
 
-impl TryFrom<wire::CertificateSelect> for event::CertificateSelect {
+impl TryFrom<wire::CertificateSelect> for rms_api::call::CertificateSelect {
     type Error = Malformed;
 
-    fn try_from(which: wire::CertificateSelect) -> Result<event::CertificateSelect, Malformed> {
+    fn try_from(which: wire::CertificateSelect) -> Result<rms_api::call::CertificateSelect, Malformed> {
         Ok(match which {
-            wire::CertificateSelect::Serial(serial) => event::CertificateSelect::Serial(serial),
-            wire::CertificateSelect::Identity(identity) => event::CertificateSelect::Identity(identity.try_into()?),
+            wire::CertificateSelect::Serial(serial) => rms_api::call::CertificateSelect::Serial(serial),
+            wire::CertificateSelect::Identity(identity) => {
+                rms_api::call::CertificateSelect::Identity(identity.try_into()?)
+            }
         })
     }
 }
@@ -382,20 +384,20 @@ impl TryFrom<wire::Follow> for Follow {
     }
 }
 
-impl From<wire::JobsOfRevoked> for event::JobsOfRevoked {
-    fn from(jobs: wire::JobsOfRevoked) -> event::JobsOfRevoked {
+impl From<wire::JobsOfRevoked> for rms_api::call::JobsOfRevoked {
+    fn from(jobs: wire::JobsOfRevoked) -> rms_api::call::JobsOfRevoked {
         match jobs {
-            wire::JobsOfRevoked::Keep => event::JobsOfRevoked::Keep,
-            wire::JobsOfRevoked::Cancel => event::JobsOfRevoked::Cancel,
+            wire::JobsOfRevoked::Keep => rms_api::call::JobsOfRevoked::Keep,
+            wire::JobsOfRevoked::Cancel => rms_api::call::JobsOfRevoked::Cancel,
         }
     }
 }
 
-impl From<event::JobsOfRevoked> for wire::JobsOfRevoked {
-    fn from(jobs: event::JobsOfRevoked) -> wire::JobsOfRevoked {
+impl From<rms_api::call::JobsOfRevoked> for wire::JobsOfRevoked {
+    fn from(jobs: rms_api::call::JobsOfRevoked) -> wire::JobsOfRevoked {
         match jobs {
-            event::JobsOfRevoked::Keep => wire::JobsOfRevoked::Keep,
-            event::JobsOfRevoked::Cancel => wire::JobsOfRevoked::Cancel,
+            rms_api::call::JobsOfRevoked::Keep => wire::JobsOfRevoked::Keep,
+            rms_api::call::JobsOfRevoked::Cancel => wire::JobsOfRevoked::Cancel,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rms_core::desired::{Aim, Desired, DesiredJob, Host, Launch};
+use rms_api::desired::{Aim, Desired, DesiredJob, Host, Launch};
 use rms_model::identity::check_name;
 use rms_model::{Generation, JobId, Mebibytes, NodeId, Owner, Run};
 

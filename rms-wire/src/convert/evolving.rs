@@ -1,6 +1,5 @@
 //! Applications whose needs change, both ways.
 
-use rms_core::effect;
 use rms_model::{Evolution, Evolving, ExpandLimit, Expansion, Stage};
 
 use super::{Malformed, all, opt_millis, opt_time, span};
@@ -48,9 +47,9 @@ pub(super) fn stages_from_wire(stages: Vec<wire::Stage>) -> Result<Evolution, Ma
     Evolution::new(all(stages, stage)?).map_err(|source| Malformed::Stages { source })
 }
 
-impl From<&effect::Stages> for wire::Stages {
-    fn from(stages: &effect::Stages) -> wire::Stages {
-        let leg = |leg: &effect::StageLine| wire::StageLine {
+impl From<&rms_api::answer::Stages> for wire::Stages {
+    fn from(stages: &rms_api::answer::Stages) -> wire::Stages {
+        let leg = |leg: &rms_api::answer::StageLine| wire::StageLine {
             hosts: leg.hosts,
             span: leg.span.as_millis(),
             start: opt_millis(leg.start),
@@ -69,15 +68,15 @@ impl From<&effect::Stages> for wire::Stages {
     }
 }
 
-impl TryFrom<wire::Stages> for effect::Stages {
+impl TryFrom<wire::Stages> for rms_api::answer::Stages {
     type Error = Malformed;
 
-    fn try_from(stages: wire::Stages) -> Result<effect::Stages, Malformed> {
+    fn try_from(stages: wire::Stages) -> Result<rms_api::answer::Stages, Malformed> {
         let leg = |leg: wire::StageLine| {
             let span = span("a stage", leg.span)?;
-            Ok(effect::StageLine { hosts: leg.hosts, span, start: opt_time(leg.start) })
+            Ok(rms_api::answer::StageLine { hosts: leg.hosts, span, start: opt_time(leg.start) })
         };
-        Ok(effect::Stages {
+        Ok(rms_api::answer::Stages {
             number: stages.number,
             n_stages: stages.n_stages,
             legs: all(stages.legs, leg)?,

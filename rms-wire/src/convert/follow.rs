@@ -1,13 +1,12 @@
 //! Changes of jobs, both ways.
 
-use rms_core::effect;
 use rms_model::{JobId, Run};
 
 use super::Malformed;
 use crate::vocabulary as wire;
 
-impl From<&effect::JobChange> for wire::JobChange {
-    fn from(change: &effect::JobChange) -> wire::JobChange {
+impl From<&rms_api::answer::JobChange> for wire::JobChange {
+    fn from(change: &rms_api::answer::JobChange) -> wire::JobChange {
         wire::JobChange {
             job: change.job.0,
             run: change.run.0,
@@ -18,11 +17,11 @@ impl From<&effect::JobChange> for wire::JobChange {
     }
 }
 
-impl TryFrom<wire::JobChange> for effect::JobChange {
+impl TryFrom<wire::JobChange> for rms_api::answer::JobChange {
     type Error = Malformed;
 
-    fn try_from(change: wire::JobChange) -> Result<effect::JobChange, Malformed> {
-        Ok(effect::JobChange {
+    fn try_from(change: wire::JobChange) -> Result<rms_api::answer::JobChange, Malformed> {
+        Ok(rms_api::answer::JobChange {
             job: JobId(change.job),
             run: Run(change.run),
             state: change.state.into(),

@@ -1,7 +1,7 @@
 //! What launchers say: written by them, parsed by the server.
 
-use rms_core::subscription as core;
-use rms_core::subscription::Tag;
+use rms_api::subscription as core;
+use rms_api::subscription::Tag;
 use rms_model::identity::check_name;
 use rms_model::job::Constraint;
 use rms_model::{JobId, Request};

@@ -1,7 +1,7 @@
 //! What launchers have cost, both ways.
 
-use rms_core::effect::LauncherStatus;
-use rms_core::subscription::AdaptationDelays;
+use rms_api::answer::LauncherStatus;
+use rms_api::subscription::AdaptationDelays;
 
 use super::{Malformed, all, span};
 use crate::answer as wire;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use negotiation as domain;
 use negotiation::{Draft, DraftItem, Parties, Template, draft};
-use rms_core::negotiate::contract as core;
+use rms_api::negotiate as core;
 use rms_model::{ClusterId, JobId, NodeId, Run, Sizes, Speedup};
 
 use super::{Malformed, span, time};

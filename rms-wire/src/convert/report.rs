@@ -1,7 +1,7 @@
 //! What an agent says of itself and its jobs: cut into frames by the agent, put together by the server.
 
-use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use rms_core::event::AgentHello;
+use rms_api::desired::AgentHello;
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_model::identity::check_name;
 use rms_model::{Generation, JobId, Run};
 

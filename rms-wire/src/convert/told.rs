@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rms_core::subscription as core;
-use rms_core::subscription::Tag;
+use rms_api::subscription as core;
+use rms_api::subscription::Tag;
 use rms_model::{ClusterId, JobId, Mebibytes, Profile, Run, Span, Time};
 
 use super::vocabulary::features;

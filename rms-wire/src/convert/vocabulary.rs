@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_core::effect;
 use rms_model as model;
 use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
@@ -410,32 +409,32 @@ impl TryFrom<wire::JobRecord> for model::JobRecord {
     }
 }
 
-impl From<effect::JobState> for wire::JobState {
-    fn from(state: effect::JobState) -> wire::JobState {
+impl From<rms_api::answer::JobState> for wire::JobState {
+    fn from(state: rms_api::answer::JobState) -> wire::JobState {
         match state {
-            effect::JobState::Submitted => wire::JobState::Submitted,
-            effect::JobState::Held => wire::JobState::Held,
-            effect::JobState::RequestSent => wire::JobState::RequestSent,
-            effect::JobState::Waiting => wire::JobState::Waiting,
-            effect::JobState::Started => wire::JobState::Started,
-            effect::JobState::Ending => wire::JobState::Ending,
-            effect::JobState::Ghost => wire::JobState::Ghost,
-            effect::JobState::Finished => wire::JobState::Finished,
+            rms_api::answer::JobState::Submitted => wire::JobState::Submitted,
+            rms_api::answer::JobState::Held => wire::JobState::Held,
+            rms_api::answer::JobState::RequestSent => wire::JobState::RequestSent,
+            rms_api::answer::JobState::Waiting => wire::JobState::Waiting,
+            rms_api::answer::JobState::Started => wire::JobState::Started,
+            rms_api::answer::JobState::Ending => wire::JobState::Ending,
+            rms_api::answer::JobState::Ghost => wire::JobState::Ghost,
+            rms_api::answer::JobState::Finished => wire::JobState::Finished,
         }
     }
 }
 
-impl From<wire::JobState> for effect::JobState {
-    fn from(state: wire::JobState) -> effect::JobState {
+impl From<wire::JobState> for rms_api::answer::JobState {
+    fn from(state: wire::JobState) -> rms_api::answer::JobState {
         match state {
-            wire::JobState::Submitted => effect::JobState::Submitted,
-            wire::JobState::Held => effect::JobState::Held,
-            wire::JobState::RequestSent => effect::JobState::RequestSent,
-            wire::JobState::Waiting => effect::JobState::Waiting,
-            wire::JobState::Started => effect::JobState::Started,
-            wire::JobState::Ending => effect::JobState::Ending,
-            wire::JobState::Ghost => effect::JobState::Ghost,
-            wire::JobState::Finished => effect::JobState::Finished,
+            wire::JobState::Submitted => rms_api::answer::JobState::Submitted,
+            wire::JobState::Held => rms_api::answer::JobState::Held,
+            wire::JobState::RequestSent => rms_api::answer::JobState::RequestSent,
+            wire::JobState::Waiting => rms_api::answer::JobState::Waiting,
+            wire::JobState::Started => rms_api::answer::JobState::Started,
+            wire::JobState::Ending => rms_api::answer::JobState::Ending,
+            wire::JobState::Ghost => rms_api::answer::JobState::Ghost,
+            wire::JobState::Finished => rms_api::answer::JobState::Finished,
         }
     }
 }

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_core::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
-use rms_core::effect::{
+use rms_api::answer::{
     Blocker, ClusterView, CoresLine, JobChange, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState,
     Reason, StageLine, Stages, Status, ViewAnswer,
 };
-use rms_core::event::{
-    AgentHello, CertificateSelect, JobsOfRevoked, Nodes, Query, Select, Shape, Submission, TokenOrder,
-};
-use rms_core::fact::AuditEntry;
-use rms_core::{Answer, Call, Refusal};
+use rms_api::audit::AuditEntry;
+use rms_api::call::{CertificateSelect, JobsOfRevoked, Nodes, Query, Select, Shape, Submission, TokenOrder};
+use rms_api::desired::AgentHello;
+use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
+use rms_api::{Answer, Call, Refusal};
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_core::effect::LauncherStatus;
-use rms_core::subscription::{
+use rms_api::answer::LauncherStatus;
+use rms_api::subscription::{
     AdaptationDelays, ClusterChange, ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable,
     LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
 };

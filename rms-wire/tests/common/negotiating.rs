@@ -6,8 +6,8 @@ use negotiation::{
     Direction, Ending, Item, Message, NegotiationId, Parties, Phase, Price, Quantity, Reason, Reminded, Reminder,
     Resource, Rules, SetRule, Side, Sizes, Statement, Template, Terms,
 };
-use rms_core::Call;
-use rms_core::negotiate::contract::{
+use rms_api::Call;
+use rms_api::negotiate::{
     Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldHost, Holding, Keeps, Manner, NegotiationLine,
     NegotiationRecord, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
 };

@@ -1,11 +1,11 @@
 //! Frames of every kind and variant, for golden bytes and for mutation.
 
-use rms_core::Answer;
-use rms_core::desired::Desired;
-use rms_core::effect::{JobChange, ViewAnswer};
-use rms_core::event::AgentHello;
-use rms_core::negotiate::contract::{Ask, Holding, NegotiatorCall};
-use rms_core::subscription::{Grant, LauncherCall};
+use rms_api::Answer;
+use rms_api::answer::{JobChange, ViewAnswer};
+use rms_api::desired::AgentHello;
+use rms_api::desired::Desired;
+use rms_api::negotiate::{Ask, Holding, NegotiatorCall};
+use rms_api::subscription::{Grant, LauncherCall};
 use rms_model::{JobId, Run, Time};
 use rms_wire::call;
 use rms_wire::codec::{DecodeError, decode_frame, encode};
@@ -165,7 +165,7 @@ fn of_clients() -> Vec<Sample> {
     });
     let mut answers: Vec<ClientAnswer> =
         domain::answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer)).collect::<Vec<_>>()).collect();
-    answers.extend(answer_parts(&Err(rms_core::Refusal::NoNodes)));
+    answers.extend(answer_parts(&Err(rms_api::Refusal::NoNodes)));
     answers.extend(history_parts(&(0..8).map(domain::record).collect::<Vec<_>>()));
     answers.extend(answer_parts(&Ok(Answer::Queue { now: Time::EPOCH, jobs: Vec::new() })));
     answers.extend(answer_parts(&Ok(Answer::Detail { now: Time::EPOCH, jobs: Vec::new() })));

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rms_core::effect::JobState;
+use rms_api::answer::JobState;
+use rms_api::subscription::{ClusterChange, Filter};
 use rms_core::plan::views::Streams;
 use rms_core::plan::{self, Scope, notify};
-use rms_core::subscription::{ClusterChange, Filter};
 use rms_core::{Config, Event, Fact, Rms, State};
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
@@ -197,7 +197,7 @@ fn expired(vector: &Vector) -> Vec<Fact> {
 }
 
 fn setting(key: &str, new: &str) -> Fact {
-    let change = rms_core::fact::AuditEntry::of_setting(Time::EPOCH, "test", key, "", new);
+    let change = rms_api::audit::AuditEntry::of_setting(Time::EPOCH, "test", key, "", new);
     Fact::SettingChanged { change }
 }
 

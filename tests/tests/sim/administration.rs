@@ -1,7 +1,7 @@
 //! What admins do: all of it is in the audit, and nothing of what they shut out comes back.
 
-use rms_core::event::{CertificateSelect, JobsOfRevoked, Query, TokenOrder};
-use rms_core::{Answer, Call, Refusal};
+use rms_api::call::{CertificateSelect, JobsOfRevoked, Query, TokenOrder};
+use rms_api::{Answer, Call, Refusal};
 use rms_model::token::{Issued, TokenIdentity};
 use rms_model::{ClusterId, Identity, JobId, Role};
 use rms_sim::story::{admin, hours, mins, secs, started, user};

@@ -1,7 +1,7 @@
 //! Who may do what, what is refused at submit, and what an admin may change.
 
-use rms_core::event::{Query, Select};
-use rms_core::{Answer, Call, Refusal};
+use rms_api::call::{Query, Select};
+use rms_api::{Answer, Call, Refusal};
 use rms_model::settings::KEYS;
 use rms_model::{Mebibytes, Span};
 use rms_sim::story::{admin, hours, mins, secs, started, user};

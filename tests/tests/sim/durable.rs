@@ -1,6 +1,6 @@
 //! What the server told is durable; what it did not live to tell happens after its restart, once.
 
-use rms_core::Call;
+use rms_api::Call;
 use rms_model::{Outcome, Run};
 use rms_sim::story::{completed, ended, hours, mins, secs, started, user};
 use rms_sim::{CrashPoint, World, WorldBuilder, rigid, script};

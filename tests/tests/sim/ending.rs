@@ -1,7 +1,7 @@
 //! How jobs end: by themselves, by their wall time, by order, and what history says of it.
 
-use rms_core::desired::NodeExit;
-use rms_core::{Call, Refusal};
+use rms_api::desired::NodeExit;
+use rms_api::{Call, Refusal};
 use rms_model::{JobId, Outcome, Span};
 use rms_sim::story::{admin, completed, ended, ending, ghost, hours, mins, secs, started, user, waiting};
 use rms_sim::{World, WorldBuilder, rigid, script};

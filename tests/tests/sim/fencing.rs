@@ -1,6 +1,6 @@
 //! Agents that come back with something the server did not expect.
 
-use rms_core::Call;
+use rms_api::Call;
 use rms_model::Outcome;
 use rms_sim::story::{completed, ended, mins, secs, started};
 use rms_sim::{WorldBuilder, rigid};

@@ -1,7 +1,7 @@
 //! What seeds of the sweeps have broken, reduced to stories.
 
 use negotiation::{Phase, Side};
-use rms_core::negotiate::contract::Ask;
+use rms_api::negotiate::Ask;
 use rms_model::{ExpandLimit, OnResize, Outcome, Sizes};
 use rms_sim::application::Manner;
 use rms_sim::story::{completed, ended, hours, mins, secs, user};

@@ -1,6 +1,6 @@
 //! Launchers outside in a world where connections break and the server dies: they attach again, and nothing is lost.
 
-use rms_core::desired::NodeExit;
+use rms_api::desired::NodeExit;
 use rms_model::{JobId, Outcome, Span};
 use rms_sim::launcher::{Manner, Sizes, Then};
 use rms_sim::story::{completed, ended, hours, mins, secs, started, waiting};

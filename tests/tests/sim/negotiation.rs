@@ -2,8 +2,9 @@
 //! the application, two that each want the rest, promises that are broken, and deaths in the middle.
 
 use negotiation::{Direction, Ending, NegotiationId, Phase, Price, Reason, Side, Sizes};
-use rms_core::negotiate::contract::{Ask, AskOutcome, Asked, Order};
-use rms_core::{Call, Fact};
+use rms_api::Call;
+use rms_api::negotiate::{Ask, AskOutcome, Asked, Order};
+use rms_core::Fact;
 use rms_model::{JobId, OnResize, Span};
 use rms_sim::application::{Absence, Answers, Manner, Promises, Want, Weather};
 use rms_sim::story::{admin, completed, hours, mins, secs, started, user, waiting};

@@ -1,7 +1,8 @@
 //! What becomes of nodes and their jobs: draining, down, away, lost, rebooted, back again.
 
-use rms_core::effect::NodeState;
-use rms_core::{Call, Fact, Refusal};
+use rms_api::answer::NodeState;
+use rms_api::{Call, Refusal};
+use rms_core::Fact;
 use rms_model::{Outcome, Run};
 use rms_sim::story::{admin, completed, ended, hours, mins, secs, started, waiting};
 use rms_sim::{ModelJob, World, WorldBuilder, rigid, script};

@@ -1,8 +1,8 @@
 //! The order of the queue and what moves in it: ghosts, timers, depth, holds, priorities, begin times.
 
-use rms_core::effect::Reason;
-use rms_core::event::Query;
-use rms_core::{Answer, Call, Refusal};
+use rms_api::answer::Reason;
+use rms_api::call::Query;
+use rms_api::{Answer, Call, Refusal};
 use rms_model::{JobId, Outcome, Time};
 use rms_sim::story::{admin, completed, ended, ghost, held, hours, mins, secs, started, submitted, user, waiting};
 use rms_sim::{World, WorldBuilder, moldable, rigid};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use rms_core::Answer;
-use rms_core::effect::{Blocker, JobState, Reason};
+use rms_api::Answer;
+use rms_api::answer::{Blocker, JobState, Reason};
 use rms_model::{Inventory, Mebibytes, Policy, Span, Time};
 use rms_sim::story::{completed, hours, mins, secs, started, waiting};
 use rms_sim::{World, WorldBuilder, moldable, rigid, spanning};

@@ -1,7 +1,7 @@
 //! Join tokens: one certificate each, for a while, for whom they were made.
 
-use rms_core::event::{Query, TokenOrder};
-use rms_core::{Answer, Call, Refusal};
+use rms_api::call::{Query, TokenOrder};
+use rms_api::{Answer, Call, Refusal};
 use rms_model::token::{TokenIdentity, TokenState};
 use rms_model::{Identity, Role, Span};
 use rms_sim::story::{mins, secs, user};

@@ -83,7 +83,8 @@ impl Default for Policy {
             pure: &[
                 ("rms-model", &["serde", "thiserror"]),
                 ("negotiation", &["rms-model", "serde", "thiserror"]),
-                ("rms-core", &["rms-model", "negotiation", "serde", "thiserror"]),
+                ("rms-api", &["rms-model", "negotiation", "serde", "thiserror"]),
+                ("rms-core", &["rms-api", "rms-model", "negotiation", "serde", "thiserror"]),
                 ("launcher-schedule", &["rms-model", "thiserror"]),
             ],
             confined: &[("bincode", "rms-wire")],

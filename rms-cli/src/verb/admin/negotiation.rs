@@ -1,8 +1,8 @@
 //! `rms admin negotiation`: ends a negotiation, or takes what was promised.
 
 use negotiation::NegotiationId;
-use rms_core::event::Call;
-use rms_core::negotiate::contract::Order;
+use rms_api::call::Call;
+use rms_api::negotiate::Order;
 use rms_model::JobId;
 use serde_json::{Value, json};
 

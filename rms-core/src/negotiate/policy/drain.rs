@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use rms_api::negotiate::Declared;
 use rms_model::NodeId;
-
-use crate::negotiate::contract::Declared;
 
 /// The hosts of a cluster that an application with `held` hosts is asked to leave so that it is off as many of the `named`
 /// ones as possible; none if its limits do not allow it. `others` are all that it has there, but host 0, which always

@@ -13,15 +13,14 @@ mod offers;
 mod price;
 mod shrinks;
 
-use rms_model::JobId;
-
-use super::contract::Declared;
 pub use account::{Account, Exhausted, affordable, cost};
 pub use drain::hosts_to_leave;
 pub use limit::may_gain;
 pub use occasion::Occasion;
 pub use offers::{UserWeight, offers};
 pub use price::{Bargain, Reply};
+use rms_api::negotiate::Declared;
+use rms_model::JobId;
 pub use shrinks::shrinks;
 
 /// A running application whose number of hosts can be changed.

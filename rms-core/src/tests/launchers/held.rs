@@ -1,9 +1,10 @@
 //! Whatever happens in whatever order: what launchers lay together from changes is what the passes gave them.
 
+use rms_api::subscription::LauncherView;
+
 use super::*;
 use crate::Event;
 use crate::plan::{Placed, Scope, plan};
-use crate::subscription::LauncherView;
 
 /// Applications come, ask for something else, leave; hosts are drained and used again.
 struct Turmoil {

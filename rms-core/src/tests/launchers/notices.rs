@@ -1,8 +1,10 @@
 //! What launchers see and when they are told: the clusters that look different, and nothing else (001, Fig. 5).
 
-use super::*;
-use crate::subscription::{ClusterLink, LauncherView};
 use std::sync::Arc;
+
+use rms_api::subscription::{ClusterLink, LauncherView};
+
+use super::*;
 
 /// 001, Fig. 5: an application sees what is before it, and its own request is for those behind it.
 #[test]

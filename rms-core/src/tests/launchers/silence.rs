@@ -7,16 +7,16 @@ fn an_application_that_never_requests_is_ended_in_time() {
     let mut launchers = Launchers::new();
     launchers.set("request_timeout", "10s");
     let (silent, held) = (launchers.subscribe(), launchers.subscribe());
-    launchers.admin(Call::Hold { select: crate::event::Select::Ids(vec![held]) });
+    launchers.admin(Call::Hold { select: rms_api::call::Select::Ids(vec![held]) });
     launchers.after(9);
     assert_eq!(launchers.state(silent), Some(JobState::Submitted));
     launchers.after(1);
     assert!(matches!(launchers.ended(silent), Some(Outcome::Violation { .. })));
     assert_eq!(launchers.state(held), Some(JobState::Held), "a hold is not its launcher's fault");
-    launchers.admin(Call::Release { select: crate::event::Select::Ids(vec![held]) });
+    launchers.admin(Call::Release { select: rms_api::call::Select::Ids(vec![held]) });
     let line = launchers.world.line(held);
     let until = Some(launchers.world.now + Span::from_secs(10));
-    assert_eq!(line.reason, Some(crate::effect::Reason::NoRequest { until }));
+    assert_eq!(line.reason, Some(rms_api::answer::Reason::NoRequest { until }));
     launchers.set("request_timeout", "0s");
     launchers.after(1_000_000);
     assert_eq!(launchers.state(held), Some(JobState::Submitted), "zero is for ever");
@@ -134,7 +134,7 @@ fn who_cannot_be_told_is_not_started_and_keeps_its_place_for_its_grace() {
         assert_eq!(launchers.state(absent), Some(JobState::Waiting), "{policy}");
         assert_eq!(launchers.state(behind), Some(JobState::Waiting), "{policy}: it does not overtake");
         let reason = launchers.world.line(absent).reason;
-        let is_said = matches!(&reason, Some(crate::effect::Reason::LauncherAway { until: Some(_), .. }));
+        let is_said = matches!(&reason, Some(rms_api::answer::Reason::LauncherAway { until: Some(_), .. }));
         assert!(is_said, "{policy}: {reason:?}");
         launchers.ann(LauncherCall::Attach { job: absent }).expect("in time");
         launchers.after(1);

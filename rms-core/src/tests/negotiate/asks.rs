@@ -1,11 +1,11 @@
 //! Somebody asks for an application and waits for what comes of it.
 
 use negotiation::{Direction, Reason};
+use rms_api::negotiate::{Ask, AskOutcome};
 use rms_model::{OnResize, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::Event;
-use crate::negotiate::contract::{Ask, AskOutcome};
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -101,7 +101,7 @@ fn an_agent_that_asks_again_hears_what_comes_of_it() {
     assert_eq!((scene.outcome(first), scene.refusal(again)), (None, None), "it waits still");
     scene.restart();
     let last = ask(&mut scene);
-    scene.ended("n2", other, crate::desired::NodeExit::Exited { code: 0 });
+    scene.ended("n2", other, rms_api::desired::NodeExit::Exited { code: 0 });
     scene.after(Span::from_secs(1));
     assert!(matches!(scene.outcome(last), Some(AskOutcome::Ready { quantity: 1, .. })), "{:?}", scene.refusal(last));
     assert_eq!(scene.held(job), [1, 2]);

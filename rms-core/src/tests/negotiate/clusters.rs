@@ -1,15 +1,16 @@
 //! Applications that hold hosts of two clusters: they grow onto the second one, and give back hosts of either.
 
 use negotiation::{Action, Direction, Ending, Item, NegotiationId, Phase, Price, Reason, Resource, SetRule, Side};
+use rms_api::answer::ClusterView;
+use rms_api::call::{Nodes, Select, Shape};
+use rms_api::desired::NodeExit;
+use rms_api::negotiate::{Ask, AskOutcome, Asked};
+use rms_api::{Answer, Call, Query, Refusal};
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::desired::NodeExit;
-use crate::effect::ClusterView;
-use crate::event::{Nodes, Select, Shape};
-use crate::negotiate::contract::{Ask, AskOutcome, Asked};
+use crate::Event;
 use crate::negotiate::open::Wanted;
-use crate::{Answer, Call, Event, Query, Refusal};
 
 const C: ClusterId = ClusterId(0);
 const D: ClusterId = ClusterId(1);

@@ -1,12 +1,12 @@
 //! Cores on held hosts: given back and got again, ready when the agents say that the job's processes keep to them.
 
 use negotiation::{Action, Direction, Ending, Item, Phase, Reason, Resource};
+use rms_api::Call;
+use rms_api::call::Select;
+use rms_api::negotiate::{Ask, AskOutcome, Asked, Order};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::Call;
-use crate::event::Select;
-use crate::negotiate::contract::{Ask, AskOutcome, Asked, Order};
 
 fn scene_with_job(n_hosts: u32) -> (Scene, JobId) {
     let mut scene = Scene::new(3);
@@ -244,7 +244,7 @@ fn hosts_and_cores_come_together_or_not_at_all() {
     let id = open(&mut scene);
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
     assert_eq!((scene.held(job), scene.ordered(job)), (vec![1, 2], vec![3, 4]));
-    scene.ended("n2", job, crate::desired::NodeExit::NotStarted { reason: "no space".to_owned() });
+    scene.ended("n2", job, rms_api::desired::NodeExit::NotStarted { reason: "no space".to_owned() });
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
     assert_eq!((scene.held(job), scene.ordered(job), scene.kept(job)), (vec![1], vec![1], vec![1]));
     scene.hear_again(&["n2"]);

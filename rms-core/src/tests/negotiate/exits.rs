@@ -1,12 +1,12 @@
 //! Whoever says that it has left hosts has a while for its processes there to end; whoever is made to leave has not.
 
 use negotiation::{Action, Direction, Phase};
+use rms_api::Call;
+use rms_api::call::Select;
+use rms_api::desired::Aim;
 use rms_model::{JobId, NodeId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::Call;
-use crate::desired::Aim;
-use crate::event::Select;
 
 /// What the agent of a node is to do about a job.
 fn aim(scene: &mut Scene, node: u32, job: JobId) -> Aim {

@@ -1,12 +1,12 @@
 //! What agents are told of hosts that come and go, and when a job is over that has some.
 
 use negotiation::Direction;
+use rms_api::answer::JobState;
+use rms_api::desired::{Host, JobStatus, NodeExit};
+use rms_api::negotiate::AskOutcome;
 use rms_model::{OnResize, Outcome, Span, Work};
 
 use super::{Scene, hosts, malleable};
-use crate::desired::{Host, JobStatus, NodeExit};
-use crate::effect::JobState;
-use crate::negotiate::contract::AskOutcome;
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -50,9 +50,9 @@ fn workers_are_started_on_hosts_that_come() {
     let mut submission = scene.world.submission();
     submission.work = Work::Tasks { argv: vec!["worker".to_owned()] };
     submission.n_tasks = Some(4);
-    submission.shapes = vec![crate::event::Shape { nodes: crate::event::Nodes::Count(2), wall: Some(hour()) }];
+    submission.shapes = vec![rms_api::call::Shape { nodes: rms_api::call::Nodes::Count(2), wall: Some(hour()) }];
     submission.malleable = Some(malleable(1, 3, OnResize::Workers));
-    let Ok(crate::Answer::Submitted { job }) = scene.call(crate::Call::Submit(Box::new(submission))) else {
+    let Ok(rms_api::Answer::Submitted { job }) = scene.call(rms_api::Call::Submit(Box::new(submission))) else {
         panic!("not submitted");
     };
     scene.ask(job, hosts(Direction::Grow, 1, 1));
@@ -87,7 +87,7 @@ fn hosts_that_are_to_be_left_are_marked() {
     assert_eq!(departing, [false, false, true]);
     let node = scene.world.rms.state().node_named("n3").expect("it has joined");
     let aim = scene.world.rms.desired(node).jobs[0].aim;
-    assert_eq!(aim, crate::desired::Aim::Run);
+    assert_eq!(aim, rms_api::desired::Aim::Run);
 }
 
 /// A host is up when its agent says so, were it only to say that it has ended well already.

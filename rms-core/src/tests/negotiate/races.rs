@@ -1,13 +1,14 @@
 //! Things that happen at the same time: crossing offers, hosts that are lost on the way, ends in the middle.
 
 use negotiation::{Action, Direction, Ending, NegotiationId, Phase, Reason, Side};
+use rms_api::Call;
+use rms_api::call::Select;
+use rms_api::desired::NodeExit;
+use rms_api::negotiate::AskOutcome;
 use rms_model::{ClusterId, JobId, OnResize, Outcome, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::Call;
-use crate::desired::NodeExit;
-use crate::event::{Event, Select};
-use crate::negotiate::contract::AskOutcome;
+use crate::event::Event;
 use crate::negotiate::open::Wanted;
 
 fn hour() -> Span {

@@ -1,10 +1,10 @@
 //! A server that is started again continues each negotiation, and ends cleanly what a loss of power took back.
 
 use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
+use rms_api::negotiate::AskOutcome;
 use rms_model::{ClusterId, JobId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::negotiate::contract::AskOutcome;
 
 fn attached(n_hosts: u32, n_nodes: u32) -> (Scene, JobId) {
     let mut scene = Scene::new(n_nodes);

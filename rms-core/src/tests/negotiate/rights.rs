@@ -1,13 +1,15 @@
 //! Who may negotiate about what, and what is answered to those who may not.
 
 use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
+use rms_api::Call;
+use rms_api::call::{Nodes, Query, Select, Shape};
+use rms_api::negotiate::{Ask, AskOutcome, Asked, Declared, NegotiatorCall, Order};
+use rms_api::{Answer, Refusal};
 use rms_model::{ClusterId, Identity, JobId, OnResize, Role, Run, Sizes, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::Call;
-use crate::event::{Event, Nodes, Query, Select, Shape, Ticket};
-use crate::negotiate::contract::{Ask, AskOutcome, Asked, Declared, NegotiatorCall, Order};
-use crate::{Answer, Fact, Refusal};
+use crate::Fact;
+use crate::event::{Event, Ticket};
 
 fn hour() -> Span {
     Span::from_hours(1)

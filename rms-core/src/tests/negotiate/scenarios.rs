@@ -1,10 +1,10 @@
 //! The scenarios of 002 as stories: who asks, what is offered, what comes of it.
 
 use negotiation::{Action, Direction, Phase, Price, Quantity, Reason, Side, Sizes};
+use rms_api::negotiate::{AskOutcome, Said};
 use rms_model::{OnResize, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::negotiate::contract::{AskOutcome, Said};
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -40,7 +40,7 @@ fn a_malleable_application_is_offered_the_hosts_of_a_job_that_has_ended() {
     let job = scene.submit(4, hour(), Some(limits));
     assert_eq!(scene.held(job).len(), 4);
     for name in ["n1", "n2", "n3", "n4"] {
-        scene.ended(name, short, crate::desired::NodeExit::Exited { code: 0 });
+        scene.ended(name, short, rms_api::desired::NodeExit::Exited { code: 0 });
     }
     assert!(scene.has_left(short));
     assert_eq!(scene.held(job).len(), 8);
@@ -124,8 +124,8 @@ fn a_malleable_application_shrinks_for_a_job_of_a_higher_priority() {
     let mut submission = scene.world.submission();
     submission.priority = 5;
     submission.shapes =
-        vec![crate::event::Shape { nodes: crate::event::Nodes::Count(2), wall: Some(Span::from_mins(10)) }];
-    let Ok(crate::Answer::Submitted { job: urgent }) = scene.call(crate::Call::Submit(Box::new(submission))) else {
+        vec![rms_api::call::Shape { nodes: rms_api::call::Nodes::Count(2), wall: Some(Span::from_mins(10)) }];
+    let Ok(rms_api::Answer::Submitted { job: urgent }) = scene.call(rms_api::Call::Submit(Box::new(submission))) else {
         panic!("not submitted");
     };
     scene.after(Span::from_secs(1));
@@ -166,8 +166,8 @@ fn growth_that_waits_is_served_when_hosts_become_free() {
     scene.after(Span::from_secs(1));
     let of_second = scene.ask(second, patient());
     assert_eq!((scene.outcome(of_first), scene.outcome(of_second)), (None, None));
-    scene.ended("n3", short, crate::desired::NodeExit::Exited { code: 0 });
-    scene.ended("n4", short, crate::desired::NodeExit::Exited { code: 0 });
+    scene.ended("n3", short, rms_api::desired::NodeExit::Exited { code: 0 });
+    scene.ended("n4", short, rms_api::desired::NodeExit::Exited { code: 0 });
     assert!(matches!(scene.outcome(of_first), Some(AskOutcome::Ready { quantity: 2, .. })));
     assert_eq!(scene.outcome(of_second), None);
     scene.after(Span::from_mins(5));
@@ -201,7 +201,7 @@ fn a_job_gets_as_much_time_as_delays_nobody() {
     // Both are wanted in twenty minutes.
     let waiting = scene.submit(2, Span::from_mins(1), None);
     let mut ask = hosts(Direction::Grow, Span::from_mins(60).as_millis() as u64, 1);
-    ask.what = crate::negotiate::contract::Asked::Time;
+    ask.what = rms_api::negotiate::Asked::Time;
     let ticket = scene.ask(job, ask);
     let Some(AskOutcome::Ready { quantity, .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
@@ -209,7 +209,7 @@ fn a_job_gets_as_much_time_as_delays_nobody() {
     let ten = Span::from_mins(10).as_millis() as u64;
     assert!((ten * 9 / 10..=ten).contains(&quantity), "{quantity}");
     scene.after(Span::from_mins(20));
-    scene.ended("n2", other, crate::desired::NodeExit::WallTime);
+    scene.ended("n2", other, rms_api::desired::NodeExit::WallTime);
     assert!(scene.is_started(waiting));
 }
 
@@ -220,7 +220,7 @@ fn a_job_gets_more_time_where_nobody_waits_for_its_hosts() {
     let job = scene.submit(2, Span::from_mins(10), Some(malleable(1, 2, OnResize::Negotiates)));
     let more = |minutes: i64| {
         let mut ask = hosts(Direction::Grow, Span::from_mins(minutes).as_millis() as u64, 1);
-        ask.what = crate::negotiate::contract::Asked::Time;
+        ask.what = rms_api::negotiate::Asked::Time;
         ask
     };
     let ticket = scene.ask(job, more(10));

@@ -1,11 +1,11 @@
 //! Hosts that are given back: promises that are kept and broken, hosts that are left in order, and loans.
 
 use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
+use rms_api::Call;
+use rms_api::negotiate::{AskOutcome, Holding};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
-use crate::Call;
-use crate::negotiate::contract::{AskOutcome, Holding};
 use crate::negotiate::open::Wanted;
 
 fn hour() -> Span {

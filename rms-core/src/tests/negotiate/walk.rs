@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use negotiation::{
     Action, Direction, Item, Message, NegotiationId, Output, Phase, Price, Quantity, Reason, Resource, SetRule, Side,
 };
+use rms_api::Call;
+use rms_api::call::Select;
+use rms_api::desired::NodeExit;
+use rms_api::negotiate::{Asked, NegotiatorCall, Order};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Run, Sizes, Span, Work};
 
 use super::{Scene, hosts, malleable};
-use crate::Call;
-use crate::desired::NodeExit;
-use crate::event::{Event, Select};
-use crate::negotiate::contract::{Asked, NegotiatorCall, Order};
+use crate::event::Event;
 use crate::negotiate::open::Wanted;
 use crate::tests::dice::{Dice, for_seeds};
 
@@ -219,7 +220,7 @@ impl Walk<'_> {
         self.scene.ask(job, ask);
     }
 
-    fn attach(&mut self, job: JobId) -> Result<(), crate::Refusal> {
+    fn attach(&mut self, job: JobId) -> Result<(), rms_api::Refusal> {
         self.scene.attach(job)
     }
 

@@ -1,11 +1,11 @@
 //! When running applications are asked to give hosts back, and by whom.
 
 use negotiation::{Action, Reason};
+use rms_api::Call;
+use rms_api::call::{Nodes, Select, Shape};
 use rms_model::{JobId, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
-use crate::Call;
-use crate::event::{Nodes, Select, Shape};
 
 impl Scene {
     fn urgent(&mut self, n_hosts: u32, priority: i32) -> JobId {

@@ -1,13 +1,13 @@
 //! What running applications give back stays visible as occupied for the fair-start delay, as what ended ones leave does.
 
 use negotiation::Direction;
+use rms_api::Call;
+use rms_api::answer::{Answer, Reason};
+use rms_api::call::{Query, Select};
 use rms_model::{Sizes, Span};
 
 use super::super::negotiate::hosts;
 use super::{Scene, hour, told};
-use crate::Call;
-use crate::effect::{Answer, Reason};
-use crate::event::{Query, Select};
 
 /// A job of four hosts that gives two of them back, and one that waits for these.
 fn given_back(settings: &[(&str, &str)]) -> (Scene, rms_model::JobId) {
@@ -33,7 +33,7 @@ fn hosts_that_are_given_back_are_kept_for_the_fair_start_delay() {
     let Ok(Answer::Detail { jobs, .. }) = explained else { panic!("no detail: {explained:?}") };
     let line = &jobs[0].line;
     let Some(Reason::Blocked { by, .. }) = &line.reason else { panic!("{line:?}") };
-    assert!(by.iter().any(|blocker| blocker.state == crate::effect::JobState::Ghost && blocker.hosts == 2), "{by:?}");
+    assert!(by.iter().any(|blocker| blocker.state == rms_api::answer::JobState::Ghost && blocker.hosts == 2), "{by:?}");
     assert_eq!(line.estimate, Some(scene.world.now + Span::from_secs(15)));
     scene.is_durable();
     scene.after(Span::from_millis(14_999));

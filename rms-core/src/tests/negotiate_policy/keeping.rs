@@ -1,14 +1,14 @@
 //! Hosts on which `mpirun` has started ranks are not asked for, nor given back, before all of these ranks end.
 
 use negotiation::{Direction, Reason};
+use rms_api::Call;
+use rms_api::answer::Answer;
+use rms_api::call::{Query, Select};
+use rms_api::negotiate::{AskOutcome, Keeps, Manner};
 use rms_model::{JobId, NodeId, Sizes};
 
 use super::super::negotiate::hosts;
 use super::{Scene, hour, speaking};
-use crate::Call;
-use crate::effect::Answer;
-use crate::event::{Query, Select};
-use crate::negotiate::contract::{AskOutcome, Keeps, Manner};
 
 impl Scene {
     /// Its ranks are on all hosts that it has, as it says.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use negotiation::Direction;
+use rms_api::subscription::{Filter, Launchable, LauncherCall, Subscription, Tag, Wish};
 use rms_model::{ClusterId, Environment, Identity, JobId, Limits, Malleable, Request, Role, Sizes, Stdio, Work};
 
 use super::super::negotiate::hosts;
 use super::{Scene, hour, speaking, told};
 use crate::Event;
-use crate::subscription::{Filter, Launchable, LauncherCall, Subscription, Tag, Wish};
 
 impl Scene {
     fn launcher(&mut self, call: LauncherCall) {

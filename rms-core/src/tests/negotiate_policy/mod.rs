@@ -11,12 +11,13 @@ mod requests;
 mod starting;
 
 use negotiation::{Action, Direction, NegotiationId, Reason};
+use rms_api::Call;
+use rms_api::answer::Answer;
+use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_model::{Identity, JobId, Malleable, OnResize, Role, Sizes, Span};
 
 use super::negotiate::Scene;
-use crate::effect::Answer;
-use crate::event::{Nodes, Select, Shape, Submission};
-use crate::{Call, Event};
+use crate::Event;
 
 /// A job that is told of its size by a signal, and takes any between these.
 fn told(least: u32, most: u32, sizes: Sizes) -> Malleable {

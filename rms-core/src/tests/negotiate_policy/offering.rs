@@ -1,10 +1,10 @@
 //! Whom the server offers hosts that nobody waits for.
 
 use negotiation::Direction;
+use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span, Speedup, Time};
 
 use super::{Scene, hour, speaking, told};
-use crate::negotiate::contract::{Ask, AskOutcome, Asked};
 
 /// 002 (c): when a short job ends, the application that had four of the eight hosts is offered the others.
 #[test]

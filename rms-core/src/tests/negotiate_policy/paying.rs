@@ -1,10 +1,10 @@
 //! Prices that are bargained about, and budgets that run out.
 
 use negotiation::{Action, Direction, Item, Phase, Price, Reason, Template};
+use rms_api::negotiate::{Ask, AskOutcome, BudgetLine, Said};
 use rms_model::{Identity, JobId, Role, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
-use crate::negotiate::contract::{Ask, AskOutcome, BudgetLine, Said};
 use crate::tests::negotiate::hosts;
 
 impl Scene {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use negotiation::{Direction, Phase, Side};
+use rms_api::desired::NodeExit;
 use rms_model::{JobId, Settings, Sizes, Span, Time};
 
 use super::{Scene, speaking, told};
-use crate::desired::NodeExit;
 use crate::plan::{self, Scope};
 use crate::state::State;
 use crate::tests::dice::{Dice, for_seeds};

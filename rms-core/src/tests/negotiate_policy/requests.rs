@@ -1,14 +1,14 @@
 //! Growth that waits for hosts is an occasion to ask others for some, as a waiting job is.
 
+use negotiation::Direction;
 use negotiation::Reason;
+use rms_api::Call;
+use rms_api::call::Select;
+use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span};
 
 use super::super::negotiate::hosts;
 use super::{Scene, hour, speaking, told};
-use crate::Call;
-use crate::event::Select;
-use crate::negotiate::contract::{Ask, AskOutcome, Asked};
-use negotiation::Direction;
 
 impl Scene {
     fn priority(&mut self, job: JobId, priority: i32) {

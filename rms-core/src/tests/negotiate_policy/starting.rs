@@ -1,8 +1,8 @@
 //! Malleable jobs that wait: with how many hosts they start, and which limits are refused.
 
+use rms_api::call::{Nodes, Shape};
 use rms_model::{Evolving, ExpandLimit, Expansion, JobId, Malleable, OnResize, Sizes, Span, Speedup, Time};
 
-use crate::event::{Nodes, Shape};
 use crate::tests::World;
 
 pub(super) fn limits(least: u32, most: u32, sizes: Sizes) -> Malleable {
@@ -78,7 +78,7 @@ fn nothing_but_negotiable_starts_like_any_other() {
 fn limits_that_are_not_possible_here_are_refused_and_told_what_is() {
     let mut world = World::new();
     world.nodes_of(4);
-    let refused = |world: &mut World, change: &dyn Fn(&mut crate::event::Submission)| {
+    let refused = |world: &mut World, change: &dyn Fn(&mut rms_api::call::Submission)| {
         world.refused(|submission| {
             submission.malleable = Some(limits(2, 4, Sizes::Any));
             change(submission);

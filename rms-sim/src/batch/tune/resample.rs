@@ -3,7 +3,7 @@
 //! Jobs that come together wait together, so single jobs must not be drawn: a block keeps who came with whom, and
 //! when (a block bootstrap).
 
-use rms_core::event::Submission;
+use rms_api::call::Submission;
 use rms_model::{Identity, Span, Time};
 
 use crate::Dice;

@@ -1,7 +1,7 @@
 //! How a job may change, what is asked for it, what came of that and what it has cost, both ways.
 
 use negotiation::Price;
-use rms_core::negotiate::contract as core;
+use rms_api::negotiate as core;
 use rms_model::{Malleable, OnResize, Span};
 
 use super::{MAX_NAMED, speedup_from_wire, speedup_to_wire};

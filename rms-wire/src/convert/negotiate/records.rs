@@ -1,6 +1,6 @@
 //! What is shown and kept of negotiations, both ways.
 
-use rms_core::negotiate::contract as core;
+use rms_api::negotiate as core;
 use rms_model::{JobId, Run};
 
 use crate::convert::{Malformed, all, opt_millis, opt_time, time};

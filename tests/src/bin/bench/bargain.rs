@@ -9,9 +9,9 @@ use negotiation::{
     Action, Desk, Direction, Item, ItemStatus, Message, NegotiationId, Output, Phase, Price, Quantity, Reason,
     Resource, SetRule, Sizes, Terms,
 };
-use rms_core::Call;
-use rms_core::event::{Nodes, Shape, Submission};
-use rms_core::negotiate::contract::{Attached, NegotiatorAnswer, NegotiatorCall};
+use rms_api::Call;
+use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::negotiate::{Attached, NegotiatorAnswer, NegotiatorCall};
 use rms_model::{Identity, JobId, Malleable, OnResize, Role, Run, Span, Speedup, Time};
 use rms_wire::convert::parse_negotiator_answer;
 use rms_wire::negotiate::NegotiatorTold;
@@ -434,10 +434,10 @@ async fn submit(client: &server::Client) -> Result<JobId> {
     let Reply::Submitted { job } = client.call(&call).await? else { bail!("it was not submitted") };
     let begun = Instant::now();
     loop {
-        let select = rms_core::event::Select::Ids(vec![job]);
-        let reply = client.call(&Call::Query(rms_core::Query::Job(select))).await?;
+        let select = rms_api::call::Select::Ids(vec![job]);
+        let reply = client.call(&Call::Query(rms_api::Query::Job(select))).await?;
         if let Reply::Detail { jobs, .. } = reply
-            && jobs.iter().any(|detail| detail.line.state == rms_core::effect::JobState::Started)
+            && jobs.iter().any(|detail| detail.line.state == rms_api::answer::JobState::Started)
         {
             return Ok(job);
         }

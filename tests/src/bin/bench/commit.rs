@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
-use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::{Config, Event, Fact, Journal, Rms};
 use rms_model::{Generation, Span, Time, Usage};
 use rms_server::journal::{FactLog, SnapshotPolicy};

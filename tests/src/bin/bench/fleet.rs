@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use rms_api::desired::AgentHello;
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::agent::{Agent, AgentEffect, AgentEvent};
-use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use rms_core::event::AgentHello;
 use rms_model::{Identity, Inventory, Role, Span, Time, Usage};
 use rms_wire::convert::{DesiredParts, report_parts};
 use rms_wire::tls::draw_serial;

@@ -6,9 +6,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rms_core::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use rms_core::event::{AgentHello, Nodes, Shape, Submission};
-use rms_core::{Call, Config, Event, Fact, Journal, Rms, Step, Ticket};
+use rms_api::Call;
+use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::desired::AgentHello;
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_core::{Config, Event, Fact, Journal, Rms, Step, Ticket};
 use rms_model::{Generation, Identity, Inventory, Role, Settings, Span, Time, Usage, Work};
 
 use crate::table::{Table, Target, quantile};

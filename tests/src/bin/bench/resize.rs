@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use negotiation::{Direction, NegotiationId, Phase, Price};
-use rms_core::negotiate::contract::{Ask, AskOutcome, Asked, Said};
-use rms_core::{Call, Query};
+use rms_api::negotiate::{Ask, AskOutcome, Asked, Said};
+use rms_api::{Call, Query};
 use rms_model::{JobId, Sizes, Span};
 use rms_wire::Reply;
 

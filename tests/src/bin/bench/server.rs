@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rms_core::effect::Status;
-use rms_core::event::{Nodes, Shape, Submission};
-use rms_core::{Call, Query};
+use rms_api::answer::Status;
+use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::{Call, Query};
 use rms_model::{Environment, Span, Stdio as JobStdio, Work};
 use rms_wire::convert::client_call;
 use rms_wire::{Credentials, Endpoint, Expect, Link, Reply};

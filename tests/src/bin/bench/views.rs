@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rms_core::subscription::{Filter, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, Wish};
+use rms_api::subscription::{Filter, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, Wish};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms, Ticket};
 use rms_model::{ClusterId, Identity, JobId, Request, Role, Settings, Span, Time};
 
@@ -141,7 +141,7 @@ impl World {
     /// A pass after a change that no launcher sees.
     fn idle_pass(&mut self) -> f64 {
         self.now += Span::from_secs(1);
-        let call = rms_core::Call::Set { key: "kill_grace".to_owned(), value: "11s".to_owned() };
+        let call = rms_api::Call::Set { key: "kill_grace".to_owned(), value: "11s".to_owned() };
         let who = Identity { role: Role::Admin, name: "bench".to_owned() };
         self.handle(Event::Called { ticket: Ticket(0), who, call });
         let begun = Instant::now();

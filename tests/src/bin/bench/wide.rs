@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, anyhow};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rms_core::fact::AuditEntry;
+use rms_api::audit::AuditEntry;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Fact, Rms};
 use rms_model::job::{Constraint, TaskCount};

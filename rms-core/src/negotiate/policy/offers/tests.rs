@@ -1,9 +1,9 @@
 //! Who is offered what: examples with one point each, and what holds of every distribution.
 
+use rms_api::negotiate::Declared;
 use rms_model::{Sizes, Speedup};
 
 use super::*;
-use crate::negotiate::contract::Declared;
 use crate::tests::dice::{Dice, for_seeds};
 
 /// A job that can have from 1 to 100 hosts, of a user of its own.

@@ -1,9 +1,9 @@
 //! Who gives back what: examples with one point each, and comparisons with a search over all possibilities.
 
+use rms_api::negotiate::Declared;
 use rms_model::{JobId, Sizes, Speedup};
 
 use super::*;
-use crate::negotiate::contract::Declared;
 use crate::tests::dice::for_seeds;
 
 const QUEUE: (Occasion, ShrinkRule) = (Occasion::Waiting { priority: 9 }, ShrinkRule::Queue);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use negotiation::{Direction, Message, NegotiationId, Price, Reason, Reminder, Rules};
+use negotiation::{Direction, Ending, Message, NegotiationId, Phase, Price, Reason, Reminder, Rules};
 use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
 
@@ -206,6 +206,19 @@ pub struct NegotiationRecord {
     pub rounds: Vec<RoundRecord>,
     /// Names of the hosts that came or went, once known.
     pub hosts: Vec<String>,
+}
+
+impl NegotiationRecord {
+    /// As a line of what is over.
+    pub fn line(self, job: JobId, run: Run, owner: String) -> NegotiationLine {
+        let last = self.rounds.iter().rev().find_map(|round| match &round.said {
+            Said::Phase { phase, .. } => Some(*phase),
+            Said::Proposed { .. } => None,
+        });
+        // Each ends with a phase; only what was said before is dropped where it is too much.
+        let phase = last.unwrap_or(Phase::Ended(Ending::Withdrawn));
+        NegotiationLine { job, run, owner, record: self, phase, until: None, held: Vec::new() }
+    }
 }
 
 /// One thing that happened in a negotiation.

@@ -217,6 +217,18 @@ pub struct AdaptationDelays {
     pub buckets: Vec<u64>,
 }
 
+impl AdaptationDelays {
+    /// One more delay.
+    pub fn add(&mut self, delay: Span) {
+        self.count += 1;
+        self.total = self.total + delay;
+        self.longest = self.longest.max(delay);
+        self.buckets.resize(ADAPTATION_BOUNDS.len() + 1, 0);
+        let idx = ADAPTATION_BOUNDS.partition_point(|bound| *bound < delay.as_millis());
+        self.buckets[idx] += 1;
+    }
+}
+
 /// Upper bounds of the buckets of [`AdaptationDelays`], in milliseconds.
 pub const ADAPTATION_BOUNDS: [i64; 9] = [10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000];
 

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use rms_model::{
-    Environment, Generation, JobId, Limits, Mebibytes, NodeId, OnResize, Owner, Run, Span, Stdio, Time, Usage, Work,
+    Environment, Generation, Inventory, JobId, Limits, Mebibytes, NodeId, OnResize, Owner, Run, Span, Stdio, Time,
+    Usage, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -174,4 +175,13 @@ pub struct NodeReport {
     /// The highest generation that the agent acts on.
     pub seen: Generation,
     pub jobs: Vec<JobReport>,
+}
+
+/// What an agent says of its node when it connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentHello {
+    pub cluster: String,
+    /// `ip:port` where other agents reach it.
+    pub address: String,
+    pub inventory: Inventory,
 }

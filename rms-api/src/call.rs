@@ -1,0 +1,265 @@
+//! What users and programs ask of the server, as they say it and before it is checked.
+
+use std::collections::BTreeMap;
+
+use negotiation::NegotiationId;
+use rms_model::job::Constraint;
+use rms_model::token::TokenIdentity;
+use rms_model::{Environment, Evolution, Evolving, Identity, JobId, Limits, Malleable, Span, Stdio, Time, Work};
+
+use crate::negotiate::{Ask, Order};
+
+/// What a client may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    Submit(Box<Submission>),
+    Cancel {
+        select: Select,
+    },
+    Signal {
+        select: Select,
+        signal: i32,
+    },
+    Hold {
+        select: Select,
+    },
+    Release {
+        select: Select,
+    },
+    SetPriority {
+        select: Select,
+        priority: i32,
+    },
+    Query(Query),
+    Set {
+        key: String,
+        value: String,
+    },
+    /// Nodes by name; nothing new starts on them.
+    Drain {
+        nodes: Vec<String>,
+        reason: String,
+    },
+    /// Nodes by name; what runs on them is ended.
+    Down {
+        nodes: Vec<String>,
+        reason: String,
+    },
+    Resume {
+        nodes: Vec<String>,
+    },
+    /// Forgets nodes that are lost or never came back; refused while they hold jobs.
+    Remove {
+        nodes: Vec<String>,
+    },
+    CreateToken(TokenOrder),
+    RevokeToken {
+        id: String,
+    },
+    /// Redeems a token for a certificate over the key that signed `csr`. The only call without a certificate.
+    /// The caller of a join speaks for nobody: `who` is not looked at. `serial` was drawn by the server.
+    Join {
+        token_id: String,
+        digest: [u8; 32],
+        name: Option<String>,
+        csr: Vec<u8>,
+        serial: String,
+        /// The certificate that the new one takes the place of, by its serial. It is revoked.
+        replaces: Option<String>,
+    },
+    /// A fresh certificate for the caller's own identity. `serial` was drawn by the server.
+    Renew {
+        csr: Vec<u8>,
+        serial: String,
+    },
+    /// By serial, or all certificates of an identity.
+    RevokeCertificate {
+        which: CertificateSelect,
+        /// What becomes of the jobs of users who are shut out; refused without it where there are any.
+        jobs: Option<JobsOfRevoked>,
+    },
+    /// What lies between two clusters, by name, in both directions (001: ICINFO).
+    SetLink {
+        a: String,
+        b: String,
+        latency_us: u32,
+        /// Megabits in a second; 0 is unknown.
+        bandwidth_mbit: u32,
+    },
+    /// An evolving application announces its stages anew: a waiting one all of them, a running one those from now on,
+    /// of which the first is what it holds.
+    Evolve {
+        job: JobId,
+        stages: Evolution,
+        open: bool,
+    },
+    /// An evolving application names, by name, nodes that it frees at its next smaller stage.
+    FreeNodes {
+        job: JobId,
+        nodes: Vec<String>,
+    },
+    /// Somebody asks for an application. Answered once something came of it.
+    Negotiate {
+        job: JobId,
+        ask: Ask,
+    },
+    /// The application has adapted itself to this generation of its hosts: those that it was asked to leave are free of
+    /// it.
+    ResizeDone {
+        job: JobId,
+        generation: u32,
+    },
+    /// An admin, or the owner, takes a hand in a negotiation.
+    OrderNegotiation {
+        job: JobId,
+        negotiation: NegotiationId,
+        order: Order,
+    },
+    /// Forgets a cluster that has no nodes.
+    RemoveCluster {
+        name: String,
+    },
+}
+
+/// A token to be remembered; its secret was drawn outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenOrder {
+    pub id: String,
+    pub digest: [u8; 32],
+    pub identity: TokenIdentity,
+    pub cluster: Option<String>,
+    pub ttl: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSelect {
+    Serial(String),
+    Identity(Identity),
+}
+
+/// What becomes of the jobs of a user whose certificates are revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobsOfRevoked {
+    Keep,
+    Cancel,
+}
+
+/// Which jobs a call means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    Ids(Vec<JobId>),
+    /// The caller's newest job that is still in the system.
+    Last,
+    /// All of the caller's; for an admin, all of everybody's.
+    All,
+    /// All of one user's.
+    User(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// Jobs in the system, in the order in which they would start.
+    Queue,
+    Job(Select),
+    Nodes,
+    /// Why a job is where it is.
+    Explain(Select),
+    /// The occupation profiles: of the whole system, or as one waiting job sees them.
+    View {
+        job: Option<JobId>,
+    },
+    Settings,
+    Audit,
+    Tokens,
+    Certificates,
+    /// Counters and sizes of the server's core.
+    Status,
+    /// The negotiations of jobs that are in the system: of one, or of all that the caller may see.
+    Negotiations {
+        job: Option<JobId>,
+    },
+    /// What the caller has paid for hosts; for an admin, what each user has.
+    Budgets,
+}
+
+/// A job as it was asked for; nothing in it is checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submission {
+    pub name: String,
+    pub work: Work,
+    /// Absent: one per node.
+    pub n_tasks: Option<u32>,
+    /// 0: not asked for, the tasks share the CPUs of their host.
+    pub cpus_per_task: u32,
+    pub cwd: String,
+    pub environment: Environment,
+    pub umask: u32,
+    pub stdio: Stdio,
+    pub limits: Limits,
+    /// In the order of preference between equals; empty means [`Nodes::FromTasks`] for the default wall time.
+    pub shapes: Vec<Shape>,
+    /// Clusters that may be used; empty means any.
+    pub clusters: Vec<String>,
+    pub constraint: Constraint,
+    pub priority: i32,
+    pub hold: bool,
+    /// After a node of it was lost; absent: as the setting says.
+    pub requeue: Option<bool>,
+    pub begin: Option<Time>,
+    pub comment: String,
+    /// Check and estimate only: nothing is submitted.
+    pub test_only: bool,
+    /// Stages, in place of the shapes.
+    pub evolving: Option<Evolving>,
+    pub malleable: Option<Malleable>,
+}
+
+impl Submission {
+    /// The least that can be asked for: one task on each node in `/`, with an empty environment, named after what it runs.
+    #[must_use]
+    pub fn of(work: Work, shapes: Vec<Shape>) -> Submission {
+        let name = match &work {
+            Work::Tasks { argv } => argv.first().cloned().unwrap_or_default(),
+            Work::Script { .. } => "script".to_owned(),
+            Work::Hosts => "hosts".to_owned(),
+        };
+        Submission {
+            name,
+            work,
+            n_tasks: None,
+            cpus_per_task: 0,
+            cwd: "/".to_owned(),
+            environment: Environment::default(),
+            umask: 0o022,
+            stdio: Stdio::default(),
+            limits: Limits::default(),
+            shapes,
+            clusters: Vec::new(),
+            constraint: Constraint::default(),
+            priority: 0,
+            hold: false,
+            requeue: None,
+            begin: None,
+            comment: String::new(),
+            test_only: false,
+            evolving: None,
+            malleable: None,
+        }
+    }
+}
+
+/// One size a job can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub nodes: Nodes,
+    pub wall: Option<Span>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// As many nodes as the tasks and their CPUs need.
+    FromTasks,
+    Count(u32),
+    /// Nodes on several clusters at once, by name.
+    PerCluster(BTreeMap<String, u32>),
+}
