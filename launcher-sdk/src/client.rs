@@ -1,5 +1,8 @@
 //! The link to the server and the calls on it.
 
+pub(crate) mod follow;
+pub(crate) mod watch;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +23,9 @@ use tokio::sync::Mutex;
 
 use crate::dir::{ClientConfig, DirError, find_client_dir, load_credentials};
 use crate::error::{CallError, ConnectError};
-use crate::follow::Follow;
-use crate::watch::Watch;
+
+use self::follow::Follow;
+use self::watch::Watch;
 
 /// A client of one server. Clones share one link; calls of clones run side by side.
 #[derive(Clone, Debug)]

@@ -34,16 +34,15 @@ pub mod blocking;
 mod client;
 mod dir;
 mod error;
-mod follow;
 mod join;
 pub mod launcher;
 pub mod negotiator;
-mod watch;
 
+pub use client::follow::{Follow, FollowEvent, InputSender, Missing, Offset, Stream};
+pub use client::watch::Watch;
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
 pub use dir::{CONFIG_FILE, ClientConfig, DirError, find_client_dir, is_there};
 pub use error::{CallError, ConnectError};
-pub use follow::{Follow, FollowEvent, InputSender, Missing, Offset, Stream};
 pub use join::{JoinFailure, join};
 /// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so
 /// that the simulator runs the same functions without a network.
@@ -54,7 +53,6 @@ pub use rms_api::call::{Call, Query, Select, Submission};
 /// Times, requests, profiles, resources: what the vocabulary is made of.
 pub use rms_model as model;
 pub use rms_wire::{HistoryQuery, LauncherReport, LauncherTraffic, Refused, ServerReport, TokenText};
-pub use watch::Watch;
 
 /// The examples of the guide compile.
 #[cfg(doctest)]

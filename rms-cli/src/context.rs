@@ -1,12 +1,14 @@
 //! What every verb gets: where to write, and the way to the server.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use launcher_sdk::Client;
 
+use crate::agent;
 use crate::failure::Failure;
-use crate::inside;
+use crate::inside::variable;
 use crate::names::ClusterNames;
 use crate::output::Output;
 use crate::place::Places;
@@ -40,11 +42,43 @@ impl Context {
             Ok(dir) => dir,
             // Whoever names none may be a job, which has credentials of its own.
             Err(none) if self.dir.is_none() && self.places.rms_dir.is_none() => {
-                return inside::client_of_job(self).await?.ok_or(none);
+                return self.client_of_job().await?.ok_or(none);
             }
             Err(none) => return Err(none),
         };
         let client = Client::connect(&dir).await?;
+        self.clients.borrow_mut().push(client.clone());
+        Ok(client)
+    }
+
+    /// A client with the credentials of the job that we are in, unless others were named; outside, the usual one.
+    ///
+    /// # Errors
+    /// As [`Context::client`].
+    pub async fn client_inside(&self) -> Result<Client, Failure> {
+        let is_named = self.dir.is_some() || self.places.rms_dir.is_some();
+        let Some(dir) = variable("RMS_JOB_CREDENTIALS").map(PathBuf::from).filter(|_| !is_named) else {
+            return self.client().await;
+        };
+        let server = variable("RMS_SERVER").ok_or_else(|| {
+            Failure::new(
+                "not_in_job",
+                "RMS_JOB_CREDENTIALS is set, but RMS_SERVER is not: the job's environment was changed",
+            )
+        })?;
+        self.connect(&dir, &server).await
+    }
+
+    /// A client with the credentials of the job that we are in, for whose owner there are none on this node; none outside.
+    async fn client_of_job(&self) -> Result<Option<Client>, Failure> {
+        let Some(socket) = agent::socket() else { return Ok(None) };
+        let (dir, server) = agent::credentials(&socket).await?;
+        self.connect(&dir, &server).await.map(Some)
+    }
+
+    async fn connect(&self, dir: &Path, server: &str) -> Result<Client, Failure> {
+        await_credentials(dir).await;
+        let client = Client::connect_as(dir, server).await?;
         self.clients.borrow_mut().push(client.clone());
         Ok(client)
     }
@@ -65,3 +99,15 @@ impl Context {
         Ok(ClusterNames::new(client.nodes().await?.clusters))
     }
 }
+
+/// The agent asks for them beside the start of the job, so the first command of a script may be too early.
+async fn await_credentials(dir: &Path) {
+    let begun = Instant::now();
+    while !dir.join("cert.pem").exists() && begun.elapsed() < PATIENCE {
+        // The directory may be on any file system, so there is nothing to be woken by.
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);

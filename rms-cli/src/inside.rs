@@ -1,13 +1,7 @@
 //! What a command finds when it runs inside of a job: which job, which generation, and the job's own credentials.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use launcher_sdk::Client;
 use rms_model::JobId;
 
-use crate::agent;
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::select;
 
@@ -45,53 +39,7 @@ pub fn generation() -> Result<u32, Failure> {
     number(&text)
 }
 
-/// A client with the credentials of the job that we are in, unless others were named; outside, the usual one.
-///
-/// # Errors
-/// As [`Context::client`].
-pub async fn client(context: &Context) -> Result<Client, Failure> {
-    let is_named = context.dir.is_some() || context.places.rms_dir.is_some();
-    let Some(dir) = variable("RMS_JOB_CREDENTIALS").map(PathBuf::from).filter(|_| !is_named) else {
-        return context.client().await;
-    };
-    let server = variable("RMS_SERVER").ok_or_else(|| {
-        Failure::new(
-            "not_in_job",
-            "RMS_JOB_CREDENTIALS is set, but RMS_SERVER is not: the job's environment was changed",
-        )
-    })?;
-    connect(context, &dir, &server).await
-}
-
-/// A client with the credentials of the job that we are in, for whose owner there are none on this node; none outside.
-///
-/// # Errors
-/// No agent or no server that answers.
-pub async fn client_of_job(context: &Context) -> Result<Option<Client>, Failure> {
-    let Some(socket) = agent::socket() else { return Ok(None) };
-    let (dir, server) = agent::credentials(&socket).await?;
-    connect(context, &dir, &server).await.map(Some)
-}
-
-async fn connect(context: &Context, dir: &Path, server: &str) -> Result<Client, Failure> {
-    await_credentials(dir).await;
-    let client = Client::connect_as(dir, server).await?;
-    context.clients.borrow_mut().push(client.clone());
-    Ok(client)
-}
-
-/// The agent asks for them beside the start of the job, so the first command of a script may be too early.
-async fn await_credentials(dir: &Path) {
-    let begun = Instant::now();
-    while !dir.join("cert.pem").exists() && begun.elapsed() < PATIENCE {
-        // The directory may be on any file system, so there is nothing to be woken by.
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-fn variable(name: &str) -> Option<String> {
+/// A variable of the environment that says something.
+pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
-
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(20);

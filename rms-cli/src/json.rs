@@ -1,14 +1,12 @@
 //! The JSON forms of what the server tells; their fields are an interface and only grow.
 
-use rms_api::answer::{ClusterView, CoresLine, JobDetail, JobLine, JobState, NodeLine, NodeState, Reason, Status};
+use rms_api::answer::{ClusterView, NodeLine, NodeState, Reason, Status};
 use rms_api::audit::AuditEntry;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
-use rms_model::{ClusterId, JobId, JobRecord, Outcome, Profile, Request, Span, Time, Work};
+use rms_model::{ClusterId, JobId, Outcome, Profile, Request, Sizes, Span, Time};
 use serde_json::{Map, Value, json};
 
 use crate::names::ClusterNames;
-use crate::sizes;
-use crate::stages;
 use crate::stamp;
 
 /// ISO 8601 with its offset from UTC, or null.
@@ -41,68 +39,6 @@ pub fn outcome(outcome: Option<&Outcome>) -> Value {
     };
     let (code, signal) = outcome.code_signal();
     json!({"word": outcome.word(), "code": code, "signal": signal, "text": outcome.to_string()})
-}
-
-pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
-    json!({
-        "job": job_id(line.job),
-        "run": line.run.0,
-        "name": line.name,
-        "user": line.owner.0,
-        "state": line.state.word(),
-        "priority": line.priority,
-        "tasks": line.n_tasks,
-        "cpus_per_task": line.cpus_per_task,
-        "request": request(&line.request, clusters),
-        "nodes": line.nodes,
-        "submitted": time(Some(line.submitted)),
-        "requested": time(line.requested),
-        "started": time(line.started),
-        "estimate": time(line.estimate),
-        "until": time(line.until),
-        "reason": reason(line.reason.as_ref()),
-        "outcome": outcome(line.outcome.as_ref()),
-        "stages": stages::to_json(line.stages.as_ref().filter(|_| line.malleable.is_none())),
-        "malleable": sizes::to_json(line),
-    })
-}
-
-fn cores_line(line: &CoresLine) -> Value {
-    json!({"node": line.node, "cores": line.n_cores, "of": line.all, "in_force": line.is_in_force})
-}
-
-pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
-    let spec = &detail.spec;
-    let mut value = job_line(&detail.line, clusters);
-    let work = match &spec.work {
-        Work::Script { script, args } => json!({"kind": "script", "script": script, "args": args}),
-        Work::Tasks { argv } => json!({"kind": "tasks", "argv": argv}),
-        Work::Hosts => json!({"kind": "hosts"}),
-    };
-    let options: Vec<Value> = spec.options.iter().map(|option| request(option, clusters)).collect();
-    let more = json!({
-        "work": work,
-        "directory": spec.cwd,
-        "options": options,
-        "constraint": {
-            "features": spec.constraint.features,
-            "memory_mib": spec.constraint.memory.0,
-            "cpus": spec.constraint.cpus,
-        },
-        "input_file": spec.stdio.input,
-        "output_file": spec.stdio.output,
-        "error_file": spec.stdio.error,
-        "streamed": spec.stdio.stream,
-        "requeue": spec.requeue,
-        "begin": time(spec.begin),
-        "comment": spec.comment,
-        "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
-        "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
-    });
-    if let (Value::Object(line), Value::Object(more)) = (&mut value, more) {
-        line.extend(more);
-    }
-    value
 }
 
 pub fn reason(reason: Option<&Reason>) -> Value {
@@ -139,28 +75,6 @@ pub fn reason(reason: Option<&Reason>) -> Value {
             })).collect::<Vec<_>>(),
         }),
     }
-}
-
-pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
-    json!({
-        "job": job_id(record.job),
-        "run": record.run.0,
-        "name": record.name,
-        "user": record.owner.0,
-        "state": JobState::Finished.word(),
-        "tasks": record.n_tasks,
-        "cpus_per_task": record.cpus_per_task,
-        "request": request(&record.request, clusters),
-        "nodes": record.nodes,
-        "submitted": time(Some(record.submitted)),
-        "eligible": time(Some(record.eligible)),
-        "started": time(record.started),
-        "ended": time(Some(record.ended)),
-        "outcome": outcome(Some(&record.outcome)),
-        "cpu_ms": span(record.usage.cpu),
-        "peak_memory_kib": record.usage.peak_memory_kib,
-        "stages_held": stages::evolution(record.evolution.as_ref()),
-    })
 }
 
 pub fn node(node: &NodeLine) -> Value {
@@ -275,4 +189,14 @@ pub fn status(status: &Status) -> Value {
         "last_pass": time(status.last_pass),
         "ghost_host_ms": span(status.ghost_host_time),
     })
+}
+
+/// `any`, `power_of_two`, or an object with the numbers that belong to it.
+pub fn sizes(sizes: &Sizes) -> Value {
+    match sizes {
+        Sizes::Any => json!("any"),
+        Sizes::PowerOfTwo => json!("power_of_two"),
+        Sizes::MultipleOf(unit) => json!({"multiple_of": unit}),
+        Sizes::Listed(sizes) => json!({"listed": sizes}),
+    }
 }

@@ -19,6 +19,7 @@ mod habits;
 mod here;
 mod inside;
 mod interrupt;
+mod job_json;
 mod job_options;
 mod json;
 mod lines;

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::json;
 use crate::names::ClusterNames;
-use crate::sizes;
 use crate::stamp;
 use crate::terms;
 
@@ -344,7 +343,7 @@ fn item_json(item: &Item, clusters: &ClusterNames) -> Value {
         "refused": !item.is_live(),
         "least": terms.least.0,
         "most": terms.most.0,
-        "sizes": sizes::sizes_json(&terms.sizes),
+        "sizes": json::sizes(&terms.sizes),
         "duration_ms": terms.duration.map(json::span),
         "price_milli": terms.price.0,
         "deadline": json::time(terms.deadline),

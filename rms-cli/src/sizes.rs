@@ -5,6 +5,7 @@ use rms_api::negotiate::{Declared, NegotiationLine};
 use rms_model::{Malleable, OnResize, Sizes, Speedup, Time, hostlist};
 use serde_json::{Value, json};
 
+use crate::json;
 use crate::negotiations;
 use crate::signal;
 use crate::size_range::{NO_END, SizeRange};
@@ -125,22 +126,12 @@ pub fn to_json(line: &JobLine) -> Value {
         "range": range(declared),
         "least": least,
         "most": most,
-        "sizes": sizes_json(sizes),
+        "sizes": json::sizes(sizes),
         "speedup": speedup.collect::<Vec<_>>(),
         "generation": line.stages.as_ref().map_or(u32::from(line.started.is_some()), |stages| stages.generation),
         "leaving": line.stages.as_ref().map(|stages| stages.leaving.as_slice()).unwrap_or_default(),
         "violations": line.stages.as_ref().map_or(0, |stages| stages.n_violations),
     })
-}
-
-/// `any`, `power_of_two`, or an object with the numbers that belong to it.
-pub fn sizes_json(sizes: &Sizes) -> Value {
-    match sizes {
-        Sizes::Any => json!("any"),
-        Sizes::PowerOfTwo => json!("power_of_two"),
-        Sizes::MultipleOf(unit) => json!({"multiple_of": unit}),
-        Sizes::Listed(sizes) => json!({"listed": sizes}),
-    }
 }
 
 /// How the job learns of a change, or null.

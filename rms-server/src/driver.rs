@@ -24,7 +24,6 @@ use crate::history::{HistoryWriter, Retention};
 use crate::inbox::{AgentAsk, Answered, Failing, Found, Inbound, Inbox};
 use crate::registry::Registry;
 use crate::router::Router;
-use crate::session::failing;
 
 /// The core with everything around it that it needs to run.
 #[derive(Debug)]
@@ -166,7 +165,7 @@ impl Driver {
                 }
             }
             Inbound::LauncherCalled { who, call, seq, outbox, held: _held } => match self.storage.shortage() {
-                Some(why) => outbox.answer(seq, Err(failing(why))),
+                Some(why) => outbox.answer(seq, Err(why.refused())),
                 None => {
                     let ticket = self.router.launcher_ticket(seq, outbox);
                     self.handle(Event::LauncherCalled { ticket, who, call });
@@ -174,7 +173,7 @@ impl Driver {
             },
             Inbound::LauncherGone { channel } => self.router.launcher_gone(channel),
             Inbound::NegotiatorCalled { who, call, caller, held: _held } => match self.storage.shortage() {
-                Some(why) => caller.answer(Err(failing(why))),
+                Some(why) => caller.answer(Err(why.refused())),
                 None => {
                     let ticket = self.router.negotiator_ticket(&call, caller);
                     self.handle(Event::NegotiatorCalled { ticket, who, call });

@@ -7,6 +7,7 @@ use rms_api::negotiate::{Ask, NegotiatorCall};
 use rms_api::subscription::LauncherCall;
 use rms_api::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Owner, Run, Time};
+use rms_wire::Refused;
 use rms_wire::link::Held;
 use tokio::sync::{mpsc, oneshot};
 
@@ -116,6 +117,13 @@ pub enum Answered {
 #[error("{message}")]
 pub struct Failing {
     pub message: String,
+}
+
+impl Failing {
+    /// As whoever asked is told.
+    pub fn refused(&self) -> Refused {
+        Refused::new("journal_failing", self)
+    }
 }
 
 /// Why jobs cannot be watched.

@@ -19,7 +19,6 @@ use crate::negotiator_outbox;
 use crate::negotiators::Negotiators;
 use crate::outbox::{AgentOutbox, LinkId, SignalOrder, Watcher};
 use crate::registry::Registry;
-use crate::session::failing;
 
 /// Where an answer goes.
 #[derive(Debug)]
@@ -158,8 +157,8 @@ impl Router {
             let said = Failing { message: message.clone() };
             match caller {
                 Caller::Once(reply) => answer(reply, Answered::Failing(said)),
-                Caller::Launcher { seq, outbox } => outbox.answer(seq, Err(failing(&said))),
-                Caller::Negotiator(caller) => caller.answer(Err(failing(&said))),
+                Caller::Launcher { seq, outbox } => outbox.answer(seq, Err(said.refused())),
+                Caller::Negotiator(caller) => caller.answer(Err(said.refused())),
             }
         }
         self.said.clear();

@@ -19,7 +19,7 @@ use rms_wire::{Link, LinkError};
 use thiserror::Error;
 use tracing::Instrument;
 
-pub use self::join::{failing, join};
+pub use self::join::join;
 use crate::inbox::Stopping;
 use crate::shared::Shared;
 

@@ -1,6 +1,7 @@
 //! Holds the sources to their own rules, so that nobody has to.
 
 mod architecture;
+mod circles;
 mod deployment;
 mod determinism;
 mod guides;

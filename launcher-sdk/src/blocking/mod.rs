@@ -11,9 +11,9 @@ use rms_model::{Evolution, JobId, JobRecord, Outcome};
 use rms_wire::HistoryQuery;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::client::follow::FollowEvent;
 use crate::client::{JobDetails, JobsDone, NodeList, Queue, Submitted};
 use crate::error::{CallError, ConnectError};
-use crate::follow::FollowEvent;
 
 pub use launcher::Session;
 pub use negotiator::{Negotiation, Negotiator, Resizing, TimedOut};

@@ -14,8 +14,8 @@ use super::program::Program;
 use super::seen::Seen;
 use super::session::{News, Session, Subscription};
 use crate::client::Client;
+use crate::client::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 use crate::error::{CallError, ConnectError};
-use crate::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 
 /// An algorithm that chooses what an application asks for (001, §5.2), and uses what it gets.
 ///

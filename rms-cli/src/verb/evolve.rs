@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::here::Here;
-use crate::inside;
 use crate::output::Show;
 use crate::profile::ProfileText;
 use crate::select;
@@ -39,7 +38,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let job = select::parse_one(&args.job)?;
     let announced = args.profile.read(&Here::look()?.cwd)?;
     let open = args.open || announced.open;
-    inside::client(context).await?.change(Call::Evolve { job, stages: announced.stages.clone(), open }).await?;
+    context.client_inside().await?.change(Call::Evolve { job, stages: announced.stages.clone(), open }).await?;
     context.output.show(&Evolved { job, stages: announced.stages.to_string() })?;
     Ok(Exit::OK)
 }

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
-use crate::inside;
 use crate::output::Show;
 use crate::select;
 use crate::table::Table;
@@ -35,7 +34,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     for list in &args.nodes {
         nodes.extend(hostlist::expand(list)?);
     }
-    inside::client(context).await?.change(Call::FreeNodes { job, nodes: nodes.clone() }).await?;
+    context.client_inside().await?.change(Call::FreeNodes { job, nodes: nodes.clone() }).await?;
     context.output.show(&Named { job, nodes })?;
     Ok(Exit::OK)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
-use crate::json;
+use crate::job_json;
 use crate::names::ClusterNames;
 use crate::output::Show;
 use crate::select;
@@ -111,7 +111,7 @@ impl Show for HistoryAnswer {
     }
 
     fn json(&self) -> Value {
-        let jobs: Vec<Value> = self.records.iter().map(|record| json::record(record, &self.clusters)).collect();
+        let jobs: Vec<Value> = self.records.iter().map(|record| job_json::record(record, &self.clusters)).collect();
         json!({"jobs": jobs})
     }
 

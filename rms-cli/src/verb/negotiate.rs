@@ -98,7 +98,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     let ask = ask(args)?;
     let unit = Unit::of(&ask);
-    let client = inside::client(context).await?;
+    let client = context.client_inside().await?;
     let job = match job {
         Some(job) => job,
         None => look_up::last(&client).await?,

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
-use crate::inside;
 use crate::json;
 use crate::look_up;
 use crate::names::ClusterNames;
@@ -54,7 +53,7 @@ pub struct Args {
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let named = args.job.as_deref().filter(|word| *word != "last").map(select::parse_one).transpose()?;
-    let client = inside::client(context).await?;
+    let client = context.client_inside().await?;
     let job = match (named, &args.job) {
         (Some(job), _) => Some(job),
         (None, Some(_last)) => Some(look_up::last(&client).await?),

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::negotiations;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::job_json;
 use crate::json;
 use crate::names::ClusterNames;
 use crate::negotiations::open_by_job;
@@ -148,7 +149,7 @@ impl Show for QueueAnswer {
     fn json(&self) -> Value {
         let open = open_by_job(&self.negotiations);
         let job = |line: &JobLine| {
-            let mut value = json::job_line(line, &self.clusters);
+            let mut value = job_json::job_line(line, &self.clusters);
             let ids = open.get(&line.job).into_iter().flatten().map(|line| line.record.id.to_string());
             value["negotiating"] = ids.collect::<Vec<_>>().into();
             value

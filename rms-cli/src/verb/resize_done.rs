@@ -41,7 +41,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(generation) => generation,
         None => inside::generation()?,
     };
-    let client = inside::client(context).await?;
+    let client = context.client_inside().await?;
     client.change(Call::ResizeDone { job, generation }).await?;
     context.output.show(&Confirmed { job, generation })?;
     Ok(Exit::OK)

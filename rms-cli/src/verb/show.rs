@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
-use crate::json;
+use crate::job_json;
 use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
 use crate::output::Show;
@@ -59,8 +59,8 @@ impl Show for ShowAnswer {
     }
 
     fn json(&self) -> Value {
-        let live = self.found.live.iter().map(|detail| json::job_detail(detail, &self.clusters));
-        let ended = self.found.ended.iter().map(|record| json::record(record, &self.clusters));
+        let live = self.found.live.iter().map(|detail| job_json::job_detail(detail, &self.clusters));
+        let ended = self.found.ended.iter().map(|record| job_json::record(record, &self.clusters));
         let mut jobs: Vec<Value> = live.chain(ended).collect();
         match jobs.pop() {
             Some(job) if self.is_one && jobs.is_empty() => job,

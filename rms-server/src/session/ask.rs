@@ -10,7 +10,7 @@ use rms_wire::{Refused, ToAgent, negotiate};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::join::{certify, failing, stopping};
+use super::join::{certify, stopping};
 use crate::inbox::{AgentAsk, Answered, Inbound, Stopping};
 use crate::outbox::LinkId;
 use crate::shared::Shared;
@@ -107,7 +107,7 @@ fn outcome(answered: Result<Answered, Stopping>) -> Result<AskOutcome, Refused> 
     match answered {
         Ok(Answered::Done(Answer::Negotiated(outcome))) => Ok(outcome),
         Ok(Answered::Refused(refusal)) => Err(Refused::from(&refusal)),
-        Ok(Answered::Failing(error)) => Err(failing(&error)),
+        Ok(Answered::Failing(error)) => Err(error.refused()),
         Ok(Answered::Done(_) | Answered::Sign(_)) => Err(Refused::new("internal", "this was not asked for")),
         Err(error) => Err(stopping(error)),
     }

@@ -11,7 +11,7 @@ use rms_wire::link::{Budget, Channel, Sender};
 use rms_wire::tls::draw_serial;
 use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, LauncherReport, Refused};
 
-use super::join::{failing, renew, stopping, unread};
+use super::join::{renew, stopping, unread};
 use super::{SessionError, follow, job, launcher, negotiator, watch};
 use crate::history::Page;
 use crate::inbox::Answered;
@@ -96,7 +96,7 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
             return past_negotiations(sender, who, job, shared).await;
         }
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
-        Ok(Answered::Failing(error)) => failing(&error),
+        Ok(Answered::Failing(error)) => error.refused(),
         // The core orders a signature for a renewal only.
         Ok(Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
@@ -141,7 +141,7 @@ async fn launchers(sender: &mut Sender, who: &Identity, shared: &Shared) -> Resu
             return last(sender, &ClientAnswer::Launchers((&report).into())).await;
         }
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
-        Ok(Answered::Failing(error)) => failing(&error),
+        Ok(Answered::Failing(error)) => error.refused(),
         Ok(Answered::Done(_) | Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
     };

@@ -12,7 +12,7 @@ use rms_wire::{JoinRequest, Refused};
 use crate::authority::{Signed, sign};
 use crate::error::chain;
 use crate::history::{Cause, HistoryError};
-use crate::inbox::{Answered, Failing, Stopping, WatchError};
+use crate::inbox::{Answered, Stopping, WatchError};
 use crate::shared::Shared;
 
 /// Answers one attempt.
@@ -80,20 +80,15 @@ pub fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> 
             Err(error) => Err(Refused::new("malformed", chain(&error))),
         },
         Answered::Refused(refusal) => Err(Refused::from(&refusal)),
-        Answered::Failing(error) => Err(failing(&error)),
+        Answered::Failing(error) => Err(error.refused()),
         Answered::Done(_) => Err(Refused::new("internal", "no certificate was ordered")),
     }
-}
-
-/// The journal cannot be written: nothing is taken, until it can.
-pub fn failing(failing: &Failing) -> Refused {
-    Refused::new("journal_failing", failing)
 }
 
 pub fn not_watched(error: &WatchError) -> Refused {
     match error {
         WatchError::Stopping(error) => stopping(*error),
-        WatchError::Failing(error) => failing(error),
+        WatchError::Failing(error) => error.refused(),
     }
 }
 

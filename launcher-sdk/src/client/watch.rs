@@ -7,9 +7,9 @@ use rms_model::{JobId, Run};
 use rms_wire::{Backoff, ClientCall, Followed};
 use tokio::sync::mpsc;
 
-use crate::client::Client;
+use super::Client;
+use super::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 use crate::error::CallError;
-use crate::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 
 /// Changes of jobs, until all of them have ended. Dropping it ends the watching.
 #[derive(Debug)]

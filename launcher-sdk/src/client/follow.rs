@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, mpsc};
 
 pub use rms_wire::{Missing, Offset, Stream};
 
-use crate::client::Client;
+use super::Client;
 use crate::error::CallError;
 
 /// What a followed job tells.

@@ -1,0 +1,94 @@
+//! The JSON forms of jobs, those that run and those that are over; their fields are an interface and only grow.
+
+use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState};
+use rms_model::{JobRecord, Work};
+use serde_json::{Value, json};
+
+use crate::json;
+use crate::names::ClusterNames;
+use crate::sizes;
+use crate::stages;
+
+pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
+    json!({
+        "job": json::job_id(line.job),
+        "run": line.run.0,
+        "name": line.name,
+        "user": line.owner.0,
+        "state": line.state.word(),
+        "priority": line.priority,
+        "tasks": line.n_tasks,
+        "cpus_per_task": line.cpus_per_task,
+        "request": json::request(&line.request, clusters),
+        "nodes": line.nodes,
+        "submitted": json::time(Some(line.submitted)),
+        "requested": json::time(line.requested),
+        "started": json::time(line.started),
+        "estimate": json::time(line.estimate),
+        "until": json::time(line.until),
+        "reason": json::reason(line.reason.as_ref()),
+        "outcome": json::outcome(line.outcome.as_ref()),
+        "stages": stages::to_json(line.stages.as_ref().filter(|_| line.malleable.is_none())),
+        "malleable": sizes::to_json(line),
+    })
+}
+
+fn cores_line(line: &CoresLine) -> Value {
+    json!({"node": line.node, "cores": line.n_cores, "of": line.all, "in_force": line.is_in_force})
+}
+
+pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
+    let spec = &detail.spec;
+    let mut value = job_line(&detail.line, clusters);
+    let work = match &spec.work {
+        Work::Script { script, args } => json!({"kind": "script", "script": script, "args": args}),
+        Work::Tasks { argv } => json!({"kind": "tasks", "argv": argv}),
+        Work::Hosts => json!({"kind": "hosts"}),
+    };
+    let options: Vec<Value> = spec.options.iter().map(|option| json::request(option, clusters)).collect();
+    let more = json!({
+        "work": work,
+        "directory": spec.cwd,
+        "options": options,
+        "constraint": {
+            "features": spec.constraint.features,
+            "memory_mib": spec.constraint.memory.0,
+            "cpus": spec.constraint.cpus,
+        },
+        "input_file": spec.stdio.input,
+        "output_file": spec.stdio.output,
+        "error_file": spec.stdio.error,
+        "streamed": spec.stdio.stream,
+        "requeue": spec.requeue,
+        "begin": json::time(spec.begin),
+        "comment": spec.comment,
+        "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
+        "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
+    });
+    if let (Value::Object(line), Value::Object(more)) = (&mut value, more) {
+        line.extend(more);
+    }
+    value
+}
+
+pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
+    json!({
+        "job": json::job_id(record.job),
+        "run": record.run.0,
+        "name": record.name,
+        "user": record.owner.0,
+        "state": JobState::Finished.word(),
+        "tasks": record.n_tasks,
+        "cpus_per_task": record.cpus_per_task,
+        "request": json::request(&record.request, clusters),
+        "nodes": record.nodes,
+        "submitted": json::time(Some(record.submitted)),
+        "eligible": json::time(Some(record.eligible)),
+        "started": json::time(record.started),
+        "ended": json::time(Some(record.ended)),
+        "outcome": json::outcome(Some(&record.outcome)),
+        "cpu_ms": json::span(record.usage.cpu),
+        "peak_memory_kib": record.usage.peak_memory_kib,
+        "stages_held": stages::evolution(record.evolution.as_ref()),
+    })
+}
