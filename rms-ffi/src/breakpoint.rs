@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use launcher_sdk::negotiator::{Agreed, Direction, Ending, Event, HeldHost, NegotiationId, Ready, Reason};
+use launcher_sdk::negotiator::{Agreed, Direction, Ending, Event, HeldHost, Holding, NegotiationId, Ready, Reason};
 
 /// What one call of `rms_breakpoint` tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// None: hosts are lost, and nobody was asked.
+    /// None: others have asked for the hosts, or they are lost; the application was not asked.
     pub id: Option<NegotiationId>,
     pub direction: Direction,
     pub hosts: Vec<String>,
@@ -23,6 +23,8 @@ pub struct Breakpoint {
     leaving: Option<Change>,
     /// It has left these, and they are not gone yet.
     left: Vec<Change>,
+    /// Hosts that it has, or will be told of.
+    known: BTreeSet<String>,
 }
 
 /// What `rms_release_done` has to say.
@@ -36,15 +38,18 @@ pub enum Release {
 }
 
 impl Breakpoint {
+    /// For an application that uses these hosts.
+    pub fn of(holding: &Holding) -> Breakpoint {
+        Breakpoint { known: names(&holding.hosts).collect(), ..Breakpoint::default() }
+    }
+
     /// Takes in what has happened.
     pub fn hear(&mut self, event: &Event) {
         match event {
             Event::Accepted(Agreed { direction: Direction::Shrink, negotiation, leaving, .. }) => {
                 self.add(Some(*negotiation), Direction::Shrink, leaving, false);
             }
-            Event::Ready(Ready { direction: Direction::Grow, negotiation, hosts, .. }) => {
-                self.add(Some(*negotiation), Direction::Grow, hosts, false);
-            }
+            Event::Ready(Ready { direction: Direction::Grow, negotiation, hosts, .. }) => self.came(*negotiation, hosts),
             Event::Ready(Ready { direction: Direction::Shrink, negotiation, hosts, .. }) => {
                 self.gone(*negotiation, hosts);
             }
@@ -62,8 +67,30 @@ impl Breakpoint {
             // The policy answers what is proposed.
             Event::Offered(_) | Event::Countered(_) => {}
             Event::HostsLost(hosts) => self.add(None, Direction::Shrink, hosts, true),
-            Event::Holding(_) | Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
+            Event::Holding(holding) => self.holds(holding),
+            Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
         }
+    }
+
+    /// Hosts for which others have asked are heard of in no other way.
+    fn holds(&mut self, holding: &Holding) {
+        let is_new = |host: &&HeldHost| !host.is_departing && !self.known.contains(&host.name);
+        let new: Vec<HeldHost> = holding.hosts.iter().filter(is_new).cloned().collect();
+        self.add(None, Direction::Grow, &new, false);
+        self.known = names(&holding.hosts).collect();
+    }
+
+    /// Hosts for which it has asked, or that it was offered: it may hold them already, and even know.
+    fn came(&mut self, id: NegotiationId, hosts: &[HeldHost]) {
+        let is_these = |name: &String| hosts.iter().any(|host| host.name == *name);
+        let mut untold: BTreeSet<String> = names(hosts).filter(|name| !self.known.contains(name)).collect();
+        for change in self.waiting.iter_mut().filter(|change| change.id.is_none() && change.direction == Direction::Grow) {
+            untold.extend(change.hosts.extract_if(.., |name| is_these(name)));
+        }
+        self.waiting.retain(|change| !change.hosts.is_empty());
+        let untold: Vec<HeldHost> = hosts.iter().filter(|host| untold.contains(&host.name)).cloned().collect();
+        self.add(Some(id), Direction::Grow, &untold, false);
+        self.known.extend(names(hosts));
     }
 
     /// The next thing to do.
@@ -118,7 +145,10 @@ impl Breakpoint {
         if hosts.is_empty() {
             return;
         }
-        let hosts = hosts.iter().map(|host| host.name.clone()).collect();
+        if direction == Direction::Shrink && is_done {
+            self.known.retain(|name| !hosts.iter().any(|host| host.name == *name));
+        }
+        let hosts = names(hosts).collect();
         self.waiting.push_back(Change { id, direction, hosts, is_done });
     }
 
@@ -158,6 +188,10 @@ impl Breakpoint {
             self.waiting.push_back(Change { direction: Direction::Grow, is_done: false, ..change });
         }
     }
+}
+
+fn names(hosts: &[HeldHost]) -> impl Iterator<Item = String> + '_ {
+    hosts.iter().map(|host| host.name.clone())
 }
 
 fn opposite(direction: Direction) -> Direction {
@@ -250,6 +284,27 @@ mod tests {
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e f".into(), false)));
         assert_eq!(told(&mut breakpoint), None);
         assert_eq!(breakpoint.release(), Release::Nothing);
+    }
+
+    #[test]
+    fn hosts_that_others_asked_for_are_told_once() {
+        let holding = |list: &str| Holding { generation: 2, hosts: hosts(list), until: Time::EPOCH };
+        let mut breakpoint = Breakpoint::of(&holding("a b"));
+        breakpoint.hear(&Event::Holding(holding("a b c")));
+        let change = breakpoint.next().expect("a host has come");
+        assert_eq!((change.id, change.direction, change.hosts.join(" ")), (None, Direction::Grow, "c".to_owned()));
+        // Its own come with their negotiation, whichever is heard first.
+        breakpoint.hear(&Event::Holding(holding("a b c d")));
+        breakpoint.hear(&ready(Direction::Grow, "d"));
+        assert_eq!(breakpoint.next().map(|change| (change.id, change.hosts)), Some((Some(R1), vec!["d".to_owned()])));
+        breakpoint.hear(&ready(Direction::Grow, "e"));
+        breakpoint.hear(&Event::Holding(holding("a b c d e")));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e".into(), false)));
+        assert_eq!(told(&mut breakpoint), None);
+        // One that was lost, or left, may come again.
+        breakpoint.hear(&Event::Holding(holding("a b c d")));
+        breakpoint.hear(&Event::Holding(holding("a b c d e")));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e".into(), false)));
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Session {
         let Declaration { limits, is_automatic } = declaration;
         self.wait(self.negotiator.declare(limits.clone()))?;
         // First, or an agreement that the policy brings about would find nobody who keeps it.
-        self.shared.keep_breakpoints(is_automatic);
+        self.shared.keep_breakpoints(is_automatic, &self.negotiator.holding());
         self.wait(self.negotiator.answer_with(is_automatic.then(|| Policy::within(limits))))
     }
 
@@ -307,10 +307,10 @@ impl Shared {
         negotiator.next_event().await
     }
 
-    fn keep_breakpoints(&self, is_wanted: bool) {
+    fn keep_breakpoints(&self, is_wanted: bool, holding: &Holding) {
         let mut state = self.state();
         match (is_wanted, &state.breakpoint) {
-            (true, None) => state.breakpoint = Some(Breakpoint::default()),
+            (true, None) => state.breakpoint = Some(Breakpoint::of(holding)),
             (false, Some(_)) => state.breakpoint = None,
             (true, Some(_)) | (false, None) => {}
         }

@@ -28,6 +28,7 @@
 //!                 println!("move away from {:?}", leave.names());
 //!                 leave.done().await?;
 //!             }
+//!             Change::Lost(hosts) => println!("{} hosts are lost, and what ran there", hosts.len()),
 //!         }
 //!     }
 //! }

@@ -1,7 +1,10 @@
 //! For applications that are content with their limits: what is to be done at a breakpoint, and nothing else.
 
+use std::collections::BTreeSet;
+
 use negotiation::{ActError, Direction, NegotiationId};
 use rms_api::negotiate::{HeldHost, Holding};
+use rms_model::NodeId;
 
 use super::error::NegotiatorError;
 use super::event::{Agreed, Event, Ready};
@@ -15,6 +18,8 @@ use super::policy::Policy;
 #[derive(Debug)]
 pub struct Resizing {
     negotiator: Negotiator,
+    /// Hosts that the application has been told of.
+    known: BTreeSet<NodeId>,
 }
 
 /// Something that is to be done at a breakpoint.
@@ -60,7 +65,8 @@ impl Resizing {
     pub async fn within(negotiator: &Negotiator, limits: Limits) -> Result<Resizing, NegotiatorError> {
         negotiator.declare(limits.clone()).await?;
         negotiator.answer_with(Policy::within(limits)).await?;
-        Ok(Resizing { negotiator: negotiator.clone() })
+        let known = negotiator.holding().hosts.iter().map(|host| host.node).collect();
+        Ok(Resizing { negotiator: negotiator.clone(), known })
     }
 
     /// What is to be done now, if anything; waits for nothing. Call it until it says `None`.
@@ -94,10 +100,21 @@ impl Resizing {
         &self.negotiator
     }
 
-    fn change_of(&self, event: Event) -> Result<Option<Change>, NegotiatorError> {
+    /// Those that are news.
+    fn came(&mut self, mut hosts: Vec<HeldHost>, holding: Holding) -> Option<Change> {
+        hosts.retain(|host| self.known.insert(host.node));
+        (!hosts.is_empty()).then_some(Change::Came(Came { hosts, holding }))
+    }
+
+    fn change_of(&mut self, event: Event) -> Result<Option<Change>, NegotiatorError> {
         match event {
-            Event::Ready(Ready { direction: Direction::Grow, hosts, holding, .. }) if !hosts.is_empty() => {
-                Ok(Some(Change::Came(Came { hosts, holding })))
+            Event::Ready(Ready { direction: Direction::Grow, hosts, holding, .. }) => Ok(self.came(hosts, holding)),
+            // Hosts for which others have asked are heard of in no other way.
+            Event::Holding(holding) => {
+                let there: BTreeSet<NodeId> = holding.hosts.iter().map(|host| host.node).collect();
+                self.known.retain(|node| there.contains(node));
+                let staying = holding.hosts.iter().filter(|host| !host.is_departing).cloned().collect();
+                Ok(self.came(staying, holding))
             }
             Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_hosts() > 0 => {
                 let n_hosts = agreed.n_hosts();
@@ -110,7 +127,7 @@ impl Resizing {
             }
             // The policy answers what is proposed, and what is only agreed or is over asks for nothing.
             Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Ready(_) => Ok(None),
-            Event::Ended { .. } | Event::Holding(_) | Event::Warned(_) => Ok(None),
+            Event::Ended { .. } | Event::Warned(_) => Ok(None),
         }
     }
 }
