@@ -49,7 +49,9 @@ impl Breakpoint {
             Event::Accepted(Agreed { direction: Direction::Shrink, negotiation, leaving, .. }) => {
                 self.add(Some(*negotiation), Direction::Shrink, leaving, false);
             }
-            Event::Ready(Ready { direction: Direction::Grow, negotiation, hosts, .. }) => self.came(*negotiation, hosts),
+            Event::Ready(Ready { direction: Direction::Grow, negotiation, hosts, .. }) => {
+                self.came(*negotiation, hosts)
+            }
             Event::Ready(Ready { direction: Direction::Shrink, negotiation, hosts, .. }) => {
                 self.gone(*negotiation, hosts);
             }
@@ -84,7 +86,9 @@ impl Breakpoint {
     fn came(&mut self, id: NegotiationId, hosts: &[HeldHost]) {
         let is_these = |name: &String| hosts.iter().any(|host| host.name == *name);
         let mut untold: BTreeSet<String> = names(hosts).filter(|name| !self.known.contains(name)).collect();
-        for change in self.waiting.iter_mut().filter(|change| change.id.is_none() && change.direction == Direction::Grow) {
+        for change in
+            self.waiting.iter_mut().filter(|change| change.id.is_none() && change.direction == Direction::Grow)
+        {
             untold.extend(change.hosts.extract_if(.., |name| is_these(name)));
         }
         self.waiting.retain(|change| !change.hosts.is_empty());

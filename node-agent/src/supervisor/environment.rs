@@ -82,6 +82,23 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     variables
 }
 
+/// What commands from other nodes of the job have of their own.
+///
+/// Open MPI's daemons make a directory for each run, below one that is named after the machine. Those of two nodes on one
+/// machine make the same one at the same time, and the one that loses ends, unheard by mpirun, which waits for ever. So
+/// each node has its own place for them. mpirun must not have it: it would hand it on to all.
+pub fn of_command(variables: &Variables, order: &Order, account: &Account) -> Variables {
+    let mut variables = variables.clone();
+    if let Some(place) = order.place().filter(|_| share_a_machine(order)) {
+        let tmp = variables.get("TMPDIR").filter(|dir| !dir.is_empty()).map_or("/tmp", String::as_str);
+        let base = format!("{}/rms-{}.{}", tmp.trim_end_matches('/'), place.name, account.uid);
+        for name in ["OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"] {
+            variables.entry(name.to_owned()).or_insert_with(|| base.clone());
+        }
+    }
+    variables
+}
+
 /// What one task has of its own.
 pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     variables.insert("RMS_TASK_ID".to_owned(), task.to_string());
@@ -303,6 +320,25 @@ mod tests {
         assert_eq!(slurms(&variables), [] as [&str; 0]);
         assert_eq!((variables["RMS_JOB_ID"].as_str(), variables["I_AM"].as_str()), ("1", "ada"));
         assert!(!variables.contains_key("PMI_RANK"));
+    }
+
+    #[test]
+    fn daemons_of_two_nodes_on_one_machine_have_places_of_their_own() {
+        let account = Account::resolve(&User::from_uid(geteuid()).expect("asked").expect("there is one").name);
+        let account = account.expect("it is ours");
+        let base = |n_hosts: usize, host_idx: u32, environment: &[(&str, &str)]| {
+            let mut order = order();
+            order.hosts = vec![place("n01", 0, 2, false), place("n02", 2, 2, false)];
+            order.hosts.truncate(n_hosts);
+            order.host_idx = host_idx;
+            let variables = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            of_command(&variables, &order, &account).get("OMPI_MCA_orte_tmpdir_base").cloned()
+        };
+        let uid = account.uid;
+        assert_eq!(base(2, 0, &[]), Some(format!("/tmp/rms-n01.{uid}")));
+        assert_eq!(base(2, 1, &[("TMPDIR", "/scratch/")]), Some(format!("/scratch/rms-n02.{uid}")));
+        assert_eq!(base(2, 1, &[("OMPI_MCA_orte_tmpdir_base", "/mine")]), Some("/mine".to_owned()));
+        assert_eq!(base(1, 0, &[]), None, "one node is nobody's neighbour");
     }
 
     #[test]

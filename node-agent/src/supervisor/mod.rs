@@ -540,7 +540,8 @@ impl Supervisor {
         let Some(job) = &mut self.job else { return };
         let exec = match (&job.account, &job.phase) {
             (Some(account), Phase::Running) => {
-                Exec::start(&job.order, account, &job.variables, stream, command, &self.single)
+                let variables = environment::of_command(&job.variables, &job.order, account);
+                Exec::start(&job.order, account, &variables, stream, command, &self.single)
                     .map_err(|error| error.to_string())
             }
             (Some(_) | None, Phase::Running | Phase::Ending(_) | Phase::Ended { .. }) => {
