@@ -18,6 +18,8 @@ use crate::world::World;
 #[derive(Debug)]
 pub struct Crowd {
     dice: Dice,
+    /// Of what jobs do about lost hosts.
+    losses: Dice,
     n_jobs_left: u32,
     /// The most hosts that a cluster has.
     n_hosts: u32,
@@ -31,7 +33,8 @@ impl Crowd {
     pub fn new(seed: u64, n_jobs: u32, n_hosts: u32) -> Crowd {
         let mut dice = Dice::new(seed, STREAM);
         let longest_gap = dice.span(Span::from_secs(1), Span::from_secs(25));
-        Crowd { dice, n_jobs_left: n_jobs, n_hosts, longest_gap, negotiates: 0 }
+        let losses = Dice::new(seed, STREAM_OF_LOSSES);
+        Crowd { dice, losses, n_jobs_left: n_jobs, n_hosts, longest_gap, negotiates: 0 }
     }
 
     /// Most of what they do is about applications whose hosts change while they run.
@@ -51,6 +54,7 @@ impl Crowd {
             self.n_jobs_left -= 1;
             if self.negotiates > 0 && self.dice.chance(self.negotiates) {
                 let job = negotiating::job(&mut self.dice, self.n_hosts);
+                let job = negotiating::with_losses(&mut self.losses, job);
                 let job = job.by(self.dice.pick(&USERS).expect("there are three"));
                 let job = if self.dice.chance(30) { job.requeue() } else { job };
                 let job = if self.dice.chance(10) { job.ignores_term() } else { job };
@@ -237,3 +241,4 @@ impl Crowd {
 const USERS: [&str; 3] = ["ann", "bob", "cid"];
 /// The stream of chance that people are drawn from.
 const STREAM: u64 = 2;
+const STREAM_OF_LOSSES: u64 = 11;

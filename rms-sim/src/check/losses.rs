@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_core::{Fact, State};
-use rms_model::{JobId, Malleable, NodeId, NodeLink, OnResize, Outcome, Sizes};
+use rms_model::{JobId, Malleable, NodeAdmin, NodeId, NodeLink, OnResize, Outcome, Sizes};
 
 use super::{Rule, Violation};
 
@@ -40,6 +40,8 @@ impl Losses {
                 let is_loss = |node: &NodeId| is_lost(then, *node) && !self.ended.contains(&(*job, *node));
                 if freed.iter().any(is_loss) { self.shrinks(*job, freed, then) } else { Ok(()) }
             }
+            // What runs on a node that an admin takes down is ended: that is an order, and no loss.
+            Fact::JobEnding { outcome: Outcome::NodeLost { node }, .. } if is_down(then, node) => Ok(()),
             Fact::JobEnding { job, outcome: Outcome::NodeLost { .. }, .. } => self.ends(*job, then),
             _ => Ok(()),
         }
@@ -97,6 +99,10 @@ fn n_staying(job: JobId, freed: &[NodeId], then: &State) -> u32 {
     };
     let stays = |node: &&NodeId| !freed.contains(node) && !is_going(node) && !is_lost(then, **node);
     started.nodes.iter().filter(stays).count() as u32
+}
+
+fn is_down(then: &State, name: &str) -> bool {
+    then.nodes().values().any(|entry| entry.name == name && matches!(entry.admin, NodeAdmin::Down { .. }))
 }
 
 fn is_lost(then: &State, node: NodeId) -> bool {

@@ -25,11 +25,19 @@ pub(super) fn job(dice: &mut Dice, n_hosts: u32) -> ModelJob {
     let ways = [OnResize::Signal(10), OnResize::Hook("adapt".to_owned()), OnResize::Workers, OnResize::Negotiates];
     let on_resize = dice.pick(&ways).expect("there are four").clone();
     let sizes = sizes(dice);
-    let survives_loss = *dice.pick(&[None, None, Some(true), Some(false)]).expect("there are four");
-    let mut job = job.malleable((least, most), sizes, on_resize);
-    job.submission.malleable.iter_mut().for_each(|malleable| malleable.survives_loss = survives_loss);
+    let job = job.malleable((least, most), sizes, on_resize);
     // Some hooks never say that they are done.
     if dice.chance(80) { job.confirms_in(secs(dice, 0, 20)) } else { job }
+}
+
+/// Whether it can go on without hosts that are lost.
+pub(super) fn with_losses(dice: &mut Dice, mut job: ModelJob) -> ModelJob {
+    let survives = *dice.pick(&[None, None, Some(true), Some(false)]).expect("there are four");
+    match &mut job.manner {
+        Some(manner) => manner.survives_loss = dice.chance(50),
+        None => job.submission.malleable.iter_mut().for_each(|malleable| malleable.survives_loss = survives),
+    }
+    job
 }
 
 fn manner(dice: &mut Dice, (least, most): (u32, u32), n_hosts: u32) -> Manner {
@@ -63,7 +71,6 @@ fn manner(dice: &mut Dice, (least, most): (u32, u32), n_hosts: u32) -> Manner {
         whims: if dice.chance(30) { 25 } else { 0 },
         skew: if dice.chance(20) { Span::from_secs(i64::from(dice.number(0, 7200)) - 3600) } else { Span::ZERO },
         weather: if dice.chance(50) { Weather::FINE } else { weather(dice) },
-        survives_loss: dice.chance(50),
         ..Manner::between(least, most)
     }
 }
