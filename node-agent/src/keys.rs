@@ -26,6 +26,8 @@ pub struct Keys(Arc<Parts>);
 #[derive(Debug)]
 struct Parts {
     dirs: KeyDirs,
+    /// Held while files are written: two who place keys of one execution would leave each other's drafts.
+    placing: Mutex<()>,
     state: Mutex<State>,
     /// Rings when there may be something to ask for.
     changed: Notify,
@@ -68,7 +70,7 @@ const MAX_ASKED: usize = 64;
 
 impl Keys {
     pub fn new(dirs: KeyDirs) -> Keys {
-        Keys(Arc::new(Parts { dirs, state: Mutex::default(), changed: Notify::new() }))
+        Keys(Arc::new(Parts { dirs, placing: Mutex::default(), state: Mutex::default(), changed: Notify::new() }))
     }
 
     /// Where the processes of an execution find theirs.
@@ -161,6 +163,7 @@ impl Keys {
 
     fn place(&self, job: JobId, run: Run, owner: &Owner, credentials: &Credentials) {
         let dirs = &self.0.dirs;
+        let _alone = self.0.placing.lock().unwrap_or_else(PoisonError::into_inner);
         match dirs.place(job, run, owner, credentials) {
             Ok(()) => tracing::debug!(%job, %run, "placed the key of a job"),
             Err(error) => {
