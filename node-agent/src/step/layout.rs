@@ -11,7 +11,7 @@ use crate::supervisor::order::{Order, Place};
 
 /// The tasks of a step on one node, in the order of the job's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Berth {
+pub struct NodeTasks {
     pub place: Place,
     pub n_tasks: u32,
 }
@@ -38,7 +38,11 @@ pub enum LayoutError {
 ///
 /// # Errors
 /// It can never be, or not now.
-pub fn lay_out(order: &Order, step: &StepRequest, taken: &BTreeMap<String, u32>) -> Result<Vec<Berth>, LayoutError> {
+pub fn lay_out(
+    order: &Order,
+    step: &StepRequest,
+    taken: &BTreeMap<String, u32>,
+) -> Result<Vec<NodeTasks>, LayoutError> {
     let cpus_per_task = step.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
     let seats = seats(order, step, taken, cpus_per_task)?;
     let there = seats.len() as u32;
@@ -76,8 +80,8 @@ pub fn lay_out(order: &Order, step: &StepRequest, taken: &BTreeMap<String, u32>)
     if let Some((seat, n_tasks)) = most.filter(|(_, n_tasks)| **n_tasks > MAX_PER_HOST) {
         return Err(LayoutError::TooManyOnOne { n_tasks: *n_tasks, node: seat.place.name.clone() });
     }
-    let berths = chosen.iter().zip(counts).filter(|(_, n_tasks)| *n_tasks > 0);
-    Ok(berths.map(|(seat, n_tasks)| Berth { place: seat.place.clone(), n_tasks }).collect())
+    let layout = chosen.iter().zip(counts).filter(|(_, n_tasks)| *n_tasks > 0);
+    Ok(layout.map(|(seat, n_tasks)| NodeTasks { place: seat.place.clone(), n_tasks }).collect())
 }
 
 /// A node that the step may use.
@@ -190,12 +194,12 @@ mod tests {
         told(lay_out(order, step, &BTreeMap::new()))
     }
 
-    fn told(berths: Result<Vec<Berth>, LayoutError>) -> String {
-        match berths {
-            Ok(berths) => {
-                let berths: Vec<String> =
-                    berths.iter().map(|berth| format!("{}:{}", berth.place.name, berth.n_tasks)).collect();
-                berths.join(" ")
+    fn told(layout: Result<Vec<NodeTasks>, LayoutError>) -> String {
+        match layout {
+            Ok(layout) => {
+                let layout: Vec<String> =
+                    layout.iter().map(|node| format!("{}:{}", node.place.name, node.n_tasks)).collect();
+                layout.join(" ")
             }
             Err(error) => error.to_string(),
         }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::layout::{Berth, LayoutError, lay_out};
+use self::layout::{LayoutError, NodeTasks, lay_out};
 use self::part::{Credit, Part};
 use crate::exec::MAX_PIECES;
 use crate::frame::{self, Decoder, Frame};
@@ -112,20 +112,20 @@ async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Se
 
 async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Caller) {
     let fail = |reason: String| frame::message(&Answer::Failed { reason });
-    let (berths, cpus) = match find_room(share, &request, &mut caller).await {
+    let (layout, cpus) = match find_room(share, &request, &mut caller).await {
         Ok(Some(found)) => found,
         Ok(None) => return,
         Err(error) => return drop(caller.to.send(fail(error.to_string())).await),
     };
     let order = share.order();
     let number = share.new_step();
-    let steps = match orders(share, &order, number, &request, &berths) {
+    let steps = match orders(share, &order, number, &request, &layout) {
         Ok(steps) => steps,
         Err(reason) => return drop(caller.to.send(fail(reason)).await),
     };
     let mut opening = JoinSet::new();
-    for (idx, (step, berth)) in steps.iter().cloned().zip(&berths).enumerate() {
-        let (share, peers, place) = (share.clone(), peers.clone(), berth.place.clone());
+    for (idx, (step, node)) in steps.iter().cloned().zip(&layout).enumerate() {
+        let (share, peers, place) = (share.clone(), peers.clone(), node.place.clone());
         let is_here = order.place() == Some(&place);
         opening.spawn(async move {
             let part = match is_here {
@@ -154,13 +154,13 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
     }
     let started = Answer::Started {
         step: number,
-        nodes: berths.iter().map(|berth| berth.place.name.clone()).collect(),
-        tasks: berths.iter().map(|berth| berth.n_tasks).collect(),
+        nodes: layout.iter().map(|node| node.place.name.clone()).collect(),
+        tasks: layout.iter().map(|node| node.n_tasks).collect(),
     };
     if caller.to.send(frame::message(&started)).await.is_err() {
         return;
     }
-    Running::new(share, &request, berths, steps, parts, cpus).run(caller).await;
+    Running::new(share, &request, layout, steps, parts, cpus).run(caller).await;
 }
 
 /// The agent there may be restarting.
@@ -180,7 +180,7 @@ async fn find_room(
     share: &Share,
     request: &StepRequest,
     caller: &mut Caller,
-) -> Result<Option<(Vec<Berth>, TakenCpus)>, LayoutError> {
+) -> Result<Option<(Vec<NodeTasks>, TakenCpus)>, LayoutError> {
     let mut has_told = false;
     loop {
         let changed = share.changed();
@@ -189,10 +189,10 @@ async fn find_room(
         let order = share.order();
         let cpus_per_task = request.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
         let found = share.take_cpus(|taken| {
-            let berths = lay_out(&order, request, taken)?;
-            let cpus = |berth: &Berth| (berth.place.name.clone(), berth.n_tasks.saturating_mul(cpus_per_task));
-            let cpus = berths.iter().map(cpus).collect();
-            Ok((berths, cpus))
+            let layout = lay_out(&order, request, taken)?;
+            let cpus = |node: &NodeTasks| (node.place.name.clone(), node.n_tasks.saturating_mul(cpus_per_task));
+            let cpus = layout.iter().map(cpus).collect();
+            Ok((layout, cpus))
         });
         match found {
             Ok(found) => return Ok(Some(found)),
@@ -227,28 +227,28 @@ fn orders(
     order: &Order,
     number: u32,
     request: &StepRequest,
-    berths: &[Berth],
+    layout: &[NodeTasks],
 ) -> Result<Vec<StepPart>, String> {
-    let names: Vec<&str> = berths.iter().map(|berth| berth.place.name.as_str()).collect();
-    let n_tasks = berths.iter().map(|berth| berth.n_tasks).sum();
+    let names: Vec<&str> = layout.iter().map(|node| node.place.name.as_str()).collect();
+    let n_tasks = layout.iter().map(|node| node.n_tasks).sum();
     let cpus_per_task = request.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
     let files = HostFiles::of(share.entry_dir());
     let account = Account::resolve(&order.owner.0).map_err(|error| error.to_string())?;
     let (set, unset) = changes(order, &environment::of_job(order, &account, &files), &request.environment);
-    let counts: Vec<u32> = berths.iter().map(|berth| berth.n_tasks).collect();
+    let counts: Vec<u32> = layout.iter().map(|node| node.n_tasks).collect();
     let mapping = process_mapping(counts.iter().copied().enumerate());
     // MPICH names its shared memory after the key-value space: no other step has it, of whichever agent.
     let place = order.place().map(|place| format!("{} {}", place.address, place.name)).unwrap_or_default();
     let unique = fnv1a(format!("{place} {}", now().as_millis()).as_bytes());
     let kvsname = format!("kvs_{}_{}_s{number}_{unique:08x}", order.job, order.run);
     let mut first_task = 0;
-    let step = |(node_idx, berth): (u32, &Berth)| {
+    let step = |(node_idx, node): (u32, &NodeTasks)| {
         let own_first = first_task;
-        first_task += berth.n_tasks;
+        first_task += node.n_tasks;
         let n_readers = match request.input {
             Input::None => 0,
             Input::First => u32::from(node_idx == 0),
-            Input::All => berth.n_tasks,
+            Input::All => node.n_tasks,
         };
         StepPart {
             job: order.job.0,
@@ -260,26 +260,26 @@ fn orders(
             cwd: request.cwd.clone(),
             umask: request.umask,
             first_task: own_first,
-            n_local: berth.n_tasks,
+            n_local: node.n_tasks,
             n_tasks,
             cpus_per_task,
             n_readers,
             nodes: hostlist::fold(&names),
-            n_nodes: berths.len() as u32,
+            n_nodes: layout.len() as u32,
             node_idx,
             tasks_per_node: slurm::on_each(counts.iter().copied()),
             kvsname: kvsname.clone(),
             mapping: mapping.clone(),
-            universe: berths.iter().map(capacity).sum(),
+            universe: layout.iter().map(capacity).sum(),
             grace: order.grace.as_millis(),
         }
     };
-    Ok((0..).zip(berths).map(step).collect())
+    Ok((0..).zip(layout).map(step).collect())
 }
 
 /// Ranks that there is room for, those that the step begins with included.
-fn capacity(berth: &Berth) -> u32 {
-    berth.n_tasks.max(berth.place.cpus)
+fn capacity(node: &NodeTasks) -> u32 {
+    node.n_tasks.max(node.place.cpus)
 }
 
 /// What of an environment differs from that of the job here: variables that were set, and those of the job's owner that
@@ -294,7 +294,7 @@ fn changes(order: &Order, of_job: &Variables, here: &[(String, String)]) -> (Vec
 
 /// A step whose tasks run.
 struct Running {
-    berths: Vec<Berth>,
+    layout: Vec<NodeTasks>,
     /// The way to the tasks of those that are not done.
     parts: BTreeMap<usize, mpsc::Sender<StepDown>>,
     /// From all of them.
@@ -321,17 +321,17 @@ impl Running {
     fn new(
         share: &Share,
         request: &StepRequest,
-        berths: Vec<Berth>,
+        layout: Vec<NodeTasks>,
         steps: Vec<StepPart>,
         parts: BTreeMap<usize, Part>,
         cpus: TakenCpus,
     ) -> Running {
         let order = share.order();
-        let member = |berth: &Berth| Member { host: host_id(berth), capacity: capacity(berth), is_departing: false };
-        let n_ranks: Vec<u32> = berths.iter().map(|berth| berth.n_tasks).collect();
+        let member = |node: &NodeTasks| Member { host: host_id(node), capacity: capacity(node), is_departing: false };
+        let n_ranks: Vec<u32> = layout.iter().map(|node| node.n_tasks).collect();
         let n_tasks = n_ranks.iter().sum();
         let kvsname = steps.first().map(|step| step.kvsname.clone()).unwrap_or_default();
-        let hub = Hub::new(kvsname, berths.iter().map(member).collect(), &n_ranks, order.cpus_per_task, n_tasks);
+        let hub = Hub::new(kvsname, layout.iter().map(member).collect(), &n_ranks, order.cpus_per_task, n_tasks);
         let reads = steps.iter().enumerate().filter(|(_, step)| step.n_readers > 0).map(|(idx, _)| idx);
         let (to, ups) = mpsc::channel(MAX_PIECES);
         let mut carriers = JoinSet::new();
@@ -350,7 +350,7 @@ impl Running {
             });
         }
         Running {
-            berths,
+            layout,
             parts: ways,
             ups,
             carriers,
@@ -481,7 +481,7 @@ impl Running {
             StepUp::TaskEnded { task, code, signal } => {
                 self.code = self.code.max(code.unwrap_or(0));
                 self.signal = self.signal.or(signal);
-                let node = self.berths[idx].place.name.clone();
+                let node = self.layout[idx].place.name.clone();
                 self.answer(&Answer::TaskEnded { task, node, code, signal });
                 let is_bad = code != Some(0);
                 if is_bad && self.kills_on_bad_exit && !self.is_ending {
@@ -493,7 +493,7 @@ impl Running {
                 self.is_ending = true;
             }
             StepUp::Pmi(up) => {
-                let outs = up_from_wire(up).map(|up| self.hub.hear(&host_id(&self.berths[idx]), up));
+                let outs = up_from_wire(up).map(|up| self.hub.hear(&host_id(&self.layout[idx]), up));
                 self.carry(outs.unwrap_or_default()).await;
             }
             StepUp::Done => self.done(idx),
@@ -510,7 +510,7 @@ impl Running {
     /// Its tasks cannot be spoken of any more; without them the others cannot finish.
     async fn failed(&mut self, idx: usize, reason: String) {
         if self.parts.contains_key(&idx) {
-            let node = self.berths[idx].place.name.clone();
+            let node = self.layout[idx].place.name.clone();
             // What goes wrong after that goes wrong because of it, or likewise.
             if self.verdict.is_none() {
                 self.answer(&Answer::Told { reason: format!("node {node}: {reason}") });
@@ -525,7 +525,7 @@ impl Running {
         for out in outs {
             match out {
                 HubOut::Down(host, down) => {
-                    if let Some(idx) = self.berths.iter().position(|berth| host_id(berth) == host) {
+                    if let Some(idx) = self.layout.iter().position(|node| host_id(node) == host) {
                         self.tell(idx, StepDown::Pmi(down_to_wire(down))).await;
                     }
                 }
@@ -542,8 +542,8 @@ impl Running {
     }
 }
 
-fn host_id(berth: &Berth) -> HostId {
-    HostId { node: berth.place.name.clone(), joined: berth.place.joined }
+fn host_id(node: &NodeTasks) -> HostId {
+    HostId { node: node.place.name.clone(), joined: node.place.joined }
 }
 
 /// As a shell would see it: an abort is never a success.
