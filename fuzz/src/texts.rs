@@ -15,7 +15,9 @@ pub fn script(input: &[u8]) {
     }
     let _wrong = directive::read("job.sh", text);
     let script = script::Script { file: "job.sh".to_owned(), job_name: "job".to_owned(), text: text.to_owned() };
-    let _missing = unmet::check(&script, &[("SLURM_JOB_ID".to_owned(), "1".to_owned())], &[]);
+    let work = rms_model::Work::Script { script: String::new(), args: Vec::new() };
+    let _missing =
+        unmet::check(&script, &[("SLURM_JOB_ID".to_owned(), "1".to_owned())], &work, &[], rms_cli::check_step);
 }
 
 pub fn profile(input: &[u8]) {

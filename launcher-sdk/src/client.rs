@@ -3,6 +3,11 @@
 pub(crate) mod follow;
 pub(crate) mod watch;
 
+use rms_api::Answer;
+use rms_api::Refused;
+use rms_api::answer::LauncherReport;
+use rms_api::answer::ServerReport;
+use rms_api::call::HistoryQuery;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,11 +19,7 @@ use rms_api::call::{Call, Query, Select, Submission};
 use rms_api::negotiate::BudgetLine;
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Role, Time};
-use rms_wire::convert::client_call;
-use rms_wire::{
-    Backoff, ClientCall, Credentials, Endpoint, Expect, HistoryQuery, LauncherReport, Link, LinkError, NewKey, Refused,
-    Reply, ServerReport, TokenText, Tuning,
-};
+use rms_wire::{Backoff, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, NewKey, TokenText, Tuning};
 use tokio::sync::Mutex;
 
 use crate::dir::{ClientConfig, DirError, find_client_dir, load_credentials};
@@ -243,7 +244,7 @@ impl Client {
     }
 
     /// Asks; repeated over a new link if the link breaks, because a question changes nothing.
-    async fn ask(&self, call: &ClientCall) -> Result<Reply, CallError> {
+    async fn ask(&self, call: &ClientRequest) -> Result<Answer, CallError> {
         let begun = Instant::now();
         loop {
             let link = self.link(PATIENCE).await?;
@@ -261,7 +262,7 @@ impl Client {
     }
 
     /// Orders; never repeated.
-    async fn tell(&self, call: &ClientCall) -> Result<Reply, CallError> {
+    async fn tell(&self, call: &ClientRequest) -> Result<Answer, CallError> {
         let link = self.link(PATIENCE).await?;
         link.call(call).await.map_err(|error| match error {
             rms_wire::CallError::Refused(refused) => CallError::Refused(refused),
@@ -269,42 +270,18 @@ impl Client {
         })
     }
 
-    async fn query(&self, query: Query) -> Result<Reply, CallError> {
-        self.ask(&ClientCall::Query((&query).into())).await
+    async fn query(&self, query: Query) -> Result<Answer, CallError> {
+        self.ask(&ClientRequest::Call(Call::Query(query))).await
     }
 
-    /// Any call of the core but `Join`; the typed methods are easier.
+    /// Any call of the core but `Join`; the typed methods are easier. A question is asked again if the link breaks.
     ///
     /// # Errors
-    /// [`CallError::Unexpected`] for a call that no client can make; else as every call.
-    pub async fn call(&self, call: &Call) -> Result<Reply, CallError> {
-        let message = client_call(call).ok_or(CallError::Unexpected)?;
-        match call {
-            Call::Query(_) => self.ask(&message).await,
-            Call::Submit(_)
-            | Call::Cancel { .. }
-            | Call::Signal { .. }
-            | Call::Hold { .. }
-            | Call::Release { .. }
-            | Call::SetPriority { .. }
-            | Call::Set { .. }
-            | Call::Drain { .. }
-            | Call::Down { .. }
-            | Call::Resume { .. }
-            | Call::Remove { .. }
-            | Call::CreateToken(_)
-            | Call::RevokeToken { .. }
-            | Call::Join { .. }
-            | Call::Renew { .. }
-            | Call::RevokeCertificate { .. }
-            | Call::RemoveCluster { .. }
-            | Call::SetLink { .. }
-            | Call::Evolve { .. }
-            | Call::FreeNodes { .. }
-            | Call::Negotiate { .. }
-            | Call::ResizeDone { .. }
-            | Call::OrderNegotiation { .. } => self.tell(&message).await,
-        }
+    /// As every call.
+    pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
+        let is_question = matches!(call, Call::Query(_));
+        let request = ClientRequest::Call(call);
+        if is_question { self.ask(&request).await } else { self.tell(&request).await }
     }
 
     /// Submits a job; when this returns it is durable.
@@ -312,11 +289,11 @@ impl Client {
     /// # Errors
     /// Refusals say what would be possible.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, CallError> {
-        let reply = self.call(&Call::Submit(Box::new(submission))).await?;
-        if let Reply::Submitted { job } = reply {
+        let reply = self.call(Call::Submit(Box::new(submission))).await?;
+        if let Answer::Submitted { job } = reply {
             return Ok(Submitted::Job(job));
         }
-        let Reply::WouldStart { request, at, reason } = reply else {
+        let Answer::WouldStart { request, at, reason } = reply else {
             return Err(CallError::Unexpected);
         };
         Ok(Submitted::WouldStart { request, at, reason })
@@ -327,7 +304,7 @@ impl Client {
     /// # Errors
     /// As every call; what single jobs refuse is in the answer.
     pub async fn order(&self, call: Call) -> Result<JobsDone, CallError> {
-        let Reply::Jobs { done, refused } = self.call(&call).await? else {
+        let Answer::Jobs { done, refused } = self.call(call).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(JobsDone { done, refused })
@@ -346,9 +323,9 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn change(&self, call: Call) -> Result<(), CallError> {
-        let reply = self.call(&call).await?;
+        let reply = self.call(call).await?;
         // Which jobs it concerned is of no matter here.
-        let is_done = matches!(reply, Reply::Done | Reply::Jobs { .. });
+        let is_done = matches!(reply, Answer::Done | Answer::Jobs { .. });
         if is_done { Ok(()) } else { Err(CallError::Unexpected) }
     }
 
@@ -376,7 +353,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn queue(&self) -> Result<Queue, CallError> {
-        let Reply::Queue { now, jobs } = self.query(Query::Queue).await? else {
+        let Answer::Queue { now, jobs } = self.query(Query::Queue).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(Queue { now, jobs })
@@ -399,7 +376,7 @@ impl Client {
     }
 
     async fn details(&self, query: Query) -> Result<JobDetails, CallError> {
-        let Reply::Detail { now, jobs } = self.query(query).await? else {
+        let Answer::Detail { now, jobs } = self.query(query).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(JobDetails { now, jobs })
@@ -410,7 +387,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn nodes(&self) -> Result<NodeList, CallError> {
-        let Reply::Nodes { now, nodes, clusters } = self.query(Query::Nodes).await? else {
+        let Answer::Nodes { now, nodes, clusters } = self.query(Query::Nodes).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(NodeList { now, nodes, clusters })
@@ -421,7 +398,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn view(&self, job: Option<JobId>) -> Result<ViewAnswer, CallError> {
-        let Reply::View(view) = self.query(Query::View { job }).await? else {
+        let Answer::View(view) = self.query(Query::View { job }).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(view)
@@ -432,7 +409,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn history(&self, query: HistoryQuery) -> Result<Vec<JobRecord>, CallError> {
-        let Reply::History(records) = self.ask(&ClientCall::History((&query).into())).await? else {
+        let Answer::History(records) = self.ask(&ClientRequest::History(query)).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(records)
@@ -443,7 +420,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn settings(&self) -> Result<Vec<(String, String)>, CallError> {
-        let Reply::Settings(settings) = self.query(Query::Settings).await? else {
+        let Answer::Settings(settings) = self.query(Query::Settings).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(settings)
@@ -454,7 +431,7 @@ impl Client {
     /// # Errors
     /// As every call; for admins.
     pub async fn audit(&self) -> Result<Vec<AuditEntry>, CallError> {
-        let Reply::Audit(changes) = self.query(Query::Audit).await? else {
+        let Answer::Audit(changes) = self.query(Query::Audit).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(changes)
@@ -465,7 +442,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn budgets(&self) -> Result<Vec<BudgetLine>, CallError> {
-        let Reply::Budgets(users) = self.query(Query::Budgets).await? else {
+        let Answer::Budgets(users) = self.query(Query::Budgets).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(users)
@@ -476,7 +453,7 @@ impl Client {
     /// # Errors
     /// As every call; for admins.
     pub async fn tokens(&self) -> Result<Vec<Token>, CallError> {
-        let Reply::Tokens(tokens) = self.query(Query::Tokens).await? else {
+        let Answer::Tokens(tokens) = self.query(Query::Tokens).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(tokens)
@@ -487,7 +464,7 @@ impl Client {
     /// # Errors
     /// As every call; for admins.
     pub async fn certificates(&self) -> Result<Vec<Issued>, CallError> {
-        let Reply::Certificates(certificates) = self.query(Query::Certificates).await? else {
+        let Answer::Certificates(certificates) = self.query(Query::Certificates).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(certificates)
@@ -498,7 +475,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn status(&self) -> Result<Status, CallError> {
-        let Reply::Status(status) = self.query(Query::Status).await? else {
+        let Answer::Status(status) = self.query(Query::Status).await? else {
             return Err(CallError::Unexpected);
         };
         Ok(status)
@@ -509,7 +486,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn server_report(&self) -> Result<ServerReport, CallError> {
-        let Reply::Server(report) = self.ask(&ClientCall::Server).await? else { return Err(CallError::Unexpected) };
+        let Answer::Server(report) = self.ask(&ClientRequest::Server).await? else { return Err(CallError::Unexpected) };
         Ok(report)
     }
 
@@ -519,10 +496,10 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn launchers(&self) -> Result<LauncherReport, CallError> {
-        let Reply::Launchers(report) = self.ask(&ClientCall::Launchers).await? else {
+        let Answer::Launchers(report) = self.ask(&ClientRequest::Launchers).await? else {
             return Err(CallError::Unexpected);
         };
-        Ok(report)
+        Ok(*report)
     }
 
     /// A new token for the CA and the address of our server, not yet known to it: hand its id and digest to
@@ -560,7 +537,7 @@ impl Client {
         }
         let key = NewKey::generate().map_err(|_| CallError::Unexpected)?;
         let csr = key.csr_der().to_vec();
-        let Reply::Certificate { chain, ca } = self.tell(&ClientCall::Renew { csr }).await? else {
+        let Answer::Certificate { chain, ca } = self.call(Call::Renew { csr, serial: String::new() }).await? else {
             return Err(CallError::Unexpected);
         };
         let credentials = key.into_credentials(&chain, &ca).map_err(of_dir)?;

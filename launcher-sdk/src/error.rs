@@ -1,9 +1,10 @@
 //! Why a client has no link, or a call no answer.
 
+use rms_api::Refused;
 use std::time::Duration;
 
+use rms_wire::LinkError;
 use rms_wire::link::EndpointError;
-use rms_wire::{LinkError, Refused};
 use thiserror::Error;
 
 use crate::dir::DirError;

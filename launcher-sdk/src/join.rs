@@ -62,5 +62,8 @@ pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identi
     let saved = joined.credentials.save(dir);
     saved.map_err(|source| DirError::Credentials { dir: dir.to_owned(), source })?;
     ClientConfig { server: token.address().to_owned() }.save(dir)?;
+    if old.is_some() {
+        rms_wire::come_with(address, &joined.credentials).await;
+    }
     Ok(identity)
 }

@@ -49,10 +49,12 @@ pub use join::{JoinFailure, join};
 pub use launcher_schedule as schedule;
 /// What is said to a server and what it answers.
 pub use rms_api as api;
-pub use rms_api::call::{Call, Query, Select, Submission};
+pub use rms_api::Refused;
+pub use rms_api::answer::{LauncherReport, LauncherTraffic, ServerReport};
+pub use rms_api::call::{Call, HistoryQuery, Query, Select, Submission};
 /// Times, requests, profiles, resources: what the vocabulary is made of.
 pub use rms_model as model;
-pub use rms_wire::{HistoryQuery, LauncherReport, LauncherTraffic, Refused, ServerReport, TokenText};
+pub use rms_wire::TokenText;
 
 /// The examples of the guide compile.
 #[cfg(doctest)]

@@ -44,6 +44,7 @@ pub enum Statement {
         /// What is proposed.
         template: Template,
         /// For so long; it begins when the RMS sends or first sees it.
+        #[serde(deserialize_with = "rms_model::checked::span")]
         valid_for: Span,
     },
     /// The proposal of that round is agreed.

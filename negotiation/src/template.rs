@@ -121,8 +121,7 @@ pub struct Template {
 
 /// More resources than a negotiation is ever about.
 pub const MAX_ITEMS: usize = 64;
-/// More sizes than a list of sizes has.
-pub const MAX_SIZES: usize = 256;
+pub use rms_model::sizes::MAX_SIZES;
 /// More hosts than a cluster has.
 pub const MAX_HOSTS: u64 = 1 << 20;
 /// More cores than a host has.

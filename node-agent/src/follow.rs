@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rms_model::{JobId, Run, Work};
+use rms_model::Work;
 use rms_wire::message::{MAX_CHUNK_BYTES, MAX_LINES};
 use rms_wire::{Channel, Chunk, FollowOrder, Input, LinkError, Offset, Receiver, Sender, Spooled, Stream};
 use thiserror::Error;
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Serves one follower until the share has ended and everything is sent, or the follower leaves.
 pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches: &Watches) {
     let (mut sender, receiver) = channel.split();
-    let (job, run) = (JobId(order.job), Run(order.run));
+    let (job, run) = (order.job, order.run);
     let Ok(share) = tokio::time::timeout(PATIENCE, shares.wait_for(job, run)).await else {
         let reason = format!("job {job} is not on this node, or its output is not kept any more");
         let _follower_left = sender.send(&Spooled::Failed { reason }).await;

@@ -5,13 +5,14 @@
 
 mod place;
 
+use rms_api::Refused;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rms_model::{JobId, Owner, Run};
-use rms_wire::{Backoff, Credentials, NewKey, Refused, ToServer};
+use rms_wire::{Backoff, Credentials, NewKey, ToServer};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -251,7 +252,7 @@ impl State {
 impl From<Request> for ToServer {
     fn from(request: Request) -> ToServer {
         let Request { seq, job, run, csr } = request;
-        ToServer::Certify { seq, job: job.0, run: run.0, csr }
+        ToServer::Certify { seq, job, run, csr }
     }
 }
 

@@ -23,6 +23,7 @@ pub mod share;
 pub mod spawner;
 pub mod spool;
 pub mod step;
+pub mod step_part;
 pub mod supervisor;
 pub mod sys;
 pub mod takeover;

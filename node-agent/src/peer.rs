@@ -1,6 +1,5 @@
 //! Links to the other agents of a job: process management for MPI, and commands on other hosts.
 
-pub mod frames;
 mod guest;
 
 use std::collections::BTreeMap;
@@ -18,11 +17,10 @@ use tokio::sync::{Mutex, mpsc};
 use crate::exec::{self, Command, FromCommand, MAX_PIECES, ToCommand};
 use crate::perform::Carrier;
 use crate::pmi::HostId;
-use crate::pmi::frames::{HubFrame, Up};
+use crate::pmi::frames::{Down, HubFrame, Up};
 use crate::share::{Share, Shares};
-use crate::step::part::{self, Part};
+use crate::step_part::{self, Part};
 use crate::supervisor::order::{Place, ToSupervisor};
-use frames::{down_from_wire, down_to_wire, up_from_wire, up_to_wire};
 use guest::{Refusal, share_for};
 
 /// The way to the agents of other nodes; clones are the same.
@@ -71,9 +69,9 @@ impl Peers {
             let name = link.identity().name.clone();
             tokio::spawn(async move {
                 match channel.recv::<PeerOpen>().await {
-                    Ok(Some(PeerOpen::Pmi { job, run })) => peers.serve_pmi(&name, JobId(job), Run(run), channel).await,
+                    Ok(Some(PeerOpen::Pmi { job, run })) => peers.serve_pmi(&name, job, run, channel).await,
                     Ok(Some(PeerOpen::Exec(order))) => peers.serve_exec(&name, order, channel).await,
-                    Ok(Some(PeerOpen::Step(step))) => peers.serve_step(&name, step, channel).await,
+                    Ok(Some(PeerOpen::Step(step))) => peers.serve_step(&name, *step, channel).await,
                     Ok(None) | Err(_) => {}
                 }
             });
@@ -110,13 +108,7 @@ impl Peers {
     /// # Errors
     /// Its agent cannot be reached.
     pub async fn exec(&self, share: &Share, place: &Place, command: String) -> Result<Command, PeerError> {
-        let open = PeerOpen::Exec(Exec {
-            job: share.job().0,
-            run: share.run().0,
-            argv: vec![command],
-            environment: Vec::new(),
-            cwd: share.order().cwd.clone(),
-        });
+        let open = PeerOpen::Exec(Exec { job: share.job(), run: share.run(), command });
         let channel = self.channel(place, &open).await?;
         let (to, input) = mpsc::channel(MAX_PIECES);
         let (output, from) = mpsc::channel(MAX_PIECES);
@@ -125,8 +117,8 @@ impl Peers {
     }
 
     async fn serve_exec(&self, peer: &str, order: Exec, mut channel: Channel) {
-        let command = match share_for(&self.0.shares, peer, JobId(order.job), Run(order.run)).await {
-            Ok(share) => exec::start(&share, order.argv.join(" ")),
+        let command = match share_for(&self.0.shares, peer, order.job, order.run).await {
+            Ok(share) => exec::start(&share, order.command),
             Err(refusal) => {
                 let _peer_left = channel.send(&PeerExec::Failed { reason: refusal.to_string() }).await;
                 channel.finish();
@@ -141,12 +133,12 @@ impl Peers {
     /// # Errors
     /// Its agent cannot be reached.
     pub async fn step(&self, place: &Place, step: StepPart) -> Result<Part, PeerError> {
-        Ok(part::on_channel(self.channel(place, &PeerOpen::Step(step)).await?))
+        Ok(step_part::on_channel(self.channel(place, &PeerOpen::Step(Box::new(step))).await?))
     }
 
     async fn serve_step(&self, peer: &str, step: StepPart, mut channel: Channel) {
-        match share_for(&self.0.shares, peer, JobId(step.job), Run(step.run)).await {
-            Ok(share) => part::serve(channel, part::start(&share, step)).await,
+        match share_for(&self.0.shares, peer, step.job, step.run).await {
+            Ok(share) => step_part::serve(channel, step_part::start(&share, step)).await,
             Err(refusal) => {
                 let _peer_left = channel.send(&StepUp::Failed { reason: refusal.to_string() }).await;
                 channel.finish();
@@ -159,10 +151,10 @@ impl Peers {
         let Ok(Some(PmiUp::Init { joined, n_local: _ })) = channel.recv().await else { return };
         let host = HostId { node: peer.to_owned(), joined };
         let refused = match share_for(&self.0.shares, peer, job, run).await {
-            Ok(share) if share.has_ended() => Err(PmiDown::Over),
+            Ok(share) if share.has_ended() => Err(PmiDown::Say(Down::Over)),
             Ok(share) => Ok(share),
             // Whoever waits for a job that is not here any more has missed its end.
-            Err(Refusal::NotHere { .. }) => Err(PmiDown::Over),
+            Err(Refusal::NotHere { .. }) => Err(PmiDown::Say(Down::Over)),
             Err(refusal @ Refusal::Stranger { .. }) => Err(PmiDown::Refused { reason: refusal.to_string() }),
         };
         let share = match refused {
@@ -178,14 +170,14 @@ impl Peers {
         let (mut sender, mut receiver) = channel.split();
         let writer = tokio::spawn(async move {
             while let Some(down) = queue.recv().await {
-                if sender.send(&down_to_wire(down)).await.is_err() {
+                if sender.send(&PmiDown::Say(down)).await.is_err() {
                     return;
                 }
             }
             sender.finish();
         });
         while let Ok(Some(up)) = receiver.recv::<PmiUp>().await {
-            if let Some(up) = up_from_wire(up) {
+            if let PmiUp::Say(up) = up {
                 share.tell(&ToSupervisor::Pmi { host: host.clone(), frame: HubFrame::Up(up) });
             }
         }
@@ -200,7 +192,7 @@ impl Peers {
         let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
         while share.to_supervisor().is_some() {
             let linked = async {
-                let mut channel = self.channel(&hub, &PeerOpen::Pmi { job: job.0, run: run.0 }).await?;
+                let mut channel = self.channel(&hub, &PeerOpen::Pmi { job, run }).await?;
                 let init = channel.send(&PmiUp::Init { joined, n_local }).await;
                 init.map_err(|source| PeerError::Link { node: hub.name.clone(), source })?;
                 Ok::<Channel, PeerError>(channel)
@@ -236,9 +228,11 @@ async fn carry_pmi(share: &Share, hub: &Place, channel: Channel, ups: &mut mpsc:
     let host = HostId { node: hub.name.clone(), joined: hub.joined };
     let mut reader = tokio::spawn(async move {
         while let Ok(Some(down)) = receiver.recv::<PmiDown>().await {
-            match down_from_wire(down) {
-                Ok(down) => heard.tell(&ToSupervisor::Pmi { host: host.clone(), frame: HubFrame::Down(down) }),
-                Err(reason) => {
+            match down {
+                PmiDown::Say(down) => {
+                    heard.tell(&ToSupervisor::Pmi { host: host.clone(), frame: HubFrame::Down(down) })
+                }
+                PmiDown::Refused { reason } => {
                     tracing::warn!(job = %heard.job(), reason, "the first host of a job refuses our ranks");
                     return;
                 }
@@ -252,7 +246,7 @@ async fn carry_pmi(share: &Share, hub: &Place, channel: Channel, ups: &mut mpsc:
                     reader.abort();
                     return Carried::Done;
                 };
-                if sender.send(&up_to_wire(up)).await.is_err() {
+                if sender.send(&PmiUp::Say(up)).await.is_err() {
                     reader.abort();
                     return Carried::Broken;
                 }

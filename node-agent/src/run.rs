@@ -230,9 +230,9 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before the token is spent.
     Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
-    let joined = runtime.block_on(async {
+    let (address, joined) = runtime.block_on(async {
         let address = rms_wire::link::resolve(token.address()).await?;
-        rms_wire::join(address, token, name).await.map_err(anyhow::Error::from)
+        anyhow::Ok((address, rms_wire::join(address, token, name).await?))
     })?;
     let identity = joined.credentials.identity();
     ensure!(
@@ -249,6 +249,8 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     written.cluster = joined.cluster.or(written.cluster);
     let text = toml::to_string(&written).context("cannot write the configuration down")?;
     std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    // An agent that runs with an older certificate loses it now, and takes up this one.
+    runtime.block_on(rms_wire::come_with(address, &joined.credentials));
     println!("joined as {}; start it with: node-agent run --dir {}", identity.name, dir.display());
     Ok(())
 }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::frame;
 use crate::pmi::HostId;
 use crate::pmi::frames::{Down, Up};
+use crate::spool;
 use crate::supervisor::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
 
 /// An execution on this node; clones are the same one.
@@ -39,7 +40,7 @@ struct State {
     n_callers: usize,
     next_stream: u64,
     next_step_stream: u64,
-    /// Steps asked for on this node, and the CPUs that their tasks have on each node of the job.
+    /// Steps asked for on this node, also before the agent was restarted, and the CPUs that their tasks have on each node of the job.
     n_steps: u32,
     step_cpus: BTreeMap<String, u32>,
     routes: BTreeMap<u64, mpsc::Sender<Word>>,
@@ -80,7 +81,7 @@ impl Share {
             next_step_stream: STREAMS_PER_STEP,
             is_violated: false,
             n_callers: 0,
-            n_steps: 0,
+            n_steps: spool::read_steps(&entry_dir),
             step_cpus: BTreeMap::new(),
             routes: BTreeMap::new(),
             hub: None,
@@ -235,6 +236,11 @@ impl Share {
         let mut state = self.state();
         let n_steps = state.n_steps;
         state.n_steps += 1;
+        // Before it is told to anybody: an agent that is restarted goes on after it, or files of `%s` would be lost.
+        if let Err(error) = spool::write_steps(&self.0.entry_dir, state.n_steps) {
+            let (job, run) = (self.0.job, self.0.run);
+            tracing::warn!(%job, %run, %error, "cannot note the number of a step: after a restart it may come again");
+        }
         // Of those that are asked for on other nodes, their agents know.
         n_steps + host_idx * STEPS_PER_HOST
     }

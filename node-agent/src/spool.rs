@@ -285,6 +285,21 @@ pub fn read_result(entry_dir: &Path, job: JobId, run: Run) -> io::Result<JobRepo
     if is_its_own { Ok(report) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
+/// Notes how many steps of the job were asked for here.
+///
+/// # Errors
+/// The disk fails.
+pub fn write_steps(entry_dir: &Path, n_steps: u32) -> io::Result<()> {
+    write_whole(&entry_dir.join(STEPS), n_steps.to_string().as_bytes(), 0o600)
+}
+
+/// How many steps of the job were asked for here; none if nothing was noted.
+pub fn read_steps(entry_dir: &Path) -> u32 {
+    fs::read_to_string(entry_dir.join(STEPS)).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+const STEPS: &str = "steps";
+
 /// The script of a job, executable for its owner.
 pub fn script_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("script")

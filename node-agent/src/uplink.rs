@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rms_api::desired::AgentHello;
 use rms_api::desired::NodeReport;
-use rms_model::{Inventory, JobId, Run};
-use rms_wire::convert::{DesiredParts, report_parts};
+use rms_model::Inventory;
+use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::{
     Backoff, Channel, Credentials, End, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer,
 };
@@ -60,7 +60,7 @@ struct Control {
 impl Reporter for Control {
     fn hello(&self, report: &NodeReport) {
         // A failing outbox has closed the link, which is heard where it is read.
-        let _heard_elsewhere = self.outbox.push(&ToServer::Hello((&self.hello).into()));
+        let _heard_elsewhere = self.outbox.push(&ToServer::Hello(self.hello.clone()));
         self.report(report);
     }
 
@@ -75,7 +75,7 @@ impl Reporter for Control {
     }
 
     fn ask(&self, seq: u64, wish: &Wish) {
-        let (job, run, ask) = (wish.job.0, wish.run.0, (&wish.ask).into());
+        let (job, run, ask) = (wish.job, wish.run, wish.ask.clone());
         let _heard_elsewhere = self.outbox.push(&ToServer::Ask { seq, job, run, ask });
     }
 }
@@ -156,7 +156,7 @@ impl Uplink {
         let mut renew_at = Instant::now() + wait;
         loop {
             tokio::select! {
-                message = receiver.recv::<ToAgent>() => match message {
+                message = receiver.recv_known::<ToAgent>(&["Desire", "Revoked"]) => match message {
                     Ok(Some(ToAgent::Desire(part))) => match desired.push(part) {
                         Ok(Some(desired)) => {
                             if !std::mem::replace(is_taken_in, true) {
@@ -171,7 +171,7 @@ impl Uplink {
                         }
                     },
                     Ok(Some(ToAgent::Signal { job, run, signal })) => {
-                        self.tell(NodeEvent::Signal { job: JobId(job), run: Run(run), signal }).await;
+                        self.tell(NodeEvent::Signal { job, run, signal }).await;
                     }
                     Ok(Some(ToAgent::Renewed { chain, ca })) => {
                         if let Some(key) = next_key.take() {
@@ -190,7 +190,7 @@ impl Uplink {
                         }
                     }
                     Ok(Some(ToAgent::Asked { seq, outcome })) => {
-                        self.tell(NodeEvent::Grown { seq, result: growth(outcome.into()) }).await;
+                        self.tell(NodeEvent::Grown { seq, result: growth(outcome) }).await;
                     }
                     Ok(Some(ToAgent::NotAsked { seq, refused })) => {
                         let result = Growth::Refused { reason: refused.to_string() };

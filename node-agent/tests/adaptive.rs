@@ -4,8 +4,9 @@ mod common;
 
 use common::cluster::Cluster;
 use common::mpich::{argv, build, told};
+use rms_api::Refused;
 use rms_api::desired::NodeExit;
-use rms_wire::{Refused, ToAgent};
+use rms_wire::ToAgent;
 
 const OK: NodeExit = NodeExit::Exited { code: 0 };
 

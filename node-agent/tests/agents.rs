@@ -20,6 +20,31 @@ async fn an_agent_says_hello_and_runs_what_is_desired() {
     cluster.close().await;
 }
 
+/// What a later server may tell.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+enum LaterToAgent {
+    Desire { generation: u64, job: Option<u64>, last: bool, colour: String },
+    Weather { degrees: i32 },
+}
+
+impl rms_wire::Message for LaterToAgent {
+    const KIND: rms_wire::Kind = rms_wire::Kind::ToAgent;
+}
+
+#[tokio::test]
+async fn an_agent_skips_what_a_newer_server_tells_it_and_runs_its_jobs() {
+    let mut cluster = Cluster::new(&["n1"]).await;
+    cluster.submit(1, &["n1"], 1, |_| {}, script("#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\nexit 5\n")).await;
+    cluster.agent("n1").running(1).await;
+    cluster.agent("n1").say(&LaterToAgent::Weather { degrees: 21 }).await;
+    // Older than what it has seen, and with a field more: nothing changes.
+    let desire = LaterToAgent::Desire { generation: 0, job: None, last: true, colour: "red".to_owned() };
+    cluster.agent("n1").say(&desire).await;
+    std::fs::write(cluster.path().join("go"), "").expect("a file");
+    assert_eq!(cluster.agent("n1").ended(1).await.0, NodeExit::Exited { code: 5 });
+    cluster.close().await;
+}
+
 #[tokio::test]
 async fn an_agent_that_is_killed_finds_its_job_again() {
     let mut cluster = Cluster::new(&["n1"]).await;

@@ -84,8 +84,8 @@ const GRACE: Span = Span::from_millis(200);
 async fn long_a_process_that_is_stopped_before_it_is_executed_holds_up_nothing() {
     let Some(mut villain) = Villain::new("games", Wanted::Auto).await else { return };
     let _stopper = villain.outside(&["stop", "60"]);
-    // Searching a long PATH gives the stopper time; it has become the user by then.
-    let path = "/nowhere:".repeat(20_000) + "/usr/bin:/bin";
+    // Searching a long PATH, though none too long to be executed with, gives the stopper time; it has become the user by then.
+    let path = "/nowhere:".repeat(14_000) + "/usr/bin:/bin";
     let mut launch = villain.owned(tasks(&villain.world, 2, &["sleep", "1000"]));
     launch.environment = std::sync::Arc::new(rms_model::Environment(vec![("PATH".to_owned(), path)]));
     launch.grace = GRACE;

@@ -4,10 +4,12 @@ mod common;
 
 use common::cluster::Cluster;
 use common::mpich::{self, argv, build};
+use negotiation::{NegotiationId, Side};
+use rms_api::Refused;
 use rms_api::desired::{Launch, NodeExit};
+use rms_api::negotiate::AskOutcome;
 use rms_model::Work;
-use rms_wire::negotiate::{AskOutcome, NegotiationId, Side};
-use rms_wire::{Refused, ToAgent};
+use rms_wire::ToAgent;
 
 const OK: NodeExit = NodeExit::Exited { code: 0 };
 

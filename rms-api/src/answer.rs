@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, Generation, Inventory, JobId, JobSpec, Outcome, Owner, Policy, Profile, Request, Run, Span, Time,
+    ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, Outcome, Owner, Policy, Profile, Request, Run, Span,
+    Time,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::audit::AuditEntry;
 use crate::negotiate::{AskOutcome, BudgetLine, Declared, NegotiationLine};
-use crate::refusal::Refusal;
+use crate::refusal::Refused;
+pub use crate::stages::{StageLine, Stages};
 use crate::subscription::AdaptationDelays;
 
 /// A job has moved on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobChange {
     pub job: JobId,
     pub run: Run,
@@ -25,7 +28,7 @@ pub struct JobChange {
 }
 
 /// The states of 001, Fig. 4, and `Held` beside `Submitted` for a launcher that is kept from requesting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum JobState {
     Submitted,
     Held,
@@ -54,7 +57,7 @@ impl JobState {
 }
 
 /// The answer to a call that was not refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Submitted {
         job: JobId,
@@ -68,7 +71,7 @@ pub enum Answer {
     /// What a cancel, signal, hold, release or priority did, job by job.
     Jobs {
         done: Vec<JobId>,
-        refused: Vec<(JobId, Refusal)>,
+        refused: Vec<(JobId, Refused)>,
     },
     Queue {
         now: Time,
@@ -98,10 +101,19 @@ pub enum Answer {
     Budgets(Vec<BudgetLine>),
     /// The change is durable.
     Done,
+    /// From here on: what the server around the core answers.
+    History(Vec<JobRecord>),
+    Launchers(Box<LauncherReport>),
+    Server(ServerReport),
+    /// Certificates in PEM, for a renewal.
+    Certificate {
+        chain: String,
+        ca: String,
+    },
 }
 
 /// One line of the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLine {
     pub job: JobId,
     pub run: Run,
@@ -131,41 +143,8 @@ pub struct JobLine {
     pub malleable: Option<Declared>,
 }
 
-/// How far an evolving application is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stages {
-    /// Which stage it is in, counted from 1; the first one while it waits.
-    pub number: u32,
-    /// How many there are with those before.
-    pub n_stages: u32,
-    /// This stage and those after it, as far as they were asked for: a line of the queue has two.
-    pub legs: Vec<StageLine>,
-    /// By how much the next stage is late.
-    pub late_by: Option<Span>,
-    /// More may follow.
-    pub open: bool,
-    /// Counts the changes of its hosts, from 1; 0 while it waits.
-    pub generation: u32,
-    /// Nodes that it frees at its next smaller stage, by name.
-    pub chosen: Vec<String>,
-    /// Nodes that it has freed, but whose processes have not been seen gone.
-    pub leaving: Vec<String>,
-    /// How often its processes had to be killed because they did not leave nodes that it had freed.
-    pub n_violations: u32,
-}
-
-/// One stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StageLine {
-    pub hosts: u32,
-    /// As requested.
-    pub span: Span,
-    /// As promised, or estimated while it waits; absent where nobody can say.
-    pub start: Option<Time>,
-}
-
 /// All that is known of one job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDetail {
     pub line: JobLine,
     /// Shared with the state where the asker may read all of it: many may ask for many.
@@ -175,7 +154,7 @@ pub struct JobDetail {
 }
 
 /// How many cores of a host a job has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoresLine {
     pub node: String,
     pub n_cores: u32,
@@ -186,7 +165,7 @@ pub struct CoresLine {
 }
 
 /// Why a job is not running now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     Held {
         by: String,
@@ -247,7 +226,7 @@ pub enum Reason {
 }
 
 /// A job that holds hosts, or is planned on some, while too few are free.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
     pub job: JobId,
     pub state: JobState,
@@ -260,7 +239,7 @@ pub struct Blocker {
     pub is_promised: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLine {
     pub name: String,
     pub cluster: String,
@@ -275,7 +254,7 @@ pub struct NodeLine {
 }
 
 /// A node's state as one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeState {
     Idle,
     Busy,
@@ -304,7 +283,7 @@ impl NodeState {
 }
 
 /// Occupation profiles at `now`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewAnswer {
     pub now: Time,
     /// The job whose view it is; absent for the whole system.
@@ -313,7 +292,7 @@ pub struct ViewAnswer {
 }
 
 /// The occupation of one cluster, layer by layer; their sum is the cluster occupation profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterView {
     pub cluster: ClusterId,
     pub name: String,
@@ -330,7 +309,7 @@ pub struct ClusterView {
 }
 
 /// Sizes and counters of the core.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub now: Time,
     pub n_nodes: u32,
@@ -348,7 +327,7 @@ pub struct Status {
 }
 
 /// What launchers outside have cost, since the server started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherStatus {
     /// Applications that a launcher outside speaks for, and how many of those are connected.
     pub n_launchers: u32,
@@ -363,4 +342,40 @@ pub struct LauncherStatus {
     pub adaptations: AdaptationDelays,
     /// Of [`Status::ghost_host_time`], by the name of the cluster. Not only since the server started.
     pub ghost_host_time: Vec<(String, Span)>,
+}
+
+/// What launchers have cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LauncherReport {
+    /// By the core's count.
+    pub status: LauncherStatus,
+    /// By the server's.
+    pub traffic: LauncherTraffic,
+}
+
+/// Launchers' channels since the server was started, with all bytes of their frames (001, Fig. 12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LauncherTraffic {
+    /// Open now.
+    pub n_open: u64,
+    pub n_opened: u64,
+    /// From launchers.
+    pub bytes_up: u64,
+    /// To launchers.
+    pub bytes_down: u64,
+}
+
+/// How the server itself is, beside what it decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerReport {
+    pub version: String,
+    /// When it was started.
+    pub since: Time,
+    /// The journal with the history, on the disk.
+    pub journal_bytes: u64,
+    /// When the last snapshot was made, if there is one.
+    pub snapshot: Option<Time>,
+    pub snapshot_bytes: u64,
+    /// Why jobs that end now are not written to the history, if that is so.
+    pub history_failure: Option<String>,
 }

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
+use rms_model::checked;
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
 use rms_model::{Environment, Evolution, Evolving, Identity, JobId, Limits, Malleable, Span, Stdio, Time, Work};
+use serde::{Deserialize, Serialize};
 
 use crate::negotiate::{Ask, Order};
 
 /// What a client may ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
     Submit(Box<Submission>),
     Cancel {
@@ -58,6 +60,7 @@ pub enum Call {
     },
     /// Redeems a token for a certificate over the key that signed `csr`. The only call without a certificate.
     /// The caller of a join speaks for nobody: `who` is not looked at. `serial` was drawn by the server.
+    #[serde(skip)]
     Join {
         token_id: String,
         digest: [u8; 32],
@@ -69,7 +72,9 @@ pub enum Call {
     },
     /// A fresh certificate for the caller's own identity. `serial` was drawn by the server.
     Renew {
+        #[serde(with = "serde_bytes")]
         csr: Vec<u8>,
+        #[serde(skip)]
         serial: String,
     },
     /// By serial, or all certificates of an identity.
@@ -122,41 +127,44 @@ pub enum Call {
 }
 
 /// A token to be remembered; its secret was drawn outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenOrder {
+    #[serde(deserialize_with = "checked::name")]
     pub id: String,
     pub digest: [u8; 32],
     pub identity: TokenIdentity,
+    #[serde(default, deserialize_with = "checked::opt_name")]
     pub cluster: Option<String>,
+    #[serde(deserialize_with = "checked::span")]
     pub ttl: Span,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CertificateSelect {
     Serial(String),
     Identity(Identity),
 }
 
 /// What becomes of the jobs of a user whose certificates are revoked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobsOfRevoked {
     Keep,
     Cancel,
 }
 
 /// Which jobs a call means.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Select {
-    Ids(Vec<JobId>),
+    Ids(#[serde(deserialize_with = "checked::ids")] Vec<JobId>),
     /// The caller's newest job that is still in the system.
     Last,
     /// All of the caller's; for an admin, all of everybody's.
     All,
     /// All of one user's.
-    User(String),
+    User(#[serde(deserialize_with = "checked::name")] String),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
     /// Jobs in the system, in the order in which they would start.
     Queue,
@@ -182,15 +190,35 @@ pub enum Query {
     Budgets,
 }
 
+/// Which finished jobs to list, newest first. What is absent or empty does not restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryQuery {
+    pub user: Option<String>,
+    /// Words of [`Outcome::word`](rms_model::Outcome::word).
+    pub states: Vec<String>,
+    /// Ended at or after.
+    pub since: Option<Time>,
+    /// Ended before.
+    pub until: Option<Time>,
+    #[serde(deserialize_with = "checked::ids")]
+    pub jobs: Vec<JobId>,
+    pub name: Option<String>,
+    /// At most so many; 0 for all.
+    pub limit: u32,
+    pub offset: u64,
+}
+
 /// A job as it was asked for; nothing in it is checked yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
+    #[serde(deserialize_with = "checked::text")]
     pub name: String,
     pub work: Work,
     /// Absent: one per node.
     pub n_tasks: Option<u32>,
     /// 0: not asked for, the tasks share the CPUs of their host.
     pub cpus_per_task: u32,
+    #[serde(deserialize_with = "checked::text")]
     pub cwd: String,
     pub environment: Environment,
     pub umask: u32,
@@ -249,13 +277,14 @@ impl Submission {
 }
 
 /// One size a job can have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     pub nodes: Nodes,
+    #[serde(default, deserialize_with = "checked::opt_span")]
     pub wall: Option<Span>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nodes {
     /// As many nodes as the tasks and their CPUs need.
     FromTasks,

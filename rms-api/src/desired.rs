@@ -12,7 +12,7 @@ use rms_model::{
 use serde::{Deserialize, Serialize};
 
 /// Everything one node should be doing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Desired {
     pub generation: Generation,
     /// In the order of job ids. What is not listed should not be there: a job that ended is forgotten, one
@@ -21,7 +21,7 @@ pub struct Desired {
 }
 
 /// One execution of one job on one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredJob {
     pub job: JobId,
     pub run: Run,
@@ -40,7 +40,7 @@ impl DesiredJob {
 }
 
 /// What the node should bring about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aim {
     /// Start it if it was never started here, and let it run.
     Run,
@@ -50,13 +50,15 @@ pub enum Aim {
 }
 
 /// How to execute a job; complete, so that an agent needs to ask nobody.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
+    #[serde(deserialize_with = "rms_model::checked::text")]
     pub name: String,
     pub owner: Owner,
     pub work: Work,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
+    #[serde(deserialize_with = "rms_model::checked::text")]
     pub cwd: String,
     pub environment: Arc<Environment>,
     pub umask: u32,
@@ -81,10 +83,12 @@ pub struct Launch {
 }
 
 /// One host of a job and its share of the tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     pub node: NodeId,
+    #[serde(deserialize_with = "rms_model::checked::name")]
     pub name: String,
+    #[serde(deserialize_with = "rms_model::checked::name")]
     pub cluster: String,
     /// `ip:port` where the other agents of the job reach this one.
     pub address: String,
@@ -170,7 +174,7 @@ pub enum NodeExit {
 }
 
 /// What an agent tells: all its jobs after a (re)connect, the changed ones otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// The highest generation that the agent acts on.
     pub seen: Generation,
@@ -178,10 +182,12 @@ pub struct NodeReport {
 }
 
 /// What an agent says of its node when it connects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentHello {
+    #[serde(deserialize_with = "rms_model::checked::name")]
     pub cluster: String,
     /// `ip:port` where other agents reach it.
+    #[serde(deserialize_with = "rms_model::checked::text")]
     pub address: String,
     pub inventory: Inventory,
 }

@@ -8,8 +8,9 @@ pub mod call;
 pub mod desired;
 pub mod negotiate;
 pub mod refusal;
+pub mod stages;
 pub mod subscription;
 
 pub use answer::Answer;
 pub use call::{Call, Query};
-pub use refusal::Refusal;
+pub use refusal::{Refusal, Refused};

@@ -11,6 +11,8 @@ use negotiation::{Direction, Ending, Message, NegotiationId, Phase, Price, Reaso
 use rms_model::{ClusterId, JobId, Malleable, NodeId, Outcome, Run, Sizes, Span, Speedup, Time};
 use serde::{Deserialize, Serialize};
 
+use crate::stages::Stages;
+
 /// What somebody wants for an application, and what of it would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
@@ -21,14 +23,17 @@ pub struct Ask {
     /// A counter-offer of so much, or more, is accepted.
     pub least: u64,
     /// Totals that are of use.
+    #[serde(deserialize_with = "rms_model::checked::sizes")]
     pub sizes: Sizes,
     /// The most that may be paid for a host and hour, in thousandths.
     pub price: Price,
     /// For how long; `None`: until the application ends.
+    #[serde(default, deserialize_with = "rms_model::checked::opt_span")]
     pub duration: Option<Span>,
     /// When it gives hosts back: which, by name; empty: its last ones. When it is about cores: on which; empty: on all.
     pub hosts: Vec<String>,
     /// For how long it may be waited for hosts.
+    #[serde(deserialize_with = "rms_model::checked::span")]
     pub wait: Span,
 }
 
@@ -44,7 +49,7 @@ pub enum Asked {
 }
 
 /// What came of an ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AskOutcome {
     /// It is ready: hosts and cores that came can be used, those that went are free.
     Ready {
@@ -67,7 +72,7 @@ pub enum AskOutcome {
 
 /// What who speaks for an application says. The first call is [`NegotiatorCall::Attach`]; who does not attach has no
 /// say. The caller's certificate names the job and its execution.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NegotiatorCall {
     /// From now on this channel speaks for the application; an older one is told [`NegotiatorNotice::Replaced`].
     /// Answered with [`NegotiatorAnswer::Attached`], which says where all open negotiations stand, and followed by what the
@@ -78,10 +83,12 @@ pub enum NegotiatorCall {
     /// A message of the application's end of a dialogue. Not answered by itself: what comes of it is
     /// [`NegotiatorNotice::Said`], and what is wrong with it [`NegotiatorNotice::Refused`].
     Say(Box<Message>),
+    /// Of an application with a profile: these hosts, by name, it leaves when its next, smaller stage begins (000).
+    Free(Vec<String>),
 }
 
 /// What an application can bear, as who attaches knows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manner {
     pub keeps: Keeps,
     /// It can go on without hosts that are lost.
@@ -89,7 +96,7 @@ pub struct Manner {
 }
 
 /// On which of its hosts `mpirun` has started ranks: these cannot leave before all of them end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keeps {
     /// On none: each of its processes can leave.
     #[default]
@@ -105,6 +112,7 @@ pub enum Keeps {
 pub struct Declared {
     pub least: u32,
     pub most: u32,
+    #[serde(deserialize_with = "rms_model::checked::sizes")]
     pub sizes: Sizes,
     pub speedup: Speedup,
 }
@@ -118,14 +126,14 @@ impl From<&Malleable> for Declared {
 }
 
 /// The answer to a call that was not refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NegotiatorAnswer {
     Attached(Box<Attached>),
     Done,
 }
 
 /// What who attaches must know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     pub job: JobId,
     pub run: Run,
@@ -143,7 +151,7 @@ pub struct Attached {
 }
 
 /// What an application holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
     /// Counts the changes of its hosts, from 1.
     pub generation: u32,
@@ -151,9 +159,12 @@ pub struct Holding {
     pub hosts: Vec<HeldHost>,
     /// It is ended then.
     pub until: Time,
+    /// Of an application with a profile: the stage that it is in, and those that come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Box<Stages>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldHost {
     pub node: NodeId,
     pub name: String,
@@ -162,12 +173,12 @@ pub struct HeldHost {
     pub address: String,
     /// Those that it has there: all of the host, unless it has given some back.
     pub cpus: u32,
-    /// It was asked to leave this host, and has not confirmed that it has.
+    /// It was asked to leave this host and has not confirmed that it has, or frees it at its next stage.
     pub is_departing: bool,
 }
 
 /// What who speaks for an application is told without asking.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NegotiatorNotice {
     Said(Box<Message>),
     /// A message was not taken, though its channel is well; the dialogue goes on as it was.
@@ -243,7 +254,7 @@ pub enum Said {
 }
 
 /// A line of `rms negotiations`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NegotiationLine {
     pub job: JobId,
     pub run: Run,
@@ -258,7 +269,7 @@ pub struct NegotiationLine {
 }
 
 /// What an admin does to a negotiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// Ends it without a result, if it is not agreed yet.
     Withdraw,
@@ -267,7 +278,7 @@ pub enum Order {
 }
 
 /// What hosts have cost a user, in thousandths of the currency (002, prices).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetLine {
     pub user: String,
     /// What may be spent in all; `None`: whatever it costs.

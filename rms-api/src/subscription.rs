@@ -12,9 +12,10 @@ use rms_model::{
     ClusterId, Environment, JobId, Limits, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio, Time,
     Work,
 };
+use serde::{Deserialize, Serialize};
 
 /// What a launcher says. Every call but the first names the application that the caller speaks for; only its owner may.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherCall {
     /// Brings an application into the system. Answered with [`LauncherAnswer::Subscribed`]; the first
     /// [`Notice::Changed`], with every cluster that the filter lets through, follows at once.
@@ -52,24 +53,27 @@ impl LauncherCall {
 
 /// 001: RTag. Chosen by the launcher, rising from request to request of an application; the server says with it which
 /// request was granted, and a launcher proves with it that it speaks of that start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tag(pub u64);
 
 /// An application that a launcher brings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
+    #[serde(deserialize_with = "rms_model::checked::text")]
     pub name: String,
     pub filter: Filter,
     pub priority: i32,
+    #[serde(deserialize_with = "rms_model::checked::text")]
     pub comment: String,
     /// What it launches changes its size while it runs, within these limits, unless the launch says otherwise.
     pub malleable: Option<Malleable>,
 }
 
 /// 001: FILTER. Which clusters a launcher wants to see; only hosts that meet the constraint are counted in them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     /// By name; empty means any.
+    #[serde(deserialize_with = "rms_model::checked::names")]
     pub clusters: BTreeSet<String>,
     /// A cluster with fewer hosts that meet the constraint is not shown.
     pub least_hosts: u32,
@@ -78,7 +82,7 @@ pub struct Filter {
 }
 
 /// 001: REQUEST.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
     pub tag: Tag,
     /// The version of the view that the launcher had seen when it chose: the time since it was sent is its adaptation
@@ -88,12 +92,13 @@ pub struct Wish {
 }
 
 /// What to start on the granted hosts.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launchable {
     pub work: Work,
     /// Over all hosts; absent: one on each.
     pub n_tasks: Option<u32>,
     pub cpus_per_task: u32,
+    #[serde(deserialize_with = "rms_model::checked::text")]
     pub cwd: String,
     pub environment: Environment,
     pub umask: u32,
@@ -105,7 +110,7 @@ pub struct Launchable {
 }
 
 /// The answer to a launcher's call that was not refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherAnswer {
     Subscribed {
         job: JobId,
@@ -119,14 +124,14 @@ pub enum LauncherAnswer {
 }
 
 /// What there is to know of clusters (CINFO) and of what lies between them (ICINFO).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterInfos {
     pub clusters: Vec<ClusterInfo>,
     pub links: Vec<ClusterLink>,
 }
 
 /// 001: CINFO, counting only hosts that meet the filter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterInfo {
     pub cluster: ClusterId,
     pub name: String,
@@ -140,7 +145,7 @@ pub struct ClusterInfo {
 }
 
 /// 001: ICINFO, as the admin has set it; the same in both directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterLink {
     /// The smaller id first.
     pub between: (ClusterId, ClusterId),
@@ -150,7 +155,7 @@ pub struct ClusterLink {
 }
 
 /// What a launcher is told without asking.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
     /// 001: changeNotify.
     Changed(ViewChange),
@@ -163,7 +168,7 @@ pub enum Notice {
 }
 
 /// What has changed in a launcher's view since it was last told: the dirty clusters alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewChange {
     /// Rises with each change of this launcher's view.
     pub version: u64,
@@ -172,7 +177,7 @@ pub struct ViewChange {
 }
 
 /// 001: CHANGE.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterChange {
     pub cluster: ClusterId,
     /// The information on the cluster, or between it and others, is another: to be asked for.
@@ -184,7 +189,7 @@ pub struct ClusterChange {
 }
 
 /// 001: startNotify, with the hosts (RIDs).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Which request was granted.
     pub tag: Tag,
@@ -199,7 +204,7 @@ pub struct Grant {
     pub hosts: Vec<GrantedHost>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantedHost {
     pub name: String,
     pub cluster: ClusterId,
@@ -208,7 +213,7 @@ pub struct GrantedHost {
 }
 
 /// The adaptation delays that launchers have shown: from the change of a view to the request that answers it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdaptationDelays {
     pub count: u64,
     pub total: Span,
@@ -233,7 +238,7 @@ impl AdaptationDelays {
 pub const ADAPTATION_BOUNDS: [i64; 9] = [10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000];
 
 /// Profiles by cluster as a launcher holds them: every [`ViewChange`] is laid over it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherView {
     pub version: u64,
     pub at: Time,

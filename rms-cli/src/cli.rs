@@ -15,7 +15,7 @@ use crate::place::Places;
 use crate::screen;
 use crate::srun;
 use crate::stamp;
-use crate::verb::Verb;
+use crate::verb::{Verb, run};
 
 /// Limber runs jobs on clusters whose applications grow and shrink.
 #[derive(Parser, Debug)]
@@ -58,7 +58,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(warning) = stamp::choose_zone(cli.form.utc) {
         output::warn(&warning);
     }
-    let context = Context { output, dir: cli.dir, places: Places::look(), clients: Default::default() };
+    let context = Context { output, dir: cli.dir, places: Places::look(), check_step, clients: Default::default() };
     let exit = match run(cli.verb, &context) {
         Ok(exit) => exit,
         Err(failure) => {
@@ -69,6 +69,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     code(exit)
+}
+
+/// What is wrong with the words of an `rms` that starts a step: said of a script before it runs.
+///
+/// # Errors
+/// As the command's own, but for what only the job can tell.
+pub fn check_step(words: &[String]) -> Result<(), srun::Misuse> {
+    let cli = Cli::try_parse_from(["rms"].into_iter().chain(words.iter().map(String::as_str)))?;
+    match cli.verb {
+        Verb::Run(args) => run::check_step(*args).map_err(srun::Misuse::Step),
+        _other_verb => Ok(()),
+    }
 }
 
 fn by_srun(args: Vec<OsString>) -> Exit {

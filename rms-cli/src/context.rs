@@ -12,6 +12,7 @@ use crate::inside::variable;
 use crate::names::ClusterNames;
 use crate::output::Output;
 use crate::place::Places;
+use crate::srun::StepCheck;
 
 /// The surroundings of one command.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct Context {
     /// `--dir`.
     pub dir: Option<PathBuf>,
     pub places: Places,
+    /// What is wrong with the words of an `rms` that starts a step.
+    pub check_step: StepCheck,
     /// Clients to say goodbye for at the end.
     pub clients: RefCell<Vec<Client>>,
 }

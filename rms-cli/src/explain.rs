@@ -6,9 +6,11 @@ use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobRecord, Time};
 
 use crate::names::ClusterNames;
+use crate::negotiations;
 use crate::sizes;
 use crate::stages;
 use crate::stamp;
+use crate::terms::{self, Allowed};
 
 /// Why a job is not running, as the part of a sentence; `open` is what is negotiated, as far as we may know of it.
 pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
@@ -145,7 +147,13 @@ pub fn offer(line: &NegotiationLine, now: Time) -> String {
 const MAX_BLOCKERS: usize = 5;
 
 /// One sentence or two about a job that is in the system.
-pub fn line(line: &JobLine, clusters: &ClusterNames, negotiations: &[NegotiationLine], now: Time) -> String {
+pub fn line(
+    line: &JobLine,
+    clusters: &ClusterNames,
+    negotiations: &[NegotiationLine],
+    allowed: &Allowed,
+    now: Time,
+) -> String {
     let open: Vec<&NegotiationLine> =
         negotiations.iter().filter(|other| other.job == line.job && !other.phase.is_over()).collect();
     let open = open.as_slice();
@@ -176,7 +184,8 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, negotiations: &[Negotiation
                 Some(_) => sizes::sentence(line, open, now),
                 None => stages::sentence(line, now),
             };
-            format!("{job} runs on {}{since}.{changes}{until}", on())
+            let broken = broken_terms(line, negotiations, allowed);
+            format!("{job} runs on {}{since}.{changes}{broken}{until}", on())
         }
         JobState::Ending => {
             let outcome = line.outcome.as_ref().map_or_else(String::new, |outcome| format!(": it was {outcome}"));
@@ -195,6 +204,26 @@ pub fn line(line: &JobLine, clusters: &ClusterNames, negotiations: &[Negotiation
             format!("{job} has ended{outcome}.")
         }
     }
+}
+
+/// Which terms are in the way of what is negotiated, or were in the way of what was negotiated last.
+fn broken_terms(line: &JobLine, negotiations: &[NegotiationLine], allowed: &Allowed) -> String {
+    let of_job = || negotiations.iter().filter(|other| other.job == line.job);
+    let open = of_job().filter(|other| !other.phase.is_over());
+    let mut text = String::new();
+    for open in open {
+        if let Some(broken) = terms::against_before(&open.record) {
+            text +=
+                &format!(" The proposal that stands in {} breaks a term of the other end: {broken}.", open.record.id);
+        }
+    }
+    let last = of_job().max_by_key(|other| other.record.opened).filter(|last| last.phase.is_over());
+    if let Some((last, broken)) = last.and_then(|last| Some((last, terms::broken(&last.record, &last.owner, allowed)?)))
+    {
+        text +=
+            &format!(" The last negotiation, {}, was {}: {broken}.", last.record.id, negotiations::word(last.phase));
+    }
+    text
 }
 
 /// The same of a job that is history.

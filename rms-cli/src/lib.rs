@@ -62,4 +62,4 @@ mod verb;
 mod view;
 mod workers;
 
-pub use cli::main;
+pub use cli::{check_step, main};

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use negotiation::{Direction, Ending, Item, NegotiationId, Phase, Price, Reason, Resource, Side, Template};
+use negotiation::{Direction, Ending, Item, NegotiationId, Phase, Reason, Resource, Side, Template};
 use rms_api::negotiate::{NegotiationLine, NegotiationRecord, RoundRecord, Said};
-use rms_model::{JobId, Span, Time, hostlist};
+use rms_model::{JobId, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::json;
 use crate::names::ClusterNames;
 use crate::stamp;
-use crate::terms;
+use crate::terms::{self, Allowed, last_proposal, price, time};
 
 /// Where it stands, as one word.
 pub fn word(phase: Phase) -> &'static str {
@@ -76,14 +76,6 @@ pub fn parse_id(text: &str) -> Result<NegotiationId, &'static str> {
     number.map(|number| NegotiationId { initiator, number }).ok_or(wrong)
 }
 
-/// The proposal that stands, or stood last.
-pub fn last_proposal(record: &NegotiationRecord) -> Option<(Side, u16, &Template)> {
-    record.rounds.iter().rev().find_map(|round| match &round.said {
-        Said::Proposed { by, round, template } => Some((*by, *round, template)),
-        Said::Phase { .. } => None,
-    })
-}
-
 pub fn n_rounds(record: &NegotiationRecord) -> u16 {
     last_proposal(record).map_or(0, |(_, round, _)| round)
 }
@@ -102,6 +94,21 @@ pub fn brief(line: &NegotiationLine) -> String {
     let what =
         last_proposal(&line.record).map_or_else(String::new, |(_, _, template)| format!("{}, ", change(template)));
     format!("{}: {what}{}", line.record.id, word(line.phase))
+}
+
+/// What changes if it succeeds, as short as can be: `+4`, `-2`, `+30m`, `+2 cores`.
+pub fn signed(line: &NegotiationLine) -> Option<String> {
+    let (_, _, template) = last_proposal(&line.record)?;
+    let sign = match template.direction() {
+        Direction::Grow => '+',
+        Direction::Shrink => '-',
+    };
+    let part = |item: &Item| match item.resource {
+        Resource::Hosts(_) => format!("{sign}{}", item.quantity),
+        Resource::Cores(_) => format!("{sign}{} cores", item.quantity),
+        Resource::Time => format!("{sign}{}", stamp::brief(time(item.quantity.0))),
+    };
+    Some(template.items().iter().filter(|item| item.is_live()).map(part).collect::<Vec<_>>().join(", "))
 }
 
 /// What changes if it succeeds, without the terms: `4 more nodes`, `2 nodes fewer`, `30m more`.
@@ -130,18 +137,8 @@ fn nodes(count: u64) -> &'static str {
     if count == 1 { "node" } else { "nodes" }
 }
 
-/// Quantities of time are milliseconds.
-pub fn time(quantity: u64) -> Span {
-    i64::try_from(quantity).map_or(Span::MAX_WALL, Span::from_millis).min(Span::MAX_WALL)
-}
-
-/// `0.25`: in the currency of the deployment, for a node and hour.
-pub fn price(price: Price) -> String {
-    (price.0 as f64 / 1000.0).to_string()
-}
-
 /// A whole negotiation as a story: who opened it, and what happened when.
-pub fn story(line: &NegotiationLine, clusters: &ClusterNames, now: Time) -> String {
+pub fn story(line: &NegotiationLine, clusters: &ClusterNames, allowed: &Allowed, now: Time) -> String {
     let record = &line.record;
     let direction = match record.direction {
         Direction::Grow => "grow",
@@ -171,7 +168,7 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, now: Time) -> Stri
             (proposer, standing) = (*by, Some(template));
         }
         if let Said::Phase { phase: Phase::Ended(_), .. } = &round.said {
-            event = terms::broken(record).map_or(event, |broken| format!(" ({broken})"));
+            event = terms::broken(record, &line.owner, allowed).map_or(event, |broken| format!(" ({broken})"));
         }
         event = self::event(round, proposer, &record.hosts, clusters, now) + &event;
         text += &format!("  {}  {event}\n", stamp::short(round.at, now));
@@ -279,7 +276,7 @@ fn terms(item: &Item, now: Time) -> Vec<String> {
     said
 }
 
-pub fn line_json(line: &NegotiationLine, clusters: &ClusterNames) -> Value {
+pub fn line_json(line: &NegotiationLine, clusters: &ClusterNames, allowed: &Allowed) -> Value {
     let record = &line.record;
     json!({
         "job": json::job_id(line.job),
@@ -295,7 +292,7 @@ pub fn line_json(line: &NegotiationLine, clusters: &ClusterNames) -> Value {
         "until": json::time(line.until),
         "held": line.held,
         "hosts": record.hosts,
-        "broken_terms": terms::broken(record),
+        "broken_terms": terms::broken(record, &line.owner, allowed),
         "rounds": record.rounds.iter().map(|round| round_json(round, clusters)).collect::<Vec<_>>(),
     })
 }

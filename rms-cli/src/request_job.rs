@@ -61,7 +61,9 @@ pub async fn request(
     };
     let submission = submission::build(options, order, &here, largest)?;
     if let Some(script) = script {
-        for warning in unmet::check(&script, &submission.environment.0, &allow_unset)? {
+        for warning in
+            unmet::check(&script, &submission.environment.0, &submission.work, &allow_unset, context.check_step)?
+        {
             output::warn(&format!("rms: warning: {warning}"));
         }
     }

@@ -31,6 +31,20 @@ pub enum What {
     Defines {
         command: String,
     },
+    /// The words after a command that starts steps, once all of them were read; its line is that of the command.
+    StartsStep {
+        command: String,
+        words: Vec<Word>,
+    },
+}
+
+/// A word as the script has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Up to the first thing that is known only when the script runs.
+    pub text: String,
+    /// Nothing of it is known only then.
+    pub is_whole: bool,
 }
 
 /// In the order of the script.
@@ -71,6 +85,10 @@ struct Frame {
     at_command: bool,
     command: String,
     previous: String,
+    /// Up to where the word is known before the script runs, if not to its end.
+    known: Option<usize>,
+    /// The command that starts a step whose words these are, and its line.
+    step: Option<(usize, String, Vec<Word>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,6 +116,8 @@ impl Frame {
             at_command: true,
             command: String::new(),
             previous: String::new(),
+            known: None,
+            step: None,
         }
     }
 }
@@ -114,7 +134,7 @@ impl Reader {
             }
         }
         while !self.frames.is_empty() {
-            self.end_word();
+            self.end_step();
             self.frames.pop();
         }
     }
@@ -148,8 +168,23 @@ impl Reader {
         }
     }
 
-    fn begin_command(&mut self) {
+    /// What follows in this word is known only when the script runs.
+    fn guess(&mut self) {
+        if let Some(code) = self.code() {
+            let n_known = code.word.len();
+            code.known.get_or_insert(n_known);
+        }
+    }
+
+    /// Nothing more belongs to the command.
+    fn end_step(&mut self) {
         self.end_word();
+        let Some((line, command, words)) = self.code().and_then(|code| code.step.take()) else { return };
+        self.found.push(Found { line, what: What::StartsStep { command, words } });
+    }
+
+    fn begin_command(&mut self) {
+        self.end_step();
         if let Some(code) = self.code() {
             code.at_command = true;
             code.command.clear();
@@ -167,7 +202,7 @@ impl Reader {
                 self.here_documents();
             }
             c if Some(c) == until => {
-                self.end_word();
+                self.end_step();
                 self.frames.pop();
             }
             ' ' | '\t' | '\r' => self.end_word(),
@@ -187,6 +222,7 @@ impl Reader {
                 }
             }
             '`' => {
+                self.guess();
                 self.has_word();
                 self.frames.push(Frame::code(Some('`')));
             }
@@ -202,6 +238,10 @@ impl Reader {
             }
             '(' => self.parenthesis(),
             ')' | ';' | '&' | '|' => self.begin_command(),
+            '*' | '?' | '{' | '~' | '<' | '>' => {
+                self.guess();
+                self.push(c);
+            }
             c => self.push(c),
         }
     }
@@ -239,7 +279,10 @@ impl Reader {
             '"' => drop(self.frames.pop()),
             '\\' => drop(self.take()),
             '$' => self.dollar(false),
-            '`' => self.frames.push(Frame::code(Some('`'))),
+            '`' => {
+                self.guess();
+                self.frames.push(Frame::code(Some('`')));
+            }
             c => self.push(c),
         }
     }
@@ -293,6 +336,7 @@ impl Reader {
 
     /// After a `$`. In quotes only its name is looked at: another program may read it.
     fn dollar(&mut self, is_quoted: bool) {
+        self.guess();
         match self.peek(0) {
             Some('{') => {
                 self.at += 1;
@@ -388,6 +432,9 @@ impl Reader {
                 self.at = line_end;
                 self.take();
             }
+            if let Some(code) = self.code() {
+                code.known = None;
+            }
             if !is_over {
                 // It was none: what follows are commands.
                 (self.at, self.line) = (begin.0, begin.1);
@@ -397,10 +444,16 @@ impl Reader {
     }
 
     fn end_word(&mut self) {
+        let line = self.line;
         let Some(code) = self.code() else { return };
         let word = std::mem::take(&mut code.word);
+        let known = code.known.take();
         if !std::mem::take(&mut code.has_word) {
             return;
+        }
+        if let Some((_, _, words)) = &mut code.step {
+            let text = word.get(..known.unwrap_or(word.len())).unwrap_or_default().to_owned();
+            words.push(Word { text, is_whole: known.is_none() });
         }
         let assigned = word.split_once('=').map(|(name, _)| name.trim_end_matches('+').to_owned());
         let assigned = assigned.filter(|name| is_name(name));
@@ -430,6 +483,9 @@ impl Reader {
             (_, true) => {
                 code.at_command = false;
                 code.command.clone_from(&word);
+                if matches!(word.as_str(), "srun" | "rms") {
+                    code.step = Some((line, word.clone(), Vec::new()));
+                }
                 Some(What::Calls { command: word.clone() })
             }
             (None, false) if reads && is_name(&word) => Some(What::Sets { name: word.clone() }),
@@ -474,9 +530,11 @@ mod tests {
                 What::Sets { name } => format!("{line} {name}="),
                 What::Calls { command } => format!("{line} {command}"),
                 What::Defines { command } => format!("{line} {command}()"),
+                What::StartsStep { .. } => String::new(),
             }
         };
-        assert_eq!(read(script).iter().map(show).collect::<Vec<_>>(), expected, "{script}");
+        let is_other = |found: &&Found| !matches!(found.what, What::StartsStep { .. });
+        assert_eq!(read(script).iter().filter(is_other).map(show).collect::<Vec<_>>(), expected, "{script}");
     }
 
     #[test]

@@ -38,13 +38,14 @@ fn in_words(declared: &Declared) -> String {
     }
 }
 
-/// For the list of jobs: `2-8`, and `r3: 4 more nodes, offered until 09:51:40` while it negotiates.
+/// For the list of jobs: `r3: +4 until 09:51:40, offered` while it negotiates, and `2-8`.
 pub fn brief(declared: Option<&Declared>, open: &[&NegotiationLine], now: Time) -> Vec<String> {
     let open = open.iter().map(|line| {
         let until = line.until.map(|until| format!(" until {}", stamp::short(until, now))).unwrap_or_default();
-        negotiations::brief(line) + &until
+        let what = negotiations::signed(line).map(|what| format!("{what}{until}, ")).unwrap_or_default();
+        format!("{}: {what}{}", line.record.id, negotiations::word(line.phase))
     });
-    declared.map(range).into_iter().chain(open).collect()
+    open.chain(declared.map(range)).collect()
 }
 
 /// For `rms show`.

@@ -150,6 +150,33 @@ pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
     step::run(wanted, &socket, Form::Text).await
 }
 
+/// What is wrong with the words of a step that is asked for so: said of a script before it runs.
+///
+/// # Errors
+/// As [`run`], but for what only the job can tell.
+pub fn check(words: &[String]) -> Result<(), Misuse> {
+    let mut srun = Srun::try_parse_from(["srun"].into_iter().chain(words.iter().map(String::as_str)))?;
+    // Of what has no effect the step itself tells.
+    srun.quiet = true;
+    srun.wanted().map(drop).map_err(Misuse::Step)
+}
+
+/// Says what is wrong with the words of a command that starts a step.
+pub type StepCheck = fn(&[String]) -> Result<(), Misuse>;
+
+/// Why a step cannot be.
+#[derive(Debug)]
+pub enum Misuse {
+    Words(clap::Error),
+    Step(Failure),
+}
+
+impl From<clap::Error> for Misuse {
+    fn from(error: clap::Error) -> Misuse {
+        Misuse::Words(error)
+    }
+}
+
 impl Srun {
     fn wanted(self) -> Result<Wanted, Failure> {
         if self.pty {

@@ -17,6 +17,8 @@ struct Column {
     is_number: bool,
     /// Its cells are cut where the terminal is too narrow, before others are.
     gives_way: bool,
+    /// Not below what says something, as long as others can be left out.
+    matters: bool,
     /// It is left out where the terminal is too narrow for what others need.
     may_go: bool,
     is_clock: bool,
@@ -24,19 +26,21 @@ struct Column {
 
 /// How much of a column is left at least when it gives way, and when all have to.
 const LEAST_CUT: usize = 8;
+const LEAST_THAT_MATTERS: usize = 36;
 const LEAST_ANY: usize = 3;
 /// Between columns.
 const GAP: usize = 2;
 
 impl Table {
     /// Columns by name. Signs before a name say more of it: `>` holds numbers and is aligned to the right, `~` is cut
-    /// first where the terminal is too narrow, `?` is left out then, `@` holds times of the clock on the wall.
+    /// first where the terminal is too narrow, `!` far less, `?` is left out then, `@` holds times of the clock on the wall.
     pub fn new(columns: &[impl AsRef<str>]) -> Table {
         let column = |text: &str| {
-            let name = text.trim_start_matches(['>', '~', '?', '@']);
+            let name = text.trim_start_matches(['>', '~', '!', '?', '@']);
             let has = |sign: char| text[..text.len() - name.len()].contains(sign);
             let name = name.to_owned();
-            Column { name, is_number: has('>'), gives_way: has('~'), may_go: has('?'), is_clock: has('@') }
+            let (gives_way, matters) = (has('~'), has('!'));
+            Column { name, is_number: has('>'), gives_way, matters, may_go: has('?'), is_clock: has('@') }
         };
         Table { columns: columns.iter().map(|text| column(text.as_ref())).collect(), rows: Vec::new(), zone: None }
     }
@@ -57,7 +61,8 @@ impl Table {
         self.fitted(empty, screen::table_width())
     }
 
-    fn fitted(&self, empty: &str, columns: Option<usize>) -> String {
+    /// The same, as wide as that.
+    pub fn fitted(&self, empty: &str, columns: Option<usize>) -> String {
         if self.rows.is_empty() {
             return wrapped(empty, columns.unwrap_or(usize::MAX));
         }
@@ -86,12 +91,14 @@ impl Table {
     /// Until all fit: columns that may are cut, then some are left out, then all are cut.
     fn narrow(&self, widths: &mut [Option<usize>], columns: usize) {
         shrink(widths, columns, LEAST_CUT, |idx| self.columns[idx].gives_way);
+        shrink(widths, columns, LEAST_THAT_MATTERS, |idx| self.columns[idx].matters);
         for idx in (0..widths.len()).rev().filter(|idx| self.columns[*idx].may_go) {
             if total(widths) <= columns {
                 break;
             }
             widths[idx] = None;
         }
+        shrink(widths, columns, LEAST_CUT, |idx| self.columns[idx].matters);
         shrink(widths, columns, LEAST_ANY, |idx| !self.columns[idx].is_number);
         shrink(widths, columns, 1, |_| true);
         // So narrow that not even a sign of each fits: the first ones.

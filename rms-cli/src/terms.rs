@@ -1,10 +1,30 @@
-//! Names the term that a proposal breaks: what was proposed, and what the other end or the cluster allows.
+//! What a proposal says, term by term, and which term it breaks: what was proposed, and what the other end or the cluster allows.
 
-use negotiation::{Direction, Item, Phase, Reason, Resource, Side, Sizes, Template};
+use launcher_sdk::Client;
+use negotiation::{Direction, Item, Phase, Price, Reason, Resource, Side, Sizes, Template};
 use rms_api::negotiate::{NegotiationRecord, Said};
+use rms_model::{ClusterId, Settings, Span};
 
-use crate::negotiations::{last_proposal, price, time};
+use crate::names::ClusterNames;
 use crate::stamp;
+
+/// The proposal that stands, or stood last.
+pub fn last_proposal(record: &NegotiationRecord) -> Option<(Side, u16, &Template)> {
+    record.rounds.iter().rev().find_map(|round| match &round.said {
+        Said::Proposed { by, round, template } => Some((*by, *round, template)),
+        Said::Phase { .. } => None,
+    })
+}
+
+/// Quantities of time are milliseconds.
+pub fn time(quantity: u64) -> Span {
+    i64::try_from(quantity).map_or(Span::MAX_WALL, Span::from_millis).min(Span::MAX_WALL)
+}
+
+/// `0.25`: in the currency of the deployment, for a node and hour.
+pub fn price(price: Price) -> String {
+    (price.0 as f64 / 1000.0).to_string()
+}
 
 /// Which terms of `earlier`, by the other end, `counter` does not keep.
 pub fn against(earlier: &Template, by: Side, counter: &Template) -> Vec<String> {
@@ -46,8 +66,59 @@ fn item_against(wanted: &Item, by: Side, item: &Item, direction: Direction) -> V
     broken
 }
 
-/// Why a negotiation that is over has no result, if that was for a term of its last proposal.
-pub fn broken(record: &NegotiationRecord) -> Option<String> {
+/// What the cluster allows, as far as who asks may know it.
+#[derive(Debug, Default)]
+pub struct Allowed {
+    settings: Option<Settings>,
+    clusters: ClusterNames,
+}
+
+impl Allowed {
+    /// By the settings of now.
+    pub async fn ask(client: &Client, clusters: &ClusterNames) -> Allowed {
+        let settings = client.settings().await.ok().map(|settings| Allowed::parse(&settings));
+        Allowed { settings, clusters: clusters.clone() }
+    }
+
+    fn parse(told: &[(String, String)]) -> Settings {
+        let mut settings = Settings::default();
+        for (key, value) in told {
+            // A newer server may have some that are unknown here.
+            let _unknown = settings.set(key, value);
+        }
+        settings
+    }
+
+    /// How many nodes all jobs of a user may have more than they started with.
+    fn growth(&self, owner: &str) -> Option<u32> {
+        self.settings.as_ref()?.growth_limit_of(owner)
+    }
+
+    fn longest_wall(&self) -> Option<Span> {
+        Some(self.settings.as_ref()?.max_wall)
+    }
+
+    /// The lowest price in a negotiation about nodes of a cluster.
+    fn least_price(&self, cluster: ClusterId) -> Option<Price> {
+        let settings = self.settings.as_ref()?;
+        Some(Price(settings.price_in(&self.clusters.name(cluster)).saturating_mul(settings.price_floor.into()) / 100))
+    }
+}
+
+/// Which terms of the proposal before the standing one does not keep.
+pub fn against_before(record: &NegotiationRecord) -> Option<String> {
+    let mut proposals = record.rounds.iter().rev().filter_map(|round| match &round.said {
+        Said::Proposed { by, template, .. } => Some((*by, template)),
+        Said::Phase { .. } => None,
+    });
+    let (by, standing) = proposals.next()?;
+    let (other, earlier) = proposals.next()?;
+    let broken = if by == other { Vec::new() } else { against(earlier, by, standing) };
+    (!broken.is_empty()).then(|| broken.join("; "))
+}
+
+/// Why a negotiation of this user's job that is over has no result, if that was for a term of its last proposal.
+pub fn broken(record: &NegotiationRecord, owner: &str, allowed: &Allowed) -> Option<String> {
     let reason = record.rounds.iter().rev().find_map(|round| match &round.said {
         Said::Phase { phase: Phase::Ended(_), reason } => Some(*reason),
         Said::Phase { .. } | Said::Proposed { .. } => None,
@@ -55,12 +126,12 @@ pub fn broken(record: &NegotiationRecord) -> Option<String> {
     let (_, _, template) = last_proposal(record)?;
     let direction = template.direction();
     let live = template.items().iter().filter(|item| item.is_live());
-    let all: Vec<String> = live.filter_map(|item| refused(item, direction, reason)).collect();
+    let all: Vec<String> = live.filter_map(|item| refused(item, direction, reason, (owner, allowed))).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// What of this item was not possible.
-fn refused(item: &Item, direction: Direction, reason: Reason) -> Option<String> {
+fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): (&str, &Allowed)) -> Option<String> {
     let (what, held) = (name(item.resource), item.held.0);
     let proposed = match direction {
         Direction::Grow => format!("{what}: {} more proposed", amount(item.resource, item.quantity.0)),
@@ -76,7 +147,11 @@ fn refused(item: &Item, direction: Direction, reason: Reason) -> Option<String> 
             Some(format!("{proposed}; named nodes have to be its own, and not its first"))
         }
         (Reason::Policy, Resource::Hosts(_), Direction::Grow) => {
-            Some(format!("{proposed}; the growth_limit of its user allows fewer"))
+            let limit = allowed.growth(owner).map_or_else(
+                || "fewer".to_owned(),
+                |limit| format!("all jobs of {owner} together {limit} more than they started with"),
+            );
+            Some(format!("{proposed}; growth_limit allows {limit}"))
         }
         (Reason::Policy, Resource::Cores(_), _) if has_time => {
             Some("for how long: cores are given and taken without a time only".to_owned())
@@ -89,15 +164,26 @@ fn refused(item: &Item, direction: Direction, reason: Reason) -> Option<String> 
             Some(format!("{proposed}; only nodes that it has can give more"))
         }
         (Reason::Policy, Resource::Time, Direction::Grow) => {
-            Some(format!("{proposed}; max_wall, the longest wall time of the cluster, allows less"))
+            let longest = allowed
+                .longest_wall()
+                .map_or_else(|| "less".to_owned(), |wall| format!("{} in all", stamp::brief(wall)));
+            Some(format!("{proposed}; max_wall, the longest wall time, allows {longest}"))
         }
         (Reason::Policy, Resource::Time, Direction::Shrink) => {
             Some(format!("{proposed}; so much of its wall time is not left"))
         }
-        (Reason::Price, ..) => Some(format!(
-            "price of a node and hour: {} proposed; 'rms budget' shows what its user can pay",
-            price(item.terms.price)
-        )),
+        (Reason::Price, resource, _) => {
+            let bid = item.terms.price;
+            let least = match resource {
+                Resource::Hosts(cluster) => allowed.least_price(cluster),
+                Resource::Cores(_) | Resource::Time => None,
+            };
+            let allowed = match least.filter(|least| bid < *least) {
+                Some(least) => format!(", at least {} allowed", price(least)),
+                None => format!("; 'rms budget' shows what {owner} can pay"),
+            };
+            Some(format!("price of a node and hour: {} proposed{allowed}", price(bid)))
+        }
         (Reason::NoResources, Resource::Hosts(_) | Resource::Cores(_), Direction::Grow) => {
             let least = item.terms.least.0;
             let sizes = sizes(&item.terms.sizes).map(|sizes| format!(", in all {sizes}")).unwrap_or_default();
@@ -173,6 +259,11 @@ mod tests {
     #[test]
     fn a_refusal_names_the_term() {
         let item = |direction, quantity| proposal(direction, quantity, |_| {}).items()[0].clone();
+        let told = [("growth_limit", "4"), ("growth_limit@bob", "2"), ("price", "500"), ("price_floor", "80")];
+        let told = told.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let settings = Some(Allowed::parse(&told));
+        let allowed = Allowed { settings, clusters: ClusterNames::default() };
+        let refused = |item: &Item, direction, reason| refused(item, direction, reason, ("bob", &allowed));
         assert_eq!(
             refused(&item(Direction::Shrink, 8), Direction::Shrink, Reason::Policy).as_deref(),
             Some("nodes: 8 fewer proposed, at most 7 of 8 allowed: its first node stays to its end")
@@ -182,5 +273,23 @@ mod tests {
             Some("nodes: 3 more proposed, of which at least 1 had to be free")
         );
         assert_eq!(refused(&item(Direction::Grow, 3), Direction::Grow, Reason::Declined), None);
+        assert_eq!(
+            refused(&item(Direction::Grow, 3), Direction::Grow, Reason::Policy).as_deref(),
+            Some("nodes: 3 more proposed; growth_limit allows all jobs of bob together 2 more than they started with")
+        );
+        let bids = |bid| proposal(Direction::Grow, 3, |item| item.terms.price = Price(bid)).items()[0].clone();
+        assert_eq!(
+            refused(&bids(300), Direction::Grow, Reason::Price).as_deref(),
+            Some("price of a node and hour: 0.3 proposed, at least 0.4 allowed")
+        );
+        assert_eq!(
+            refused(&bids(400), Direction::Grow, Reason::Price).as_deref(),
+            Some("price of a node and hour: 0.4 proposed; 'rms budget' shows what bob can pay")
+        );
+        let longer = Item { resource: Resource::Time, quantity: Quantity(1_800_000), ..item(Direction::Grow, 1) };
+        assert_eq!(
+            refused(&longer, Direction::Grow, Reason::Policy).as_deref(),
+            Some("wall time: 30m more proposed; max_wall, the longest wall time, allows 365d in all")
+        );
     }
 }

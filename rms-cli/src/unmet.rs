@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use rms_model::Work;
 use rms_model::variables::{SLURM, SLURM_OF_AGENT};
+
+use clap::error::ErrorKind;
 
 use crate::failure::Failure;
 use crate::script::Script;
-use crate::shell::{self, Found, What};
+use crate::shell::{self, Found, What, Word};
+use crate::srun::{self, Misuse, StepCheck};
 
 /// Variables that other batch systems set. Where a script uses one that is empty, `rm -rf /scratch/$USER/$ID` removes
 /// what belongs to other jobs.
@@ -33,6 +37,9 @@ const OF_STEPS: [&str; 5] = [
     "SLURM_STEP_NUM_TASKS",
     "SLURM_STEP_TASKS_PER_NODE",
 ];
+
+/// Tasks have these, and what `rms-rsh` starts on a node; scripts do not, for `mpirun` would hand them on to other nodes.
+const OF_TASKS: [&str; 4] = ["RMS_TASK_ID", "RMS_LOCAL_ID", "RMS_NODE_ID", "RMS_NODE_NAME"];
 
 /// Commands that the nodes of a cluster with Slurm, or modules, have, and what to do here.
 const COMMANDS: [(&str, &str); 14] = [
@@ -62,24 +69,33 @@ const LOADED: &str =
 pub fn check(
     script: &Script,
     environment: &[(String, String)],
+    work: &Work,
     allow_unset: &[String],
+    check_step: StepCheck,
 ) -> Result<Vec<String>, Failure> {
-    let job =
-        JobOf { environment, speaks_slurm: environment.iter().any(|(name, value)| name == SLURM && value == "1") };
+    let speaks_slurm = environment.iter().any(|(name, value)| name == SLURM && value == "1");
+    let job = JobOf { environment, speaks_slurm };
+    let is_task = matches!(work, Work::Tasks { .. });
     let is_allowed =
         |name: &str| allow_unset.iter().any(|allowed| allowed == name || allowed.eq_ignore_ascii_case("all"));
     let found = if is_for_a_shell(&script.text) { shell::read(&script.text) } else { mentions(&script.text) };
     let mut handled: BTreeSet<&str> = BTreeSet::new();
     let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut defined: BTreeSet<&str> = BTreeSet::new();
     let mut refused: Vec<(usize, &str)> = Vec::new();
     let mut warnings = Vec::new();
     let mut is_prepared = job.prepares_shells(&script.text);
     for Found { line, what } in &found {
         match what {
             What::Sets { name } | What::Provides { name } => drop(handled.insert(name)),
-            What::Defines { command } => drop(told.insert(command)),
+            What::Defines { command } => {
+                told.insert(command);
+                defined.insert(command);
+            }
             What::Uses { name, is_quoted } => {
-                let is_unset = is_foreign(name) && !job.has(name) && !handled.contains(name.as_str());
+                let is_of_tasks = !is_task && !is_quoted && OF_TASKS.contains(&name.as_str());
+                let is_strange = (is_foreign(name) && !job.has(name)) || is_of_tasks;
+                let is_unset = is_strange && !handled.contains(name.as_str());
                 if !is_unset || is_allowed(name) {
                     continue;
                 }
@@ -95,6 +111,17 @@ pub fn check(
                     (true, false) => {}
                     (false, _) => refused.push((*line, name)),
                 }
+            }
+            What::StartsStep { command, words } => {
+                let is_step = match command.as_str() {
+                    "srun" => job.speaks_slurm,
+                    _rms => words.first().is_some_and(|verb| verb.is_whole && verb.text == "run"),
+                };
+                // A function of that name may be defined by what was read in, or here.
+                let is_ours = is_step && !is_prepared && !defined.contains(command.as_str());
+                let misused = if is_ours { misused(command, words, check_step) } else { None };
+                let file = &script.file;
+                warnings.extend(misused.map(|reason| format!("{file}:{line}: this step will fail: {reason}")));
             }
             What::Calls { command } if matches!(command.as_str(), "." | "source" | "eval") => is_prepared = true,
             What::Calls { command } => {
@@ -118,6 +145,48 @@ pub fn check(
     if refused.is_empty() { Ok(warnings) } else { Err(refusal(&script.file, &refused, job.speaks_slurm)) }
 }
 
+/// Why a step that is asked for so cannot be, whatever the words are that are known only when the script runs.
+fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<String> {
+    let check = if command == "srun" { srun::check } else { check_step };
+    let mut known: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for Word { text, is_whole } in words {
+        let has_value = !is_whole && text.starts_with('-') && (text.contains('=') || !text.starts_with("--"));
+        match is_whole {
+            true => known.push(text.clone()),
+            // `--ntasks=$N`, `-n$N`: of the value nothing is known.
+            false if has_value && text.len() > 1 => {}
+            false => {
+                is_open = true;
+                break;
+            }
+        }
+    }
+    // Is a word that is not known the value of the one before it, an option, or the command?
+    let may_be_value = is_open && known.last().is_some_and(|last| last.starts_with('-'));
+    if is_open {
+        known.push(UNKNOWN.to_owned());
+    }
+    let is_certain = |kind| match kind {
+        ErrorKind::UnknownArgument => true,
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::ArgumentConflict => !may_be_value,
+        // Help, and what was cut off by a redirection that was not read as one.
+        _no_fault => false,
+    };
+    match check(&known) {
+        Err(Misuse::Words(error)) if is_certain(error.kind()) => {
+            let text = error.render().to_string();
+            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Some(format!("{command}: {first}"))
+        }
+        Err(Misuse::Step(failure)) if !may_be_value => Some(failure.message),
+        Err(Misuse::Words(_) | Misuse::Step(_)) | Ok(()) => None,
+    }
+}
+
+/// Stands for words that are known only when the script runs.
+const UNKNOWN: &str = "unknown";
+
 fn refusal(file: &str, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
     let mut names: Vec<&str> = unset.iter().map(|(_, name)| *name).collect();
     names.sort_unstable();
@@ -131,7 +200,10 @@ fn refusal(file: &str, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
         shown.join(", ")
     );
     let would_have = names.iter().all(|name| SLURM_OF_AGENT.contains(name));
-    let hint = if would_have && !speaks_slurm {
+    let hint = if names.iter().all(|name| OF_TASKS.contains(name)) {
+        "a script is no task and runs on the first node of $RMS_NODELIST: 'rms run' in it starts tasks, which have them"
+            .to_owned()
+    } else if would_have && !speaks_slurm {
         "--slurm-env (or an #SBATCH line) gives the job Slurm's variables; $RMS_JOB_ID and others are there anyway"
             .to_owned()
     } else {
@@ -219,16 +291,21 @@ mod tests {
         Script { file: "job.sh".into(), job_name: "job.sh".into(), text: text.to_owned() }
     }
 
+    fn a_script() -> Work {
+        Work::Script { script: String::new(), args: Vec::new() }
+    }
+
     fn of_slurm() -> Vec<(String, String)> {
         vec![(SLURM.to_owned(), "1".to_owned()), ("PATH".to_owned(), "/nowhere".to_owned())]
     }
 
     fn refused(text: &str) -> String {
-        check(&script(text), &of_slurm(), &[]).expect_err(text).to_text()
+        check(&script(text), &of_slurm(), &a_script(), &[], crate::cli::check_step).expect_err(text).to_text()
     }
 
     fn warnings(text: &str) -> Vec<String> {
-        check(&script(text), &of_slurm(), &[]).unwrap_or_else(|failure| panic!("{}", failure.to_text()))
+        check(&script(text), &of_slurm(), &a_script(), &[], crate::cli::check_step)
+            .unwrap_or_else(|failure| panic!("{}", failure.to_text()))
     }
 
     #[test]
@@ -263,17 +340,42 @@ mod tests {
         }
         let mut environment = of_slurm();
         environment.push(("SLURM_TMPDIR".to_owned(), "/tmp".to_owned()));
-        let given = check(&script("#!/bin/sh\ncd $SLURM_TMPDIR\n"), &environment, &[]);
+        let given =
+            check(&script("#!/bin/sh\ncd $SLURM_TMPDIR\n"), &environment, &a_script(), &[], crate::cli::check_step);
         assert_eq!(given.map_err(|failure| failure.to_text()), Ok(Vec::new()));
         let allowed = ["SLURM_TMPDIR".to_owned()];
-        assert!(check(&script("#!/bin/sh\ncd $SLURM_TMPDIR\n"), &of_slurm(), &allowed).is_ok());
-        assert!(check(&script("#!/bin/sh\ncd $SLURM_CONF\n"), &of_slurm(), &allowed).is_err());
+        assert!(
+            check(&script("#!/bin/sh\ncd $SLURM_TMPDIR\n"), &of_slurm(), &a_script(), &allowed, crate::cli::check_step)
+                .is_ok()
+        );
+        assert!(
+            check(&script("#!/bin/sh\ncd $SLURM_CONF\n"), &of_slurm(), &a_script(), &allowed, crate::cli::check_step)
+                .is_err()
+        );
     }
 
     #[test]
     fn a_script_without_sbatch_lines_is_told_how_to_get_slurms_variables() {
-        let failure = check(&script("#!/bin/sh\nrm -rf /s/$SLURM_JOB_ID\n"), &[], &[]).expect_err("unset");
+        let failure =
+            check(&script("#!/bin/sh\nrm -rf /s/$SLURM_JOB_ID\n"), &[], &a_script(), &[], crate::cli::check_step)
+                .expect_err("unset");
         assert!(failure.to_text().contains("--slurm-env"), "{}", failure.to_text());
+    }
+
+    #[test]
+    fn what_only_tasks_have_is_refused_in_a_script() {
+        let text = refused("#!/bin/sh\nrm -rf \"/scratch/$RMS_NODE_NAME\"\n");
+        assert!(text.contains("job.sh:2: RMS_NODE_NAME") && text.contains("'rms run' in it"), "{text}");
+        for fine in [
+            "rms run sh -c 'echo $RMS_TASK_ID'",
+            "echo ${RMS_NODE_ID:-0}",
+            "RMS_NODE_NAME=$(hostname); cd $RMS_NODE_NAME",
+        ] {
+            assert_eq!(warnings(&format!("#!/bin/sh\n{fine}\n")), [] as [&str; 0], "{fine}");
+        }
+        let worker = Work::Tasks { argv: vec!["farm.sh".to_owned()] };
+        let said = check(&script("#!/bin/sh\necho $RMS_TASK_ID\n"), &of_slurm(), &worker, &[], crate::cli::check_step);
+        assert_eq!(said.map_err(|failure| failure.to_text()), Ok(Vec::new()));
     }
 
     #[test]
@@ -302,6 +404,48 @@ mod tests {
         assert_eq!(warnings("#!/bin/bash -l\nmodule load x\n"), [] as [&str; 0]);
         let said = warnings("#!/bin/bash -l\nsrun ./a\nsrun ./b\n");
         assert!(said.len() == 1 && said[0].contains("'rms run'"), "{said:?}");
+    }
+
+    #[test]
+    fn steps_that_cannot_be_are_named_with_their_line() {
+        for (call, part) in [
+            ("srun --gres=gpu:1 ./p", "'--gres'"),
+            ("time srun -n 2 \\\n  --multi-prog conf", "'--multi-prog'"),
+            ("srun --pty bash", "--pty"),
+            ("srun -m cyclic ./p", "--distribution=cyclic"),
+            ("srun -n 0 ./p", "'0'"),
+            ("x=$(srun -n2 --mpi=pmix ./p)", "--mpi=pmix"),
+            ("time rms run -m cyclic ./p", "'-m'"),
+            ("rms run --test-only ./p", "--test-only"),
+        ] {
+            let said = warnings(&format!("#!/bin/bash\n{call}\n"));
+            assert!(said.len() == 1 && said[0].starts_with("job.sh:2: ") && said[0].contains(part), "{call}: {said:?}");
+        }
+        for fine in [
+            "srun -N 1 -n 2 --exclusive ./p --gres=x > out 2>&1 &",
+            "srun $OPTS ./p",
+            "srun -n $N --mpi $T ./p",
+            "srun --mpi $T ./p",
+            "srun --ntasks=$N -c$C \"$PROGRAM\" --pty",
+            "srun \"${options[@]}\" --gres=gpu ./p",
+            "srun -w n{1,2} ./p",
+            "srun &> out --gres=gpu ./p",
+            "srun() { echo \"$@\"; }\nsrun --gres=gpu ./p",
+            "source ./functions.sh\nsrun --gres=gpu ./p",
+            "# srun --gres=gpu ./p",
+            "echo srun --gres=gpu",
+            "cat > x <<E\nsrun --gres=gpu $X\nE\nsrun ./p",
+            "srun --help",
+            "rms run --new-job -N 2 ./p",
+            "rms run -N 1 -n 2 sh -c 'echo $RMS_TASK_ID' -m cyclic",
+            "time rms queue --no-such",
+        ] {
+            assert_eq!(warnings(&format!("#!/bin/bash\n{fine}\n")), [] as [&str; 0], "{fine}");
+        }
+        let not_ours =
+            check(&script("#!/bin/sh\nsrun --gres=gpu ./p\n"), &[], &a_script(), &[], crate::cli::check_step);
+        let said = not_ours.unwrap_or_else(|failure| panic!("{}", failure.to_text()));
+        assert!(said.len() == 1 && said[0].contains("there may be no 'srun'"), "{said:?}");
     }
 
     #[test]

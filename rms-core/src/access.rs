@@ -110,9 +110,18 @@ impl Rms {
         let old = self.valid_serials(is_replaced);
         let detail = if old.is_empty() { "" } else { "in place of an older certificate" };
         self.audit(now, step, identity.to_string(), "token-redeem", token_id.to_owned(), detail.to_owned());
-        self.revoke(now, step, old, &identity.to_string());
-        let expires = self.issue(now, step, &identity, serial);
+        let expires = self.issue(now, step, &identity, serial, old);
         Ok((identity, expires, cluster))
+    }
+
+    /// Somebody has come with a certificate for the first time: those whose place it takes are of no use any more.
+    pub(crate) fn certificate_used(&mut self, now: Time, step: &mut Step, serial: &str) {
+        let Some(issued) = self.state.certificates.get(serial).filter(|issued| issued.revoked.is_none()) else {
+            return;
+        };
+        let by = issued.identity.to_string();
+        let older = self.valid_serials(|older| issued.replaces.contains(&older.serial));
+        self.revoke(now, step, older, &by);
     }
 
     pub(crate) fn renew(
@@ -132,7 +141,7 @@ impl Rms {
         if self.state.certificates.values().filter(is_valid).count() >= MAX_CERTIFICATES {
             return Err(Refusal::TooManyCertificates { who: who.to_string(), max: MAX_CERTIFICATES });
         }
-        let expires = self.issue(now, step, who, serial);
+        let expires = self.issue(now, step, who, serial, Vec::new());
         Ok((who.clone(), expires))
     }
 
@@ -159,10 +168,10 @@ impl Rms {
         }
     }
 
-    fn issue(&mut self, now: Time, step: &mut Step, identity: &Identity, serial: &str) -> Time {
+    fn issue(&mut self, now: Time, step: &mut Step, identity: &Identity, serial: &str, replaces: Vec<String>) -> Time {
         let expires = now + self.config.certificate_life;
-        let issued =
-            Issued { serial: serial.to_owned(), identity: identity.clone(), issued: now, expires, revoked: None };
+        let (serial, identity) = (serial.to_owned(), identity.clone());
+        let issued = Issued { serial, identity, issued: now, expires, revoked: None, replaces };
         self.record(step, Fact::CertificateIssued { issued });
         expires
     }

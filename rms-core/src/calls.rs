@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rms_api::answer::Answer;
 use rms_api::audit::AuditEntry;
 use rms_api::call::{Call, Select, Submission};
-use rms_api::refusal::Refusal;
+use rms_api::refusal::{Refusal, Refused};
 use rms_model::identity::check_name;
 use rms_model::settings::Subject;
 use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time, hostlist};
@@ -159,7 +159,7 @@ impl Rms {
             let outcome = self.may_touch(who, job).and_then(|()| act(self, job));
             match outcome {
                 Ok(()) => done.push(job),
-                Err(refusal) => refused.push((job, refusal)),
+                Err(refusal) => refused.push((job, Refused::from(&refusal))),
             }
         }
         Ok(Answer::Jobs { done, refused })
@@ -349,7 +349,10 @@ impl Rms {
                 NodeAdmin::Down { .. } if self.state.nodes()[&node].is_connected() => {
                     let holders: Vec<JobId> = self.state.nodes()[&node].holders.iter().copied().collect();
                     for job in holders {
-                        self.end_lost(now, step, job, node);
+                        // Its agent ends what runs there; what goes on without a lost node does without this one.
+                        if !self.shrink_by_loss(now, step, job, node) {
+                            self.end_lost(now, step, job, node);
+                        }
                     }
                 }
                 NodeAdmin::Down { .. } => self.give_up_shares(now, step, node),

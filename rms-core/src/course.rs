@@ -189,6 +189,13 @@ impl Evolved {
         }
     }
 
+    /// What it has chosen to free, as far as its next stage needs fewer hosts.
+    pub fn freed_next(&self) -> &[NodeId] {
+        let next = self.course.next().map_or(u32::MAX, |next| next.hosts);
+        let surplus = self.course.current().hosts.saturating_sub(next) as usize;
+        &self.chosen[..self.chosen.len().min(surplus)]
+    }
+
     /// Does it hold what it holds until its end, as far as anybody knows?
     pub fn is_steady(&self) -> bool {
         self.course.legs.len() == 1 && self.leaving.is_empty()

@@ -85,6 +85,10 @@ pub enum Event {
         csr: Vec<u8>,
         serial: String,
     },
+    /// Somebody has come with this certificate, for the first time as far as is known.
+    CertificateUsed {
+        serial: String,
+    },
     /// Nothing but time: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,
 }

@@ -341,6 +341,11 @@ pub enum Fact {
         nodes: Vec<NodeId>,
         at: Time,
     },
+    /// Who speaks for the application has said whether it can go on without hosts that are lost.
+    LossDeclared {
+        job: JobId,
+        survives: bool,
+    },
 }
 
 /// What a fact may have freed.
@@ -372,6 +377,7 @@ impl Fact {
             | Fact::HostsDeparting { .. }
             | Fact::HostsStay { .. }
             | Fact::LimitsDeclared { .. }
+            | Fact::LossDeclared { .. }
             | Fact::PromiseWarned { .. }
             | Fact::LoanCalled { .. }
             | Fact::LoanEnded { .. }

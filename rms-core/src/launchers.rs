@@ -6,11 +6,9 @@ mod requests;
 mod status;
 mod timeouts;
 
-use std::sync::Arc;
-
 use rms_model::identity::check_name;
 use rms_model::job::TaskCount;
-use rms_model::{Environment, Identity, JobId, JobSpec, Limits, Outcome, Owner, Role, Stdio, Time, Work};
+use rms_model::{Identity, JobId, JobSpec, Outcome, Owner, Role, Time, Work};
 
 pub(crate) use flood::MOST_CALLS;
 #[cfg(test)]
@@ -102,24 +100,13 @@ impl Rms {
         let job = self.state.last_job.next();
         let spec = JobSpec {
             name,
-            owner: Owner(who.name.clone()),
-            work: Work::Hosts,
-            tasks: TaskCount::PerHost(1),
-            cpus_per_task: 0,
-            cwd: "/".to_owned(),
-            environment: Arc::new(Environment::default()),
-            umask: 0o022,
-            stdio: Stdio::default(),
-            limits: Limits::default(),
-            options: Vec::new(),
             constraint: filter.constraint.clone(),
             priority,
             // A new execution would be another start, of which its launcher knows nothing.
             requeue: Some(false),
-            begin: None,
             comment,
-            evolving: None,
             malleable,
+            ..JobSpec::of(Owner(who.name.clone()), Work::Hosts, Vec::new())
         };
         self.check_quota(who, &spec)?;
         self.check_pace(now, who, &spec.work, &spec.environment)?;

@@ -188,6 +188,7 @@ impl Rms {
             Event::AgentCertifies { ticket, name, job, run, csr, serial } => {
                 self.certify_job(now, &mut step, ticket, &name, (job, run), (csr, serial));
             }
+            Event::CertificateUsed { serial } => self.certificate_used(now, &mut step, &serial),
             Event::Tick => self.tick(now, &mut step),
         }
         self.turn_negotiations(now, &mut step);

@@ -20,7 +20,7 @@ module rms
   integer(c_int32_t), parameter :: RMS_EVENT_OFFER = 1, RMS_EVENT_AGREED = 2, RMS_EVENT_READY = 3
   integer(c_int32_t), parameter :: RMS_EVENT_OVER = 4, RMS_EVENT_HOSTS = 5, RMS_EVENT_WARNING = 6
   integer(c_int32_t), parameter :: RMS_EVENT_ENDED = 7, RMS_EVENT_REPLACED = 8, RMS_EVENT_LOST = 9
-  integer(c_int32_t), parameter :: RMS_EVENT_HOSTS_LOST = 10
+  integer(c_int32_t), parameter :: RMS_EVENT_HOSTS_LOST = 10, RMS_EVENT_STAGE_ENDS = 11
   integer(c_int32_t), parameter :: RMS_REJECTED = 1, RMS_EXPIRED = 2, RMS_WITHDRAWN = 3, RMS_FAILED = 4
   integer, parameter :: RMS_NAME_SIZE = 256
 
@@ -83,6 +83,12 @@ module rms
     integer(c_size_t) :: n_hosts = 0
   end type
 
+  type, bind(c) :: rms_stage
+    integer(c_size_t) :: size = 0
+    integer(c_int32_t) :: number = 0, n_stages = 0, hosts = 0, next_hosts = 0
+    integer(c_int64_t) :: until_ms = 0
+  end type
+
   interface
     ! options: c_loc of rms_options, or c_null_ptr.
     integer(c_int) function rms_connect(options, session) bind(c)
@@ -106,6 +112,12 @@ module rms
       import :: c_int, c_int64_t, c_ptr
       type(c_ptr), value :: session
       integer(c_int64_t), intent(out) :: until_ms
+    end function
+
+    integer(c_int) function rms_next_stage(session, stage) bind(c)
+      import :: c_int, c_ptr, rms_stage
+      type(c_ptr), value :: session
+      type(rms_stage), intent(inout) :: stage
     end function
 
     integer(c_int) function rms_hosts(session, hosts, capacity, n_hosts) bind(c)

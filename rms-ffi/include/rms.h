@@ -156,6 +156,11 @@ template <typename T> inline T rms_init() {
 // submitted with --on-host-loss shrink, is told; others are ended.
 #define RMS_EVENT_HOSTS_LOST 10
 
+// Of a job with a profile: its next stage needs fewer hosts, and begins at deadline_ms. Leave these, or as many others,
+// and name them by rms_release() with the id 0. Hosts that come with a stage are told by RMS_EVENT_HOSTS, and
+// rms_next_stage() says what comes when.
+#define RMS_EVENT_STAGE_ENDS 11
+
 // How a negotiation ended: an answer was no.
 #define RMS_REJECTED 1
 
@@ -185,6 +190,23 @@ typedef struct rms_options {
     // Nothing.
     int32_t reserved;
 } rms_options;
+
+// Where an application with a profile is.
+typedef struct rms_stage {
+    // sizeof(rms_stage). Set it before the call.
+    size_t size;
+    // The stage that it is in, counted from 1.
+    uint32_t number;
+    // How many there are, with those that are over.
+    uint32_t n_stages;
+    // How many hosts this one has.
+    uint32_t hosts;
+    // How many the next one has; 0: this is the last one.
+    uint32_t next_hosts;
+    // When this one is over, in milliseconds since 1970 by the RMS's clock. If the hosts of the next one are not free
+    // then, it goes on.
+    int64_t until_ms;
+} rms_stage;
 
 // A host that the application holds.
 typedef struct rms_host {
@@ -332,7 +354,7 @@ typedef struct rms_change {
     int32_t kind;
     // A shrink, not 0: the RMS has taken the hosts already, or they are lost; what ran there has been killed.
     int32_t is_done;
-    // Which negotiation.
+    // Which negotiation; 0: none, for a stage of the job begins, others have asked, or hosts are lost.
     uint64_t id;
     // Counts the changes of the application's hosts, from 1.
     uint32_t generation;
@@ -364,6 +386,9 @@ int rms_generation(struct rms_session *session, uint32_t *generation);
 
 // When the application is ended, in milliseconds since 1970 by the RMS's clock.
 int rms_until(struct rms_session *session, int64_t *until_ms);
+
+// Where a job with a profile is, and what comes when. RMS_NOTHING: the job has no profile.
+int rms_next_stage(struct rms_session *session, struct rms_stage *stage);
 
 // The hosts of the application, host 0 first. Fills up to capacity elements, of which the first must have its size
 // set; all get it. n_hosts becomes the number of hosts. If there are more than fit, returns RMS_ESPACE and fills
@@ -406,7 +431,9 @@ int rms_withdraw(struct rms_session *session,
 
 // At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as
 // many as agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after
-// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone.
+// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the id 0, after RMS_EVENT_STAGE_ENDS:
+// the hosts that are left when the next stage begins; until then they are the application's. Without a profile, the id
+// 0 is no negotiation.
 int rms_release(struct rms_session *session,
                 uint64_t id,
                 const char *const *hosts,

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use launcher_sdk::negotiator::{Agreed, Direction, Ending, Event, HeldHost, Holding, NegotiationId, Ready, Reason};
+use launcher_sdk::negotiator::{
+    Agreed, Direction, Ending, Event, HeldHost, Holding, NegotiationId, Ready, Reason, StageEnds,
+};
 
 /// What one call of `rms_breakpoint` tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// None: others have asked for the hosts, or they are lost; the application was not asked.
+    /// None: a stage of the application begins, others have asked, or the hosts are lost; nothing was negotiated.
     pub id: Option<NegotiationId>,
     pub direction: Direction,
     pub hosts: Vec<String>,
@@ -25,12 +27,16 @@ pub struct Breakpoint {
     left: Vec<Change>,
     /// Hosts that it has, or will be told of.
     known: BTreeSet<String>,
+    /// The stage that it is in, if it has some.
+    stage: Option<u32>,
 }
 
 /// What `rms_release_done` has to say.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Release {
     Say(NegotiationId, Vec<String>),
+    /// These hosts are left when the next stage begins.
+    Free(Vec<String>),
     /// It is settled already: if anything is to be done, the next breakpoint tells.
     Void,
     /// Nothing was to be left.
@@ -40,7 +46,8 @@ pub enum Release {
 impl Breakpoint {
     /// For an application that uses these hosts.
     pub fn of(holding: &Holding) -> Breakpoint {
-        Breakpoint { known: names(&holding.hosts).collect(), ..Breakpoint::default() }
+        let stage = holding.stages.as_ref().map(|stages| stages.number);
+        Breakpoint { known: names(&holding.hosts).collect(), stage, ..Breakpoint::default() }
     }
 
     /// Takes in what has happened.
@@ -70,16 +77,66 @@ impl Breakpoint {
             Event::Offered(_) | Event::Countered(_) => {}
             Event::HostsLost(hosts) => self.add(None, Direction::Shrink, hosts, true),
             Event::Holding(holding) => self.holds(holding),
+            Event::StageEnds(StageEnds { leaving, .. }) => self.stage_ends(leaving),
             Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
         }
     }
 
-    /// Hosts for which others have asked are heard of in no other way.
+    /// A smaller stage comes; it may be told anew, if it was announced otherwise.
+    fn stage_ends(&mut self, leaving: &[HeldHost]) {
+        self.waiting.retain(|change| !change.is_of_stage());
+        let told: BTreeSet<&String> = self.told_to_leave().collect();
+        let untold: Vec<HeldHost> = leaving.iter().filter(|host| !told.contains(&host.name)).cloned().collect();
+        self.add(None, Direction::Shrink, &untold, false);
+    }
+
+    /// The hosts of all shrinks that are not over.
+    fn told_to_leave(&self) -> impl Iterator<Item = &String> {
+        let shrinks = self.waiting.iter().chain(&self.leaving).chain(&self.left);
+        shrinks.filter(|change| change.direction == Direction::Shrink).flat_map(|change| &change.hosts)
+    }
+
+    /// Hosts that came or went with a stage, or because others have asked for that, are heard of in no other way.
     fn holds(&mut self, holding: &Holding) {
+        let held: BTreeSet<String> = names(&holding.hosts).collect();
+        self.end_stage(holding, &held);
+        // By force: it knows that they go.
+        self.left.retain(|change| !change.is_done || change.hosts.iter().any(|host| held.contains(host)));
+        let told: BTreeSet<&String> = self.told_to_leave().collect();
+        let is_gone = |host: &&String| !held.contains(*host) && !told.contains(*host);
+        let gone: Vec<String> = self.known.iter().filter(is_gone).cloned().collect();
+        if !gone.is_empty() {
+            self.waiting.push_back(Change { id: None, direction: Direction::Shrink, hosts: gone, is_done: true });
+        }
         let is_new = |host: &&HeldHost| !host.is_departing && !self.known.contains(&host.name);
         let new: Vec<HeldHost> = holding.hosts.iter().filter(is_new).cloned().collect();
         self.add(None, Direction::Grow, &new, false);
-        self.known = names(&holding.hosts).collect();
+        self.known = held;
+    }
+
+    /// Hosts that were to be left for a stage are gone, or are to be used again if it was announced otherwise.
+    fn end_stage(&mut self, holding: &Holding, held: &BTreeSet<String>) {
+        let stages = holding.stages.as_deref();
+        let before = std::mem::replace(&mut self.stage, stages.map(|stages| stages.number));
+        let legs = stages.map(|stages| stages.legs.as_slice());
+        let still_shrinks = matches!(legs, Some([now, next, ..]) if next.hosts < now.hosts);
+        if still_shrinks && before == self.stage {
+            return;
+        }
+        let mut told: Vec<Change> = self.left.extract_if(.., |change| change.is_of_stage()).collect();
+        told.extend(self.leaving.iter().filter(|change| change.is_of_stage()).cloned());
+        // It knows that they go.
+        self.known.retain(|host| held.contains(host) || !told.iter().any(|change| change.hosts.contains(host)));
+        for change in self.waiting.iter_mut().chain(&mut self.leaving).filter(|change| change.is_of_stage()) {
+            change.hosts.retain(|host| !held.contains(host));
+            change.is_done = true;
+        }
+        self.waiting.retain(|change| !change.hosts.is_empty());
+        let hosts: Vec<String> =
+            told.into_iter().flat_map(|change| change.hosts).filter(|host| held.contains(host)).collect();
+        if !hosts.is_empty() {
+            self.waiting.push_back(Change { id: None, direction: Direction::Grow, hosts, is_done: false });
+        }
     }
 
     /// Hosts for which it has asked, or that it was offered: it may hold them already, and even know.
@@ -131,15 +188,22 @@ impl Breakpoint {
         let Some(change) = self.leaving.take() else {
             return Release::Nothing;
         };
-        let Some(id) = change.id.filter(|_| !change.is_done) else { return Release::Void };
-        let said = Release::Say(id, change.hosts.clone());
+        let said = match change.id {
+            _ if change.is_done => return Release::Void,
+            Some(id) => Release::Say(id, change.hosts.clone()),
+            None => {
+                // All of them, of a stage that was told anew, too.
+                let before = self.left.iter().filter(|left| left.is_of_stage());
+                Release::Free(before.chain([&change]).flat_map(|change| change.hosts.iter().cloned()).collect())
+            }
+        };
         self.left.push(change);
         said
     }
 
     /// What was to be said could not be: it is still to be said.
-    pub fn unsaid(&mut self, id: NegotiationId) {
-        if let Some(idx) = self.left.iter().position(|change| change.id == Some(id)) {
+    pub fn unsaid(&mut self, id: Option<NegotiationId>) {
+        if let Some(idx) = self.left.iter().rposition(|change| change.id == id) {
             self.leaving = Some(self.left.remove(idx));
         }
     }
@@ -175,8 +239,7 @@ impl Breakpoint {
 
     /// Hosts of a shrink that has failed are taken nevertheless.
     fn taken(&mut self, id: NegotiationId) {
-        self.left.retain(|change| change.id != Some(id));
-        let open = self.waiting.iter_mut().chain(&mut self.leaving);
+        let open = self.waiting.iter_mut().chain(&mut self.leaving).chain(&mut self.left);
         open.filter(|change| change.id == Some(id)).for_each(|change| change.is_done = true);
     }
 
@@ -191,6 +254,13 @@ impl Breakpoint {
         if let Some(change) = left.or(leaving) {
             self.waiting.push_back(Change { direction: Direction::Grow, is_done: false, ..change });
         }
+    }
+}
+
+impl Change {
+    /// To be left for the next stage, and still there.
+    fn is_of_stage(&self) -> bool {
+        self.id.is_none() && self.direction == Direction::Shrink && !self.is_done
     }
 }
 
@@ -210,10 +280,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use launcher_sdk::negotiator::{
-        Holding, Item, ItemStatus, Quantity, Reason, Resource, SetRule, Side, Template, Terms,
+        Holding, Item, ItemStatus, Quantity, Reason, Resource, SetRule, Side, StageLine, Stages, Template, Terms,
     };
     use negotiation::Parties;
-    use rms_model::{ClusterId, JobId, NodeId, Run, Time};
+    use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
 
     use super::*;
 
@@ -256,8 +326,93 @@ mod tests {
     fn ready(direction: Direction, list: &str) -> Event {
         let hosts = hosts(list);
         let template = template(direction, hosts.len());
-        let holding = Holding { generation: 2, hosts: Vec::new(), until: Time::EPOCH };
+        let holding = Holding { generation: 2, hosts: Vec::new(), until: Time::EPOCH, stages: None };
         Event::Ready(Ready { negotiation: R1, direction, template, hosts, holding })
+    }
+
+    /// In stages of these sizes, the first of which is this one.
+    fn in_stage(number: u32, legs: &[u32], list: &str) -> Event {
+        let leg = |hosts: &u32| StageLine { hosts: *hosts, span: Span::from_secs(10), start: Some(Time::EPOCH) };
+        let stages = Stages {
+            number,
+            n_stages: number + legs.len() as u32 - 1,
+            legs: legs.iter().map(leg).collect(),
+            late_by: None,
+            open: false,
+            generation: number,
+            chosen: Vec::new(),
+            leaving: Vec::new(),
+            n_violations: 0,
+        };
+        let stages = Some(Box::new(stages));
+        Event::Holding(Holding { generation: number, hosts: hosts(list), until: Time::EPOCH, stages })
+    }
+
+    fn ends(next: u32, list: &str) -> Event {
+        Event::StageEnds(StageEnds { next, at: Time::EPOCH, leaving: hosts(list) })
+    }
+
+    fn frees(list: &str) -> Release {
+        Release::Free(list.split_whitespace().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn hosts_come_and_go_with_the_stages_of_a_profile() {
+        let mut breakpoint = after(&[in_stage(1, &[1, 3, 2], "a"), in_stage(2, &[3, 2], "a b c")]);
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "a".into(), false)));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "b c".into(), false)));
+        breakpoint.hear(&ends(3, "c"));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".into(), false)));
+        assert_eq!(breakpoint.release(), frees("c"));
+        breakpoint.hear(&in_stage(3, &[2], "a b"));
+        assert_eq!(told(&mut breakpoint), None, "it has left what is gone");
+    }
+
+    #[test]
+    fn who_comes_late_to_the_end_of_a_stage_finds_its_hosts_taken() {
+        let mut breakpoint = after(&[in_stage(1, &[3, 2], "a b c")]);
+        told(&mut breakpoint);
+        for event in [ends(2, "c"), in_stage(2, &[2], "a b")] {
+            breakpoint.hear(&event);
+        }
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".into(), true)));
+        assert_eq!((breakpoint.release(), told(&mut breakpoint)), (Release::Void, None));
+        // Not told at all, for the clock of its node is wrong: they are taken all the same.
+        breakpoint.hear(&in_stage(3, &[1], "a"));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "b".into(), true)));
+    }
+
+    #[test]
+    fn stages_that_are_announced_anew_while_hosts_are_left() {
+        let mut breakpoint = after(&[in_stage(1, &[4, 2], "a b c d"), ends(2, "c d")]);
+        told(&mut breakpoint);
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c d".into(), false)));
+        assert_eq!(breakpoint.release(), frees("c d"));
+        // One more is to go.
+        breakpoint.hear(&in_stage(1, &[4, 1], "a b c d"));
+        breakpoint.hear(&ends(2, "d c b"));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "b".into(), false)));
+        assert_eq!(breakpoint.release(), frees("c d b"));
+        // None is to go.
+        breakpoint.hear(&in_stage(1, &[4, 5], "a b c d"));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "c d b".into(), false)));
+        assert_eq!(told(&mut breakpoint), None);
+    }
+
+    #[test]
+    fn hosts_that_others_have_given_back_are_told_as_gone() {
+        let holding = |list: &str| {
+            Event::Holding(Holding { generation: 2, hosts: hosts(list), until: Time::EPOCH, stages: None })
+        };
+        let mut breakpoint = after(&[holding("a b c"), holding("a b")]);
+        told(&mut breakpoint);
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".into(), true)));
+        // What it leaves itself is told once, whichever is heard first.
+        for event in [agreed("b"), holding("a"), ready(Direction::Shrink, "b")] {
+            breakpoint.hear(&event);
+        }
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "b".into(), true)));
+        assert_eq!(told(&mut breakpoint), None);
     }
 
     fn failed() -> Event {
@@ -292,7 +447,7 @@ mod tests {
 
     #[test]
     fn hosts_that_others_asked_for_are_told_once() {
-        let holding = |list: &str| Holding { generation: 2, hosts: hosts(list), until: Time::EPOCH };
+        let holding = |list: &str| Holding { generation: 2, hosts: hosts(list), until: Time::EPOCH, stages: None };
         let mut breakpoint = Breakpoint::of(&holding("a b"));
         breakpoint.hear(&Event::Holding(holding("a b c")));
         let change = breakpoint.next().expect("a host has come");
@@ -308,6 +463,7 @@ mod tests {
         // One that was lost, or left, may come again.
         breakpoint.hear(&Event::Holding(holding("a b c d")));
         breakpoint.hear(&Event::Holding(holding("a b c d e")));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "e".into(), true)));
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e".into(), false)));
     }
 
@@ -327,7 +483,7 @@ mod tests {
         let mut breakpoint = after(&[agreed("d")]);
         told(&mut breakpoint);
         breakpoint.release();
-        breakpoint.unsaid(R1);
+        breakpoint.unsaid(Some(R1));
         assert_eq!(breakpoint.release(), say("d"));
     }
 

@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    const NOTHING: Holding = Holding { generation: 1, hosts: Vec::new(), until: Time::EPOCH };
+    const NOTHING: Holding = Holding { generation: 1, hosts: Vec::new(), until: Time::EPOCH, stages: None };
     const HOSTS: Resource = Resource::Hosts(ClusterId(0));
 
     #[test]

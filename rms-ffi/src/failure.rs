@@ -115,7 +115,7 @@ impl From<NegotiatorError> for Failure {
             NegotiatorError::Act(ActError::NotNow(_) | ActError::Lapsed | ActError::AlreadyOpen(_)) => {
                 Failure::NotNow(text)
             }
-            NegotiatorError::Refused(_) => Failure::Refused(text),
+            NegotiatorError::HasProfile(_) | NegotiatorError::Refused(_) => Failure::Refused(text),
             NegotiatorError::JobEnded { .. } | NegotiatorError::Replaced | NegotiatorError::Lost(_) => {
                 Failure::Ended(text)
             }

@@ -65,7 +65,7 @@ type Connected = Result<Negotiator, ConnectError>;
 /// A change as C is told of it.
 #[derive(Debug)]
 pub struct Told {
-    /// None: hosts are lost, and nobody was asked.
+    /// None: a stage begins, others have asked, or hosts are lost; nothing was negotiated.
     pub id: Option<NegotiationId>,
     pub direction: Direction,
     pub hosts: Vec<String>,
@@ -148,8 +148,9 @@ impl Session {
         self.wait(self.negotiator.negotiation(id).withdraw())
     }
 
-    /// No names: those that were agreed, or the last ones.
-    pub fn release(&self, id: NegotiationId, hosts: Vec<String>) -> Result<(), Failure> {
+    /// No names: those that were agreed, or the last ones. No negotiation: for the next stage.
+    pub fn release(&self, id: Option<NegotiationId>, hosts: Vec<String>) -> Result<(), Failure> {
+        let Some(id) = id else { return self.wait(self.negotiator.free(hosts)) };
         let negotiation = self.negotiator.negotiation(id);
         if hosts.is_empty() { self.wait(negotiation.release_last()) } else { self.wait(negotiation.release(hosts)) }
     }
@@ -186,19 +187,25 @@ impl Session {
     /// The hosts that the application was told to leave are left.
     pub fn release_done(&self) -> Result<(), Failure> {
         let release = self.shared.state().breakpoint.as_mut().map_or(Release::Nothing, Breakpoint::release);
-        match release {
-            Release::Nothing => Err(Failure::NotNow("rms_breakpoint has not told to leave any hosts".to_owned())),
-            Release::Void => Ok(()),
-            Release::Say(id, hosts) => match self.release(id, hosts) {
-                // It has run out or failed meanwhile, which the next breakpoint tells.
-                Ok(()) | Err(Failure::NotNow(_) | Failure::UnknownNegotiation(_)) => Ok(()),
-                Err(failure) => {
-                    if let Some(breakpoint) = self.shared.state().breakpoint.as_mut() {
-                        breakpoint.unsaid(id);
-                    }
-                    Err(failure)
+        let (id, released) = match release {
+            Release::Nothing => {
+                return Err(Failure::NotNow("rms_breakpoint has not told to leave any hosts".to_owned()));
+            }
+            Release::Void => return Ok(()),
+            Release::Say(id, hosts) => (Some(id), self.release(Some(id), hosts)),
+            Release::Free(hosts) => (None, self.release(None, hosts)),
+        };
+        match released {
+            // It has run out or failed meanwhile, which the next breakpoint tells.
+            Ok(()) | Err(Failure::NotNow(_) | Failure::UnknownNegotiation(_)) => Ok(()),
+            // The stage has begun meanwhile, or another one was announced in its place: the next breakpoint tells, too.
+            Err(Failure::Refused(_)) if id.is_none() => Ok(()),
+            Err(failure) => {
+                if let Some(breakpoint) = self.shared.state().breakpoint.as_mut() {
+                    breakpoint.unsaid(id);
                 }
-            },
+                Err(failure)
+            }
         }
     }
 
@@ -334,7 +341,7 @@ impl State {
                     self.offers.remove(&id);
                 }
             }
-            Event::Holding(_) | Event::HostsLost(_) | Event::Warned(_) => {}
+            Event::Holding(_) | Event::HostsLost(_) | Event::StageEnds(_) | Event::Warned(_) => {}
             Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
         }
         if let Some(breakpoint) = &mut self.breakpoint {

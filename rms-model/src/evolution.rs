@@ -29,9 +29,14 @@ pub struct Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExpandLimit {
     /// A stage lasts at most so many thousandths of what was requested, rounded down; at least 1000.
-    Milli(u32),
+    Milli(#[serde(deserialize_with = "at_least_whole")] u32),
     /// However long it takes.
     Infinite,
+}
+
+/// A stage lasts at least as long as was asked for, and nobody waits a thousand times as long.
+fn at_least_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    Ok(u32::deserialize(from)?.clamp(1000, 1_000_000))
 }
 
 /// How a requested profile may be changed to be placed.

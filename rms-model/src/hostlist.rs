@@ -84,8 +84,10 @@ fn fold_group(prefix: &str, members: &[(String, u64)]) -> String {
         _ => {
             let mut ranges: Vec<(&str, &str, u64)> = Vec::new();
             for (digits, number) in members {
+                // As `expand` would write it: `n[9-11]`, but `n[9,010]`.
+                let continues = |first: &str| format!("{number:0width$}", width = first.len()) == *digits;
                 match ranges.last_mut() {
-                    Some((_, last, high)) if *high + 1 == *number && digits.len() == last.len() => {
+                    Some((first, last, high)) if high.checked_add(1) == Some(*number) && continues(first) => {
                         *last = digits;
                         *high = *number;
                     }
@@ -134,7 +136,13 @@ mod tests {
         check("n[1-3]", &["n1", "n2", "n3"]);
         check("n[01-03,07]", &["n01", "n02", "n03", "n07"]);
         check("a[1-2],b7,head", &["a1", "a2", "b7", "head"]);
-        check("n[9,10-11]", &["n9", "n10", "n11"]);
+        check("n[9-11]", &["n9", "n10", "n11"]);
+        check("n[09-11,100]", &["n09", "n10", "n11", "n100"]);
+        check("n[098-101]", &["n098", "n099", "n100", "n101"]);
+        check("n[9,010-011]", &["n9", "n010", "n011"]);
+        let many: Vec<String> = (1..=150).map(|number| format!("n{number}")).collect();
+        assert_eq!(fold(&many), "n[1-150]");
+        assert_eq!(expand("n[1-150]"), Ok(many));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::id::{JobId, Run};
+pub use crate::name::{NameError, check_name};
 
 /// What a peer may do. One role cannot speak for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,6 +29,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
     pub role: Role,
+    #[serde(deserialize_with = "crate::checked::name")]
     pub name: String,
 }
 
@@ -91,19 +93,4 @@ impl FromStr for Role {
             _ => Err(RoleError(text.to_owned())),
         }
     }
-}
-
-/// Why a text is no name for a peer, a node, a cluster or a feature.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{0}' is not a name: use 1 to 64 letters, digits, '-', '_' or '.', starting with a letter, a digit or '_'")]
-pub struct NameError(String);
-
-/// Names travel into file names, certificates and tables, so they are kept plain.
-///
-/// # Errors
-/// See [`NameError`].
-pub fn check_name(name: &str) -> Result<(), NameError> {
-    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    if starts_well && is_plain && name.len() <= 64 { Ok(()) } else { Err(NameError(name.chars().take(80).collect())) }
 }

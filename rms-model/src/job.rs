@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
+use crate::checked::MAX_ENVIRONMENT_BYTES;
 use crate::evolution::Evolution;
 use crate::evolving::Evolving;
 use crate::id::{JobId, Run};
@@ -17,8 +19,34 @@ use crate::time::{Span, Time};
 
 /// Environment variables in the order given; shared between the jobs that have the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<(String, String)>")]
 pub struct Environment(pub Vec<(String, String)>);
+
+impl TryFrom<Vec<(String, String)>> for Environment {
+    type Error = BadEnvironment;
+
+    fn try_from(variables: Vec<(String, String)>) -> Result<Environment, BadEnvironment> {
+        let n_bytes: usize = variables.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+        if n_bytes > MAX_ENVIRONMENT_BYTES {
+            return Err(BadEnvironment::TooLarge { n_bytes });
+        }
+        let is_good =
+            |(name, value): &(String, String)| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
+        match variables.iter().find(|variable| !is_good(variable)) {
+            Some((name, _)) => Err(BadEnvironment::Variable { name: name.chars().take(80).collect() }),
+            None => Ok(Environment(variables)),
+        }
+    }
+}
+
+/// Why variables are no environment.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadEnvironment {
+    #[error("the environment is {n_bytes} bytes long, but at most {MAX_ENVIRONMENT_BYTES} are taken")]
+    TooLarge { n_bytes: usize },
+    #[error("'{name}' is no environment variable: its name is empty or holds '=', or it holds the character NUL")]
+    Variable { name: String },
+}
 
 /// Bytes as text that is sent and kept: UTF-8 as it is, any other byte as a character of its own, which is none of a
 /// written text. [`to_bytes`] gives back exactly these bytes.
@@ -66,9 +94,17 @@ pub struct Owner(pub String);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     /// A batch script; it runs once, on the first node, and the job ends with it.
-    Script { script: String, args: Vec<String> },
+    Script {
+        #[serde(deserialize_with = "crate::checked::script")]
+        script: String,
+        #[serde(deserialize_with = "crate::checked::texts")]
+        args: Vec<String>,
+    },
     /// `n_tasks` processes spread over the nodes in blocks; the job ends with the last of them.
-    Tasks { argv: Vec<String> },
+    Tasks {
+        #[serde(deserialize_with = "crate::checked::texts")]
+        argv: Vec<String>,
+    },
     /// Nothing is started: a launcher uses the hosts by its own means.
     Hosts,
 }
@@ -76,9 +112,12 @@ pub enum Work {
 /// Where a task's streams go, as [patterns](crate::pattern); relative paths start at the working directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stdio {
+    #[serde(default, deserialize_with = "crate::checked::opt_text")]
     pub input: Option<String>,
+    #[serde(default, deserialize_with = "crate::checked::opt_text")]
     pub output: Option<String>,
     /// As `output` if absent.
+    #[serde(default, deserialize_with = "crate::checked::opt_text")]
     pub error: Option<String>,
     /// Append to the files instead of truncating them.
     pub append: bool,
@@ -100,6 +139,7 @@ pub struct Limits {
 /// What every host of a job must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Constraint {
+    #[serde(deserialize_with = "crate::checked::names")]
     pub features: BTreeSet<String>,
     pub memory: Mebibytes,
     /// Logical CPUs a host must have to hold its share of the tasks.
@@ -166,6 +206,30 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// The least that can be said of a job: one task on each host in `/`, with an empty environment and no name.
+    pub fn of(owner: Owner, work: Work, options: Vec<Request>) -> JobSpec {
+        JobSpec {
+            name: String::new(),
+            owner,
+            work,
+            tasks: TaskCount::PerHost(1),
+            cpus_per_task: 0,
+            cwd: "/".to_owned(),
+            environment: Arc::default(),
+            umask: 0o022,
+            stdio: Stdio::default(),
+            limits: Limits::default(),
+            options,
+            constraint: Constraint::default(),
+            priority: 0,
+            requeue: None,
+            begin: None,
+            comment: String::new(),
+            evolving: None,
+            malleable: None,
+        }
+    }
+
     /// May it start again after its node was lost? Its own word counts before the setting. Who follows its streams
     /// would see them twice, and its input is gone: unasked, such a job does not run again.
     pub fn may_run_again(&self, policy: LostPolicy) -> bool {
@@ -302,6 +366,7 @@ impl fmt::Display for Outcome {
 /// What the processes of a job used, over its whole process tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
+    #[serde(deserialize_with = "crate::checked::span")]
     pub cpu: Span,
     /// The highest sum on one node where the kernel keeps it, else of the largest process.
     pub peak_memory_kib: u64,
@@ -337,6 +402,29 @@ pub struct JobRecord {
     /// What an evolving application really held, stage by stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evolution: Option<Evolution>,
+}
+
+impl JobRecord {
+    /// The least that can be said of a job that is over: its first execution was completed at `at` before it started.
+    pub fn of(job: JobId, owner: Owner, request: Request, at: Time) -> JobRecord {
+        JobRecord {
+            job,
+            run: Run(1),
+            name: String::new(),
+            owner,
+            submitted: at,
+            eligible: at,
+            started: None,
+            ended: at,
+            n_tasks: request.n_hosts(),
+            request,
+            cpus_per_task: 0,
+            nodes: Vec::new(),
+            outcome: Outcome::Completed,
+            usage: Usage::default(),
+            evolution: None,
+        }
+    }
 }
 
 #[cfg(test)]

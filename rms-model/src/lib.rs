@@ -4,6 +4,7 @@
 //! are busy as a function of absolute time (001, §5.1), a *view* is one COP per cluster, a *request*
 //! names hosts per cluster and a wall time.
 
+pub mod checked;
 pub mod evolution;
 pub mod evolving;
 pub mod hostlist;
@@ -11,6 +12,7 @@ pub mod id;
 pub mod identity;
 pub mod job;
 pub mod malleable;
+pub mod name;
 pub mod pattern;
 pub mod pointed;
 pub mod policy;

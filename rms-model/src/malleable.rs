@@ -1,6 +1,7 @@
 //! Applications whose hosts may change while they run (002), as their users describe them at submission.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::sizes::Sizes;
 
@@ -15,6 +16,7 @@ pub struct Malleable {
     /// It is never offered more.
     pub most: u32,
     /// Which of the numbers between are of use.
+    #[serde(deserialize_with = "crate::checked::sizes")]
     pub sizes: Sizes,
     pub on_resize: OnResize,
     pub speedup: Speedup,
@@ -40,8 +42,22 @@ pub enum OnResize {
 /// A declared speed-up: with so many hosts, so many thousandths of the speed on one; ascending by hosts. Empty: not
 /// declared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<(u32, u32)>")]
 pub struct Speedup(pub Vec<(u32, u32)>);
+
+impl TryFrom<Vec<(u32, u32)>> for Speedup {
+    type Error = BadSpeedup;
+
+    fn try_from(points: Vec<(u32, u32)>) -> Result<Speedup, BadSpeedup> {
+        let speedup = Speedup(points);
+        if speedup.is_sound() { Ok(speedup) } else { Err(BadSpeedup) }
+    }
+}
+
+/// Why points are no speed-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a speed-up has at most {MAX_POINTS} points, and their numbers of hosts rise from 1")]
+pub struct BadSpeedup;
 
 impl Malleable {
     /// Whether nothing was said of its sizes but that they may be negotiated.

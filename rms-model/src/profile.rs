@@ -37,9 +37,22 @@ struct Stored {
 
 /// From `from` on, until the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(Time, i64)", into = "(Time, i64)")]
 pub struct Step {
     pub from: Time,
     pub hosts: i64,
+}
+
+impl From<(Time, i64)> for Step {
+    fn from((from, hosts): (Time, i64)) -> Step {
+        Step { from, hosts }
+    }
+}
+
+impl From<Step> for (Time, i64) {
+    fn from(step: Step) -> (Time, i64) {
+        (step.from, step.hosts)
+    }
 }
 
 /// Some hosts during `[from, until)`.

@@ -13,6 +13,7 @@ use crate::time::Span;
 pub struct Request {
     /// Hosts per cluster; entries of 0 ask for nothing there.
     pub hosts: BTreeMap<ClusterId, u32>,
+    #[serde(deserialize_with = "crate::checked::span")]
     pub wall: Span,
 }
 

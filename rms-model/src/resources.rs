@@ -33,6 +33,7 @@ pub struct Inventory {
     pub memory: Mebibytes,
     /// Speed relative to the deployment's reference host, in thousandths.
     pub speed_milli: u32,
+    #[serde(deserialize_with = "crate::checked::names")]
     pub features: BTreeSet<String>,
 }
 

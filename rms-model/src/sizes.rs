@@ -17,7 +17,21 @@ pub enum Sizes {
     Listed(Vec<u64>),
 }
 
+/// The most totals that a list holds.
+pub const MAX_SIZES: usize = 256;
+
 impl Sizes {
+    /// Whether these are sizes: multiples of something, or totals that rise.
+    pub fn is_valid(&self) -> bool {
+        match self {
+            Sizes::Any | Sizes::PowerOfTwo => true,
+            Sizes::MultipleOf(unit) => *unit > 0,
+            Sizes::Listed(sizes) => {
+                (1..=MAX_SIZES).contains(&sizes.len()) && sizes.is_sorted_by(|one, next| one < next)
+            }
+        }
+    }
+
     /// Whether a total is one of these.
     pub fn fits(&self, total: u64) -> bool {
         match self {

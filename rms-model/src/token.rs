@@ -46,4 +46,8 @@ pub struct Issued {
     pub issued: Time,
     pub expires: Time,
     pub revoked: Option<Time>,
+    /// The serials of those whose place it takes: they are good until it is first used, or an answer that is lost would
+    /// leave its holder without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
 }

@@ -141,6 +141,7 @@ impl Driver {
                     self.handle(Event::Called { ticket, who, call });
                 }
             },
+            Inbound::CertificateUsed { serial } => self.handle(Event::CertificateUsed { serial }),
             Inbound::AgentConnected { name, hello, report, outbox } => {
                 if self.router.agent_connected(&name, outbox) {
                     // The older link is gone now, whether the newer one will be accepted or not.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rms_api::call::HistoryQuery;
 use rms_api::negotiate::NegotiationRecord;
 use rms_model::{JobId, JobRecord, Time};
-use rms_wire::HistoryQuery;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use thiserror::Error;
@@ -269,7 +269,7 @@ fn sql_of(page: &Page, n_wanted: u64) -> (String, Vec<Value>) {
 #[cfg(test)]
 mod tests {
     use rms_core::Fact;
-    use rms_model::{ClusterId, Outcome, Owner, Request, Run, Span, Usage};
+    use rms_model::{ClusterId, Outcome, Owner, Request, Span};
 
     use super::table::open_reader;
     use super::*;
@@ -278,21 +278,19 @@ mod tests {
     fn done(job: u64, owner: &str, name: &str, outcome: Outcome) -> Fact {
         let at = |secs| Time::from_secs(1000 * job as i64 + secs);
         let record = JobRecord {
-            job: JobId(job),
-            run: Run(1),
             name: name.to_owned(),
-            owner: Owner(owner.to_owned()),
-            submitted: at(0),
-            eligible: at(0),
             started: Some(at(10)),
             ended: at(20),
-            request: Request::on_one(ClusterId(0), 1, Span::from_hours(1)),
             n_tasks: 1,
             cpus_per_task: 1,
             nodes: vec!["n1".to_owned()],
             outcome,
-            usage: Usage::default(),
-            evolution: None,
+            ..JobRecord::of(
+                JobId(job),
+                Owner(owner.to_owned()),
+                Request::on_one(ClusterId(0), 1, Span::from_hours(1)),
+                at(0),
+            )
         };
         Fact::JobDone { record: Box::new(record), ghost_until: at(20), negotiations: Vec::new() }
     }

@@ -1,5 +1,6 @@
 //! What enters the driver: the one bounded queue between everything outside and the core.
 
+use rms_api::Refused;
 use rms_api::answer::JobChange;
 use rms_api::desired::AgentHello;
 use rms_api::desired::NodeReport;
@@ -7,7 +8,6 @@ use rms_api::negotiate::{Ask, NegotiatorCall};
 use rms_api::subscription::LauncherCall;
 use rms_api::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Owner, Run, Time};
-use rms_wire::Refused;
 use rms_wire::link::Held;
 use tokio::sync::{mpsc, oneshot};
 
@@ -24,6 +24,10 @@ pub enum Inbound {
         who: Identity,
         call: Call,
         reply: oneshot::Sender<Answered>,
+    },
+    /// Somebody has come with a certificate that was issued in place of others, for the first time.
+    CertificateUsed {
+        serial: String,
     },
     /// An agent's link is up; one that it had before is closed.
     AgentConnected {

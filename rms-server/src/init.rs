@@ -81,6 +81,7 @@ pub fn init(deployment: &Deployment) -> Result<(), InitError> {
         issued: now,
         expires: credentials.expires(),
         revoked: None,
+        replaces: Vec::new(),
     };
     log.append(&[Fact::CertificateIssued { issued }])?;
     Ok(())

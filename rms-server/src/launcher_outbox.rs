@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use rms_api::Refused;
 use rms_api::subscription::{ClusterChange, Grant, LauncherAnswer, Notice, ViewChange};
 use rms_model::{ClusterId, JobId, Profile, Time};
-use rms_wire::Refused;
 
 use crate::mailbox::{ChannelId, Last, Mailbox, Taken, Waiting, take_last};
 

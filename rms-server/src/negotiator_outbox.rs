@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use rms_api::Refused;
 use rms_api::negotiate::{Holding, NegotiatorAnswer, NegotiatorNotice};
 use rms_model::{JobId, NodeId, Run};
-use rms_wire::Refused;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::mailbox::{ChannelId, Last, Mailbox, Taken, Waiting, take_last};
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn holding(generation: u32) -> NegotiatorNotice {
-        NegotiatorNotice::Holding(Box::new(Holding { generation, hosts: Vec::new(), until: Time::EPOCH }))
+        NegotiatorNotice::Holding(Box::new(Holding { generation, hosts: Vec::new(), until: Time::EPOCH, stages: None }))
     }
 
     /// Notices, after the numbers of answers.

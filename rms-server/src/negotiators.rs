@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use rms_api::Refusal;
+use rms_api::Refused;
 use rms_api::negotiate::{NegotiatorAnswer, NegotiatorNotice};
 use rms_model::{JobId, Run};
-use rms_wire::Refused;
 
 use crate::mailbox::ChannelId;
 use crate::negotiator_outbox::{Caller, NegotiatorOutbox};
@@ -116,7 +116,7 @@ mod tests {
             release_within: Span::ZERO,
             n_opened: 0,
             declared: Declared { least: 1, most: 1, sizes: Sizes::Any, speedup: Speedup::default() },
-            holding: Holding { generation: 1, hosts: Vec::new(), until: Time::EPOCH },
+            holding: Holding { generation: 1, hosts: Vec::new(), until: Time::EPOCH, stages: None },
             open: Vec::new(),
             clusters: BTreeMap::new(),
         };

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rms_model::{Identity, Role};
 use rms_wire::Link;
+use rms_wire::link::Budget;
 use rms_wire::tls::Revoked;
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
@@ -31,13 +32,27 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct Live {
     links: BTreeMap<LinkId, Link>,
-    per_user: HashMap<Identity, (usize, Arc<Allotment>)>,
+    /// Of each user, admin and execution of a job.
+    n_links: HashMap<Identity, usize>,
+    /// Of those for whom these count.
+    parts: HashMap<Identity, Part>,
     /// Links of users and jobs; agents and admins have places of their own.
     n_ordinary: usize,
     agents: HashMap<String, LinkId>,
     /// When the last link of those ended that have none.
     away: HashMap<String, Instant>,
     revoked: BTreeSet<String>,
+    /// Certificates that may have been issued in place of others, and that nobody has come with yet.
+    untried: BTreeSet<String>,
+}
+
+/// What the links that count for one have together.
+#[derive(Debug)]
+struct Part {
+    n_links: usize,
+    /// Those of them whose identity has an older one.
+    n_further: usize,
+    allotment: Arc<Allotment>,
 }
 
 /// Why a link may not stay.
@@ -51,12 +66,17 @@ pub enum NotAdmitted {
     TooMany { who: Identity, max: usize },
     #[error("{who} has {max} connections already: one process of a job is enough to speak for it")]
     TooManyOfJob { who: Identity, max: usize },
+    #[error(
+        "the jobs of {owner} have {max} connections beside the first of each (limits.links_per_user): close one first"
+    )]
+    TooManyOfJobs { owner: String, max: usize },
 }
 
 /// One process of a job speaks for it; beside it there may be commands in its scripts. Ten thousand ranks may not all try.
 const MAX_LINKS_OF_JOB: usize = 32;
 
-/// What all links of one identity have together, so that many of them hold no more of the server than one.
+/// What all links of one identity have together, so that many of them hold no more of the server than one. What a user may
+/// have is divided: a part for the user's own commands, and one for the processes of all of the user's jobs together.
 #[derive(Debug)]
 pub struct Allotment {
     /// Questions that are being answered: an answer can be long, and is there until it is read. Others wait for them.
@@ -65,27 +85,41 @@ pub struct Allotment {
     pub streams: Semaphore,
     /// What is held for these, in KiB.
     pub held: Arc<Semaphore>,
-    /// What launchers and negotiators have said and was not heard yet, in KiB: who does not read is not to silence them.
-    pub said: Arc<Semaphore>,
+    /// What launchers and negotiators have said and was not heard yet: who does not read is not to silence them.
+    pub said: Budget,
+    pub max_streams: usize,
 }
 
-impl Default for Allotment {
-    fn default() -> Allotment {
-        let kib = |n_kib| Arc::new(Semaphore::new(n_kib));
+impl Allotment {
+    fn of(role: Role) -> Allotment {
+        let Most { queries, streams, held_kib, said_kib } = match role {
+            Role::User => OF_USERS,
+            Role::Job => OF_JOBS,
+            Role::Admin | Role::Agent | Role::Server => OF_OTHERS,
+        };
+        let said = Arc::new(Semaphore::new(said_kib as usize));
         Allotment {
-            queries: Semaphore::new(MAX_QUERIES),
-            streams: Semaphore::new(MAX_STREAMS),
-            held: kib(MAX_HELD_KIB),
-            said: kib(MAX_SAID_KIB),
+            queries: Semaphore::new(queries),
+            streams: Semaphore::new(streams),
+            held: Arc::new(Semaphore::new(held_kib)),
+            said: Budget { kib: said, most: said_kib, patience: None },
+            max_streams: streams,
         }
     }
 }
 
-const MAX_QUERIES: usize = 4;
-pub const MAX_STREAMS: usize = 512;
-/// A few pieces of output for each stream; with what QUIC holds beside it, it stays below 64 MiB.
-const MAX_HELD_KIB: usize = 10 << 10;
-const MAX_SAID_KIB: usize = 8 << 10;
+struct Most {
+    queries: usize,
+    streams: usize,
+    /// A few pieces of output for each stream; with what QUIC holds beside it, it stays below 64 MiB.
+    held_kib: usize,
+    said_kib: u32,
+}
+
+const OF_OTHERS: Most = Most { queries: 4, streams: 512, held_kib: 10 << 10, said_kib: 8 << 10 };
+// Together no more than that. Launchers are programs of users, and those who negotiate are processes of jobs.
+const OF_USERS: Most = Most { queries: 3, streams: 400, held_kib: 8 << 10, said_kib: 4 << 10 };
+const OF_JOBS: Most = Most { queries: 1, streams: 112, held_kib: 2 << 10, said_kib: 4 << 10 };
 
 /// A link's place among the live ones; it is given back on drop.
 #[derive(Debug)]
@@ -93,6 +127,7 @@ pub struct Place {
     registry: Arc<Registry>,
     link: LinkId,
     who: Identity,
+    payer: Identity,
     allotment: Arc<Allotment>,
 }
 
@@ -104,11 +139,12 @@ impl Registry {
         Registry { limits, revoked, live: Mutex::default(), since, agents_came, revocations }
     }
 
-    /// Gives the link a place, unless its certificate was revoked or there are too many.
+    /// Gives the link a place, unless its certificate was revoked or there are too many. It has its part of what `payer` may
+    /// have: that is its peer, or who stands for all jobs of one owner.
     ///
     /// # Errors
     /// Why the link must be closed.
-    pub fn admit(self: &Arc<Registry>, link: &Link) -> Result<Place, NotAdmitted> {
+    pub fn admit(self: &Arc<Registry>, link: &Link, payer: &Identity) -> Result<Place, NotAdmitted> {
         let who = link.identity().clone();
         let mut live = self.live();
         // Looked at under the lock that revoking takes: a certificate that is revoked right now is either seen
@@ -120,26 +156,9 @@ impl Registry {
         if is_ordinary && live.n_ordinary >= self.limits.links {
             return Err(NotAdmitted::Full { max: self.limits.links });
         }
-        let mut allotment = Arc::default();
         let id = LinkId::draw();
-        match who.role {
-            Role::User | Role::Admin => {
-                let (n_links, shared) = live.per_user.entry(who.clone()).or_default();
-                if *n_links >= self.limits.links_per_user {
-                    return Err(NotAdmitted::TooMany { who, max: self.limits.links_per_user });
-                }
-                *n_links += 1;
-                allotment = Arc::clone(shared);
-            }
-            Role::Job => {
-                let max = MAX_LINKS_OF_JOB.min(self.limits.links_per_user);
-                let (n_links, shared) = live.per_user.entry(who.clone()).or_default();
-                if *n_links >= max {
-                    return Err(NotAdmitted::TooManyOfJob { who, max });
-                }
-                *n_links += 1;
-                allotment = Arc::clone(shared);
-            }
+        let allotment = match who.role {
+            Role::User | Role::Admin | Role::Job => live.count_in(&who, payer, &self.limits)?,
             Role::Agent => {
                 // One node has one agent, and the newest link is the one that it uses.
                 let older = live.agents.insert(who.name.clone(), id);
@@ -147,16 +166,27 @@ impl Registry {
                 if let Some(older) = older.and_then(|older| live.links.get(&older)) {
                     older.close("the agent has connected anew");
                 }
+                Arc::new(Allotment::of(who.role))
             }
-            Role::Server => {}
-        }
+            Role::Server => Arc::new(Allotment::of(who.role)),
+        };
         live.links.insert(id, link.clone());
         live.n_ordinary += usize::from(is_ordinary);
         drop(live);
         if who.role == Role::Agent {
             self.agents_came.send_replace(());
         }
-        Ok(Place { registry: Arc::clone(self), link: id, who, allotment })
+        Ok(Place { registry: Arc::clone(self), link: id, who, payer: payer.clone(), allotment })
+    }
+
+    /// It is of interest when somebody comes with this certificate for the first time.
+    pub fn await_use(&self, serial: &str) {
+        self.live().untried.insert(serial.to_owned());
+    }
+
+    /// Is this the first time that somebody comes with it?
+    pub fn note_use(&self, serial: &str) -> bool {
+        self.live().untried.remove(serial)
     }
 
     /// Ends the links that use these certificates, and lets no new ones in.
@@ -224,6 +254,55 @@ impl Registry {
     }
 }
 
+impl Live {
+    /// One link more that counts for `payer`.
+    fn count_in(
+        &mut self,
+        who: &Identity,
+        payer: &Identity,
+        limits: &LinkLimits,
+    ) -> Result<Arc<Allotment>, NotAdmitted> {
+        let n_links = self.n_links.get(who).copied().unwrap_or(0);
+        let n_further = self.parts.get(payer).map_or(0, |part| part.n_further);
+        let max = limits.links_per_user;
+        let max_of_job = MAX_LINKS_OF_JOB.min(max);
+        match who.role {
+            Role::Job if n_links >= max_of_job => {
+                return Err(NotAdmitted::TooManyOfJob { who: who.clone(), max: max_of_job });
+            }
+            // One for each of them there always is, however many jobs somebody has.
+            Role::Job if n_links > 0 && n_further >= max => {
+                return Err(NotAdmitted::TooManyOfJobs { owner: payer.name.clone(), max });
+            }
+            Role::Job => {}
+            Role::User | Role::Admin | Role::Agent | Role::Server if n_links >= max => {
+                return Err(NotAdmitted::TooMany { who: who.clone(), max });
+            }
+            Role::User | Role::Admin | Role::Agent | Role::Server => {}
+        }
+        self.n_links.insert(who.clone(), n_links + 1);
+        let new = || Part { n_links: 0, n_further: 0, allotment: Arc::new(Allotment::of(payer.role)) };
+        let part = self.parts.entry(payer.clone()).or_insert_with(new);
+        part.n_links += 1;
+        part.n_further += usize::from(n_links > 0);
+        Ok(Arc::clone(&part.allotment))
+    }
+
+    fn count_out(&mut self, who: &Identity, payer: &Identity) {
+        let n_left = self.n_links.get(who).map_or(0, |n_links| n_links - 1);
+        match n_left {
+            0 => drop(self.n_links.remove(who)),
+            _ => drop(self.n_links.insert(who.clone(), n_left)),
+        }
+        let Some(part) = self.parts.get_mut(payer) else { return };
+        part.n_links -= 1;
+        part.n_further -= usize::from(n_left > 0);
+        if part.n_links == 0 {
+            self.parts.remove(payer);
+        }
+    }
+}
+
 impl Place {
     pub fn link(&self) -> LinkId {
         self.link
@@ -240,14 +319,7 @@ impl Drop for Place {
         live.links.remove(&self.link);
         live.n_ordinary -= usize::from(is_ordinary(self.who.role));
         match self.who.role {
-            Role::User | Role::Admin | Role::Job => {
-                if let Some((n_links, _)) = live.per_user.get_mut(&self.who) {
-                    *n_links -= 1;
-                    if *n_links == 0 {
-                        live.per_user.remove(&self.who);
-                    }
-                }
-            }
+            Role::User | Role::Admin | Role::Job => live.count_out(&self.who, &self.payer),
             Role::Agent => {
                 if live.agents.get(&self.who.name) == Some(&self.link) {
                     live.agents.remove(&self.who.name);

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rms_api::Refusal;
+use rms_api::Refused;
 use rms_api::answer::{JobChange, JobState};
 use rms_api::negotiate::{NegotiatorAnswer, NegotiatorCall};
 use rms_api::subscription::{LauncherAnswer, Notice};
 use rms_core::{Effect, Ticket};
 use rms_model::JobId;
-use rms_wire::Refused;
 use tokio::sync::oneshot;
 
 use crate::inbox::{Answered, Failing, SignOrder};
@@ -82,7 +82,7 @@ impl Router {
         let ticket = self.ticket_of(Caller::Negotiator(caller));
         match call {
             NegotiatorCall::Say(_) => self.said.push(ticket),
-            NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) => {}
+            NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) | NegotiatorCall::Free(_) => {}
         }
         ticket
     }

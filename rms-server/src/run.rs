@@ -13,6 +13,7 @@ use rms_wire::{Endpoint, Serve};
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::allocator;
 use crate::authority::{OwnCertificate, OwnCertificateError};
 use crate::clock::Clock;
 use crate::config::ServerConfig;
@@ -64,6 +65,7 @@ pub enum RunError {
 pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> Result<(), RunError> {
     let _lock = DirLock::acquire(dir)?;
     let mut stop = Stop::listen()?;
+    allocator::give_back();
     if !dir.journal().exists() {
         return Err(OpenError::Missing { path: dir.journal() }.into());
     }

@@ -14,13 +14,16 @@ mod watch;
 
 use std::sync::Arc;
 
-use rms_model::Role;
+use rms_api::Refused;
+use rms_model::{Identity, Role};
+use rms_wire::codec::DecodeError;
 use rms_wire::{Link, LinkError};
+use serde::Deserialize;
 use thiserror::Error;
 use tracing::Instrument;
 
 pub use self::join::join;
-use crate::inbox::Stopping;
+use crate::inbox::{Inbound, Stopping};
 use crate::shared::Shared;
 
 /// Why a session or one of its channels has ended early.
@@ -35,11 +38,35 @@ enum SessionError {
     Violation(&'static str),
 }
 
+/// Whose part of the server a link takes: its peer's; but all jobs of one owner have one part together, which is not that of
+/// the owner's commands, so that they take nothing from these. So have those that are over.
+async fn payer(who: &Identity, shared: &Shared) -> Identity {
+    let Some((job, _)) = who.as_job() else { return who.clone() };
+    let found = shared.inbox.watch(vec![job]).await;
+    let owner = found.ok().and_then(|(found, _)| found.into_iter().next()).map(|found| found.owner.0);
+    Identity { role: Role::Job, name: owner.unwrap_or_default() }
+}
+
+/// The number of a call of which nothing else could be read.
+#[derive(Deserialize)]
+struct Numbered {
+    seq: u64,
+}
+
+/// The answer to a call that is no call here: more often a slip or a newer program than an attack.
+fn unparsed_call(error: &DecodeError) -> Refused {
+    let version = env!("CARGO_PKG_VERSION");
+    let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    Refused::new("malformed", format_args!("the server (version {version}) cannot parse this call: {why}"))
+}
+
 /// Serves a peer until its link ends.
 pub async fn serve(link: Link, shared: Arc<Shared>) {
     let span = tracing::info_span!("link", peer = %link.identity(), remote = %link.remote());
     async {
-        let place = match shared.registry.admit(&link) {
+        let payer = payer(link.identity(), &shared).await;
+        link.count_for(&payer);
+        let place = match shared.registry.admit(&link, &payer) {
             Ok(place) => place,
             Err(refused) => {
                 tracing::warn!("{refused}");
@@ -47,6 +74,10 @@ pub async fn serve(link: Link, shared: Arc<Shared>) {
             }
         };
         tracing::debug!("up");
+        if shared.registry.note_use(link.serial()) {
+            // A server that is stopping hears of it the next time.
+            let _ = shared.inbox.put(Inbound::CertificateUsed { serial: link.serial().to_owned() }).await;
+        }
         let served = match link.identity().role {
             Role::Agent => agent::serve(&link, place.link(), &shared).await,
             Role::User | Role::Admin => client::serve(&link, place.allotment(), &shared).await,

@@ -1,5 +1,7 @@
 //! What all sessions of a server share.
 
+use rms_api::answer::LauncherTraffic;
+use rms_api::answer::ServerReport;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +9,6 @@ use std::time::{Instant, UNIX_EPOCH};
 
 use rms_model::Time;
 use rms_wire::tls::Authority;
-use rms_wire::{LauncherTraffic, ServerReport};
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
@@ -86,9 +87,9 @@ impl Shared {
         let made = snapshot.as_ref().and_then(|found| found.modified().ok()?.duration_since(UNIX_EPOCH).ok());
         ServerReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            since: self.since.as_millis(),
+            since: self.since,
             journal_bytes,
-            snapshot: made.map(|made| i64::try_from(made.as_millis()).unwrap_or(i64::MAX)),
+            snapshot: made.map(|made| Time::from_millis(i64::try_from(made.as_millis()).unwrap_or(i64::MAX))),
             snapshot_bytes: snapshot.map_or(0, |found| found.len()),
             history_failure: self.history.failure().map(|failure| failure.reason),
         }

@@ -76,6 +76,7 @@ pub fn fact(fact: &Fact) {
         | Fact::HostsStay { job }
         | Fact::HostsReleased { job, .. }
         | Fact::LimitsDeclared { job, .. }
+        | Fact::LossDeclared { job, .. }
         | Fact::LoanCalled { job, .. }
         | Fact::LoanEnded { job, .. }
         | Fact::CoresSet { job, .. }

@@ -25,6 +25,8 @@ pub(crate) struct ModelServer {
     inbox: Vec<Event>,
     /// The journal has refused the pending step.
     is_stuck: bool,
+    /// The pending step has come about before this turn: the journal has refused it.
+    is_behind: bool,
 }
 
 /// What came of a turn.
@@ -40,14 +42,20 @@ pub(crate) enum Turn {
 
 impl ModelServer {
     pub(crate) fn new(config: Config) -> ModelServer {
-        ModelServer { rms: Rms::new(config), pending: Step::default(), inbox: Vec::new(), is_stuck: false }
+        ModelServer {
+            rms: Rms::new(config),
+            pending: Step::default(),
+            inbox: Vec::new(),
+            is_stuck: false,
+            is_behind: false,
+        }
     }
 
     pub(crate) fn restore(config: Config, now: Time, journal: &ModelJournal) -> ModelServer {
         let (snapshot, facts) = journal.contents();
         let mut rms = Rms::restore(config, snapshot, facts.iter().cloned()).expect("the facts are of one journal");
         let pending = rms.boot(now);
-        ModelServer { rms, pending, inbox: Vec::new(), is_stuck: false }
+        ModelServer { rms, pending, inbox: Vec::new(), is_stuck: false, is_behind: false }
     }
 
     pub(crate) fn take(&mut self, event: Event) {
@@ -75,6 +83,10 @@ impl ModelServer {
 
     pub(crate) fn is_stuck(&self) -> bool {
         self.is_stuck
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// The journal is tried again with the next turn.
@@ -110,11 +122,11 @@ impl ModelServer {
             Ok(effects) => effects,
             Err(Uncommitted { step, error: _ }) => {
                 self.pending = step;
-                self.is_stuck = true;
+                (self.is_stuck, self.is_behind) = (true, true);
                 return Ok(Turn::NotDurable);
             }
         };
-        self.is_stuck = false;
+        (self.is_stuck, self.is_behind) = (false, false);
         match crash {
             Some(CrashPoint::AfterCommit) => Ok(Turn::Crashed(Vec::new())),
             Some(CrashPoint::AmidEffects(n_out)) => {

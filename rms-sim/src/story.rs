@@ -2,7 +2,7 @@
 
 use rms_api::answer::{JobLine, JobState, NodeLine, Reason};
 use rms_api::call::{Query, Select};
-use rms_api::{Answer, Call, Refusal};
+use rms_api::{Answer, Call, Refusal, Refused};
 use rms_core::{Fact, State};
 use rms_model::{Identity, JobId, JobRecord, Outcome, Role, Span, Time};
 
@@ -207,10 +207,10 @@ impl World {
     ///
     /// # Errors
     /// Why it did nothing.
-    pub fn on_job(&mut self, who: &Identity, job: JobId, call: impl FnOnce(Select) -> Call) -> Result<(), Refusal> {
-        match self.ask(who, call(Select::Ids(vec![job])))? {
+    pub fn on_job(&mut self, who: &Identity, job: JobId, call: impl FnOnce(Select) -> Call) -> Result<(), Refused> {
+        match self.ask(who, call(Select::Ids(vec![job]))).map_err(|refusal| Refused::from(&refusal))? {
             Answer::Jobs { refused, .. } => match refused.into_iter().next() {
-                Some((_, refusal)) => Err(refusal),
+                Some((_, refused)) => Err(refused),
                 None => Ok(()),
             },
             other => panic!("not an answer about jobs: {other:?}"),

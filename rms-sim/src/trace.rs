@@ -76,6 +76,7 @@ pub(crate) fn short_event(event: &Event) -> String {
         Event::Called { who, call: Call::Submit(submission), .. } => format!("{who} submits {}", submission.name),
         Event::Called { who, call, .. } => format!("{who} {call:?}"),
         Event::AgentConnected { name, report, .. } => format!("{name} connected: {}", short_report(report)),
+        Event::CertificateUsed { serial } => format!("the certificate {serial} is used"),
         Event::AgentTroubled { name, reason } => format!("{name} is in trouble: {reason:?}"),
         Event::AgentReported { name, report } => format!("{name} reports {}", short_report(report)),
         Event::AgentGone { name } => format!("{name} is gone"),
@@ -114,6 +115,7 @@ pub(crate) fn short_negotiator_call(call: &NegotiatorCall) -> String {
             format!("declares {least} to {most}, {sizes:?}")
         }
         NegotiatorCall::Say(message) => format!("says {}", short_message(message)),
+        NegotiatorCall::Free(names) => format!("frees {} at its next stage", names.join(" ")),
     }
 }
 

@@ -1,13 +1,20 @@
-//! Turns messages into frames and back: the only place that touches bincode.
+//! Turns messages into frames and back: the only place that calls bincode and MessagePack.
 //!
 //! A frame is `kind u16 | version u16 | length u32`, little-endian, and `length` bytes of payload. Decoding
-//! has a budget, so a short frame cannot ask for much memory, and must use up the payload exactly. Wire
-//! types hold neither themselves nor sequences of nothing, which no budget stops; a test reads the sources for that.
+//! has a budget, so a short frame cannot ask for much memory, and must use up the payload exactly. Messages
+//! hold neither themselves nor sequences of nothing, which no budget stops; a test reads the sources for that.
+
+use std::fmt;
 
 use bincode::config::{Configuration, Limit, standard};
+use rmp::Marker;
+use serde::de::{self, DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-use crate::message::{BULK_BYTES, CHUNK_BYTES, HELLO_BYTES, Kind, Message, ORDINARY_BYTES, Size, WHOLE_BYTES};
+use crate::message::{
+    BULK_BYTES, CHUNK_BYTES, Encoding, HELLO_BYTES, Kind, Message, ORDINARY_BYTES, Size, WHOLE_BYTES,
+};
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 8;
@@ -32,9 +39,24 @@ pub enum DecodeError {
     #[error("the peer sent {kind:?} of {length} bytes, but at most {max} are taken")]
     TooLong { kind: Kind, length: usize, max: usize },
     #[error("the peer sent {kind:?} that cannot be decoded")]
-    Payload { kind: Kind, source: bincode::error::DecodeError },
+    Payload { kind: Kind, source: PayloadError },
     #[error("the peer sent {kind:?} followed by {trailing} bytes that belong to nothing")]
     Trailing { kind: Kind, trailing: usize },
+}
+
+/// What is wrong with a payload.
+#[derive(Debug, Error)]
+pub enum PayloadError {
+    #[error(transparent)]
+    Named(#[from] rmp_serde::decode::Error),
+    #[error(transparent)]
+    Fixed(#[from] bincode::error::DecodeError),
+    #[error("it is cut short")]
+    CutShort,
+    #[error("it holds more values than {max} bytes of memory can")]
+    TooMany { max: usize },
+    #[error("byte {at} is none that MessagePack has for plain values")]
+    Marker { at: usize },
 }
 
 /// Why a message cannot be sent. The sender asked too much of one frame.
@@ -43,7 +65,9 @@ pub enum EncodeError {
     #[error("{kind:?} would be {length} bytes long, but at most {max} are taken")]
     TooLong { kind: Kind, length: usize, max: usize },
     #[error("{kind:?} cannot be encoded")]
-    Payload { kind: Kind, source: bincode::error::EncodeError },
+    Named { kind: Kind, source: rmp_serde::encode::Error },
+    #[error("{kind:?} cannot be encoded")]
+    Fixed { kind: Kind, source: bincode::error::EncodeError },
 }
 
 impl Header {
@@ -90,7 +114,14 @@ impl Header {
 /// A message over the limit of its kind.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, EncodeError> {
     let mut frame = vec![0; HEADER_BYTES];
-    bincode_encode(message, &mut frame).map_err(|source| EncodeError::Payload { kind: M::KIND, source })?;
+    match M::ENCODING {
+        Encoding::Named => {
+            encode_named(message, &mut frame).map_err(|source| EncodeError::Named { kind: M::KIND, source })?;
+        }
+        Encoding::Fixed => {
+            encode_fixed(message, &mut frame).map_err(|source| EncodeError::Fixed { kind: M::KIND, source })?;
+        }
+    }
     let length = frame.len() - HEADER_BYTES;
     let max = M::SIZE.bytes();
     if length > max {
@@ -111,18 +142,130 @@ pub fn decode<M: Message>(payload: &[u8]) -> Result<M, DecodeError> {
     if length > max {
         return Err(DecodeError::TooLong { kind: M::KIND, length, max });
     }
-    let decoded = match M::SIZE {
-        Size::Hello => bincode_decode(payload, HELLO),
-        Size::Chunk => bincode_decode(payload, CHUNK),
-        Size::Ordinary => bincode_decode(payload, ORDINARY),
-        Size::Bulk => bincode_decode(payload, BULK),
-        Size::Whole => bincode_decode(payload, WHOLE),
+    let decoded = match M::ENCODING {
+        Encoding::Named => weigh(payload, max).and_then(|n_bytes| Ok((decode_named(&payload[..n_bytes])?, n_bytes))),
+        Encoding::Fixed => match M::SIZE {
+            Size::Hello => decode_fixed(payload, HELLO),
+            Size::Chunk => decode_fixed(payload, CHUNK),
+            Size::Ordinary => decode_fixed(payload, ORDINARY),
+            Size::Bulk => decode_fixed(payload, BULK),
+            Size::Whole => decode_fixed(payload, WHOLE),
+        },
     };
     let (message, consumed) = decoded.map_err(|source| DecodeError::Payload { kind: M::KIND, source })?;
     if consumed != length {
         return Err(DecodeError::Trailing { kind: M::KIND, trailing: length - consumed });
     }
     Ok(message)
+}
+
+/// A whole value that is no message of its kind, and what could be read of it.
+#[derive(Debug)]
+pub struct Unparsed<R> {
+    pub read: R,
+    pub error: DecodeError,
+}
+
+/// As [`decode`], but of a whole value that is no `M` only `R` is read.
+///
+/// # Errors
+/// As [`decode`]; a value that is no `R` either.
+pub fn decode_or<M: Message, R: DeserializeOwned>(payload: &[u8]) -> Result<Result<M, Unparsed<R>>, DecodeError> {
+    match decode(payload) {
+        Ok(message) => Ok(Ok(message)),
+        Err(error @ DecodeError::Payload { kind: _, source: PayloadError::Named(_) }) => match decode_named(payload) {
+            Ok(read) => Ok(Err(Unparsed { read, error })),
+            Err(_) => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// The name of a variant; what it holds is skipped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant(pub String);
+
+impl<'de> Deserialize<'de> for Variant {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Variant, D::Error> {
+        from.deserialize_any(VariantVisitor)
+    }
+}
+
+struct VariantVisitor;
+
+impl<'de> Visitor<'de> for VariantVisitor {
+    type Value = Variant;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a variant: its name, or a map of its name to what it holds")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<Variant, E> {
+        Ok(Variant(name.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Variant, A::Error> {
+        let name = map.next_key()?.ok_or_else(|| de::Error::custom("a variant without a name"))?;
+        let _skipped: IgnoredAny = map.next_value()?;
+        Ok(Variant(name))
+    }
+}
+
+/// How long the first value of a MessagePack text is, with all that it holds.
+///
+/// # Errors
+/// It is cut short, or would take more than about `max` bytes of memory: each number counts as 16 bytes, each text and
+/// container as 32.
+fn weigh(payload: &[u8], max: usize) -> Result<usize, PayloadError> {
+    let (mut at, mut n_open, mut weight) = (0, 1_u64, payload.len());
+    while n_open > 0 {
+        let marker = Marker::from_u8(*payload.get(at).ok_or(PayloadError::CutShort)?);
+        // The bytes of the value, and how many values it holds.
+        let (n_bytes, n_held) = match marker {
+            Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => (0, 0),
+            Marker::U8 | Marker::I8 => (1, 0),
+            Marker::U16 | Marker::I16 => (2, 0),
+            Marker::U32 | Marker::I32 | Marker::F32 => (4, 0),
+            Marker::U64 | Marker::I64 | Marker::F64 => (8, 0),
+            Marker::FixStr(len) => (u64::from(len), 0),
+            Marker::Str8 | Marker::Bin8 => (1 + number(payload, at, 1)?, 0),
+            Marker::Str16 | Marker::Bin16 => (2 + number(payload, at, 2)?, 0),
+            Marker::Str32 | Marker::Bin32 => (4 + number(payload, at, 4)?, 0),
+            Marker::FixArray(len) => (0, u64::from(len)),
+            Marker::Array16 => (2, number(payload, at, 2)?),
+            Marker::Array32 => (4, number(payload, at, 4)?),
+            Marker::FixMap(len) => (0, 2 * u64::from(len)),
+            Marker::Map16 => (2, 2 * number(payload, at, 2)?),
+            Marker::Map32 => (4, 2 * number(payload, at, 4)?),
+            Marker::FixExt1
+            | Marker::FixExt2
+            | Marker::FixExt4
+            | Marker::FixExt8
+            | Marker::FixExt16
+            | Marker::Ext8
+            | Marker::Ext16
+            | Marker::Ext32
+            | Marker::Reserved => return Err(PayloadError::Marker { at }),
+        };
+        at = usize::try_from(n_bytes).ok().and_then(|n_bytes| at.checked_add(1 + n_bytes)).unwrap_or(usize::MAX);
+        if at > payload.len() {
+            return Err(PayloadError::CutShort);
+        }
+        n_open = n_open - 1 + n_held;
+        let is_number = n_held == 0 && n_bytes <= 8;
+        weight += if is_number { 16 } else { 32 };
+        // Each value that is still to come takes a byte at least.
+        if weight > max || n_open > (payload.len() - at) as u64 {
+            return Err(if weight > max { PayloadError::TooMany { max } } else { PayloadError::CutShort });
+        }
+    }
+    Ok(at)
+}
+
+/// The length that follows the marker at `at`, of so many bytes, big-endian.
+fn number(payload: &[u8], at: usize, n_bytes: usize) -> Result<u64, PayloadError> {
+    let bytes = payload.get(at + 1..at + 1 + n_bytes).ok_or(PayloadError::CutShort)?;
+    Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 /// The message of a whole frame, as [`encode`] made it.
@@ -132,7 +275,7 @@ pub fn decode<M: Message>(payload: &[u8]) -> Result<M, DecodeError> {
 pub fn decode_frame<M: Message>(frame: &[u8]) -> Result<M, DecodeError> {
     let missing = |additional| DecodeError::Payload {
         kind: M::KIND,
-        source: bincode::error::DecodeError::UnexpectedEnd { additional },
+        source: bincode::error::DecodeError::UnexpectedEnd { additional }.into(),
     };
     let Some((header, payload)) = frame.split_first_chunk::<HEADER_BYTES>() else {
         return Err(missing(HEADER_BYTES - frame.len()));
@@ -155,15 +298,25 @@ const ORDINARY: Budget<ORDINARY_BYTES> = standard().with_limit();
 const BULK: Budget<BULK_BYTES> = standard().with_limit();
 const WHOLE: Budget<WHOLE_BYTES> = standard().with_limit();
 
+/// Messages hold containers within containers, but not deeper than this.
+const MAX_DEPTH: usize = 64;
+
+fn decode_named<M: DeserializeOwned>(payload: &[u8]) -> Result<M, rmp_serde::decode::Error> {
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(payload);
+    decoder.set_max_depth(MAX_DEPTH);
+    M::deserialize(&mut decoder)
+}
+
+fn encode_named<M: Message>(message: &M, frame: &mut Vec<u8>) -> Result<(), rmp_serde::encode::Error> {
+    rmp_serde::encode::write_named(frame, message)
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place that may: it has a limit and checks what is consumed")]
-fn bincode_decode<M: Message, const N: usize>(
-    payload: &[u8],
-    budget: Budget<N>,
-) -> Result<(M, usize), bincode::error::DecodeError> {
-    bincode::decode_from_slice(payload, budget)
+fn decode_fixed<M: Message, const N: usize>(payload: &[u8], budget: Budget<N>) -> Result<(M, usize), PayloadError> {
+    Ok(bincode::serde::decode_from_slice(payload, budget)?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that may")]
-fn bincode_encode<M: Message>(message: &M, frame: &mut Vec<u8>) -> Result<usize, bincode::error::EncodeError> {
-    bincode::encode_into_std_write(message, frame, standard())
+fn encode_fixed<M: Message>(message: &M, frame: &mut Vec<u8>) -> Result<usize, bincode::error::EncodeError> {
+    bincode::serde::encode_into_std_write(message, frame, standard())
 }

@@ -1,19 +1,21 @@
 //! Streams of a running job: output from the nodes to whoever follows, input the other way.
 
-use bincode::{Decode, Encode};
+use rms_api::Refused;
+use rms_api::answer::JobChange;
+use rms_model::{JobId, Run};
+use serde::{Deserialize, Serialize};
 
-use crate::message::{Kind, Message, Size};
-use crate::refused::Refused;
-use crate::vocabulary::JobChange;
+use crate::message::{Encoding, Kind, Message, Size};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stream {
     Out,
     Err,
 }
 
-/// How much of a task's stream the follower already has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+/// How much of a task's stream the follower already has. There can be many, so they travel without names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u32, u32, Stream, u64)", into = "(u32, u32, Stream, u64)")]
 pub struct Offset {
     pub host_idx: u32,
     pub task: u32,
@@ -21,28 +23,41 @@ pub struct Offset {
     pub offset: u64,
 }
 
+impl From<(u32, u32, Stream, u64)> for Offset {
+    fn from((host_idx, task, stream, offset): (u32, u32, Stream, u64)) -> Offset {
+        Offset { host_idx, task, stream, offset }
+    }
+}
+
+impl From<Offset> for (u32, u32, Stream, u64) {
+    fn from(from: Offset) -> (u32, u32, Stream, u64) {
+        (from.host_idx, from.task, from.stream, from.offset)
+    }
+}
+
 /// Bytes of a stream and where they stand in it; never more than
 /// [`MAX_CHUNK_BYTES`](crate::message::MAX_CHUNK_BYTES).
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
     pub host_idx: u32,
     pub task: u32,
     pub stream: Stream,
     pub offset: u64,
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
 /// First frame of a channel that the server opens on an agent's link: send the job's streams from here on.
 /// [`Spooled`] frames answer, [`Input`] frames may follow.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowOrder {
-    pub job: u64,
-    pub run: u32,
+    pub job: JobId,
+    pub run: Run,
     pub from: Vec<Offset>,
 }
 
 /// What an agent sends for a [`FollowOrder`].
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Spooled {
     Chunk(Chunk),
     /// The job's share here has ended and everything was sent.
@@ -59,7 +74,7 @@ pub enum Spooled {
 }
 
 /// Output of a job that will not come.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     pub node: String,
     pub reason: String,
@@ -69,7 +84,7 @@ pub struct Missing {
 }
 
 /// What the server sends to a client that follows or watches.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Followed {
     Chunk(Chunk),
     Change(JobChange),
@@ -90,8 +105,9 @@ pub enum Followed {
 }
 
 /// Standard input for task 0.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     pub eof: bool,
 }
@@ -102,6 +118,7 @@ impl Message for FollowOrder {
 
 impl Message for Spooled {
     const KIND: Kind = Kind::Spooled;
+    const ENCODING: Encoding = Encoding::Fixed;
     const SIZE: Size = Size::Chunk;
 }
 
@@ -111,6 +128,7 @@ impl Message for Followed {
 
 impl Message for Input {
     const KIND: Kind = Kind::Input;
+    const ENCODING: Encoding = Encoding::Fixed;
     const SIZE: Size = Size::Chunk;
     /// A job that does not read its input may do so tomorrow.
     const MAY_WAIT: bool = true;

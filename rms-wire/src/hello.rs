@@ -1,12 +1,12 @@
 //! The first frames of a connection: who is there, and how one without a certificate gets one.
 
-use bincode::{Decode, Encode};
+use rms_api::Refused;
+use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
-use crate::refused::Refused;
 
 /// Sent by the side that connects, on the first channel. Who it is, its certificate says.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the program, for logs only.
     pub software: String,
@@ -14,7 +14,7 @@ pub struct Hello {
 
 /// What the other side says to it. Without a welcome nothing else is read: a TLS client believes itself
 /// connected before the server has looked at its certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HelloAnswer {
     Welcome {
         software: String,
@@ -28,19 +28,21 @@ pub enum HelloAnswer {
 }
 
 /// Redeems a token, over TLS that the caller has pinned to the CA.
-#[derive(Clone, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
     pub token_id: String,
+    #[serde(with = "serde_bytes")]
     pub secret: Vec<u8>,
     /// The name that an agent wants, if its token names none.
     pub name: Option<String>,
     /// A certificate signing request in DER; only its key counts.
+    #[serde(with = "serde_bytes")]
     pub csr: Vec<u8>,
     /// The serial of the certificate whose place the new one takes; if it is of the same identity, it is revoked.
     pub replaces: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JoinAnswer {
     /// Certificates in PEM.
     Granted {

@@ -1,14 +1,15 @@
 //! Redeems a token: from nothing but its text to credentials.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::hello::{JoinAnswer, JoinRequest};
-use crate::link::{JoinChannel, LinkError};
-use crate::refused::Refused;
+use crate::link::{Endpoint, Expect, JoinChannel, LinkError};
 use crate::tls::{Credentials, CredentialsError, KeyError, NewKey};
 use crate::token::TokenText;
+use rms_api::Refused;
 
 /// What a token gave.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) ->
     join_again(address, token, name, None).await
 }
 
-/// As [`join`]; the certificate that the new one `replaces`, by its serial, is revoked.
+/// As [`join`]; the certificate that the new one `replaces`, by its serial, is revoked once somebody comes with the new one.
 ///
 /// # Errors
 /// As [`join`].
@@ -75,3 +76,18 @@ pub async fn join_again(
         JoinAnswer::Refused(refused) => Err(JoinError::Refused(refused)),
     }
 }
+
+/// Comes with a new certificate once it is kept, so that what it takes the place of is of no use any more. Who cannot come
+/// now does so with the first thing that is done with it.
+pub async fn come_with(address: SocketAddr, credentials: &Credentials) {
+    let coming = async {
+        let endpoint = Endpoint::dial(credentials).ok()?;
+        let link = endpoint.connect(address, Expect::server()).await.ok()?;
+        link.close("it was joined, and no more");
+        endpoint.wait_idle().await;
+        Some(())
+    };
+    let _came = tokio::time::timeout(COMING, coming).await;
+}
+
+const COMING: Duration = Duration::from_secs(5);

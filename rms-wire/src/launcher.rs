@@ -1,107 +1,30 @@
 //! What a launcher and the server say to each other on a launcher's channel (001, §4.2).
 //!
-//! The channel begins with [`ClientCall::Launcher`](crate::ClientCall); then [`LauncherSays`] frames go up and
+//! The channel begins with [`ClientRequest::Launcher`](crate::ClientRequest); then [`LauncherSays`] frames go up and
 //! [`LauncherTold`] frames come down, each at any time. It speaks for one application: the one that its first call
 //! subscribes or attaches.
 
-use bincode::{Decode, Encode};
+use rms_api::Refused;
+use rms_api::subscription::{Grant, LauncherAnswer, LauncherCall};
+use rms_model::{ClusterId, Outcome, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
-use crate::negotiate::Malleable;
-use crate::refused::Refused;
-use crate::vocabulary::{Constraint, Limits, Outcome, Request, Stdio, Variable, Work};
 
 /// `seq` is the launcher's to choose. Each call is answered once, under its `seq`, and the answers come in the order of
 /// the calls.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherSays {
     pub seq: u64,
     pub call: LauncherCall,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum LauncherCall {
-    Subscribe(Box<Subscription>),
-    Attach {
-        job: u64,
-    },
-    Clusters {
-        job: u64,
-    },
-    Request {
-        job: u64,
-        wish: Wish,
-    },
-    Launch {
-        job: u64,
-        tag: u64,
-        launch: Box<Launchable>,
-    },
-    Accept {
-        job: u64,
-        tag: u64,
-    },
-    Finish {
-        job: u64,
-        tag: u64,
-        code: i32,
-    },
-    /// As `Subscribe`; what it launches changes its size while it runs.
-    SubscribeMalleable {
-        subscription: Box<Subscription>,
-        malleable: Malleable,
-    },
-    /// As `Launch`, of what changes its size while it runs.
-    LaunchMalleable {
-        job: u64,
-        tag: u64,
-        launch: Box<Launchable>,
-        malleable: Malleable,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Subscription {
-    pub name: String,
-    pub filter: Filter,
-    pub priority: i32,
-    pub comment: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Filter {
-    /// By name; empty means any.
-    pub clusters: Vec<String>,
-    pub least_hosts: u32,
-    pub constraint: Constraint,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Wish {
-    pub tag: u64,
-    /// The version of the view from which it was chosen; 0 before any.
-    pub seen: u64,
-    pub request: Request,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Launchable {
-    pub work: Work,
-    pub n_tasks: Option<u32>,
-    pub cpus_per_task: u32,
-    pub cwd: String,
-    pub environment: Vec<Variable>,
-    pub umask: u32,
-    pub stdio: Stdio,
-    pub limits: Limits,
-}
-
 /// What the server tells a launcher: answers, and what it was not asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherTold {
     Answer {
         seq: u64,
-        answer: LauncherAnswer,
+        answer: Result<LauncherAnswer, Refused>,
     },
     /// 001: changeNotify. A long one comes in parts; the same version in all of them.
     Changed(ViewPart),
@@ -115,60 +38,26 @@ pub enum LauncherTold {
     Replaced,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum LauncherAnswer {
-    Refused(Refused),
-    Subscribed { job: u64, request_until: Option<i64> },
-    Clusters(ClusterInfos),
-    Done,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct ClusterInfos {
-    pub clusters: Vec<ClusterInfo>,
-    pub links: Vec<ClusterLink>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct ClusterInfo {
-    pub cluster: u16,
-    pub name: String,
-    pub hosts: u32,
-    pub cpus: u32,
-    pub memory_mib: u64,
-    pub features: Vec<String>,
-}
-
-/// The same in both directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct ClusterLink {
-    pub one: u16,
-    pub other: u16,
-    pub latency_us: u32,
-    /// 0 is unknown.
-    pub bandwidth_mbit: u32,
-}
-
 /// `last` marks the part with which the change is complete. A cluster whose pairs do not fit into a part goes on as the
 /// first of the next one, under the same id: its pairs follow on those before.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewPart {
     pub version: u64,
-    pub at: i64,
+    pub at: Time,
     pub clusters: Vec<ClusterPart>,
     pub last: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterPart {
-    pub cluster: u16,
+    pub cluster: ClusterId,
     pub info: bool,
     pub capacity: u32,
     pub occupied: Option<Occupied>,
 }
 
 /// An occupation profile, compact: when it begins, and its steps one after the other.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Occupied {
     /// Milliseconds from the part's `at` to where the first pair begins.
     pub after: i64,
@@ -176,29 +65,23 @@ pub struct Occupied {
     pub pairs: Vec<HostSpan>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, i64)", into = "(u64, i64)")]
 pub struct HostSpan {
     pub millis: u64,
     pub hosts: i64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Grant {
-    pub tag: u64,
-    pub run: u32,
-    pub at: i64,
-    pub request: Request,
-    pub until: i64,
-    pub answer_until: i64,
-    pub hosts: Vec<GrantedHost>,
+impl From<(u64, i64)> for HostSpan {
+    fn from((millis, hosts): (u64, i64)) -> HostSpan {
+        HostSpan { millis, hosts }
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct GrantedHost {
-    pub name: String,
-    pub cluster: u16,
-    pub address: String,
-    pub cpus: u32,
+impl From<HostSpan> for (u64, i64) {
+    fn from(pair: HostSpan) -> (u64, i64) {
+        (pair.millis, pair.hosts)
+    }
 }
 
 impl Message for LauncherSays {

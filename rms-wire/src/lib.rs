@@ -1,14 +1,12 @@
 //! What travels between the programs of Limber, and the links that carry it: messages, framing, TLS, QUIC.
 //!
-//! Wire types are apart from the domain's: a [`Message`] is what a frame holds, [`convert`] parses it into
-//! the types of `rms-model` and `rms-core`, and what does not parse closes the link. [`codec`] is the only
-//! place that encodes or decodes. [`tls`] says who speaks, [`link`] carries frames over QUIC.
+//! Messages are made of the types of `rms-api` and `rms-model`, encoded as they are: what cannot be is refused by the
+//! types' own decoders. [`codec`] is the only place that encodes or decodes. [`parts`] cuts what is too long for one
+//! frame. [`tls`] says who speaks, [`link`] carries frames over QUIC.
 
 pub mod answer;
-pub mod call;
+mod chain;
 pub mod codec;
-pub mod convert;
-pub mod evolving;
 pub mod follow;
 pub mod hello;
 pub mod join;
@@ -16,22 +14,20 @@ pub mod launcher;
 pub mod link;
 pub mod message;
 pub mod negotiate;
+pub mod parts;
 pub mod peer;
-pub mod refused;
+pub mod pmi;
 pub mod reply;
 pub mod request;
 pub mod tls;
 pub mod to_agent;
 pub mod to_server;
 pub mod token;
-pub mod vocabulary;
 
-pub use answer::{ClientAnswer, ServerReport};
-pub use call::ClientCall;
-pub use convert::Malformed;
+pub use answer::AnswerPart;
 pub use follow::{Chunk, FollowOrder, Followed, Input, Missing, Offset, Spooled, Stream};
 pub use hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
-pub use join::{JoinError, Joined, join, join_again};
+pub use join::{JoinError, Joined, come_with, join, join_again};
 pub use launcher::{LauncherSays, LauncherTold};
 pub use link::{
     Accepted, Backoff, ByteCount, Channel, End, Endpoint, Expect, Link, LinkError, Outbox, Receiver, Sender, Serve,
@@ -39,10 +35,10 @@ pub use link::{
 };
 pub use message::{Kind, Message};
 pub use negotiate::{NegotiatorSays, NegotiatorTold};
+pub use parts::Malformed;
 pub use peer::{PeerExec, PeerOpen, PmiDown, PmiUp, StepDown, StepUp};
-pub use refused::Refused;
-pub use reply::{CallError, Reply};
-pub use request::{ClientRequest, Follow, HistoryQuery, LauncherReport, LauncherTraffic, Watch};
+pub use reply::CallError;
+pub use request::{ClientRequest, Follow, Watch};
 pub use tls::{Authority, Credentials, NewKey, Revoked};
 pub use to_agent::ToAgent;
 pub use to_server::ToServer;

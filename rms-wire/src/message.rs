@@ -2,13 +2,17 @@
 
 use std::fmt;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 /// One type that a frame can hold.
 ///
-/// A published type is frozen: bincode structs cannot evolve. An enum may grow at its end, which only a newer
-/// peer sends after it has seen the other's version; anything else is a new [`Kind`] or a new version.
-pub trait Message: bincode::Encode + bincode::Decode<()> + fmt::Debug + Send + Sync + 'static {
+/// Published types are read for ever. One in the [named](Encoding::Named) encoding grows by fields that have a
+/// `#[serde(default)]` and by variants; anything else is a new [`Kind`] or a new version.
+pub trait Message: Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static {
     const KIND: Kind;
     const VERSION: u16 = 1;
+    const ENCODING: Encoding = Encoding::Named;
     const SIZE: Size = Size::Ordinary;
     /// Whether the sender waits for ever while the peer reads nothing: where what was sent cannot be sent again.
     const MAY_WAIT: bool = false;
@@ -26,8 +30,8 @@ pub enum Kind {
     ToAgent = 11,
     FollowOrder = 12,
     Spooled = 13,
-    ClientCall = 20,
-    ClientAnswer = 21,
+    ClientRequest = 20,
+    AnswerPart = 21,
     Followed = 22,
     Input = 23,
     PeerOpen = 30,
@@ -53,8 +57,8 @@ impl Kind {
         Kind::ToAgent,
         Kind::FollowOrder,
         Kind::Spooled,
-        Kind::ClientCall,
-        Kind::ClientAnswer,
+        Kind::ClientRequest,
+        Kind::AnswerPart,
         Kind::Followed,
         Kind::Input,
         Kind::PeerOpen,
@@ -77,6 +81,16 @@ impl Kind {
     pub fn from_number(number: u16) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.number() == number)
     }
+}
+
+/// How a payload is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// MessagePack with the names of fields and variants: who does not know a field skips it, and one that is not there
+    /// has its default.
+    Named,
+    /// bincode: for pieces of streams, whose layout is fixed. Only an enum may grow, at its end.
+    Fixed,
 }
 
 /// How large a frame of a kind may be. It also bounds what decoding may allocate.
@@ -112,10 +126,6 @@ pub(crate) const ORDINARY_BYTES: usize = 1 << 20;
 pub(crate) const BULK_BYTES: usize = 8 << 20;
 pub(crate) const WHOLE_BYTES: usize = 16 << 20;
 
-/// The longest script a submission carries.
-pub const MAX_SCRIPT_BYTES: usize = 4 << 20;
-/// The longest environment, names and values together.
-pub const MAX_ENVIRONMENT_BYTES: usize = 2 << 20;
 /// The most bytes of a stream in one frame.
 pub const MAX_CHUNK_BYTES: usize = 64 << 10;
 /// The most lines of a list in one frame; longer lists travel in parts.

@@ -1,46 +1,64 @@
-//! Holds `docs/messages.md` to the sources: every field and variant of every message, in the order in which they travel.
+//! Holds `docs/messages.md` to the sources: every field and variant of every message and of what messages are made of.
 //!
 //! It is for those who write another end, and have no Rust. `LIMBER_BLESS=1` writes it anew.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use rms_wire::Kind;
 
-/// The sources, in the order in which somebody who writes a client wants them.
-const FILES: [&str; 12] = [
-    "hello",
-    "negotiate",
-    "launcher",
-    "call",
-    "answer",
-    "refused",
-    "follow",
-    "evolving",
-    "vocabulary",
-    "to_server",
-    "to_agent",
-    "peer",
+/// The sources of messages, in the order in which somebody who writes a client wants them.
+const MESSAGES: [&str; 9] = [
+    "rms-wire/src/hello.rs",
+    "rms-wire/src/negotiate.rs",
+    "rms-wire/src/launcher.rs",
+    "rms-wire/src/request.rs",
+    "rms-wire/src/answer.rs",
+    "rms-wire/src/follow.rs",
+    "rms-wire/src/to_server.rs",
+    "rms-wire/src/to_agent.rs",
+    "rms-wire/src/peer.rs",
 ];
+
+/// Where the types are that messages are made of.
+const VOCABULARY: [&str; 4] = ["rms-api/src", "negotiation/src", "rms-wire/src", "rms-model/src"];
 
 const HEAD: &str = "\
 # Messages
 
-Every message, field by field, in the order in which the fields travel; [the protocol](protocol.md#frames) says how each type becomes bytes and what the messages
-are for. The number before a variant is what stands on the wire for it. Types with a kind are what a frame can hold, the others are parts of them. Times and spans are
-milliseconds. Written from the sources (`rms-wire/src`) by a test, which fails when they differ: `LIMBER_BLESS=1 cargo test -p rms-wire --test documented`.
+Every message and what it is made of; [the protocol](protocol.md#frames) says how each type becomes bytes and what the messages are for. Types with a kind are what a
+frame can hold. A field that is marked `?` may be left out. `as T` is a type that is written as another one. Times are milliseconds since 1970 in UTC, spans are
+milliseconds, both `i64`. Written from the sources by a test, which fails when they differ: `LIMBER_BLESS=1 cargo test -p rms-wire --test documented`.
 ";
 
 #[test]
 fn every_message_stands_in_the_documentation() {
+    let types = all_types();
+    let reached = reached(&types);
     let mut text = HEAD.to_owned();
-    for file in FILES {
-        let source = read(&source_dir().join(format!("{file}.rs")));
+    let mut files: Vec<String> = MESSAGES.map(str::to_owned).to_vec();
+    for idx in &reached {
+        let file = &types[*idx].file;
+        if !files.contains(file) {
+            files.push(file.clone());
+        }
+    }
+    for file in files {
+        let source = read(&root().join(&file));
         let first =
             source.lines().next().and_then(|line| line.strip_prefix("//! ")).expect("files begin with a sentence");
-        let _ = write!(text, "\n## {file}\n\n{}\n\n```text\n{}```\n", whole_sentence(&source, first), types(&source));
+        let here = reached.iter().map(|idx| &types[*idx]).filter(|found| found.file == file);
+        let told: Vec<&str> = here.map(|found| found.told.as_str()).collect();
+        let _ = write!(
+            text,
+            "\n## {}\n\n{}\n\n```text\n{}```\n",
+            file.trim_end_matches(".rs").replace("/src/", ": "),
+            whole_sentence(&source, first),
+            told.join("\n")
+        );
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/messages.md");
+    let path = root().join("docs/messages.md");
     if std::env::var_os("LIMBER_BLESS").is_some() {
         std::fs::write(&path, text).expect("it can be written");
         return;
@@ -49,42 +67,181 @@ fn every_message_stands_in_the_documentation() {
 }
 
 #[test]
-fn no_source_of_messages_is_left_out() {
-    for entry in std::fs::read_dir(source_dir()).expect("the sources are there") {
-        let path = entry.expect("an entry").path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".rs")) else { continue };
-        let has_types = read(&path).contains("Decode)]");
-        assert_eq!(has_types, FILES.contains(&name), "{name}.rs holds messages, or is listed and holds none");
-    }
-}
-
-#[test]
 fn structs_enums_and_comments_are_told() {
-    let source = "#[derive(Clone, Encode, Decode)]\npub struct Hello {\n    /// For [`Log`](crate::Log) only.\n    pub a: Vec<u8>,\n}\n\n\
-                  #[derive(Encode, Decode)]\npub enum Word {\n    One,\n    Two(Box<Hello>),\n    Three {\n        b: Option<i64>,\n        c: bool,\n    },\n}\n";
-    assert_eq!(
-        types(source),
-        "Hello, kind 1\n    # For Log only.\n    a: Vec<u8>\n\nWord, one of\n    0 One\n    1 Two(Hello)\n    2 Three { b: Option<i64>, c: bool }\n"
-    );
+    let source = "\
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Hello {
+    /// For [`Log`](crate::Log) only.
+    #[serde(with = \"serde_bytes\")]
+    pub a: Vec<u8>,
+    #[serde(default, rename = \"key\")]
+    pub b: Box<Tag>,
+    #[serde(skip)]
+    pub c: u8,
 }
 
-/// All types of a source that travel.
-fn types(source: &str) -> String {
-    let mut types = Vec::new();
-    let mut lines = source.lines();
-    while let Some(line) = lines.next() {
-        if !(line.starts_with("#[derive(") && line.ends_with("Decode)]")) {
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = \"snake_case\")]
+pub enum Word {
+    OneMore,
+    Two(#[serde(deserialize_with = \"few\")] Box<Hello>),
+    Three {
+        b: Option<i64>,
+        #[serde(skip)]
+        c: bool,
+    },
+    #[serde(skip)]
+    Four { d: u8 },
+}
+
+#[derive(Deserialize)]
+pub struct Tag(pub u64);
+
+#[derive(Deserialize)]
+#[serde(from = \"(Tag, i64)\", into = \"(Tag, i64)\")]
+pub struct Step {
+    pub from: Tag,
+}
+";
+    let types = types("x.rs", source);
+    let told = |name: &str| types.iter().find(|found| found.name == name).expect("it is there").told.as_str();
+    assert_eq!(told("Hello"), "Hello, kind 1\n    # For Log only.\n    a: bytes\n    key?: Tag\n");
+    assert_eq!(told("Word"), "Word, one of\n    one_more\n    two(Hello)\n    three { b?: Option<i64> }\n");
+    assert_eq!(told("Tag"), "Tag, as u64\n");
+    assert_eq!(told("Step"), "Step, as (Tag, i64)\n");
+}
+
+/// A type that travels.
+#[derive(Debug)]
+struct Type {
+    file: String,
+    name: String,
+    told: String,
+}
+
+/// In the order of their files.
+fn all_types() -> Vec<Type> {
+    let mut files = Vec::new();
+    for dir in VOCABULARY {
+        let mut dirs = vec![root().join(dir)];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).expect("the sources are there") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else {
+                    files.push(path);
+                }
+            }
+        }
+    }
+    files.sort();
+    let name = |path: &Path| path.strip_prefix(root()).expect("it is below").to_string_lossy().into_owned();
+    files.iter().flat_map(|path| types(&name(path), &read(path))).collect()
+}
+
+/// All messages, and what they are made of, as positions in the list of types.
+fn reached(types: &[Type]) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::new();
+    let is_message = |found: &Type| found.file.starts_with("rms-wire") && found.told.contains(", kind ");
+    let mut next: Vec<usize> = (0..types.len()).filter(|idx| is_message(&types[*idx])).collect();
+    assert_eq!(next.len(), Kind::ALL.len(), "each kind has its type, and is called as it is");
+    while let Some(idx) = next.pop() {
+        if !reached.insert(idx) {
             continue;
         }
-        let head = lines.next().expect("a type comes after its derive");
-        let name = head.trim_end_matches(" {").rsplit(' ').next().expect("a name");
-        let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "}").collect();
-        types.push(match head.starts_with("pub enum ") {
-            true => format!("{}, one of\n{}", with_kind(name), variants(&body)),
-            false => format!("{}\n{}", with_kind(name), fields(&body)),
-        });
+        let found = &types[idx];
+        let lines = found.told.lines().filter(|line| !line.trim_start().starts_with('#'));
+        // Types come after a colon, a bracket or `as`, names of fields and variants before.
+        let held = lines.flat_map(|line| line.trim_start().split_inclusive(['(', ':', ' ']).skip(1));
+        let words = held.flat_map(|held| held.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        next.extend(words.filter_map(|word| resolved(types, found, word)));
     }
-    types.join("\n")
+    reached
+}
+
+/// Which type a word means in a source: one of the same file, one that is imported from somewhere, or the only one.
+fn resolved(types: &[Type], within: &Type, word: &str) -> Option<usize> {
+    let called: Vec<usize> = (0..types.len()).filter(|idx| types[*idx].name == word).collect();
+    if called.len() < 2 {
+        return called.first().copied();
+    }
+    let own = called.iter().find(|idx| types[**idx].file == within.file);
+    let source = read(&root().join(&within.file));
+    let imports: Vec<&str> =
+        source.split("use ").skip(1).filter_map(|rest| rest.split_once(';')).map(|one| one.0).collect();
+    let names = |import: &str| import.split(|c: char| !c.is_alphanumeric() && c != '_').any(|name| name == word);
+    let crate_of = |import: &str| import.split("::").next().unwrap_or_default().replace('_', "-");
+    let imported = imports.iter().find(|import| names(import)).and_then(|import| {
+        let dir = match crate_of(import) {
+            own if own == "crate" || own == "super" => within.file.split('/').next().unwrap_or_default().to_owned(),
+            other => other,
+        };
+        called.iter().find(|idx| types[**idx].file.starts_with(&dir))
+    });
+    let found = own.or(imported).copied();
+    assert!(found.is_some(), "{word} in {} may be any of {called:?}", within.file);
+    found
+}
+
+/// All types of a source that can be decoded.
+fn types(file: &str, source: &str) -> Vec<Type> {
+    let mut types = Vec::new();
+    let lines: Vec<&str> = source.lines().collect();
+    let mut at = 0;
+    while at < lines.len() {
+        let line = lines[at];
+        at += 1;
+        if line.starts_with("id!(") {
+            // The ids of `rms-model` are made by a macro: comments, and then `Name(type)`.
+            while comment(lines[at]).is_some() {
+                at += 1;
+            }
+            let (name, inner) = lines[at].trim().trim_end_matches(')').split_once('(').expect("a name and a type");
+            let told = format!("{name}, as {inner}\n");
+            types.push(Type { file: file.to_owned(), name: name.to_owned(), told });
+            continue;
+        }
+        if !(line.starts_with("#[derive(") && line.contains("Deserialize")) {
+            continue;
+        }
+        let mut attributes = String::new();
+        while lines[at].starts_with("#[") || lines[at].starts_with("///") {
+            attributes.push_str(lines[at]);
+            at += 1;
+        }
+        let head = lines[at].trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        let Some((what, rest)) = head.split_once(' ') else { continue };
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+        at += 1;
+        let body: Vec<&str> = match head.ends_with('{') {
+            true => lines[at..].iter().copied().take_while(|line| *line != "}").collect(),
+            false => Vec::new(),
+        };
+        at += body.len();
+        let told = if let Some(other) = value(&attributes, "try_from").or_else(|| value(&attributes, "from")) {
+            format!("{name}, as {}\n", plain(&other))
+        } else if what == "enum" {
+            format!("{}, one of\n{}", with_kind(&name), variants(&body, &attributes))
+        } else if let Some((_, inner)) = rest.split_once('(') {
+            format!("{name}, as {}\n", plain(inner.trim_end_matches(");").trim_start_matches("pub ")))
+        } else {
+            format!("{}\n{}", with_kind(&name), fields(&body))
+        };
+        types.push(Type { file: file.to_owned(), name, told });
+    }
+    types
+}
+
+/// `T` of `key = "T"` in attributes.
+fn value(attributes: &str, key: &str) -> Option<String> {
+    let start = format!("{key} = \"");
+    let found = attributes.match_indices(&start).map(|(at, _)| at).find(|at| {
+        // Not the end of a longer word.
+        !attributes[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
+    })?;
+    let rest = &attributes[found + start.len()..];
+    Some(rest[..rest.find('"').expect("it is closed")].to_owned())
 }
 
 fn with_kind(name: &str) -> String {
@@ -94,31 +251,92 @@ fn with_kind(name: &str) -> String {
     }
 }
 
+/// One field a line, with the comments before it.
 fn fields(body: &[&str]) -> String {
-    let lines = body.iter().map(|line| match comment(line) {
-        Some(comment) => format!("    # {comment}\n"),
-        None => format!("    {}\n", plain(line.trim().trim_start_matches("pub ").trim_end_matches(','))),
-    });
-    lines.collect()
+    let mut text = String::new();
+    let (mut comments, mut attributes) = (String::new(), String::new());
+    for line in body {
+        if let Some(comment) = comment(line) {
+            let _ = writeln!(comments, "    # {comment}");
+        } else if line.trim_start().starts_with("#[") {
+            attributes.push_str(line);
+        } else if let Some(field) = field(line, &attributes) {
+            let _ = writeln!(text, "{comments}    {field}");
+            (comments, attributes) = (String::new(), String::new());
+        } else {
+            (comments, attributes) = (String::new(), String::new());
+        }
+    }
+    text
 }
 
-fn variants(body: &[&str]) -> String {
-    let (mut text, mut number) = (String::new(), 0);
+/// `None`: it does not travel.
+fn field(line: &str, attributes: &str) -> Option<String> {
+    let (name, of) = line.trim().trim_start_matches("pub ").trim_end_matches(',').split_once(": ")?;
+    if attributes.contains("skip)") || attributes.contains("skip,") {
+        return None;
+    }
+    let name = value(attributes, "rename").unwrap_or_else(|| name.to_owned());
+    let mark = if attributes.contains("default") || of.starts_with("Option<") { "?" } else { "" };
+    let of = if attributes.contains("serde_bytes") { "bytes".to_owned() } else { plain(of) };
+    Some(format!("{name}{mark}: {of}"))
+}
+
+fn variants(body: &[&str], of_enum: &str) -> String {
+    let snake = |name: &str| match value(of_enum, "rename_all").as_deref() {
+        Some("lowercase") => name.to_lowercase(),
+        Some("snake_case") => snake_case(name),
+        _ => name.to_owned(),
+    };
+    let mut text = String::new();
+    let (mut comments, mut attributes) = (String::new(), String::new());
     let mut lines = body.iter();
     while let Some(line) = lines.next() {
         if let Some(comment) = comment(line) {
-            let _ = writeln!(text, "    # {comment}");
+            let _ = writeln!(comments, "    # {comment}");
             continue;
         }
-        let mut variant = line.trim().trim_end_matches(',').to_owned();
-        if variant.ends_with('{') {
-            let inner = lines.by_ref().take_while(|line| **line != "    },");
-            let inner: Vec<&str> =
-                inner.map(|line| line.trim().trim_end_matches(',')).filter(|line| comment(line).is_none()).collect();
-            let _ = write!(variant, " {} }}", inner.join(", "));
+        let line = line.trim().trim_end_matches(',');
+        if line.starts_with("#[") && !line.ends_with(')') {
+            attributes.push_str(line);
+            continue;
         }
-        let _ = writeln!(text, "    {number} {}", plain(&variant));
-        number += 1;
+        let name: String = line.chars().take_while(|c| c.is_alphanumeric()).collect();
+        let mut held = line[name.len()..].trim().to_owned();
+        if held == "{" {
+            let inner: Vec<&str> = lines.by_ref().copied().take_while(|line| *line != "    },").collect();
+            let inner = fields(&inner);
+            let inner: Vec<&str> = inner.lines().map(str::trim).filter(|line| !line.starts_with('#')).collect();
+            held = format!("{{ {} }}", inner.join(", "));
+        } else if held.starts_with('{') {
+            let inner = held.trim_start_matches('{').trim_end_matches('}').trim();
+            // A comma may stand within a type, too.
+            let mut parts: Vec<String> = Vec::new();
+            for part in inner.split(", ") {
+                match parts.last_mut().filter(|_| !part.contains(": ")) {
+                    Some(last) => *last = format!("{last}, {part}"),
+                    None => parts.push(part.to_owned()),
+                }
+            }
+            let inner: Vec<String> = parts.iter().filter_map(|one| field(one, "")).collect();
+            held = format!("{{ {} }}", inner.join(", "));
+        }
+        if !attributes.contains("skip)") {
+            let space = if held.starts_with('{') { " " } else { "" };
+            let _ = writeln!(text, "{comments}    {}{space}{}", snake(&name), plain(&held));
+        }
+        (comments, attributes) = (String::new(), String::new());
+    }
+    text
+}
+
+fn snake_case(name: &str) -> String {
+    let mut text = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(c.to_ascii_lowercase());
     }
     text
 }
@@ -127,13 +345,27 @@ fn comment(line: &str) -> Option<String> {
     line.trim_start().strip_prefix("/// ").map(unlinked)
 }
 
-/// A box is nothing on the wire.
+/// Boxes and shared pointers are nothing on the wire, nor are attributes and the modules of types.
 fn plain(text: &str) -> String {
     let mut text = text.to_owned();
-    while let Some(start) = text.find("Box<") {
-        let end = start + text[start..].find('>').expect("a box is closed");
-        text.replace_range(end..=end, "");
-        text.replace_range(start..start + "Box<".len(), "");
+    while let Some(start) = text.find("#[") {
+        let end = start + text[start..].find(")] ").map_or(text.len() - start, |at| at + 3);
+        text.replace_range(start..end, "");
+    }
+    for pointer in ["Box<", "Arc<"] {
+        while let Some(start) = text.find(pointer) {
+            let mut depth = 0;
+            let end = text[start..].char_indices().find_map(|(at, c)| {
+                depth += i32::from(c == '<') - i32::from(c == '>');
+                (c == '>' && depth == 0).then_some(start + at)
+            });
+            let end = end.expect("it is closed");
+            text.replace_range(end..=end, "");
+            text.replace_range(start..start + pointer.len(), "");
+        }
+    }
+    for module in ["negotiation::", "std::sync::"] {
+        text = text.replace(module, "");
     }
     text
 }
@@ -160,8 +392,8 @@ fn whole_sentence(source: &str, first: &str) -> String {
     unlinked(&more.fold(first.to_owned(), |sentence, line| format!("{sentence} {line}")))
 }
 
-fn source_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn read(path: &Path) -> String {

@@ -7,7 +7,7 @@ use common::{Deployment, accept_link};
 use quinn::Connection;
 use rms_model::Role;
 use rms_wire::codec::{Header, encode};
-use rms_wire::{ClientCall, Hello, HelloAnswer, Input, Kind, Link, LinkError};
+use rms_wire::{ClientRequest, Hello, HelloAnswer, Input, Kind, Link, LinkError};
 
 /// A peer that was welcomed and may now send what it wants, and the server's link to it.
 async fn welcomed(deployment: &Deployment) -> (Raw, Connection, Link) {
@@ -35,7 +35,7 @@ async fn send(bytes: &[u8]) -> (LinkError, String) {
     send.finish().expect("not finished before");
     let mut channel = link.accept().await.expect("a channel");
     let error = loop {
-        match channel.recv::<ClientCall>().await {
+        match channel.recv::<ClientRequest>().await {
             Ok(Some(_)) => {}
             Ok(None) => panic!("the bytes were taken for calls"),
             Err(error) => break error,
@@ -50,15 +50,15 @@ fn header(kind: u16, version: u16, length: u32) -> Vec<u8> {
 }
 
 fn watch() -> Vec<u8> {
-    encode(&ClientCall::Watch { jobs: vec![1, 2, 3] }).expect("small")
+    encode(&ClientRequest::Watch(rms_wire::Watch { jobs: [1, 2, 3].map(rms_model::JobId).to_vec() })).expect("small")
 }
 
 #[tokio::test]
 async fn oversized_frames_are_refused_by_their_header_alone() {
-    let (error, told) = send(&header(Kind::ClientCall.number(), 1, 8 * 1024 * 1024 + 1)).await;
-    assert_eq!(error.to_string(), "the peer sent ClientCall of 8388609 bytes, but at most 8388608 are taken");
+    let (error, told) = send(&header(Kind::ClientRequest.number(), 1, 8 * 1024 * 1024 + 1)).await;
+    assert_eq!(error.to_string(), "the peer sent ClientRequest of 8388609 bytes, but at most 8388608 are taken");
     assert!(told.contains("8388609 bytes"), "{told}");
-    let (error, _) = send(&header(Kind::ClientCall.number(), 1, u32::MAX)).await;
+    let (error, _) = send(&header(Kind::ClientRequest.number(), 1, u32::MAX)).await;
     assert!(error.to_string().contains("4294967295 bytes"), "{error}");
 }
 
@@ -67,9 +67,9 @@ async fn unknown_kinds_and_versions_are_refused() {
     let (error, _) = send(&header(999, 1, 0)).await;
     assert_eq!(error.to_string(), "the peer sent a frame of unknown kind 999");
     let (error, _) = send(&encode(&Input { bytes: Vec::new(), eof: true }).expect("small")).await;
-    assert_eq!(error.to_string(), "the peer sent a frame of kind Input where ClientCall was expected");
-    let (error, _) = send(&header(Kind::ClientCall.number(), 2, 3)).await;
-    assert_eq!(error.to_string(), "the peer sent ClientCall in version 2, but this program speaks version 1");
+    assert_eq!(error.to_string(), "the peer sent a frame of kind Input where ClientRequest was expected");
+    let (error, _) = send(&header(Kind::ClientRequest.number(), 2, 3)).await;
+    assert_eq!(error.to_string(), "the peer sent ClientRequest in version 2, but this program speaks version 1");
 }
 
 #[tokio::test]
@@ -87,15 +87,15 @@ async fn bytes_after_a_message_are_refused() {
     frame.push(0);
     frame[4] += 1;
     let (error, told) = send(&frame).await;
-    assert_eq!(error.to_string(), "the peer sent ClientCall followed by 1 bytes that belong to nothing");
+    assert_eq!(error.to_string(), "the peer sent ClientRequest followed by 1 bytes that belong to nothing");
     assert!(told.contains("belong to nothing"), "{told}");
 }
 
 #[tokio::test]
 async fn a_short_frame_cannot_ask_for_much_memory() {
-    // Watch, and then a vector that claims to hold 2^61 ids.
-    let payload = [18, 253, 0, 0, 0, 0, 0, 0, 0, 32];
-    let mut frame = header(Kind::ClientCall.number(), 1, payload.len() as u32);
+    // Watch, and then a list that claims to hold 2^32 - 1 ids.
+    let payload = *b"\x81\xa5Watch\x81\xa4jobs\xdd\xff\xff\xff\xff\x01";
+    let mut frame = header(Kind::ClientRequest.number(), 1, payload.len() as u32);
     frame.extend(payload);
     let (error, told) = send(&frame).await;
     assert!(matches!(error, LinkError::Decode(_)), "{error}");

@@ -1,8 +1,8 @@
 //! The bytes of every message, as they were when they were published.
 //!
 //! `LIMBER_BLESS=1 cargo nextest run -p rms-wire golden` adds lines for new samples to `tests/data/golden/`. It never
-//! changes a line: bytes that differ mean that older peers are no longer understood. A change that is meant needs a
-//! new kind or version, or a new ALPN, and then the old lines are deleted by hand.
+//! changes a line: bytes that cannot be read any more mean that older peers are not understood. A change that is meant
+//! needs a new kind or version, or a new ALPN, and then the old lines are deleted by hand.
 
 mod common;
 
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use common::samples::{Sample, samples};
 use data_encoding::HEXLOWER;
 use rms_wire::Kind;
-use rms_wire::codec::{DecodeError, Header};
+use rms_wire::codec::{Header, Variant};
+use serde::Deserialize as _;
 
 fn path(kind: Kind) -> PathBuf {
     let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/golden"));
@@ -76,22 +77,32 @@ fn golden_bytes_cover_every_variant_of_every_kind() {
     for kind in Kind::ALL {
         let of_kind: Vec<&Sample> = samples.iter().filter(|sample| sample.kind == kind).collect();
         let first = of_kind.first().unwrap_or_else(|| panic!("{kind:?} has no sample"));
-        // A variant that cannot exist makes the decoder say which can.
-        let mut frame = Header { kind: kind.number(), version: 1, length: 1 }.to_bytes().to_vec();
-        frame.push(250);
-        let n_variants = match (first.again)(&frame).expect_err("no such variant") {
-            DecodeError::Payload { source: bincode::error::DecodeError::UnexpectedVariant { allowed, .. }, .. } => {
-                match allowed {
-                    bincode::error::AllowedEnumVariants::Range { min: 0, max } => max + 1,
-                    other => panic!("{kind:?}: {other:?}"),
-                }
-            }
-            // A struct: it has no variants.
-            _ => continue,
+        // A variant that cannot exist makes the decoder say which can: a name, or in the fixed encoding a number.
+        let why = |payload: &[u8]| {
+            let length = payload.len() as u32;
+            let mut frame = Header { kind: kind.number(), version: 1, length }.to_bytes().to_vec();
+            frame.extend(payload);
+            let error = (first.again)(&frame).expect_err("no such variant");
+            std::error::Error::source(&error).map_or_else(String::new, ToString::to_string)
         };
-        for variant in 0..n_variants {
-            let is_sampled = of_kind.iter().any(|sample| u32::from(sample.frame[8]) == variant);
-            assert!(is_sampled, "variant {variant} of {kind:?} has no sample");
+        let named = why(b"\xa1?");
+        if let Some((_, names)) = named.split_once("unknown variant `?`, expected ") {
+            let sampled: Vec<Variant> = of_kind.iter().map(|sample| variant(&sample.frame)).collect();
+            for name in names.split('`').skip(1).step_by(2) {
+                assert!(sampled.contains(&Variant(name.to_owned())), "variant {name} of {kind:?} has no sample");
+            }
+        }
+        if let Some((_, n_variants)) = why(&[250]).split_once("variant index 0 <= i < ") {
+            let n_variants = n_variants.split(|c: char| !c.is_ascii_digit()).next().expect("a part");
+            for variant in 0..n_variants.parse().expect("a number") {
+                let is_sampled = of_kind.iter().any(|sample| sample.frame[8] == variant);
+                assert!(is_sampled, "variant {variant} of {kind:?} has no sample");
+            }
         }
     }
+}
+
+fn variant(frame: &[u8]) -> Variant {
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(&frame[8..]);
+    Variant::deserialize(&mut decoder).expect("a named variant")
 }

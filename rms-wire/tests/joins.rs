@@ -2,6 +2,7 @@
 
 mod common;
 
+use rms_api::Refused;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -12,7 +13,7 @@ use rms_wire::codec::encode;
 use rms_wire::tls::{Peer, draw_serial};
 use rms_wire::token::digest;
 use rms_wire::{
-    Accepted, ClientCall, Credentials, Endpoint, Expect, Hello, JoinError, NewKey, Refused, Serve, TokenText, join,
+    Accepted, ClientRequest, Credentials, Endpoint, Expect, Hello, JoinError, NewKey, Serve, TokenText, join,
 };
 
 /// Serves one join of `token` as `identity`, and refuses other secrets.
@@ -124,7 +125,7 @@ async fn long_a_join_that_reaches_nobody_says_where_and_why() {
 async fn nothing_but_joining_is_served_without_a_certificate() {
     let (_deployment, server, address, _) = bound();
     let hello = encode(&Hello { software: "x".to_owned() }).expect("small");
-    let call = encode(&ClientCall::Watch { jobs: vec![1] }).expect("small");
+    let call = encode(&ClientRequest::Watch(rms_wire::Watch { jobs: vec![rms_model::JobId(1)] })).expect("small");
     for frame in [hello, call] {
         let raw = Raw::new();
         let connection = raw.connect(address, b"limber-join/1", None).await.expect("open to everybody");

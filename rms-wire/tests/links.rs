@@ -5,10 +5,10 @@ mod common;
 use std::time::Duration;
 
 use common::{Deployment, accept_link};
-use rms_api::{Answer, Call, Query, Refusal};
+use rms_api::{Answer, Call, Query, Refusal, Refused};
 use rms_model::Role;
-use rms_wire::convert::{answer_parts, client_call};
-use rms_wire::{CallError, ClientCall, ClientRequest, Endpoint, Expect, Input, LinkError, Outbox, Reply};
+use rms_wire::parts::answer_parts;
+use rms_wire::{AnswerPart, CallError, ClientRequest, Endpoint, Expect, Input, LinkError, Outbox};
 
 #[tokio::test]
 async fn an_agent_is_welcomed_and_both_ends_know_each_other() {
@@ -36,28 +36,31 @@ async fn a_call_is_answered_in_parts_or_refused() {
     tokio::spawn(async move {
         let link = accept_link(&server).await;
         while let Ok(mut channel) = link.accept().await {
-            let call = channel.recv::<ClientCall>().await.expect("a call").expect("a call");
-            let request = ClientRequest::parse(call, || "01".to_owned()).expect("it parses");
+            let request = channel.recv::<ClientRequest>().await.expect("a call").expect("a call");
             let answer = match request {
                 ClientRequest::Call(Call::Query(Query::Settings)) => {
                     Ok(Answer::Settings((0..1000).map(|n| (n.to_string(), String::new())).collect()))
                 }
                 request => {
                     assert!(matches!(request, ClientRequest::Call(Call::Query(Query::Status))), "{request:?}");
-                    Err(Refusal::NoJobs)
+                    Err(Refused::from(&Refusal::NoJobs))
                 }
             };
-            for part in answer_parts(&answer) {
+            let parts: Vec<AnswerPart> = match answer {
+                Ok(answer) => answer_parts(&answer).collect(),
+                Err(refused) => vec![AnswerPart::whole(Err(refused))],
+            };
+            for part in parts {
                 channel.send(&part).await.expect("the user reads");
             }
         }
     });
     let link = user.connect(address, Expect::server()).await.expect("the server is there");
-    let settings = link.call(&client_call(&Call::Query(Query::Settings)).expect("no join")).await;
-    let Ok(Reply::Settings(settings)) = settings else { panic!("{settings:?}") };
+    let settings = link.call(&ClientRequest::Call(Call::Query(Query::Settings))).await;
+    let Ok(Answer::Settings(settings)) = settings else { panic!("{settings:?}") };
     assert_eq!(settings.len(), 1000);
     assert!(settings.iter().enumerate().all(|(n, (key, _))| *key == n.to_string()), "in order");
-    let refused = link.call(&client_call(&Call::Query(Query::Status)).expect("no join")).await;
+    let refused = link.call(&ClientRequest::Call(Call::Query(Query::Status))).await;
     let Err(CallError::Refused(refused)) = refused else { panic!("{refused:?}") };
     assert_eq!((refused.kind.as_str(), refused.message.as_str()), ("no_jobs", "you have no job in the system"));
 }
@@ -70,7 +73,7 @@ async fn receiving_can_be_cancelled_in_the_middle_of_a_frame() {
     let address = server.local_addr().expect("bound");
     let (up, down) = tokio::join!(user.connect(address, Expect::server()), accept_link(&server));
     let up = up.expect("the server is there");
-    let sent = ClientCall::Set { key: "motd".to_owned(), value: "7".repeat(900_000) };
+    let sent = ClientRequest::Call(Call::Set { key: "motd".to_owned(), value: "7".repeat(900_000) });
     let mut outgoing = up.open().await.expect("open");
     let expected = sent.clone();
     let sending = tokio::spawn(async move {
@@ -86,7 +89,7 @@ async fn receiving_can_be_cancelled_in_the_middle_of_a_frame() {
     loop {
         tokio::select! {
             biased;
-            call = receiver.recv::<ClientCall>() => match call.expect("whole frames") {
+            call = receiver.recv::<ClientRequest>() => match call.expect("whole frames") {
                 Some(call) => {
                     assert_eq!(call, expected);
                     n_received += 1;
@@ -152,7 +155,7 @@ async fn stalled_channels_do_not_block_the_others() {
         let mut channel = up.open().await.expect("open");
         stalled.push(tokio::spawn(async move {
             // More than a channel's window: this waits for ever, since nobody reads.
-            channel.send(&ClientCall::Set { key: "motd".to_owned(), value: "7".repeat(900_000) }).await
+            channel.send(&ClientRequest::Call(Call::Set { key: "motd".to_owned(), value: "7".repeat(900_000) })).await
         }));
     }
     tokio::time::sleep(Duration::from_millis(200)).await;

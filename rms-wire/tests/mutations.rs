@@ -57,9 +57,10 @@ fn mutated(rng: &mut StdRng, seeds: &[Vec<u8>]) -> Vec<u8> {
             4 => bytes.extend_from_within(at..),
             // A huge length where a small one was.
             5 => {
-                let marker = *[251_u8, 252, 253, 254].choose(rng).expect("four of them");
-                let mut length = vec![marker];
-                length.extend(rng.random::<u64>().to_le_bytes());
+                // Of bincode, and texts, bytes, lists and maps of MessagePack.
+                let markers = [251_u8, 252, 253, 0xdb, 0xc6, 0xdd, 0xdf];
+                let mut length = vec![*markers.choose(rng).expect("some")];
+                length.extend(rng.random::<u64>().to_be_bytes());
                 let end = (at + rng.random_range(0..9)).min(bytes.len());
                 bytes.splice(at..end, length);
             }
@@ -125,8 +126,8 @@ kinds! {
     to_agent => ToAgent,
     follow_order => FollowOrder,
     spooled => Spooled,
-    client_call => ClientCall,
-    client_answer => ClientAnswer,
+    client_request => ClientRequest,
+    answer_part => AnswerPart,
     followed => Followed,
     input => Input,
     peer_open => PeerOpen,

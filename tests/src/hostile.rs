@@ -1,5 +1,7 @@
 //! Peers that break the rules on purpose: forged certificates, raw connections, bytes that are no messages.
 
+use rms_api::Call;
+use rms_api::call::Query;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use crate::harness::Deployment;
 use quinn::crypto::rustls::QuicClientConfig;
 use rms_model::{Identity, Role, Span, Time};
 use rms_wire::tls::draw_serial;
-use rms_wire::{Authority, ClientCall, Credentials, Endpoint, Expect, Link, LinkError, NewKey};
+use rms_wire::{Authority, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, NewKey};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -100,7 +102,7 @@ pub async fn link(address: SocketAddr, credentials: &Credentials) -> Result<Link
 /// One call over a link of an honest client, and how long its answer took.
 pub async fn ask(link: &Link) -> Duration {
     let start = std::time::Instant::now();
-    let asked = tokio::time::timeout(PATIENCE, link.call(&ClientCall::Query(rms_wire::call::Query::Status))).await;
+    let asked = tokio::time::timeout(PATIENCE, link.call(&ClientRequest::Call(Call::Query(Query::Status)))).await;
     asked.expect("the server answers in time").expect("the server answers");
     start.elapsed()
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, wait_until};
+use rms_tests::harness::{Deployment, example, wait_until};
+use rms_tests::sdk::{Language, Linkage, sdk};
 
 const SOON: Duration = Duration::from_secs(40);
 
@@ -130,4 +131,69 @@ fn a_job_with_a_profile_announces_its_stages_and_frees_its_nodes_by_itself() {
     let log = log(&deployment);
     assert!(log.contains("left: a1 a3\n") && log.contains("then: a1\n"), "{log}");
     assert!(log.contains("a process of job"), "another job is none of its business: {log}");
+}
+
+/// 000: a process of the job speaks for it, and is told of each stage; what it asks for beside them is refused.
+#[test]
+fn long_a_program_of_the_sdk_sees_each_stage_though_its_server_is_killed() {
+    let mut deployment = Deployment::builder().cluster("a", 4).start();
+    let program = example("elastic");
+    let text = format!(
+        "#!/bin/sh\n#RMS --profile 1x5s,3x10s,2x60s\n{0} 1-4 grow 1 > refused 2>&1\nexec {0} 1-4 >> log 2>&1\n",
+        program.display()
+    );
+    let script = deployment.script("elastic.sh", &text);
+    let job = deployment.submit(&[&script]);
+    wait_for_line(&deployment, "begins on a1");
+    deployment.kill_server();
+    deployment.start_server();
+    wait_for_line(&deployment, "generation 2: grown to a1 a2 a3");
+    wait_for_line(&deployment, "leaves a3");
+    let explained = deployment.rms(&["show", &job.to_string(), "--json"]).ok();
+    assert!(explained.stdout.contains("\"a3\""), "it is named before the stage is over: {}", explained.stdout);
+    wait_until("the third stage", SOON, || (deployment.queued(job)?["stages"]["number"] == 3).then_some(()));
+    fs::write(deployment.path().join("stop"), "").expect("the directory is ours");
+    let record = deployment.wait_for_end(job);
+    assert_eq!(record["outcome"]["word"], "completed", "{record}: {}", log(&deployment));
+    let log = log(&deployment);
+    assert!(log.ends_with("ends on a1 a2\n") && !log.contains("lost"), "{log}");
+    let refused = fs::read_to_string(deployment.path().join("refused")).expect("it was written");
+    assert!(refused.contains(&format!("'rms evolve {job}' announces others")), "{refused}");
+}
+
+/// The same in C and Fortran, at a breakpoint: on hosts that came work begins, and none is cut off on hosts that go.
+#[test]
+fn long_breakpoints_in_c_and_fortran_tell_the_stages() {
+    let deployment = Deployment::builder().cluster("a", 4).start();
+    let dir = deployment.path().display();
+    let piece = deployment
+        .script("piece.sh", &format!("#!/bin/sh\necho piece $2 of $3 on $RMS_NODE_NAME >> {dir}/pieces\nsleep 0.2\n"));
+    let programs = [(Language::C, "examples/steps.c"), (Language::Fortran, "examples/malleable.f90")];
+    for (language, source) in programs {
+        let program = deployment.path().join("program");
+        if !sdk().compile(language, source, Linkage::Shared, &program) {
+            continue;
+        }
+        let _ = fs::remove_file(deployment.path().join("log"));
+        let text = format!(
+            "#!/bin/sh\n#RMS --profile 1x4s,3x12s,2x30s\ncd {dir}\nexport GFORTRAN_UNBUFFERED_ALL=1\n\
+             exec {} 1000000 {piece} >> log 2>&1\n",
+            program.display()
+        );
+        let script = deployment.script("job.sh", &text);
+        let job = deployment.submit(&[&script]);
+        wait_for_line(&deployment, "generation 2: 3 hosts");
+        wait_for_line(&deployment, "generation 2: 2 hosts");
+        wait_until("the third stage", SOON, || (deployment.queued(job)?["stages"]["number"] == 3).then_some(()));
+        let line = deployment.queued(job).expect("it runs");
+        assert_eq!((line["stages"]["violations"].as_u64(), line["nodes"].as_array().map(Vec::len)), (Some(0), Some(2)));
+        std::thread::sleep(Duration::from_secs(1));
+        deployment.rms(&["cancel", &job.to_string()]).ok();
+        assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "cancelled", "{}", log(&deployment));
+        let generations = log(&deployment).lines().filter(|line| line.starts_with("generation ")).count();
+        let (before, changes) = (usize::from(language == Language::Fortran), 2);
+        assert_eq!(generations, before + changes, "each is told once: {}", log(&deployment));
+    }
+    let pieces = fs::read_to_string(deployment.path().join("pieces")).unwrap_or_default();
+    assert!(pieces.is_empty() || pieces.contains("piece 2 of 3 on a"), "{pieces}");
 }

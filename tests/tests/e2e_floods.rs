@@ -103,7 +103,7 @@ fn calls_that_never_say_what_they_want_block_nobody_else() {
                 let Ok(opened) = opened else { break };
                 let (mut send, receive) = opened.expect("a channel");
                 // Half of a header, and never the rest.
-                send.write_all(&Kind::ClientCall.number().to_le_bytes()).await.expect("sent");
+                send.write_all(&Kind::ClientRequest.number().to_le_bytes()).await.expect("sent");
                 calls.push((send, receive));
             }
             links.push((link, calls));
@@ -143,7 +143,8 @@ fn a_user_can_have_only_so_many_links() {
 /// A certificate can be renewed, but not hoarded: the server remembers each until it expires.
 #[test]
 fn certificates_are_not_hoarded() {
-    use rms_wire::{CallError, ClientCall, NewKey, Reply};
+    use rms_api::{Answer, Call};
+    use rms_wire::{CallError, ClientRequest, NewKey};
 
     let alone = Alone::start();
     block_on(async {
@@ -151,8 +152,11 @@ fn certificates_are_not_hoarded() {
         let mut n_renewed = 0;
         let refused = loop {
             let key = NewKey::generate().expect("a key");
-            match link.call(&ClientCall::Renew { csr: key.csr_der().to_vec() }).await {
-                Ok(Reply::Certificate { .. }) => n_renewed += 1,
+            match link
+                .call(&ClientRequest::Call(Call::Renew { csr: key.csr_der().to_vec(), serial: String::new() }))
+                .await
+            {
+                Ok(Answer::Certificate { .. }) => n_renewed += 1,
                 Err(CallError::Refused(refused)) if refused.kind == "busy" => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -170,8 +174,9 @@ fn certificates_are_not_hoarded() {
 /// Each is well-formed, and cheap to send.
 #[test]
 fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
-    use rms_wire::call::{Query, Select};
-    use rms_wire::{CallError, ClientCall, Reply};
+    use rms_api::call::{Query, Select};
+    use rms_api::{Answer, Call};
+    use rms_wire::{CallError, ClientRequest, Watch};
 
     let deployment = Deployment::of_nodes(1);
     let forger = Forger::of(deployment.server_dir());
@@ -182,7 +187,7 @@ fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
         let vandal = vandal.expect("a certificate is a certificate");
 
         // Tasks that need no CPU, so none is missing: a fork bomb.
-        let one = rms_wire::call::Shape { nodes: rms_wire::call::Nodes::Count(1), wall: None };
+        let one = rms_api::call::Shape { nodes: rms_api::call::Nodes::Count(1), wall: None };
         let bomb = submission(|job| {
             (job.cpus_per_task, job.n_tasks) = (0, Some(1_000_000));
             job.shapes = vec![one.clone()];
@@ -201,14 +206,14 @@ fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
         // The same large job, told as often as it is asked for.
         let large = submission(|job| {
             let script = "#".repeat(2 << 20) + "\ntrue";
-            job.work = rms_wire::vocabulary::Work::Script { script, args: Vec::new() };
+            job.work = Work::Script { script, args: Vec::new() };
             job.hold = true;
         });
-        let Ok(Reply::Submitted { job }) = vandal.call(&large).await else { panic!("it is a job") };
-        let often = ClientCall::Query(Query::Job(Select::Ids(vec![job.0; 50_000])));
-        let Ok(Reply::Detail { now: _, jobs }) = vandal.call(&often).await else { panic!("it may ask") };
+        let Ok(Answer::Submitted { job }) = vandal.call(&large).await else { panic!("it is a job") };
+        let often = ClientRequest::Call(Call::Query(Query::Job(Select::Ids(vec![job; 50_000]))));
+        let Ok(Answer::Detail { now: _, jobs }) = vandal.call(&often).await else { panic!("it may ask") };
         assert_eq!(jobs.len(), 1);
-        let more = ClientCall::Watch { jobs: (0..200_000).collect() };
+        let more = ClientRequest::Watch(Watch { jobs: (0..200_000).map(rms_model::JobId).collect() });
         let refused = vandal.call(&more).await;
         assert!(refused.is_err(), "{refused:?}");
         assert!(start.elapsed() < Duration::from_secs(10), "all that took {:?}", start.elapsed());
@@ -277,13 +282,13 @@ fn answers_that_nobody_reads_take_little_memory() {
         for _ in 0..N_JOBS {
             let large = submission(|job| {
                 let script = "#".repeat(1 << 20) + "\ntrue";
-                job.work = rms_wire::vocabulary::Work::Script { script, args: Vec::new() };
+                job.work = Work::Script { script, args: Vec::new() };
                 job.hold = true;
             });
             link.call(&large).await.expect("it is a job");
         }
         let before = alone.deployment.server_resident_kib();
-        let all = rms_wire::ClientCall::Query(rms_wire::call::Query::Job(rms_wire::call::Select::All));
+        let all = rms_wire::ClientRequest::Call(rms_api::Call::Query(rms_api::Query::Job(rms_api::call::Select::All)));
         let all = rms_wire::codec::encode(&all).expect("it fits");
         let mut unread = Vec::new();
         for _ in 0..8 {
@@ -315,7 +320,7 @@ fn frames_that_do_not_end_take_little_memory() {
     let alone = Alone::start();
     let miser = alone.forger.credentials(Role::User, "miser");
     block_on(async {
-        let frame = Arc::new(hostile::frame(Kind::ClientCall.number(), 1, 8 << 20, &vec![0; 7 << 20]));
+        let frame = Arc::new(hostile::frame(Kind::ClientRequest.number(), 1, 8 << 20, &vec![0; 7 << 20]));
         let before = alone.deployment.server_resident_kib();
         let mut begun = Vec::new();
         for _ in 0..16 {
@@ -346,9 +351,8 @@ fn frames_that_do_not_end_take_little_memory() {
     });
 }
 
-fn submission(change: impl FnOnce(&mut rms_wire::call::Submission)) -> rms_wire::ClientCall {
-    let least = Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new());
-    let mut submission = rms_wire::call::Submission::from(&least);
+fn submission(change: impl FnOnce(&mut Submission)) -> rms_wire::ClientRequest {
+    let mut submission = Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new());
     change(&mut submission);
-    rms_wire::ClientCall::Submit(Box::new(submission))
+    rms_wire::ClientRequest::Call(rms_api::Call::Submit(Box::new(submission)))
 }

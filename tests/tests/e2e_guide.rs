@@ -274,9 +274,9 @@ fn long_a_lab_is_installed_by_the_guide_and_joins_again_without_removing_anythin
     };
     let token = lab.admin(&["token", "create", "--role", "user", "--name", "root", "-q"]);
     lab.user(&["join", &token]);
-    assert_eq!(valid("user/root"), 1);
+    wait_until("the older certificate to be revoked", SOON, || (valid("user/root") == 1).then_some(()));
     lab.join(1);
-    assert_eq!(valid("agent/host1"), 1);
+    wait_until("the agent's older certificate to be revoked", SOON, || (valid("agent/host1") == 1).then_some(()));
     wait_until("host1 to be back by its new certificate", SOON, || {
         let nodes: serde_json::Value = serde_json::from_str(&lab.user(&["nodes", "--json"])).ok()?;
         let nodes = nodes["nodes"].as_array()?.clone();

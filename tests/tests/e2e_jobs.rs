@@ -14,8 +14,10 @@ fn two_nodes() -> Builder {
 #[test]
 fn a_script_runs_once_on_the_first_node_and_leaves_output_and_history() {
     let deployment = two_nodes().start();
-    let script =
-        deployment.script("job.sh", "#!/bin/sh\n#RMS -N 2 -J greet\necho hello from $RMS_NODE_NAME of $RMS_NNODES\n");
+    let script = deployment.script(
+        "job.sh",
+        "#!/bin/sh\n#RMS -N 2 -J greet\necho hello from $RMS_NODELIST ${RMS_NODE_NAME-on no node} of $RMS_NNODES\n",
+    );
     let job = deployment.submit(&[&script]);
     let record = deployment.wait_for_end(job);
     assert_eq!(record["outcome"]["word"], "completed");
@@ -23,7 +25,7 @@ fn a_script_runs_once_on_the_first_node_and_leaves_output_and_history() {
     assert_eq!(record["nodes"], serde_json::json!(["a1", "a2"]));
     assert!(record["started"].is_string() && record["ended"].is_string(), "{record}");
     let output = fs::read_to_string(deployment.path().join(format!("rms-{job}.out"))).expect("the default output file");
-    assert_eq!(output, "hello from a1 of 2\n");
+    assert_eq!(output, "hello from a[1-2] on no node of 2\n");
 }
 
 #[test]

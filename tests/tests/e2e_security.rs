@@ -61,7 +61,7 @@ fn without_a_certificate_there_is_only_the_join_protocol_and_it_answers_nothing_
         let words = last_words(&connection).await;
         assert!(words.contains("no certificate"), "{words}");
         // The join protocol does not take calls, nor a hello.
-        for kind in [Kind::ClientCall, Kind::Hello, Kind::ToServer] {
+        for kind in [Kind::ClientRequest, Kind::Hello, Kind::ToServer] {
             let connection = raw(alone.address(), ALPN_JOIN, None).await.expect("joining needs no certificate");
             let (mut send, mut receive) = connection.open_bi().await.expect("a channel");
             send.write_all(&frame(kind.number(), 1, 1, b"\0")).await.expect("sent");
@@ -92,39 +92,27 @@ fn one_role_cannot_speak_for_another() {
         let connection = raw(alone.address(), ALPN, Some(&user)).await.expect("connected");
         say_hello(&connection).await;
         let (mut send, _receive) = connection.open_bi().await.expect("a channel");
-        let hello = rms_wire::to_server::AgentHello {
+        let hello = rms_api::desired::AgentHello {
             cluster: "a".to_owned(),
             address: "127.0.0.1:9".to_owned(),
-            inventory: inventory(),
+            inventory: rms_model::Inventory::default(),
         };
         let hello = rms_wire::codec::encode(&rms_wire::ToServer::Hello(hello)).expect("it fits");
         send.write_all(&hello).await.expect("sent");
         let words = last_words(&connection).await;
-        assert!(words.contains("ToServer") && words.contains("ClientCall"), "{words}");
+        assert!(words.contains("ToServer") && words.contains("ClientRequest"), "{words}");
 
         // An agent who asks as a user does.
         let agent = alone.forger.credentials(Role::Agent, "a1");
         let connection = raw(alone.address(), ALPN, Some(&agent)).await.expect("connected");
         say_hello(&connection).await;
         let (mut send, _receive) = connection.open_bi().await.expect("a channel");
-        let call = rms_wire::ClientCall::Query(rms_wire::call::Query::Status);
+        let call = rms_wire::ClientRequest::Call(rms_api::Call::Query(rms_api::Query::Status));
         send.write_all(&rms_wire::codec::encode(&call).expect("it fits")).await.expect("sent");
         let words = last_words(&connection).await;
-        assert!(words.contains("ToServer") && words.contains("ClientCall"), "{words}");
+        assert!(words.contains("ToServer") && words.contains("ClientRequest"), "{words}");
         ask(&alone.honest().await).await;
     });
-}
-
-fn inventory() -> rms_wire::vocabulary::Inventory {
-    rms_wire::vocabulary::Inventory {
-        sockets: 1,
-        numa_nodes: 1,
-        cores: 4,
-        cpus: 4,
-        memory_mib: 1024,
-        speed_milli: 1000,
-        features: Vec::new(),
-    }
 }
 
 /// Each of these is sent by a proven user on a fresh link; the server closes that link with these words in the
@@ -132,19 +120,19 @@ fn inventory() -> rms_wire::vocabulary::Inventory {
 #[test]
 fn frames_that_are_no_messages_cost_their_sender_the_link() {
     let alone = Alone::start();
-    let call = Kind::ClientCall.number();
+    let call = Kind::ClientRequest.number();
     let bulk = 8 << 20;
     let cases: [(&str, Vec<u8>, &str); 9] = [
         ("unknown kind", frame(9999, 1, 1, b"x"), "unknown kind 9999"),
-        ("wrong kind", frame(Kind::Input.number(), 1, 1, b"x"), "ClientCall was expected"),
+        ("wrong kind", frame(Kind::Input.number(), 1, 1, b"x"), "ClientRequest was expected"),
         ("wrong version", frame(call, 7, 1, b"x"), "version 7"),
         ("oversized", frame(call, 1, bulk + 1, b"x"), "at most 8388608"),
         ("absurd", frame(call, 1, u32::MAX, b"x"), "at most 8388608"),
         ("truncated", frame(call, 1, 100, b"short"), "in the middle of a frame"),
         ("half a header", frame(call, 1, 0, b"")[..5].to_vec(), "in the middle of a frame"),
-        ("trailing", frame(call, 1, 3, &[6, 0, 0]), "belong to nothing"),
-        // A vector that says it has 2^60 entries.
-        ("a bomb", frame(call, 1, 12, &[1, 0, 253, 0, 0, 0, 0, 0, 0, 0, 16, 0]), "cannot be decoded"),
+        ("trailing", frame(call, 1, 8, b"\xa6Server\0"), "belong to nothing"),
+        // A list that says it has 2^32 - 1 entries.
+        ("a bomb", frame(call, 1, 18, b"\x81\xa5Watch\x81\xa4jobs\xdd\xff\xff\xff\xff\0"), "cannot be decoded"),
     ];
     block_on(async {
         let honest = alone.honest().await;
@@ -230,8 +218,8 @@ fn an_agents_port_serves_only_agents_and_only_within_their_jobs() {
         let link = stranger.connect(address, Expect::agent("a1")).await.expect("it is an agent");
         let mut channel = link.open().await.expect("a channel");
         let marker = deployment.path().join("intruder");
-        let argv = vec![format!("touch {}", marker.display())];
-        let exec = rms_wire::peer::Exec { job, run: 1, argv, environment: Vec::new(), cwd: "/".to_owned() };
+        let command = format!("touch {}", marker.display());
+        let exec = rms_wire::peer::Exec { job: rms_model::JobId(job), run: rms_model::Run(1), command };
         channel.send(&PeerOpen::Exec(exec)).await.expect("sent");
         // Without a certificate there is nothing at all, and no tokens are redeemed here.
         for alpn in [ALPN, ALPN_JOIN] {

@@ -23,7 +23,8 @@ fn output_of(deployment: &Deployment, script: &str) -> String {
 fn a_script_with_sbatch_lines_finds_slurms_variables() {
     let deployment = Deployment::of_nodes(3);
     let script = "#!/bin/bash\n#SBATCH --nodes=3 --job-name=sims\n#SBATCH --ntasks=5\n#SBATCH --ntasks-per-node=2\n\
-                  #SBATCH --account=physics\nenv | grep ^SLURM | sort\n";
+                  #SBATCH --account=physics\n: $SLURM_PROCID $SLURM_LOCALID $SLURM_NODEID $SLURMD_NODENAME\n\
+                  env | grep ^SLURM | sort\n";
     let mut output = output_of(&deployment, script);
     let dir = deployment.path().display().to_string();
     output = output.replace(&dir, "DIR");
@@ -49,6 +50,11 @@ fn a_script_with_sbatch_lines_finds_slurms_variables() {
     ] {
         assert!(output.lines().any(|found| found == line), "no {line} in\n{output}");
     }
+    let unnamed = output_of(&deployment, "#!/bin/sh\n#SBATCH -N 2\nenv | grep ^SLURM\n");
+    let holds_on_one = |line: &&str| {
+        ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURMD_"].iter().any(|name| line.starts_with(name))
+    };
+    assert_eq!(unnamed.lines().find(holds_on_one), None, "mpirun of MPICH would hand it on: {unnamed}");
     let mut command = deployment.command(&["run", "--slurm-env", "-N", "2", "-n", "2", "env"]);
     command.env("SLURM_JOB_ID", "99").env("SLURM_CONF", "/etc/slurm.conf");
     let tasks = deployment.finish(command).ok().stdout;

@@ -233,7 +233,7 @@ echo code $?";
             let mut deployment = two_nodes();
             let text = "\
 $rms run -N 2 sh -c 'echo $$ > of.$RMS_NODE_NAME; exec sleep 60'; echo code $?
-$rms run -N 2 echo again";
+$rms run -N 2 sh -c 'echo again $RMS_STEP_ID'";
             let job = submitted(&deployment, &["-N", "2", "-t", "60s", "-e", "errors"], text);
             let pids = ["of.a1", "of.a2"].map(|file| pid(&deployment, file));
             deployment.kill_agent(lost);
@@ -243,7 +243,7 @@ $rms run -N 2 echo again";
             let record = deployment.wait_for_end(job);
             let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
             assert_eq!(record["outcome"]["word"], "completed", "{lost}: {errors}");
-            assert_eq!(written(&deployment, job), "code 125\nagain\nagain\n", "{lost}");
+            assert_eq!(written(&deployment, job), "code 125\nagain 1\nagain 1\n", "{lost}: no number comes twice");
             let told = if lost == "a1" { "the job goes on" } else { "node a2: lost its agent" };
             assert!(errors.contains(told), "{lost}: {errors}");
         }

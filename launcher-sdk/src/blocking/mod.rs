@@ -6,9 +6,9 @@ mod negotiator;
 use std::path::Path;
 
 use rms_api::answer::{JobChange, ViewAnswer};
+use rms_api::call::HistoryQuery;
 use rms_api::call::{Call, Select, Submission};
 use rms_model::{Evolution, JobId, JobRecord, Outcome};
-use rms_wire::HistoryQuery;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::client::follow::FollowEvent;

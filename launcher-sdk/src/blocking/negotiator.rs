@@ -107,6 +107,14 @@ impl Negotiator {
         self.wait(self.0.declare(limits))
     }
 
+    /// As [`negotiator::Negotiator::free`].
+    ///
+    /// # Errors
+    /// As [`negotiator::Negotiator::free`].
+    pub fn free<S: AsRef<str>>(&self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
+        self.wait(self.0.free(hosts))
+    }
+
     /// As [`negotiator::Negotiator::answer_with`].
     ///
     /// # Errors

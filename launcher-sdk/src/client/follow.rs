@@ -1,12 +1,13 @@
 //! The output of a job and what becomes of it, over as many links as it takes; its input the other way.
 
+use rms_api::Refused;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rms_api::answer::JobChange;
 use rms_model::{JobId, Run};
-use rms_wire::{Backoff, ClientCall, Followed, Input, LinkError, Receiver, Refused, Sender};
+use rms_wire::{Backoff, ClientRequest, Followed, Input, LinkError, Receiver, Sender};
 use tokio::sync::{Mutex, mpsc};
 
 pub use rms_wire::{Missing, Offset, Stream};
@@ -201,7 +202,7 @@ impl Following {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
             let input = self.inputs.lock().await.is_open;
             let Ok(mut channel) = link.open().await else { continue };
-            let call = ClientCall::Follow((&self.place.order(input)).into());
+            let call = ClientRequest::Follow(self.place.order(input));
             if channel.send(&call).await.is_err() {
                 continue;
             }
@@ -237,8 +238,6 @@ impl Following {
             let event = match received {
                 Ok(Some(Followed::Chunk(chunk))) => self.place.take(chunk),
                 Ok(Some(Followed::Change(change))) => {
-                    let change =
-                        JobChange::try_from(change).map_err(|malformed| CallError::Interrupted(malformed.into()))?;
                     self.place.see(&change);
                     Some(FollowEvent::Change(change))
                 }

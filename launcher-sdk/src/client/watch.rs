@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::answer::{JobChange, JobState};
 use rms_model::{JobId, Run};
-use rms_wire::{Backoff, ClientCall, Followed};
+use rms_wire::{Backoff, ClientRequest, Followed};
 use tokio::sync::mpsc;
 
 use super::Client;
@@ -72,9 +72,9 @@ impl Watching {
         while !self.open.is_empty() && !self.sender.is_closed() {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
             // What does not fit is asked for once these have ended.
-            let jobs = self.open.iter().take(MAX_JOBS).map(|job| job.0).collect();
+            let jobs = self.open.iter().take(MAX_JOBS).copied().collect();
             let Ok(mut channel) = link.open().await else { continue };
-            if channel.send(&ClientCall::Watch { jobs }).await.is_err() {
+            if channel.send(&ClientRequest::Watch(rms_wire::Watch { jobs })).await.is_err() {
                 continue;
             }
             channel.finish();
@@ -87,8 +87,7 @@ impl Watching {
                 match received {
                     Ok(Some(Followed::Change(change))) => {
                         heard = true;
-                        let change = JobChange::try_from(change);
-                        self.tell(change.map_err(|malformed| CallError::Interrupted(malformed.into()))?).await;
+                        self.tell(change).await;
                     }
                     Ok(Some(Followed::Refused(refused))) if is_passing(&refused) => break false,
                     Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),

@@ -1,12 +1,14 @@
 //! Drives a [`Launcher`] through the life of its application, over as many connections as it takes.
 
+use rms_api::Refused;
+use rms_api::call::HistoryQuery;
 use std::fmt;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rms_api::subscription::{ClusterInfos, Grant, Launchable, Tag};
 use rms_model::{JobId, Outcome, Request, Run};
-use rms_wire::{Backoff, HistoryQuery, Refused};
+use rms_wire::Backoff;
 use thiserror::Error;
 use tokio::sync::oneshot;
 

@@ -1,14 +1,15 @@
 //! One channel to the server that speaks for one application: a method for each call, and what it is told.
 
+use rms_api::Refused;
 use std::time::Instant;
 
 use rms_api::subscription::{
     self, ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Tag, Wish,
 };
 use rms_model::{JobId, Malleable, Outcome, Request, Span, Time};
-use rms_wire::convert::{ViewParts, parse_launcher_answer};
 use rms_wire::link::{Outbox, OutboxClosed};
-use rms_wire::{ByteCount, ClientCall, LauncherSays, LauncherTold, LinkError, Receiver, Refused};
+use rms_wire::parts::ViewParts;
+use rms_wire::{ByteCount, ClientRequest, LauncherSays, LauncherTold, LinkError, Receiver};
 
 use crate::client::Client;
 use crate::error::CallError;
@@ -120,7 +121,7 @@ impl Session {
     async fn open(client: &Client, call: LauncherCall) -> Result<Session, CallError> {
         let link = client.attentive_link().await?;
         let mut channel = link.open().await.map_err(CallError::Interrupted)?;
-        channel.send(&ClientCall::Launcher).await.map_err(CallError::Interrupted)?;
+        channel.send(&ClientRequest::Launcher).await.map_err(CallError::Interrupted)?;
         let (sender, receiver) = channel.split();
         let (sent, received) = (sender.n_bytes(), receiver.n_bytes());
         let mut session = Session {
@@ -256,7 +257,7 @@ impl Session {
     async fn call(&mut self, call: LauncherCall) -> Result<LauncherAnswer, CallError> {
         self.last_seq += 1;
         let seq = self.last_seq;
-        match self.outbox.push(&LauncherSays { seq, call: (&call).into() }) {
+        match self.outbox.push(&LauncherSays { seq, call }) {
             // Of a link that has ended, receiving says why.
             Ok(()) | Err(OutboxClosed::Ended | OutboxClosed::Full { .. }) => {}
             Err(OutboxClosed::Encode(error)) => return Err(CallError::Interrupted(error.into())),
@@ -285,22 +286,20 @@ impl Session {
 
     /// Keeps what was told; an answer is the caller's.
     fn take(&mut self, told: LauncherTold) -> Result<Option<Answered>, CallError> {
-        let wrong = |malformed| CallError::Interrupted(LinkError::Malformed(malformed));
         match told {
             LauncherTold::Answer { seq, answer } => {
-                return Ok(Some((seq, parse_launcher_answer(answer).map_err(wrong)?)));
+                return Ok(Some((seq, answer)));
             }
             LauncherTold::Changed(part) => {
-                if let Some(change) = self.parts.push(part).map_err(wrong)? {
+                let whole = self.parts.push(part);
+                if let Some(change) = whole.map_err(|wrong| CallError::Interrupted(wrong.into()))? {
                     let asks_clusters = self.view.apply(change);
                     self.viewed = Instant::now();
                     *self.unread.view.get_or_insert(false) |= asks_clusters;
                 }
             }
-            LauncherTold::Started(grant) => {
-                self.unread.started = Some(Box::new(Grant::try_from(*grant).map_err(wrong)?));
-            }
-            LauncherTold::Ended { outcome } => self.unread.last = Some(News::Ended(outcome.into())),
+            LauncherTold::Started(grant) => self.unread.started = Some(grant),
+            LauncherTold::Ended { outcome } => self.unread.last = Some(News::Ended(outcome)),
             LauncherTold::Replaced => self.unread.last = Some(News::Replaced),
         }
         Ok(None)

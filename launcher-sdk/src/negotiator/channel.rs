@@ -1,13 +1,12 @@
 //! One connection of the application's end: made, attached, and gone; another one is made then.
 
+use rms_api::Refused;
 use std::time::Duration;
 
 use rms_api::negotiate::{Attached, Declared, Manner, NegotiatorAnswer, NegotiatorCall};
-use rms_wire::convert::{Malformed, parse_negotiator_answer};
 use rms_wire::link::resolve;
-use rms_wire::{
-    ClientCall, Endpoint, Expect, Link, LinkError, NegotiatorSays, NegotiatorTold, Receiver, Refused, Sender,
-};
+use rms_wire::parts::Malformed;
+use rms_wire::{ClientRequest, Endpoint, Expect, Link, LinkError, NegotiatorSays, NegotiatorTold, Receiver, Sender};
 
 use super::environment::JobEnvironment;
 
@@ -66,47 +65,43 @@ impl Channel {
     ) -> Result<(Channel, Box<Attached>), AttachError> {
         let link = endpoint.connect(resolve(&environment.server).await?, Expect::server()).await?;
         let mut channel = link.open().await?;
-        channel.send(&ClientCall::Negotiator).await?;
+        channel.send(&ClientRequest::Negotiator).await?;
         let (sender, receiver) = channel.split();
         let mut channel = Channel { _link: link, sender, receiver, last_seq: 0, is_mute: false };
         let seq = channel
-            .call(&NegotiatorCall::Attach(Manner {
+            .call(NegotiatorCall::Attach(Manner {
                 keeps: environment.keeps.clone(),
                 survives_loss: environment.survives_loss,
             }))
             .await?;
         match channel.receiver.recv_some::<NegotiatorTold>().await? {
-            NegotiatorTold::Answer { seq: answered, answer } if answered == seq => {
-                match parse_negotiator_answer(answer)? {
-                    Ok(NegotiatorAnswer::Attached(attached)) => Ok((channel, attached)),
-                    Ok(NegotiatorAnswer::Done) => Err(AttachError::Link(LinkError::Silent)),
-                    Err(refused) => Err(AttachError::Refused(refused)),
-                }
-            }
-            NegotiatorTold::Answer { .. }
-            | NegotiatorTold::Said(_)
-            | NegotiatorTold::Refused { .. }
-            | NegotiatorTold::Holding(_)
-            | NegotiatorTold::Ended { .. }
-            | NegotiatorTold::Counted { .. }
-            | NegotiatorTold::HostsLost { .. }
-            | NegotiatorTold::Replaced => Err(AttachError::Link(LinkError::Silent)),
+            NegotiatorTold::Answer { seq: answered, answer } if answered == seq => match answer {
+                Ok(NegotiatorAnswer::Attached(attached)) => Ok((channel, attached)),
+                Ok(NegotiatorAnswer::Done) => Err(AttachError::Link(LinkError::Silent)),
+                Err(refused) => Err(AttachError::Refused(refused)),
+            },
+            NegotiatorTold::Answer { .. } | NegotiatorTold::Notice(_) => Err(AttachError::Link(LinkError::Silent)),
         }
     }
 
     /// Says what is answered by nothing but the other end's dialogue.
     pub async fn say(&mut self, message: &negotiation::Message) -> Result<(), LinkError> {
-        self.call(&NegotiatorCall::Say(Box::new(message.clone()))).await.map(drop)
+        self.call(NegotiatorCall::Say(Box::new(message.clone()))).await.map(drop)
     }
 
     /// Declares the limits; the answer comes under this number.
     pub async fn declare(&mut self, declared: &Declared) -> Result<u64, LinkError> {
-        self.call(&NegotiatorCall::Declare(declared.clone())).await
+        self.call(NegotiatorCall::Declare(declared.clone())).await
     }
 
-    async fn call(&mut self, call: &NegotiatorCall) -> Result<u64, LinkError> {
+    /// Names what is freed at the next stage; the answer comes under this number.
+    pub async fn free(&mut self, hosts: &[String]) -> Result<u64, LinkError> {
+        self.call(NegotiatorCall::Free(hosts.to_vec())).await
+    }
+
+    async fn call(&mut self, call: NegotiatorCall) -> Result<u64, LinkError> {
         self.last_seq += 1;
-        let says = NegotiatorSays { seq: self.last_seq, call: call.into() };
+        let says = NegotiatorSays { seq: self.last_seq, call };
         // Never cancelled but by its end: half a frame would stay on the channel, which is given up then.
         if !self.is_mute {
             let sent = tokio::time::timeout(SEND_WITHIN, self.sender.send(&says)).await;

@@ -1,13 +1,14 @@
 //! Why an application cannot negotiate, or not now.
 
+use rms_api::Refused;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use negotiation::desk::OpenError;
 use negotiation::{ActError, TemplateError};
 use rms_model::{JobId, Outcome};
+use rms_wire::LinkError;
 use rms_wire::tls::CredentialsError;
-use rms_wire::{LinkError, Refused};
 use thiserror::Error;
 
 /// Why there is no negotiator.
@@ -16,7 +17,7 @@ pub enum ConnectError {
     /// The process is not one of a job, or its job does not negotiate.
     #[error(
         "{variable} is not set: this is no process of a job that negotiates; submit one with 'rms submit --malleable \
-         LEAST-MOST --negotiable'"
+         LEAST-MOST --negotiable', or with --profile"
     )]
     NotInJob {
         /// The variable that is missing.
@@ -92,6 +93,9 @@ pub enum NegotiatorError {
     /// The server has told of no such cluster.
     #[error("there is no cluster '{0}'")]
     NoSuchCluster(String),
+    /// The application has announced its stages, and asks for nothing outside them.
+    #[error("job {0} has announced its stages, and nothing else is negotiated: 'rms evolve {0}' announces others")]
+    HasProfile(JobId),
     /// The server refuses it.
     #[error(transparent)]
     Refused(#[from] Refused),

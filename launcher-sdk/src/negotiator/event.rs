@@ -1,9 +1,9 @@
 //! What an application learns of its negotiations.
 
 use negotiation::{Direction, Ending, Item, NegotiationId, Reason, Resource, Template};
+use rms_api::Refused;
 use rms_api::negotiate::{HeldHost, Holding};
 use rms_model::{Outcome, Span, Time};
-use rms_wire::Refused;
 
 /// Something happened. Events that nobody has taken yet are laid over each other: of one negotiation, only the newest
 /// waits, and of what is held, too. So an application that does not look for hours finds a short list, and nothing in it
@@ -35,6 +35,10 @@ pub enum Event {
     /// These hosts are lost with all that ran there, and the application goes on without them: a shrink by force, which
     /// was asked of nobody. [`Event::Holding`] follows.
     HostsLost(Vec<HeldHost>),
+    /// The next stage of an application with a profile needs fewer hosts and begins soon, or is due: move away from some,
+    /// and [free](super::Negotiator::free) them. Told once for each stage; [`Event::Holding`] tells of every stage that
+    /// has begun, and of those that come.
+    StageEnds(StageEnds),
     /// Something is not as it should be; nothing is decided by that.
     Warned(Warning),
     /// The application has left the system, or is being ended. Nothing comes after it.
@@ -94,6 +98,18 @@ pub struct Ready {
     pub holding: Holding,
 }
 
+/// The stage that an application is in goes over into a smaller one (000).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageEnds {
+    /// The stage that comes, counted from 1.
+    pub next: u32,
+    /// When it begins, by the server's clock.
+    pub at: Time,
+    /// The hosts that go if the application does not choose others: those that are chosen already, then its last ones,
+    /// never its first.
+    pub leaving: Vec<HeldHost>,
+}
+
 /// What is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
@@ -147,7 +163,7 @@ impl Event {
             Event::Accepted(agreed) => Some(agreed.negotiation),
             Event::Ready(ready) => Some(ready.negotiation),
             Event::Ended { negotiation, .. } => Some(*negotiation),
-            Event::Holding(_) | Event::HostsLost(_) | Event::Warned(_) => None,
+            Event::Holding(_) | Event::HostsLost(_) | Event::StageEnds(_) | Event::Warned(_) => None,
             Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
         }
     }
@@ -163,6 +179,7 @@ impl Event {
             | Event::Ended { .. }
             | Event::Holding(_)
             | Event::HostsLost(_)
+            | Event::StageEnds(_)
             | Event::Warned(_) => false,
         }
     }

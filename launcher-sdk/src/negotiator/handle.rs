@@ -129,6 +129,18 @@ impl Negotiator {
         Ok(self.negotiation(id))
     }
 
+    /// Of an application with a profile: names the hosts that it leaves when its next, smaller stage begins, in the place of
+    /// those that it has named before. Until then they are its own; what still runs there then is ended. Those that it
+    /// does not name are its last ones. When this returns the server knows.
+    ///
+    /// # Errors
+    /// [`NegotiatorError::Refused`]: it has no profile, its next stage is not smaller by so many, they are not its own, or
+    /// its first host is among them; or it is over.
+    pub async fn free<S: AsRef<str>>(&self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
+        let hosts = hosts.into_iter().map(|host| host.as_ref().to_owned()).collect();
+        self.ask(|reply| Command::Free { hosts, reply }).await
+    }
+
     /// A handle to a negotiation that an [event](Event) was about.
     pub fn negotiation(&self, id: NegotiationId) -> Negotiation {
         Negotiation { id, negotiator: self.clone() }

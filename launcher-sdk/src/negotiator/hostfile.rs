@@ -63,7 +63,12 @@ mod tests {
             cpus: 4 * idx,
             is_departing,
         };
-        Holding { generation: 3, hosts: vec![host(2, false), host(1, true), host(0, false)], until: Time::EPOCH }
+        Holding {
+            generation: 3,
+            hosts: vec![host(2, false), host(1, true), host(0, false)],
+            until: Time::EPOCH,
+            stages: None,
+        }
     }
 
     #[test]

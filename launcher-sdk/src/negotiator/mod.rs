@@ -8,6 +8,10 @@
 //! Any process of a job that was submitted as negotiating (`rms submit --malleable 2-8 --negotiable`) may speak for it: the node's agent
 //! places a key and a certificate for the job, and [`Negotiator::connect`] finds them by the environment.
 //!
+//! A job that was submitted with a profile (`rms submit --profile 2x10m,4x1h`) is told its stages: what it has and what
+//! comes is in [`Holding::stages`], hosts that come with a stage are told as any others, and [`Event::StageEnds`] says
+//! which to leave for a smaller one. It asks for nothing here: `rms evolve` announces other stages.
+//!
 //! There are two ways, from the least to the most work:
 //!
 //! 1. [`Resizing`]: declare limits, and call [`Resizing::breakpoint`] where the application can be changed.
@@ -68,7 +72,7 @@ mod want;
 
 pub use environment::JobEnvironment;
 pub use error::{ConnectError, NegotiatorError};
-pub use event::{Agreed, Event, Offer, Ready, Warning};
+pub use event::{Agreed, Event, Offer, Ready, StageEnds, Warning};
 pub use handle::{Negotiation, Negotiator, Settled};
 pub use hostfile::HostfileStyle;
 pub use limits::Limits;
@@ -78,5 +82,6 @@ pub use negotiation::{
 };
 pub use policy::{Answer, Policy, within};
 pub use resizing::{Came, Change, Leave, Resizing};
+pub use rms_api::answer::{StageLine, Stages};
 pub use rms_api::negotiate::{HeldHost, Holding, Keeps};
 pub use want::Want;

@@ -1,17 +1,20 @@
 //! Finds out by the environment whether an `mpirun` has started this process, and which hosts its ranks are bound to.
 
 use rms_api::negotiate::Keeps;
+use rms_model::hostlist;
 use rms_model::variables::PMI_MARK;
 
 /// Ranks that `mpirun` has started leave when all of them do: in MPICH, `MPI_Finalize` waits for all of the world; Open
 /// MPI keeps a daemon on each node. Ranks that our own process manager has started are let out.
 pub(super) fn keeps(variable: impl Fn(&'static str) -> Option<String>) -> Keeps {
     let number = |name| variable(name).and_then(|value| value.parse::<u64>().ok());
+    let first_host = || hostlist::expand(&variable("RMS_NODELIST")?).ok()?.into_iter().next();
     let here = |name: Option<String>| name.map_or(Keeps::All, |name| Keeps::Hosts(vec![name]));
     if variable("OMPI_COMM_WORLD_SIZE").is_some() || variable("PMIX_RANK").is_some() {
         // Its daemons are on all of its hosts, with ranks or without. Of Open MPI 5 nothing tells how many these are.
         return match number("OMPI_MCA_orte_num_nodes") {
-            Some(1) => here(variable("RMS_NODE_NAME")),
+            // Beside an mpirun of the script its ranks have no more than that is told: it is on the first node.
+            Some(1) => here(variable("RMS_NODE_NAME").or_else(first_host)),
             Some(_) | None => Keeps::All,
         };
     }
@@ -71,6 +74,7 @@ mod tests {
         let rank = [("OMPI_COMM_WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("PMIX_RANK", "0")];
         let of = |more: &[(&'static str, &'static str)]| [&rank[..], more].concat();
         check(&of(&[("OMPI_MCA_orte_num_nodes", "1"), ("RMS_NODE_NAME", "a2")]), &only("a2"));
+        check(&of(&[("OMPI_MCA_orte_num_nodes", "1"), ("RMS_NODELIST", "a[3-4,1]")]), &only("a3"));
         check(&of(&[("OMPI_MCA_orte_num_nodes", "3"), ("RMS_NODE_NAME", "a2")]), &Keeps::All);
         check(&of(&[("RMS_NODE_NAME", "a2")]), &Keeps::All);
     }

@@ -1,16 +1,15 @@
 //! The negotiator's thread: the one owner of the talk, the connection and the timers.
 
+use rms_api::Refused;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use negotiation::{Ending, NegotiationId, Phase, Reason};
-use rms_api::negotiate::{Attached, Declared, Holding, Keeps, NegotiatorAnswer};
-use rms_model::{ClusterId, JobId, NodeId, Outcome as JobOutcome, Run};
-use rms_wire::convert::parse_negotiator_answer;
-use rms_wire::negotiate::NegotiatorAnswer as WireAnswer;
-use rms_wire::{Backoff, Endpoint, LinkError, NegotiatorTold, Refused};
+use rms_api::negotiate::{Attached, Declared, Holding, Keeps, NegotiatorAnswer, NegotiatorNotice};
+use rms_model::{ClusterId, JobId, Outcome as JobOutcome, Run};
+use rms_wire::{Backoff, Endpoint, LinkError, NegotiatorTold};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -71,6 +70,14 @@ pub(super) enum Command {
     Answer { policy: Option<Policy>, reply: Reply<()> },
     Request { want: Want, reply: Reply<NegotiationId> },
     Act { id: NegotiationId, deed: Deed, reply: Reply<()> },
+    Free { hosts: Vec<String>, reply: Reply<()> },
+}
+
+/// Hosts that are to be left at the next stage, until the server has answered.
+struct Freeing {
+    hosts: Vec<String>,
+    reply: Reply<()>,
+    said_as: u64,
 }
 
 type Reply<T> = oneshot::Sender<Result<T, NegotiatorError>>;
@@ -114,6 +121,7 @@ struct Owner {
     /// Who waits for the answer to that, and under which number it comes.
     declaring: Vec<Reply<()>>,
     declared_as: u64,
+    freeing: Vec<Freeing>,
 }
 
 enum Connection {
@@ -179,9 +187,12 @@ impl Owner {
             declared: None,
             declaring: Vec::new(),
             declared_as: 0,
+            freeing: Vec::new(),
         };
         // Before anybody has a handle: whoever looks for the first time finds what a process before it has left.
-        let outcome = owner.talk.recall(shared.clock.now(), &attached.open);
+        let now = shared.clock.now();
+        let mut outcome = owner.talk.recall(now, &attached.open);
+        outcome.merge(owner.talk.tick(now));
         owner.deliver(outcome).await;
         Ok((owner, sender, shared))
     }
@@ -232,44 +243,44 @@ impl Owner {
 
     async fn told(&mut self, told: NegotiatorTold) {
         let now = self.shared.clock.now();
-        match told {
-            NegotiatorTold::Said(message) => match negotiation::Message::try_from(*message) {
-                Ok(message) => {
-                    let outcome = self.talk.hear(now, &message);
-                    self.deliver(outcome).await;
-                }
-                // A server that speaks another language is left, and may be another one when it comes back.
-                Err(malformed) => self.away(&LinkError::Malformed(malformed)),
-            },
-            NegotiatorTold::Holding(holding) => {
-                let outcome = self.talk.hold(now, (*holding).into());
+        let notice = match told {
+            NegotiatorTold::Answer { seq, answer } => return self.answered(seq, answer),
+            NegotiatorTold::Notice(notice) => notice,
+        };
+        match notice {
+            NegotiatorNotice::Said(message) => {
+                let outcome = self.talk.hear(now, &message);
                 self.deliver(outcome).await;
             }
-            NegotiatorTold::Refused { negotiation, number: _, reason } => {
-                let outcome = self.talk.refused(negotiation.into(), reason);
+            NegotiatorNotice::Holding(holding) => {
+                let outcome = self.talk.hold(now, *holding);
                 self.deliver(outcome).await;
             }
-            NegotiatorTold::Answer { seq, answer } => self.answered(seq, answer),
-            NegotiatorTold::Ended { outcome } => self.over(Event::JobEnding(outcome.into())),
-            NegotiatorTold::Replaced => self.over(Event::Replaced),
-            NegotiatorTold::Counted { n_opened } => self.talk.skip_to(n_opened),
-            NegotiatorTold::HostsLost { hosts } => {
-                let lost = self.talk.known_hosts(hosts.into_iter().map(NodeId));
+            NegotiatorNotice::Refused { negotiation, number: _, reason } => {
+                let outcome = self.talk.refused(negotiation, reason);
+                self.deliver(outcome).await;
+            }
+            NegotiatorNotice::Ended { outcome } => self.over(Event::JobEnding(outcome)),
+            NegotiatorNotice::Replaced => self.over(Event::Replaced),
+            NegotiatorNotice::Counted { n_opened } => self.talk.skip_to(n_opened),
+            NegotiatorNotice::HostsLost { hosts } => {
+                let lost = self.talk.known_hosts(hosts);
                 self.shared.events.put(Event::HostsLost(lost));
             }
         }
     }
 
-    /// To a declaration: nothing else that is said after the attachment is answered.
-    fn answered(&mut self, seq: u64, answer: WireAnswer) {
-        if seq != self.declared_as {
+    /// To a declaration, or to what is freed: nothing else that is said after the attachment is answered.
+    fn answered(&mut self, seq: u64, answer: Result<NegotiatorAnswer, Refused>) {
+        let freed = self.freeing.iter().position(|freeing| freeing.said_as == seq);
+        if seq != self.declared_as && freed.is_none() {
             return;
         }
-        let answer = match parse_negotiator_answer(answer) {
-            Ok(Ok(NegotiatorAnswer::Done | NegotiatorAnswer::Attached(_))) => Ok(()),
-            Ok(Err(refused)) => Err(refused),
-            Err(malformed) => return self.away(&LinkError::Malformed(malformed)),
-        };
+        let answer = answer.map(drop);
+        if let Some(idx) = freed {
+            let _ = self.freeing.remove(idx).reply.send(answer.map_err(NegotiatorError::Refused));
+            return;
+        }
         if answer.is_err() {
             // It is not to be said again.
             self.declared = None;
@@ -285,9 +296,8 @@ impl Owner {
             let error = ended(self.shared.job, last);
             // Whoever has asked may have left.
             return match command {
-                Command::Declare { reply, .. } | Command::Answer { reply, .. } | Command::Act { reply, .. } => {
-                    drop(reply.send(Err(error)));
-                }
+                Command::Declare { reply, .. } | Command::Answer { reply, .. } => drop(reply.send(Err(error))),
+                Command::Act { reply, .. } | Command::Free { reply, .. } => drop(reply.send(Err(error))),
                 Command::Request { reply, .. } => drop(reply.send(Err(error))),
             };
         }
@@ -301,6 +311,10 @@ impl Owner {
                 let outcome = self.talk.answer_with(now, policy);
                 self.deliver(outcome).await;
                 let _ = reply.send(Ok(()));
+            }
+            Command::Free { hosts, reply } => {
+                self.freeing.push(Freeing { hosts, reply, said_as: 0 });
+                self.free(self.freeing.len() - 1).await;
             }
             Command::Request { want, reply } => match self.talk.request(now, want) {
                 Ok((id, outcome)) => {
@@ -327,6 +341,17 @@ impl Owner {
         match channel.declare(declared).await {
             Ok(seq) => self.declared_as = seq,
             Err(error) => self.away(&error),
+        }
+    }
+
+    /// Says what is freed, from this one on; without a connection, once there is one.
+    async fn free(&mut self, from: usize) {
+        for idx in from..self.freeing.len() {
+            let Connection::Up(channel) = &mut self.connection else { return };
+            match channel.free(&self.freeing[idx].hosts).await {
+                Ok(seq) => self.freeing[idx].said_as = seq,
+                Err(error) => return self.away(&error),
+            }
         }
     }
 
@@ -368,7 +393,7 @@ impl Owner {
                 Some((*negotiation, Settled::Ended { ending: *ending, reason: *reason }))
             }
             Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) => None,
-            Event::Holding(_) | Event::HostsLost(_) => None,
+            Event::Holding(_) | Event::HostsLost(_) | Event::StageEnds(_) => None,
             Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => None,
         };
         if let Some((id, settled)) = settled {
@@ -413,6 +438,7 @@ impl Owner {
         if !is_known || !self.declaring.is_empty() {
             self.declare().await;
         }
+        self.free(0).await;
         let mut outcome = self.talk.hold(now, attached.holding);
         outcome.merge(self.talk.recall(now, &attached.open));
         outcome.merge(self.talk.resume(now));
@@ -423,6 +449,9 @@ impl Owner {
     fn over(&mut self, last: Event) {
         for reply in self.declaring.drain(..) {
             let _ = reply.send(Err(ended(self.shared.job, &last)));
+        }
+        for freeing in self.freeing.drain(..) {
+            let _ = freeing.reply.send(Err(ended(self.shared.job, &last)));
         }
         self.standing.send_modify(|standing| {
             standing.is_connected = false;
@@ -472,6 +501,7 @@ pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
         | Event::Ended { .. }
         | Event::Holding(_)
         | Event::HostsLost(_)
+        | Event::StageEnds(_)
         | Event::Warned(_) => NegotiatorError::JobEnded { job, outcome: JobOutcome::Completed },
     }
 }

@@ -120,7 +120,7 @@ impl Waiting {
 /// Whether nobody needs the older one any more.
 fn replaces(newer: &Event, older: &Event) -> bool {
     match (newer, older) {
-        (Event::Holding(_), Event::Holding(_)) => true,
+        (Event::Holding(_), Event::Holding(_)) | (Event::StageEnds(_), Event::StageEnds(_)) => true,
         (Event::Warned(newer), Event::Warned(older)) => is_of_link(newer) == is_of_link(older),
         (newer, older) => newer.negotiation().is_some() && newer.negotiation() == older.negotiation(),
     }
@@ -137,7 +137,7 @@ fn is_over(event: &Event) -> bool {
     match event {
         Event::Ready(_) | Event::Ended { .. } => true,
         Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Holding(_) | Event::Warned(_) => false,
-        Event::HostsLost(_) => false,
+        Event::HostsLost(_) | Event::StageEnds(_) => false,
         Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => false,
     }
 }

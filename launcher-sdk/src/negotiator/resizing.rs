@@ -1,13 +1,13 @@
 //! For applications that are content with their limits: what is to be done at a breakpoint, and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, VecDeque};
 
-use negotiation::{ActError, Direction, NegotiationId};
+use negotiation::{ActError, Direction, NegotiationId, Reason};
 use rms_api::negotiate::{HeldHost, Holding};
 use rms_model::NodeId;
 
 use super::error::NegotiatorError;
-use super::event::{Agreed, Event, Ready};
+use super::event::{Event, Ready, StageEnds};
 use super::handle::Negotiator;
 use super::limits::Limits;
 use super::owner;
@@ -19,7 +19,10 @@ use super::policy::Policy;
 pub struct Resizing {
     negotiator: Negotiator,
     /// Hosts that the application has been told of.
-    known: BTreeSet<NodeId>,
+    known: BTreeMap<NodeId, HeldHost>,
+    /// Those of them that it was told to leave, and by which negotiation; none: for its next stage.
+    leaving: BTreeMap<NodeId, Option<NegotiationId>>,
+    waiting: VecDeque<Change>,
 }
 
 /// Something that is to be done at a breakpoint.
@@ -29,8 +32,9 @@ pub enum Change {
     Came(Came),
     /// Hosts are to be left.
     Leave(Leave),
-    /// Hosts are lost, and what ran there: go on without them. Only who [said](super::JobEnvironment::survives_loss) that it
-    /// can, or was submitted so, is told; others are ended.
+    /// Hosts are gone, and what ran there: go on without them. They are lost, which only who
+    /// [said](super::JobEnvironment::survives_loss) that it can bear it, or was submitted so, is told, for others are ended; or
+    /// they were taken: somebody has asked for that, or the application did not leave them in time.
     Lost(Vec<HeldHost>),
 }
 
@@ -50,7 +54,8 @@ pub struct Came {
 #[must_use = "the server waits until the hosts are left"]
 pub struct Leave {
     negotiator: Negotiator,
-    negotiation: NegotiationId,
+    /// None: they are left for the next stage of the application.
+    negotiation: Option<NegotiationId>,
     n_hosts: u64,
     /// The last ones, unless others were named. Any other of the application's hosts but the first will do: see
     /// [`Leave::done_with`].
@@ -65,8 +70,8 @@ impl Resizing {
     pub async fn within(negotiator: &Negotiator, limits: Limits) -> Result<Resizing, NegotiatorError> {
         negotiator.declare(limits.clone()).await?;
         negotiator.answer_with(Policy::within(limits)).await?;
-        let known = negotiator.holding().hosts.iter().map(|host| host.node).collect();
-        Ok(Resizing { negotiator: negotiator.clone(), known })
+        let known = by_node(&negotiator.holding());
+        Ok(Resizing { negotiator: negotiator.clone(), known, leaving: BTreeMap::new(), waiting: VecDeque::new() })
     }
 
     /// What is to be done now, if anything; waits for nothing. Call it until it says `None`.
@@ -74,12 +79,12 @@ impl Resizing {
     /// # Errors
     /// The application is being ended, or another process speaks for it.
     pub async fn breakpoint(&mut self) -> Result<Option<Change>, NegotiatorError> {
-        while let Some(event) = self.negotiator.poll_event() {
-            if let Some(change) = self.change_of(event)? {
-                return Ok(Some(change));
-            }
+        while self.waiting.is_empty()
+            && let Some(event) = self.negotiator.poll_event()
+        {
+            self.hear(event)?;
         }
-        Ok(None)
+        Ok(self.waiting.pop_front())
     }
 
     /// Waits until there is something to do. May be cancelled.
@@ -88,10 +93,11 @@ impl Resizing {
     /// As [`Resizing::breakpoint`].
     pub async fn next_change(&mut self) -> Result<Change, NegotiatorError> {
         loop {
-            let event = self.negotiator.next_event().await.ok_or(NegotiatorError::Stopped)?;
-            if let Some(change) = self.change_of(event)? {
+            if let Some(change) = self.waiting.pop_front() {
                 return Ok(change);
             }
+            let event = self.negotiator.next_event().await.ok_or(NegotiatorError::Stopped)?;
+            self.hear(event)?;
         }
     }
 
@@ -100,36 +106,100 @@ impl Resizing {
         &self.negotiator
     }
 
-    /// Those that are news.
-    fn came(&mut self, mut hosts: Vec<HeldHost>, holding: Holding) -> Option<Change> {
-        hosts.retain(|host| self.known.insert(host.node));
-        (!hosts.is_empty()).then_some(Change::Came(Came { hosts, holding }))
-    }
-
-    fn change_of(&mut self, event: Event) -> Result<Option<Change>, NegotiatorError> {
-        match event {
-            Event::Ready(Ready { direction: Direction::Grow, hosts, holding, .. }) => Ok(self.came(hosts, holding)),
-            // Hosts for which others have asked are heard of in no other way.
-            Event::Holding(holding) => {
-                let there: BTreeSet<NodeId> = holding.hosts.iter().map(|host| host.node).collect();
-                self.known.retain(|node| there.contains(node));
-                let staying = holding.hosts.iter().filter(|host| !host.is_departing).cloned().collect();
-                Ok(self.came(staying, holding))
-            }
-            Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_hosts() > 0 => {
-                let n_hosts = agreed.n_hosts();
-                let Agreed { negotiation, leaving: hosts, .. } = agreed;
-                Ok(Some(Change::Leave(Leave { negotiator: self.negotiator.clone(), negotiation, n_hosts, hosts })))
-            }
-            Event::HostsLost(hosts) => Ok(Some(Change::Lost(hosts))),
-            last @ (Event::JobEnding(_) | Event::Replaced | Event::Lost(_)) => {
-                Err(owner::ended(self.negotiator.job(), &last))
-            }
-            // The policy answers what is proposed, and what is only agreed or is over asks for nothing.
-            Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Ready(_) => Ok(None),
-            Event::Ended { .. } | Event::Warned(_) => Ok(None),
+    /// Tells of those that are news.
+    fn came(&mut self, mut hosts: Vec<HeldHost>, holding: &Holding) {
+        hosts.retain(|host| self.known.insert(host.node, host.clone()).is_none());
+        if !hosts.is_empty() {
+            self.waiting.push_back(Change::Came(Came { hosts, holding: holding.clone() }));
         }
     }
+
+    fn leave(&mut self, negotiation: Option<NegotiationId>, n_hosts: u64, mut hosts: Vec<HeldHost>) {
+        // A stage whose end is told anew, because it was announced otherwise: the application is on its way out already.
+        hosts.retain(|host| self.leaving.insert(host.node, negotiation).is_none());
+        if !hosts.is_empty() {
+            let negotiator = self.negotiator.clone();
+            self.waiting.push_back(Change::Leave(Leave { negotiator, negotiation, n_hosts, hosts }));
+        }
+    }
+
+    /// Nothing comes of what it was told to leave for: what it still has of that is news again.
+    fn stay(&mut self, negotiation: Option<NegotiationId>, holding: &Holding) {
+        let staying = self.leaving.extract_if(.., |_, of| *of == negotiation).map(|(node, _)| node);
+        let staying: Vec<HeldHost> = staying.filter_map(|node| self.known.remove(&node)).collect();
+        let is_held = |host: &HeldHost| holding.hosts.iter().any(|held| held.node == host.node);
+        self.came(staying.into_iter().filter(is_held).collect(), holding);
+    }
+
+    /// What it holds has changed. Hosts that others have asked for, or that came and went with a stage, are heard of in no
+    /// other way.
+    fn holds(&mut self, holding: &Holding) {
+        if !goes_on_smaller(holding) {
+            self.stay(None, holding);
+        }
+        let held = by_node(holding);
+        let gone: Vec<HeldHost> =
+            self.known.extract_if(.., |node, _| !held.contains_key(node)).map(|(_, host)| host).collect();
+        let lost: Vec<HeldHost> = gone.into_iter().filter(|host| !self.leaving.contains_key(&host.node)).collect();
+        self.leaving.retain(|node, _| held.contains_key(node));
+        if !lost.is_empty() {
+            self.waiting.push_back(Change::Lost(lost));
+        }
+        self.came(holding.hosts.iter().filter(|host| !host.is_departing).cloned().collect(), holding);
+    }
+
+    fn hear(&mut self, event: Event) -> Result<(), NegotiatorError> {
+        match event {
+            Event::Ready(Ready { direction: Direction::Grow, hosts, holding, .. }) => self.came(hosts, &holding),
+            Event::Holding(holding) => self.holds(&holding),
+            Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_hosts() > 0 => {
+                self.leave(Some(agreed.negotiation), agreed.n_hosts(), agreed.leaving);
+            }
+            Event::StageEnds(StageEnds { leaving, .. }) => self.leave(None, leaving.len() as u64, leaving),
+            Event::HostsLost(hosts) => {
+                hosts.iter().for_each(|host| drop(self.known.remove(&host.node)));
+                self.waiting.push_back(Change::Lost(hosts));
+            }
+            Event::Ended { negotiation, reason, .. } => match reason {
+                // They are taken nevertheless, which the holding tells.
+                Reason::BrokenPromise | Reason::Administrator => {}
+                Reason::Declined
+                | Reason::NoResources
+                | Reason::Price
+                | Reason::Policy
+                | Reason::Lapsed
+                | Reason::TooManyRounds
+                | Reason::BadProposal
+                | Reason::Crossed
+                | Reason::AlreadyOpen
+                | Reason::Unknown
+                | Reason::Overdue
+                | Reason::Lost
+                | Reason::Stopping
+                | Reason::Changed
+                | Reason::Recalled
+                | Reason::KeepsRanks => self.stay(Some(negotiation), &self.negotiator.holding()),
+            },
+            last @ (Event::JobEnding(_) | Event::Replaced | Event::Lost(_)) => {
+                return Err(owner::ended(self.negotiator.job(), &last));
+            }
+            // The policy answers what is proposed, and what is only agreed asks for nothing.
+            Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Ready(_) | Event::Warned(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether the next stage of the application has fewer hosts than the present one.
+fn goes_on_smaller(holding: &Holding) -> bool {
+    match holding.stages.as_deref().map(|stages| stages.legs.as_slice()) {
+        Some([current, next, ..]) => next.hosts < current.hosts,
+        Some(_) | None => false,
+    }
+}
+
+fn by_node(holding: &Holding) -> BTreeMap<NodeId, HeldHost> {
+    holding.hosts.iter().map(|host| (host.node, host.clone())).collect()
 }
 
 impl Leave {
@@ -148,7 +218,14 @@ impl Leave {
     /// # Errors
     /// The application is being ended, or another process speaks for it.
     pub async fn done(self) -> Result<(), NegotiatorError> {
-        forgive_late(self.negotiator.negotiation(self.negotiation).release_last().await)
+        match self.negotiation {
+            Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release_last().await),
+            // The stage has begun meanwhile, or another one was announced in its place.
+            None => match self.negotiator.free(self.names()).await {
+                Err(NegotiatorError::Refused(_)) => Ok(()),
+                freed => freed,
+            },
+        }
     }
 
     /// The same of as many others, by name.
@@ -156,7 +233,10 @@ impl Leave {
     /// # Errors
     /// As [`Leave::done`], and hosts that are not the application's, or are more or fewer than agreed.
     pub async fn done_with<S: AsRef<str>>(self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
-        forgive_late(self.negotiator.negotiation(self.negotiation).release(hosts).await)
+        match self.negotiation {
+            Some(negotiation) => forgive_late(self.negotiator.negotiation(negotiation).release(hosts).await),
+            None => self.negotiator.free(hosts).await,
+        }
     }
 }
 

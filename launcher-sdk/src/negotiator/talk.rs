@@ -7,10 +7,10 @@ use negotiation::{
     Template,
 };
 use rms_api::negotiate::{Attached, HeldHost, Holding};
-use rms_model::{ClusterId, NodeId, Span, Time};
+use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;
-use super::event::{Agreed, Event, Offer, Ready, Warning};
+use super::event::{Agreed, Event, Offer, Ready, StageEnds, Warning};
 use super::policy::{Answer, Policy};
 use super::want::{Resolved, Want, node};
 
@@ -18,6 +18,7 @@ use super::want::{Resolved, Want, node};
 #[derive(Debug)]
 pub(super) struct Talk {
     desk: Desk,
+    job: JobId,
     holding: Holding,
     /// All that there are, as the server told when it was last attached.
     clusters: BTreeMap<ClusterId, String>,
@@ -31,6 +32,8 @@ pub(super) struct Talk {
     unshown: Vec<(NegotiationId, Time)>,
     /// Proposals that the application has been told of, by their rounds: each is told once.
     told: BTreeMap<NegotiationId, u16>,
+    /// The end of a stage that was told last, and in which generation of hosts.
+    told_end: Option<(u32, StageEnds)>,
 }
 
 /// What is to be sent, and what the application is to learn.
@@ -60,6 +63,7 @@ impl Talk {
         desk.go_on_from(*n_opened);
         let mut talk = Talk {
             desk,
+            job: *job,
             holding: holding.clone(),
             clusters: clusters.clone(),
             known: BTreeMap::new(),
@@ -68,6 +72,7 @@ impl Talk {
             release_within: *release_within,
             unshown: Vec::new(),
             told: BTreeMap::new(),
+            told_end: None,
         };
         talk.keep_names();
         talk
@@ -129,7 +134,8 @@ impl Talk {
     /// When [`Talk::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         let shown = self.unshown.iter().map(|(_, until)| *until).min();
-        [self.desk.next_deadline(), shown].into_iter().flatten().min()
+        let stage = self.stage_ends().map(|(told_at, _)| told_at);
+        [self.desk.next_deadline(), shown, stage].into_iter().flatten().min()
     }
 
     /// From now on this answers what it does not leave to the application.
@@ -150,6 +156,9 @@ impl Talk {
     }
 
     pub fn request(&mut self, now: Time, want: Want) -> Result<(NegotiationId, Outcome), NegotiatorError> {
+        if self.holding.stages.is_some() {
+            return Err(NegotiatorError::HasProfile(self.job));
+        }
         let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding, &self.clusters)?;
         let (id, output) = self.desk.open(now, direction, sets, items, valid_for)?;
         Ok((id, self.outcome_of(now, output)))
@@ -181,6 +190,7 @@ impl Talk {
             outcome.events.push(Event::Holding(holding));
         }
         self.show(now, true, &mut outcome);
+        self.tell_stage_end(now, &mut outcome);
         outcome
     }
 
@@ -188,7 +198,35 @@ impl Talk {
         let output = self.desk.tick(now);
         let mut outcome = self.outcome_of(now, output);
         self.show(now, false, &mut outcome);
+        self.tell_stage_end(now, &mut outcome);
         outcome
+    }
+
+    /// When the end of the present stage is to be told, and what is told then; none if that was told, or no host goes.
+    fn stage_ends(&self) -> Option<(Time, StageEnds)> {
+        let stages = self.holding.stages.as_deref()?;
+        let [current, next, ..] = stages.legs.as_slice() else { return None };
+        let (at, surplus) = (next.start?, current.hosts.saturating_sub(next.hosts) as usize);
+        if surplus == 0 {
+            return None;
+        }
+        let (chosen, others): (Vec<_>, Vec<_>) =
+            self.holding.hosts.iter().skip(1).rev().partition(|host| host.is_departing);
+        let leaving = chosen.into_iter().chain(others).take(surplus).cloned().collect();
+        let ahead = Span::from_millis(current.span.as_millis() / 10).min(LONGEST_NOTICE);
+        let stage_ends = StageEnds { next: stages.number + 1, at, leaving };
+        let is_told = self.told_end.as_ref().is_some_and(|(generation, told)| {
+            let is_same = (told.next, told.at, told.leaving.len()) == (stages.number + 1, at, surplus);
+            is_same && *generation == self.holding.generation
+        });
+        (!is_told).then_some((at - ahead, stage_ends))
+    }
+
+    /// A breakpoint or two before the next, smaller stage: early enough to move away, and not much earlier.
+    fn tell_stage_end(&mut self, now: Time, outcome: &mut Outcome) {
+        let Some((_, stage_ends)) = self.stage_ends().filter(|(told_at, _)| *told_at <= now) else { return };
+        self.told_end = Some((self.holding.generation, stage_ends.clone()));
+        outcome.events.push(Event::StageEnds(stage_ends));
     }
 
     /// The server may not know what was said, and we not what it said: the connection is a new one.
@@ -400,6 +438,9 @@ fn default_leaving(agreed: &Template, holding: &Holding) -> BTreeSet<NodeId> {
 
 /// How long a counter-offer of ours stands: the server answers at once, but for one that waits for hosts.
 const VALID_FOR: Span = Span::from_mins(1);
+
+/// Before a smaller stage begins; of a short stage it is the last tenth.
+const LONGEST_NOTICE: Span = Span::from_mins(1);
 
 /// That a negotiation is ready and what is held then come as two messages.
 const SHOWN_WITHIN: Span = Span::from_secs(1);

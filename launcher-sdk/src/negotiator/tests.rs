@@ -6,9 +6,11 @@ use negotiation::{
     Action, Desk, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Reminder, Resource,
     Rules, SetRule, Side, Sizes, Terms,
 };
+use rms_api::answer::{StageLine, Stages};
 use rms_api::negotiate::{Attached, Declared, HeldHost, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Speedup, Time};
 
+use super::error::NegotiatorError;
 use super::event::{Event, Offer};
 use super::limits::Limits;
 use super::policy::{Answer, Policy};
@@ -34,7 +36,7 @@ fn holding(generation: u32, n_hosts: u32) -> Holding {
         cpus: 4,
         is_departing: false,
     };
-    Holding { generation, hosts: (1..=n_hosts).map(host).collect(), until: at(3600) }
+    Holding { generation, hosts: (1..=n_hosts).map(host).collect(), until: at(3600), stages: None }
 }
 
 fn clusters() -> BTreeMap<ClusterId, String> {
@@ -470,4 +472,46 @@ fn agreements(events: &[Event]) -> Vec<NegotiationId> {
         _ => None,
     };
     events.iter().filter_map(agreed).collect()
+}
+
+/// In stages of these sizes, of which the first began at `at(0)` and each lasts for 100 s.
+fn in_stages(generation: u32, legs: &[u32]) -> Holding {
+    let leg = |(idx, hosts): (usize, &u32)| {
+        let start = Some(at(100 * idx as i64));
+        StageLine { hosts: *hosts, span: Span::from_secs(100), start }
+    };
+    let stages = Stages {
+        number: generation,
+        n_stages: legs.len() as u32,
+        legs: legs.iter().enumerate().map(leg).collect(),
+        late_by: None,
+        open: false,
+        generation,
+        chosen: Vec::new(),
+        leaving: Vec::new(),
+        n_violations: 0,
+    };
+    Holding { stages: Some(Box::new(stages)), ..holding(generation, legs[0]) }
+}
+
+fn ends(outcome: Outcome) -> Option<(u32, Vec<String>)> {
+    match outcome.events.as_slice() {
+        [.., Event::StageEnds(ends)] => Some((ends.next, ends.leaving.iter().map(|host| host.name.clone()).collect())),
+        [.., _] | [] => None,
+    }
+}
+
+#[test]
+fn the_end_of_a_stage_is_told_once_and_in_time() {
+    let mut talk = Talk::new(&attached(in_stages(1, &[4, 2, 3]), Vec::new()));
+    assert_eq!(talk.next_deadline(), Some(at(90)), "a tenth of the stage before it is over");
+    assert_eq!(ends(talk.tick(at(89))), None);
+    assert_eq!(ends(talk.tick(at(90))), Some((2, vec!["a4".to_owned(), "a3".to_owned()])));
+    assert_eq!((ends(talk.tick(at(91))), talk.next_deadline()), (None, None));
+    // Announced anew: one goes, which was chosen already.
+    let mut anew = in_stages(1, &[4, 3]);
+    anew.hosts[1].is_departing = true;
+    assert_eq!(ends(talk.hold(at(92), anew)), Some((2, vec!["a2".to_owned()])));
+    assert_eq!(ends(talk.hold(at(100), in_stages(2, &[3, 5]))), None, "the next one is greater");
+    assert!(matches!(talk.request(at(100), Want::grow(1)).map(|(id, _)| id), Err(NegotiatorError::HasProfile(JOB))));
 }

@@ -308,7 +308,7 @@ mod tests {
             cpus: *cpus,
             is_departing: false,
         };
-        Holding { generation: 1, hosts: cpus.iter().enumerate().map(host).collect(), until: Time::NEVER }
+        Holding { generation: 1, hosts: cpus.iter().enumerate().map(host).collect(), until: Time::NEVER, stages: None }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rms_model::{NodeId, Span, Time};
+use serde::{Deserialize, Serialize};
 
 use super::{Dialogue, Proposal};
 use crate::error::Forgery;
@@ -14,7 +15,7 @@ use crate::voice::Voice;
 
 /// A negotiation that goes on, as the RMS knows it. An application that remembers it needs none of this: what it has not
 /// heard is repeated to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reminder {
     /// Which negotiation.
     pub id: NegotiationId,
@@ -33,7 +34,7 @@ pub struct Reminder {
 }
 
 /// A proposal in a reminder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reminded {
     /// Who made it.
     pub by: Side,

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::fence::Fence;
-use super::frames::{Answer, Down, Pair, Part, Placement, Question, Up};
+use super::frames::{Answer, Command, Down, Pair, Part, Placement, Question, Up};
 use super::host::mapping_pair;
 use super::place::{Block, PlaceError, Room, place, process_mapping};
-use super::spawn::Command;
 use super::{HostId, RankId, WorldId};
 
 /// One host of the job as the hub sees it.

@@ -5,10 +5,6 @@
 //! [`hub::Hub`], where the hosts' fences meet and which decides where spawned ranks go. All of it is pure and lives in
 //! the supervisors, so an agent may restart in the middle; agents only carry [`frames::HubFrame`]s from host to host.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
 pub mod fence;
 pub mod frames;
 pub mod host;
@@ -20,6 +16,9 @@ pub mod spawn;
 #[cfg(test)]
 mod tests;
 
+pub use rms_wire::pmi::{RankId, WorldId};
+use serde::{Deserialize, Serialize};
+
 /// As the ranks are told by `get_maxes`.
 pub const KVSNAME_MAX: usize = 256;
 pub const KEYLEN_MAX: usize = 64;
@@ -28,37 +27,6 @@ pub const VALLEN_MAX: usize = 4096;
 pub const LINE_MAX: usize = KVSNAME_MAX + KEYLEN_MAX + VALLEN_MAX + 256;
 /// Lines of a spawn hold whole words of a command.
 pub const SPAWN_LINE_MAX: usize = 64 << 10;
-
-/// One process group of a job, counted in the order in which they were made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct WorldId(pub u32);
-
-impl WorldId {
-    /// What the job began with.
-    pub const FIRST: WorldId = WorldId(0);
-}
-
-impl fmt::Display for WorldId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-/// One rank of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RankId {
-    pub world: WorldId,
-    pub rank: u32,
-}
-
-impl fmt::Display for RankId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.world {
-            WorldId::FIRST => write!(formatter, "rank {}", self.rank),
-            world => write!(formatter, "rank {} of world {world}", self.rank),
-        }
-    }
-}
 
 /// A host of a job for as long as it is one: who leaves and comes again is another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::HostId;
-use super::spawn::{Command, NamedHost};
+use super::frames::{Command, NamedHost};
 
 /// A host of the job and how many more ranks it has room for.
 #[derive(Clone, Debug, PartialEq, Eq)]

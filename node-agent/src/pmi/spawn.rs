@@ -1,29 +1,8 @@
 //! Collects `mcmd=spawn … endcmd`: what a rank wants to have started, and where.
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::frames::{Pair, Question};
-
-/// One program of a spawn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
-    pub argv: Vec<String>,
-    pub n_ranks: u32,
-    /// Where it must run; none: wherever there is room.
-    pub hosts: Vec<NamedHost>,
-    pub wdir: Option<String>,
-    /// Directories in which the program is looked for, joined by colons.
-    pub path: Option<String>,
-}
-
-/// A host that a program asked for by its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NamedHost {
-    pub node: String,
-    /// How many ranks it is to take before the next one is used.
-    pub slots: Option<u32>,
-}
+use super::frames::{Command, NamedHost, Pair, Question};
 
 /// Why what a rank asks for cannot even be considered. The words go into one word of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -4,7 +4,6 @@
 //! there to the agents of the other nodes. Where the step's ranks meet is here, too. When this agent ends, the step does.
 
 pub mod layout;
-pub mod part;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,10 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::layout::{LayoutError, NodeTasks, lay_out};
-use self::part::{Credit, Part};
 use crate::exec::MAX_PIECES;
 use crate::frame::{self, Decoder, Frame};
-use crate::peer::frames::{down_to_wire, up_from_wire, variable};
 use crate::peer::{PeerError, Peers};
 use crate::pmi::HostId;
 use crate::pmi::hub::{Grown, Hub, HubOut, Member};
@@ -30,6 +27,7 @@ use crate::pmi::place::process_mapping;
 use crate::rsh::{Answer, EXIT_LOST, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest, task_stream};
 use crate::setup::fnv1a;
 use crate::share::{Share, TakenCpus};
+use crate::step_part::{self, Credit, Part};
 use crate::supervisor::environment::{self, Variables};
 use crate::supervisor::hostfile::HostFiles;
 use crate::supervisor::order::{Order, Place};
@@ -129,7 +127,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
         let is_here = order.place() == Some(&place);
         opening.spawn(async move {
             let part = match is_here {
-                true => Ok(part::start(&share, step)),
+                true => Ok(step_part::start(&share, step)),
                 false => open_there(&peers, &place, &step).await,
             };
             (idx, part)
@@ -251,11 +249,11 @@ fn orders(
             Input::All => node.n_tasks,
         };
         StepPart {
-            job: order.job.0,
-            run: order.run.0,
+            job: order.job,
+            run: order.run,
             step: number,
             argv: request.argv.clone(),
-            set: set.iter().map(|(name, value)| variable(name, value)).collect(),
+            set: set.clone(),
             unset: unset.clone(),
             cwd: request.cwd.clone(),
             umask: request.umask,
@@ -271,7 +269,7 @@ fn orders(
             kvsname: kvsname.clone(),
             mapping: mapping.clone(),
             universe: layout.iter().map(capacity).sum(),
-            grace: order.grace.as_millis(),
+            grace: order.grace,
         }
     };
     Ok((0..).zip(layout).map(step).collect())
@@ -493,8 +491,8 @@ impl Running {
                 self.is_ending = true;
             }
             StepUp::Pmi(up) => {
-                let outs = up_from_wire(up).map(|up| self.hub.hear(&host_id(&self.layout[idx]), up));
-                self.carry(outs.unwrap_or_default()).await;
+                let outs = self.hub.hear(&host_id(&self.layout[idx]), up);
+                self.carry(outs).await;
             }
             StepUp::Done => self.done(idx),
             StepUp::Failed { reason } => self.failed(idx, reason).await,
@@ -526,7 +524,7 @@ impl Running {
             match out {
                 HubOut::Down(host, down) => {
                     if let Some(idx) = self.layout.iter().position(|node| host_id(node) == host) {
-                        self.tell(idx, StepDown::Pmi(down_to_wire(down))).await;
+                        self.tell(idx, StepDown::Pmi(down)).await;
                     }
                 }
                 HubOut::Pause => self.paused_until = Some(Instant::now() + PAUSE),

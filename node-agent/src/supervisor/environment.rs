@@ -9,7 +9,9 @@ use rms_model::job::to_bytes;
 use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
 use super::hostfile::HostFiles;
-use super::order::{Order, Place, StepOrder};
+use rms_wire::peer::StepPart;
+
+use super::order::{Order, Place};
 use super::slurm;
 use super::user::Account;
 
@@ -108,22 +110,38 @@ pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     }
 }
 
-/// A script is no task: ranks that `mpirun` starts would inherit its number, each the same. In Slurm's words it is the
-/// first one, as under sbatch.
-pub fn of_script(variables: &mut Variables) {
+/// A script is no task, and what it is told must hold on all nodes: MPICH's `mpirun` hands all of it on to its ranks,
+/// over what the agents say there. In Slurm's words it is the first task on the first node, as under sbatch, as far as it
+/// names what says so, or where there is nobody else.
+pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
+    let hosts: Vec<&Place> = order.usable().collect();
+    let mut hide = |name: &str| drop(variables.remove(name));
+    hide("RMS_NODE_ID");
+    hide("RMS_NODE_NAME");
+    if hosts.iter().any(|host| host.cluster != hosts[0].cluster) {
+        hide("RMS_CLUSTER");
+    }
+    if hosts.iter().any(|host| host.cpus != hosts[0].cpus) {
+        hide("RMS_CPUS_ON_NODE");
+    }
     if slurm::is_spoken(variables) {
         slurm::of_task(variables, 0, 0);
+        let is_alone = hosts.len() == 1 && order.n_tasks <= 1 && order.on_resize.is_none();
+        let is_named = |name: &str| is_alone || text.contains(name);
+        variables.retain(|name, _| !slurm::OF_ONE.contains(&name.as_str()) || is_named(name));
     }
 }
 
 /// What the tasks of a step have in common: the job's environment here, as far as whoever asked for the step has not
 /// changed it, and which nodes and tasks the step has of the job's.
-pub fn of_step(variables: &mut Variables, step: &StepOrder) {
+pub fn of_step(variables: &mut Variables, step: &StepPart) {
     // And what `mpirun` has told a rank that asks for a step.
     let is_ours = |name: &str| {
         ["RMS_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "OMPI_COMM_WORLD_"].iter().any(|own| name.starts_with(own))
     };
-    let is_kept = |name: &String| is_ours(name) || ["USER", "LOGNAME", "HOME", "SHELL"].contains(&name.as_str());
+    let is_of_all = |name: &str| ["USER", "LOGNAME", "HOME", "SHELL"].contains(&name);
+    // A script has not got what holds for one node only.
+    let is_kept = |name: &String| is_ours(name) || is_of_all(name) || slurm::OF_ONE.contains(&name.as_str());
     variables.retain(|name, _| is_kept(name) || !step.unset.contains(name));
     variables.entry("PATH".to_owned()).or_insert_with(|| DEFAULT_PATH.to_owned());
     let set = step.set.iter().filter(|(name, _)| !is_ours(name) && is_valid(name));
@@ -145,8 +163,11 @@ pub fn of_step(variables: &mut Variables, step: &StepOrder) {
     set(&["RMS_NODE_ID", "SLURM_NODEID"], step.node_idx.to_string());
 }
 
-/// What the command for a change has of its own: which change it is for, though another one may have come.
-pub fn of_hook(variables: &mut Variables, generation: u32) {
+/// What the command for a change has of its own: which change it is for, though another one may have come. It is no more
+/// a task than a script.
+pub fn of_hook(variables: &mut Variables, order: &Order, command: &str) {
+    of_script(variables, order, command);
+    let generation = order.generation;
     variables.insert("RMS_RESIZE_GENERATION".to_owned(), generation.to_string());
 }
 
@@ -301,6 +322,30 @@ mod tests {
         check("SLURM_JOB_ACCOUNT", "physics");
         check("SLURM_SUBMIT_DIR", "/home/ada");
         check("RMS_SUBMIT_DIR", "/home/ada");
+    }
+
+    #[test]
+    fn a_script_is_told_nothing_that_holds_on_one_node_only() {
+        let of_script = |text: &str, change: fn(&mut Order)| {
+            let mut order = order();
+            order.hosts = vec![place("n01", 0, 1, false), place("n02", 1, 1, false)];
+            order.n_tasks = 2;
+            change(&mut order);
+            let told = ["RMS_NODE_ID", "RMS_NODE_NAME", "RMS_CLUSTER", "RMS_CPUS_ON_NODE", SLURM, "SLURM_NODEID"];
+            let mut variables: Variables = told.map(|name| (name.to_owned(), "0".to_owned())).into();
+            of_script(&mut variables, &order, text);
+            variables.into_keys().filter(|name| name != SLURM).collect::<Vec<_>>()
+        };
+        assert_eq!(of_script("true", |_| {}), ["RMS_CLUSTER", "RMS_CPUS_ON_NODE"]);
+        let mixed: fn(&mut Order) = |order| (order.hosts[1].cpus, order.hosts[1].cluster) = (8, "b".to_owned());
+        assert_eq!(of_script("true", mixed), [] as [&str; 0]);
+        let named = of_script("[ $SLURM_PROCID = 0 ] && echo ${SLURM_NODEID}", |_| {});
+        assert_eq!(named, ["RMS_CLUSTER", "RMS_CPUS_ON_NODE", "SLURM_NODEID", "SLURM_PROCID"]);
+        let alone = of_script("python train.py", |order| {
+            order.hosts.truncate(1);
+            order.n_tasks = 1;
+        });
+        assert!(alone.contains(&"SLURM_PROCID".to_owned()) && alone.contains(&"SLURM_LOCALID".to_owned()), "{alone:?}");
     }
 
     #[test]

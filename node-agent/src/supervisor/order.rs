@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rms_api::desired::JobReport;
 use rms_model::{Environment, JobId, Limits, Mebibytes, OnResize, Owner, Run, Span, Stdio, Work};
+use rms_wire::peer::StepPart;
 use serde::{Deserialize, Serialize};
 
 use crate::pmi::HostId;
@@ -187,28 +188,7 @@ pub struct StepOrder {
     /// Begins its block of streams: those of task `n` are [`STREAMS_PER_EXEC`] from `stream + n * STREAMS_PER_EXEC` on,
     /// as of a command.
     pub stream: u64,
-    pub step: u32,
-    pub argv: Vec<String>,
-    /// How its environment differs from the job's here.
-    pub set: Vec<(String, String)>,
-    pub unset: Vec<String>,
-    pub cwd: String,
-    pub umask: u32,
-    pub first_task: u32,
-    pub n_local: u32,
-    pub n_tasks: u32,
-    pub cpus_per_task: u32,
-    /// So many tasks here read input: the first ones.
-    pub n_readers: u32,
-    /// Its hosts, folded; how many, and which of them this is.
-    pub nodes: String,
-    pub n_nodes: u32,
-    pub node_idx: u32,
-    pub tasks_per_node: String,
-    pub kvsname: String,
-    pub mapping: String,
-    pub universe: u32,
-    pub grace: Span,
+    pub part: StepPart,
 }
 
 /// Whether a job gets more hosts.

@@ -164,7 +164,7 @@ fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, St
     let argv = ["sh".to_owned(), "-c".to_owned(), command.clone()].map(c_string);
     let argv = argv.into_iter().collect::<Result<Vec<CString>, StartError>>()?;
     let mut variables = job.variables.clone();
-    environment::of_hook(&mut variables, job.order.generation);
+    environment::of_hook(&mut variables, &job.order, command);
     let program = Program {
         order: &job.order,
         account,

@@ -7,6 +7,10 @@ use super::environment::Variables;
 use super::order::{Order, Place};
 use super::user::Account;
 
+/// What holds on one node, or for one task, and nowhere else.
+pub const OF_ONE: [&str; 6] =
+    ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS", "SLURM_NODEID", "SLURMD_NODENAME", "SLURM_TOPOLOGY_ADDR"];
+
 /// Was this asked for?
 pub fn is_spoken(variables: &Variables) -> bool {
     variables.contains_key(SLURM)

@@ -141,7 +141,7 @@ impl Starter<'_> {
         owned.map_err(|source| StartError::Write { path: path.clone(), source })?;
         let all = streams::open(self.order, self.account, self.entry_dir, 0, 1, Occasion::Start)?;
         let mut variables = self.variables.clone();
-        environment::of_script(&mut variables);
+        environment::of_script(&mut variables, self.order, script);
         let name = c_string(path.display().to_string())?;
         let mut argv = vec![name.clone()];
         for arg in args {

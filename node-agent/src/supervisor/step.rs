@@ -18,6 +18,8 @@ use super::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, St
 use super::spawned::{self, Parent};
 use super::start::{self, StartError};
 use super::tree;
+use rms_wire::peer::StepPart;
+
 use crate::pmi::frames::{Down, HubFrame, Placement, Up};
 use crate::pmi::host::first_birth;
 use crate::pmi::ranks::Ending;
@@ -26,7 +28,9 @@ use crate::sys::{self, End, Reaped, SingleThreaded};
 /// One step here.
 #[derive(Debug)]
 pub struct Step {
-    order: StepOrder,
+    /// The first of its streams.
+    stream: u64,
+    order: StepPart,
     /// What its tasks have in common.
     variables: Variables,
     /// Those whose end has not been told.
@@ -75,6 +79,7 @@ impl Step {
     /// # Errors
     /// Why the first one that did not start did not.
     pub fn start(parent: &Parent<'_>, order: StepOrder, single: &SingleThreaded) -> Result<Step, StartError> {
+        let StepOrder { stream, part: order } = order;
         let birth = first_birth(
             &order.kvsname,
             order.n_tasks,
@@ -95,6 +100,7 @@ impl Step {
             n_kills: 0,
             problem: None,
             is_silent: false,
+            stream,
             order,
         };
         match step.start_own(&Parent { order: &step.as_job(parent), ..*parent }, single) {
@@ -115,7 +121,7 @@ impl Step {
         let argv =
             self.order.argv.iter().cloned().map(start::c_string).collect::<Result<Vec<CString>, StartError>>()?;
         let candidates = start::candidates(argv.first().ok_or(StartError::ZeroByte)?, &self.variables);
-        let StepOrder { cwd, first_task, n_local, n_tasks, n_readers, .. } = self.order.clone();
+        let StepPart { cwd, first_task, n_local, n_tasks, n_readers, .. } = self.order.clone();
         let mut variables = self.variables.clone();
         for local in 0..n_local {
             let task = first_task.saturating_add(local);
@@ -142,7 +148,7 @@ impl Step {
         let (ours, theirs) = start::socket_pair()?;
         environment::of_task(variables, rank.task, rank.local);
         environment::of_rank(variables, theirs.as_raw_fd(), rank.rank, rank.local, rank.n_local, rank.n_ranks);
-        let stream = self.order.stream + u64::from(rank.task) * STREAMS_PER_EXEC;
+        let stream = self.stream + u64::from(rank.task) * STREAMS_PER_EXEC;
         let exec = Exec::with_pipes(stream, window(self.order.n_local), parent.account, |stdin, stdout, stderr| {
             let program = Program {
                 order: parent.order,
@@ -164,7 +170,7 @@ impl Step {
     }
 
     pub fn stream(&self) -> u64 {
-        self.order.stream
+        self.stream
     }
 
     /// The sessions of its tasks, those of ended ones included.
@@ -267,7 +273,7 @@ impl Step {
     /// Its agent is gone, and with it whoever waited for it. The next agent may use the number of its streams anew.
     pub fn abandon(&mut self) {
         self.end(true, &mut Vec::new());
-        self.order.stream = u64::MAX - u64::MAX % STREAMS_PER_STEP;
+        self.stream = u64::MAX - u64::MAX % STREAMS_PER_STEP;
     }
 
     /// Without a grace time, as nothing of it is of use any more.
@@ -330,7 +336,7 @@ impl Step {
                 Some(End::Signaled(signal)) => (None, Some(signal)),
                 None => (None, None),
             };
-            let stream = self.order.stream;
+            let stream = self.stream;
             let ended = FromSupervisor::StepTaskEnded { stream, task: task_of(task.stream), code, signal };
             words.push(Word::Message(ended));
         }
@@ -339,7 +345,7 @@ impl Step {
         }
         // What its tasks have left behind in the background ends with them, as with a job's.
         self.signal_all(nix::libc::SIGKILL);
-        let stream = self.order.stream;
+        let stream = self.stream;
         words.push(Word::Message(match self.problem.take() {
             Some(reason) => FromSupervisor::StepFailed { stream, reason },
             None => FromSupervisor::StepDone { stream },
@@ -384,7 +390,7 @@ impl Step {
 
     /// Errands that only have to be told.
     fn report(&mut self, errands: Vec<Errand>, words: &mut Vec<Word>) {
-        let stream = self.order.stream;
+        let stream = self.stream;
         for errand in errands {
             match errand {
                 Errand::Send { to: _, frame: HubFrame::Up(frame) } => {

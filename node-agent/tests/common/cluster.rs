@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rms_api::desired::AgentHello;
 use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit};
 use rms_model::{Generation, Identity, JobId, NodeId, Role, Run, Span, Time, Usage, Work};
-use rms_wire::convert::{ReportParts, desire_parts};
+use rms_wire::parts::{ReportParts, desire_parts};
 use rms_wire::tls::draw_serial;
 use rms_wire::{
     Accepted, Authority, Credentials, Endpoint, FollowOrder, Input, Link, NewKey, Receiver, Revoked, Sender, Serve,
@@ -96,7 +96,7 @@ impl Cluster {
         let channel = link.accept().await.expect("a control channel");
         let (sender, mut receiver) = channel.split();
         let hello = match receiver.recv().await.expect("a frame") {
-            Some(ToServer::Hello(hello)) => hello.try_into().expect("a good hello"),
+            Some(ToServer::Hello(hello)) => hello,
             other => panic!("no hello: {other:?}"),
         };
         let agent = Agent { process, hello, link, sender, receiver, desired, ended: BTreeMap::new() };
@@ -305,7 +305,7 @@ impl Agent {
     }
 
     /// What the agent asks for a job's ranks, and under which number.
-    pub async fn asked(&mut self) -> (u64, rms_wire::negotiate::Ask) {
+    pub async fn asked(&mut self) -> (u64, rms_api::negotiate::Ask) {
         loop {
             let message = tokio::time::timeout(PATIENCE, self.receiver.recv()).await.expect("a question in time");
             match message.expect("a frame") {
@@ -315,6 +315,11 @@ impl Agent {
                 other => panic!("no question: {other:?}"),
             }
         }
+    }
+
+    /// Tells it what a server of this version would not.
+    pub async fn say<M: rms_wire::Message>(&mut self, message: &M) {
+        self.sender.send(message).await.expect("the agent listens");
     }
 
     pub async fn answer(&mut self, answer: ToAgent) {
@@ -363,7 +368,7 @@ impl Agent {
     /// Follows a job from the start, types `input`, and returns what its tasks wrote: (task, is_error, bytes).
     pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
         let mut channel = self.link.open().await.expect("a channel");
-        channel.send(&FollowOrder { job, run: 1, from: Vec::new() }).await.expect("sent");
+        channel.send(&FollowOrder { job: JobId(job), run: Run(1), from: Vec::new() }).await.expect("sent");
         let (mut sender, mut receiver) = channel.split();
         let typed = input.to_vec();
         let typing = tokio::spawn(async move {

@@ -129,7 +129,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         }
         AdminVerb::Audit => {
             let changes = context.client().await?.audit().await?;
-            context.output.show(&Audit(changes))?;
+            context.output.show(&Audit { changes, now: stamp::now() })?;
         }
         AdminVerb::Drain { nodes, reason } => {
             order("draining", &nodes, context, |nodes| Call::Drain { nodes, reason }).await?;
@@ -218,14 +218,18 @@ impl Show for SettingList {
     }
 }
 
-pub(super) struct Audit(pub(super) Vec<AuditEntry>);
+pub(super) struct Audit {
+    pub(super) changes: Vec<AuditEntry>,
+    pub(super) now: Time,
+}
 
 impl Audit {
-    fn rows(&self) -> Table {
-        let mut table = Table::new(&["at", "by", "action", "what", "old", "new"]);
-        for change in &self.0 {
+    fn rows(&self, time: impl Fn(Time) -> String) -> Table {
+        let columns = ["@at", "~by", "action", "~what", "~old", "~new"];
+        let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.now));
+        for change in &self.changes {
             table.row(vec![
-                stamp::iso_secs(change.at),
+                time(change.at),
                 change.by.clone(),
                 change.action.clone(),
                 plain(&change.subject),
@@ -239,19 +243,19 @@ impl Audit {
 
 impl Show for Audit {
     fn text(&self) -> String {
-        self.rows().text("nothing was changed yet")
+        self.rows(|time| stamp::short(time, self.now)).text("nothing was changed yet")
     }
 
     fn json(&self) -> Value {
-        json!({"changes": self.0.iter().map(json::audit_entry).collect::<Vec<_>>()})
+        json!({"changes": self.changes.iter().map(json::audit_entry).collect::<Vec<_>>()})
     }
 
     fn ids(&self) -> Vec<String> {
-        self.0.iter().map(|change| change.subject.clone()).collect()
+        self.changes.iter().map(|change| change.subject.clone()).collect()
     }
 
     fn table(&self) -> Option<Table> {
-        Some(self.rows())
+        Some(self.rows(stamp::iso_secs))
     }
 }
 

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
-use crate::negotiations;
 use crate::output::Show;
 use crate::table::Table;
+use crate::terms;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -35,7 +35,7 @@ pub(super) struct Budgets {
 impl Budgets {
     fn rows(&self) -> Table {
         let mut table = Table::new(&["user", ">budget", ">spent", ">reserved", ">left"]);
-        let amount = |thousandths: u64| negotiations::price(Price(thousandths));
+        let amount = |thousandths: u64| terms::price(Price(thousandths));
         let limit = |thousandths: Option<u64>| thousandths.map_or_else(|| "none".to_owned(), amount);
         for line in &self.users {
             let (spent, reserved) = (amount(line.spent), amount(line.reserved));

@@ -16,6 +16,7 @@ use crate::output::Show;
 use crate::screen;
 use crate::select;
 use crate::table::Table;
+use crate::terms::Allowed;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -44,7 +45,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
     let clusters = context.cluster_names(&client).await?;
     let (_, negotiations) = negotiations::ask(&client, None).await?;
-    context.output.show(&ExplainAnswer { found, clusters, negotiations })?;
+    let allowed = Allowed::ask(&client, &clusters).await;
+    context.output.show(&ExplainAnswer { found, clusters, negotiations, allowed })?;
     Ok(Exit::OK)
 }
 
@@ -52,6 +54,7 @@ pub(super) struct ExplainAnswer {
     pub(super) found: Found,
     pub(super) clusters: ClusterNames,
     pub(super) negotiations: Vec<NegotiationLine>,
+    pub(super) allowed: Allowed,
 }
 
 impl ExplainAnswer {
@@ -62,7 +65,7 @@ impl ExplainAnswer {
     }
 
     fn sentence(&self, line: &JobLine) -> String {
-        explain::line(line, &self.clusters, &self.negotiations, self.found.now)
+        explain::line(line, &self.clusters, &self.negotiations, &self.allowed, self.found.now)
     }
 }
 

@@ -15,12 +15,11 @@ use rms_api::answer::{
 use rms_api::audit::AuditEntry;
 use rms_api::negotiate::{BudgetLine, Declared, NegotiationLine, NegotiationRecord, RoundRecord, Said};
 use rms_api::subscription::AdaptationDelays;
-use rms_model::job::Constraint;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Limits, Malleable, Mebibytes,
-    OnResize, Outcome, Owner, Profile, Request, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount, Time, Usage, Work,
+    ClusterId, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Malleable, Mebibytes, OnResize, Outcome,
+    Owner, Profile, Request, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount, Time, Usage, Work,
 };
 
 use super::{
@@ -29,6 +28,7 @@ use super::{
 use crate::look_up::Found;
 use crate::names::ClusterNames;
 use crate::output::{Form, Show, render};
+use crate::terms::Allowed;
 use crate::view::blocks::Canvas;
 use crate::view::slabs::Window;
 use crate::view::svg;
@@ -43,6 +43,16 @@ fn the_queue() {
         "queue",
         &queue::QueueAnswer { queue: Queue { now: NOW, jobs }, clusters: clusters(), negotiations: talks() },
     );
+}
+
+#[test]
+fn the_queue_says_until_when_an_offer_stands_in_eighty_columns() {
+    let jobs = vec![started(), malleable(), ghost(), blocked(), held()];
+    let queue = Queue { now: NOW, jobs };
+    let answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: talks() };
+    let text = answer.people().fitted("none", Some(80));
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("a[3-4] (r3: +2 until 12:30:10, "), "{text}");
 }
 
 #[test]
@@ -129,8 +139,10 @@ fn what_users_have_spent() {
 
 #[test]
 fn negotiations_as_lines_and_as_stories() {
-    let answer =
-        |as_stories| negotiations::NegotiationsAnswer { now: NOW, lines: talks(), clusters: clusters(), as_stories };
+    let answer = |as_stories| {
+        let allowed = Allowed::default();
+        negotiations::NegotiationsAnswer { now: NOW, lines: talks(), clusters: clusters(), allowed, as_stories }
+    };
     check("negotiations", &answer(false));
     check_form("negotiations_of_a_job", &answer(true), Form::Text);
     let none = negotiations::NegotiationsAnswer { lines: Vec::new(), ..answer(true) };
@@ -161,7 +173,23 @@ fn what_was_negotiated() {
 fn why_jobs_are_where_they_are() {
     let lines = [started(), malleable(), ghost(), blocked(), held()];
     let found = Found { now: NOW, live: lines.into_iter().map(detail).collect(), ended: vec![record()] };
-    check("explain", &explain::ExplainAnswer { found, clusters: clusters(), negotiations: talks() });
+    check(
+        "explain",
+        &explain::ExplainAnswer { found, clusters: clusters(), negotiations: talks(), allowed: Allowed::default() },
+    );
+}
+
+#[test]
+fn a_refused_proposal_is_explained_by_its_term() {
+    let mut last = talks().remove(0);
+    let (phase, reason) = (Phase::Ended(Ending::Rejected), Some(negotiation::Reason::Policy));
+    last.record.rounds.push(RoundRecord { at: NOW, said: Said::Phase { phase, reason } });
+    last.phase = phase;
+    let found = Found { now: NOW, live: vec![detail(malleable())], ended: Vec::new() };
+    let allowed = Allowed::default();
+    let text = explain::ExplainAnswer { found, clusters: clusters(), negotiations: vec![last], allowed }.text();
+    let expected = "The last negotiation, a1, was rejected: nodes: 1 fewer proposed; named nodes have to be its own";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -214,6 +242,7 @@ fn tokens_and_certificates() {
         issued: NOW,
         expires: NOW + Span::from_hours(24),
         revoked,
+        replaces: Vec::new(),
     };
     let certificates = vec![issued("4a0b", None), issued("4a0c", Some(NOW))];
     check("certificates", &token::Certificates { certificates, now: NOW });
@@ -254,9 +283,9 @@ fn the_server() {
     let traffic = LauncherTraffic { n_open: 2, n_opened: 9, bytes_up: 4000, bytes_down: 90_000 };
     let server = ServerReport {
         version: "0.1.0".into(),
-        since: (NOW - Span::from_hours(50)).as_millis(),
+        since: NOW - Span::from_hours(50),
         journal_bytes: 3_000_000,
-        snapshot: Some((NOW - Span::from_hours(2)).as_millis()),
+        snapshot: Some(NOW - Span::from_hours(2)),
         snapshot_bytes: 40_000,
         history_failure: Some("database disk image is malformed".into()),
     };
@@ -270,7 +299,7 @@ fn the_server() {
         new: "new memory".into(),
         ..change.clone()
     };
-    check("audit", &admin::Audit(vec![change, drained]));
+    check("audit", &admin::Audit { changes: vec![change, drained], now: NOW });
     check("settings", &admin::SettingList(vec![("fair_start".into(), "10s".into())]));
 }
 
@@ -462,23 +491,16 @@ fn held() -> JobLine {
 fn detail(line: JobLine) -> JobDetail {
     let spec = JobSpec {
         name: line.name.clone(),
-        owner: line.owner.clone(),
-        work: Work::Script { script: "#!/bin/sh\nmpirun ./nbody\n".into(), args: vec!["--fast".into()] },
         tasks: TaskCount::Total(4),
         cpus_per_task: 1,
         cwd: "/home/ada".into(),
-        environment: Arc::new(Environment::default()),
-        umask: 0o022,
         stdio: Stdio { output: Some("rms-%j.out".into()), ..Stdio::default() },
-        limits: Limits::default(),
-        options: vec![line.request.clone(), Request::on_one(ClusterId(1), 2, Span::from_hours(1))],
-        constraint: Constraint::default(),
-        priority: 0,
-        requeue: None,
-        begin: None,
         comment: "second try".into(),
-        evolving: None,
-        malleable: None,
+        ..JobSpec::of(
+            line.owner.clone(),
+            Work::Script { script: "#!/bin/sh\nmpirun ./nbody\n".into(), args: vec!["--fast".into()] },
+            vec![line.request.clone(), Request::on_one(ClusterId(1), 2, Span::from_hours(1))],
+        )
     };
     let cores = |node: &str, is_in_force| CoresLine { node: node.to_owned(), n_cores: 3, all: 48, is_in_force };
     JobDetail { line, spec: Arc::new(spec), cores: vec![cores("a2", true), cores("a3", false)] }
@@ -486,21 +508,20 @@ fn detail(line: JobLine) -> JobDetail {
 
 fn record() -> JobRecord {
     JobRecord {
-        job: JobId(1),
-        run: Run(1),
         name: "first".into(),
-        owner: Owner("ada".into()),
-        submitted: NOW - Span::from_hours(2),
-        eligible: NOW - Span::from_hours(2),
         started: Some(NOW - Span::from_mins(100)),
         ended: NOW - Span::from_mins(90),
-        request: Request::on_one(ClusterId(2), 1, Span::from_hours(1)),
         n_tasks: 1,
         cpus_per_task: 1,
         nodes: vec!["b1".into()],
         outcome: Outcome::Failed { code: 3 },
         usage: Usage { cpu: Span::from_secs(590), peak_memory_kib: 20_480 },
-        evolution: None,
+        ..JobRecord::of(
+            JobId(1),
+            Owner("ada".into()),
+            Request::on_one(ClusterId(2), 1, Span::from_hours(1)),
+            NOW - Span::from_hours(2),
+        )
     }
 }
 

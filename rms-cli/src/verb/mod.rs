@@ -29,7 +29,7 @@ mod priority;
 mod queue;
 mod release;
 mod resize_done;
-mod run;
+pub(crate) mod run;
 mod show;
 mod sim;
 mod status;

@@ -2,22 +2,23 @@
 
 use launcher_sdk::Client;
 use negotiation::{Direction, NegotiationId, Price};
+use rms_api::Answer;
 use rms_api::call::Call;
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span, hostlist};
-use rms_wire::Reply;
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::inside;
 use crate::look_up;
+use crate::names::ClusterNames;
 use crate::negotiations;
 use crate::output::Show;
 use crate::size_range;
 use crate::stamp;
 use crate::table::Table;
-use crate::terms;
+use crate::terms::{self, Allowed};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -103,7 +104,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(job) => job,
         None => look_up::last(&client).await?,
     };
-    let Reply::Negotiated(outcome) = client.call(&Call::Negotiate { job, ask }).await.map_err(|error| {
+    let Answer::Negotiated(outcome) = client.call(Call::Negotiate { job, ask }).await.map_err(|error| {
         // What was asked may go on without us.
         Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on"))
     })?
@@ -131,7 +132,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 /// As far as the rounds of it say so.
 async fn broken_term(client: &Client, job: JobId, negotiation: NegotiationId) -> Option<String> {
     let (_, lines) = super::negotiations::ask(client, Some(job)).await.ok()?;
-    terms::broken(&lines.iter().find(|line| line.record.id == negotiation)?.record)
+    let line = lines.iter().find(|line| line.record.id == negotiation)?;
+    let clusters = ClusterNames::new(client.nodes().await.ok()?.clusters);
+    terms::broken(&line.record, &line.owner, &Allowed::ask(client, &clusters).await)
 }
 
 fn ask(args: Args) -> Result<Ask, Failure> {
@@ -235,7 +238,7 @@ pub(super) struct Granted {
 impl Show for Granted {
     fn text(&self) -> String {
         match self.unit {
-            Unit::Time => format!("{}\n", stamp::brief(negotiations::time(self.quantity))),
+            Unit::Time => format!("{}\n", stamp::brief(terms::time(self.quantity))),
             Unit::MoreCores => format!("{}\n", negotiations::cores(self.quantity, Direction::Grow)),
             Unit::FewerCores => format!("{}\n", negotiations::cores(self.quantity, Direction::Shrink)),
             Unit::Nodes => self.hosts.iter().map(|host| format!("{host}\n")).collect(),

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use launcher_sdk::{CallError, Client, HistoryQuery};
 use negotiation::Direction;
+use rms_api::Answer;
 use rms_api::call::{Call, Query};
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobId, Role, Time, hostlist};
-use rms_wire::Reply;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -21,6 +21,7 @@ use crate::screen;
 use crate::select;
 use crate::stamp;
 use crate::table::Table;
+use crate::terms::{self, Allowed};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -68,7 +69,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     lines.retain(|line| args.all || job.is_some() || !line.phase.is_over());
     // A job's own credentials may not ask for the clusters; numbers do then.
     let clusters = context.cluster_names(&client).await.unwrap_or_default();
-    context.output.show(&NegotiationsAnswer { now, lines, clusters, as_stories: job.is_some() })?;
+    let allowed = Allowed::ask(&client, &clusters).await;
+    context.output.show(&NegotiationsAnswer { now, lines, clusters, allowed, as_stories: job.is_some() })?;
     Ok(Exit::OK)
 }
 
@@ -77,8 +79,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 /// # Errors
 /// As every call.
 pub(super) async fn ask(client: &Client, job: Option<JobId>) -> Result<(Time, Vec<NegotiationLine>), CallError> {
-    match client.call(&Call::Query(Query::Negotiations { job })).await? {
-        Reply::Negotiations { now, lines } => Ok((now, lines)),
+    match client.call(Call::Query(Query::Negotiations { job })).await? {
+        Answer::Negotiations { now, lines } => Ok((now, lines)),
         _other => Err(CallError::Unexpected),
     }
 }
@@ -103,20 +105,22 @@ pub(super) struct NegotiationsAnswer {
     pub(super) now: Time,
     pub(super) lines: Vec<NegotiationLine>,
     pub(super) clusters: ClusterNames,
+    pub(super) allowed: Allowed,
     pub(super) as_stories: bool,
 }
 
 impl Show for NegotiationsAnswer {
     fn text(&self) -> String {
         if self.as_stories && !self.lines.is_empty() {
-            let story = |line: &NegotiationLine| negotiations::story(line, &self.clusters, self.now);
+            let story = |line: &NegotiationLine| negotiations::story(line, &self.clusters, &self.allowed, self.now);
             return screen::folded(&self.lines.iter().map(story).collect::<Vec<_>>().join("\n"), 12);
         }
         self.rows(|time| stamp::short(time, self.now)).text("nothing is negotiated")
     }
 
     fn json(&self) -> Value {
-        let lines: Vec<Value> = self.lines.iter().map(|line| negotiations::line_json(line, &self.clusters)).collect();
+        let line = |line| negotiations::line_json(line, &self.clusters, &self.allowed);
+        let lines: Vec<Value> = self.lines.iter().map(line).collect();
         json!({"now": json::time(Some(self.now)), "negotiations": lines})
     }
 
@@ -139,7 +143,7 @@ impl NegotiationsAnswer {
                 Direction::Grow => "grow",
                 Direction::Shrink => "shrink",
             };
-            let what = negotiations::last_proposal(record);
+            let what = terms::last_proposal(record);
             let nodes = if line.held.is_empty() { &record.hosts } else { &line.held };
             table.row(vec![
                 line.job.to_string(),

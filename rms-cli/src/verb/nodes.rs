@@ -97,7 +97,7 @@ impl Show for NodesAnswer {
 impl NodesAnswer {
     fn table_of(&self, brief: bool) -> Table {
         let columns =
-            ["node", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features", "~jobs", "?@since", "~reason"];
+            ["node", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features", "~jobs", "?@since", "!reason"];
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.list.now));
         for node in &self.list.nodes {
             // Nobody has it, and nobody else may: not idle to who looks for nodes.

@@ -168,13 +168,13 @@ impl Show for QueueAnswer {
 }
 
 impl QueueAnswer {
-    fn people(&self) -> Table {
+    pub(super) fn people(&self) -> Table {
         self.table_of(|time| stamp::short(time, self.queue.now))
     }
 
     fn table_of(&self, time: impl Fn(Time) -> String) -> Table {
         let columns =
-            [">job", "~user", "~name", "state", ">nodes", "?>tasks", "?>wall", "@start", "?@end", "~where or why"];
+            [">job", "~user", "~name", "state", ">nodes", "?>tasks", "?>wall", "@start", "?@end", "!where or why"];
         let now = self.queue.now;
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(now));
         let open = open_by_job(&self.negotiations);

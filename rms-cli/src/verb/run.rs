@@ -132,6 +132,14 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
+/// Can a step be so, inside a job?
+///
+/// # Errors
+/// What only a job of its own can have.
+pub fn check_step(args: Args) -> Result<(), Failure> {
+    if args.new_job { Ok(()) } else { as_step(args).map(drop) }
+}
+
 /// What a step can have of what a job can.
 fn as_step(args: Args) -> Result<Wanted, Failure> {
     let Args { mut options, label, stdin, no_stdin, new_job: _, nodelist, exclusive, test_only, command } = args;

@@ -28,14 +28,14 @@ impl StatusAnswer {
     }
 
     fn uptime(&self) -> Span {
-        self.status.now.since(Time::from_millis(self.server.since))
+        self.status.now.since(self.server.since)
     }
 
     fn server_text(&self) -> String {
         let server = &self.server;
         let snapshot = match server.snapshot {
             Some(at) => {
-                format!("{}, {} KiB", stamp::iso_secs(Time::from_millis(at)), server.snapshot_bytes.div_ceil(1024))
+                format!("{}, {} KiB", stamp::iso_secs(at), server.snapshot_bytes.div_ceil(1024))
             }
             None => "none yet".to_owned(),
         };
@@ -43,7 +43,7 @@ impl StatusAnswer {
             "server     version {}, up for {}, since {}\njournal    {} KiB with the history; last snapshot: {snapshot}\n",
             server.version,
             stamp::brief(self.uptime()),
-            stamp::iso_secs(Time::from_millis(server.since)),
+            stamp::iso_secs(server.since),
             server.journal_bytes.div_ceil(1024),
         ) + &self.history_text()
     }
@@ -106,7 +106,7 @@ impl Show for StatusAnswer {
 
     fn json(&self) -> Value {
         let mut value = json::status(&self.status);
-        let at = |millis: i64| json::time(Some(Time::from_millis(millis)));
+        let at = |time: Time| json::time(Some(time));
         value["server"] = json!({
             "version": self.server.version,
             "since": at(self.server.since),

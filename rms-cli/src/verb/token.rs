@@ -260,7 +260,7 @@ pub(super) struct Certificates {
 
 impl Show for Certificates {
     fn text(&self) -> String {
-        self.rows().text("no certificate is out")
+        self.rows(|time| stamp::short(time, self.now)).text("no certificate is out")
     }
 
     fn json(&self) -> Value {
@@ -272,14 +272,18 @@ impl Show for Certificates {
     }
 
     fn table(&self) -> Option<Table> {
-        Some(self.rows())
+        Some(self.rows(stamp::iso_secs))
     }
 }
 
 impl Certificates {
-    fn rows(&self) -> Table {
-        let mut table = Table::new(&["serial", "identity", "state", "issued", "expires"]);
-        for issued in &self.certificates {
+    fn rows(&self, time: impl Fn(Time) -> String) -> Table {
+        // A serial that is cut revokes nothing.
+        let columns = ["serial", "!identity", "state", "?@issued", "@expires"];
+        let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.now));
+        let mut certificates: Vec<&Issued> = self.certificates.iter().collect();
+        certificates.sort_by_key(|issued| (issued.identity.to_string(), issued.issued));
+        for issued in certificates {
             let state = match issued.revoked {
                 Some(_) => "revoked",
                 None if issued.expires <= self.now => "expired",
@@ -289,8 +293,8 @@ impl Certificates {
                 issued.serial.clone(),
                 issued.identity.to_string(),
                 state.to_owned(),
-                stamp::iso_secs(issued.issued),
-                stamp::iso_secs(issued.expires),
+                time(issued.issued),
+                time(issued.expires),
             ]);
         }
         table

@@ -1,11 +1,10 @@
 //! Turns the limits of a malleable application into the sizes it may start with, or says what is wrong with them (002).
 
-use negotiation::template::MAX_SIZES;
 use rms_api::call::{Nodes, Shape};
 use rms_api::negotiate::Declared;
 use rms_api::refusal::Refusal;
 use rms_model::job::TaskCount;
-use rms_model::{Malleable, OnResize, Request, Sizes, Work};
+use rms_model::{Malleable, OnResize, Request, Work};
 
 use crate::executable::too_large;
 
@@ -49,13 +48,8 @@ pub(crate) fn check(malleable: &Malleable, work: &Work) -> Result<(), Refusal> {
 /// They allow no number of hosts, or the speed-up is none.
 pub(crate) fn check_declared(declared: &Declared) -> Result<(), Refusal> {
     let Declared { least, most, sizes, speedup } = declared;
-    let are_sound = match sizes {
-        Sizes::Any | Sizes::PowerOfTwo => true,
-        Sizes::MultipleOf(unit) => *unit > 0,
-        Sizes::Listed(sizes) => sizes.len() <= MAX_SIZES && sizes.is_sorted_by(|one, next| one < next),
-    };
     let has_sizes = sizes.least(u64::from(*least)).is_some_and(|size| size <= u64::from(*most));
-    if *least == 0 || least > most || !are_sound || !has_sizes {
+    if *least == 0 || least > most || !sizes.is_valid() || !has_sizes {
         return Err(Refusal::MalleableSizes);
     }
     if speedup.is_sound() {
@@ -179,6 +173,8 @@ const MAX_RANGE: usize = 1 << 20;
 #[cfg(test)]
 mod tests {
     use rms_model::Speedup;
+
+    use rms_model::Sizes;
 
     use super::*;
 

@@ -36,10 +36,11 @@ impl Rms {
                     step.order(Effect::TellNegotiator { job, notice: NegotiatorNotice::Replaced });
                 }
                 let kept = self.kept_by(job, &manner.keeps);
-                match manner.survives_loss {
-                    true => self.negotiators.survivors.insert(job),
-                    false => self.negotiators.survivors.remove(&job),
-                };
+                let said_before = self.talks(job).is_some_and(|talks| talks.survives_loss);
+                let has_stages = self.state.jobs()[&job].spec.evolving.is_some();
+                if manner.survives_loss != said_before && !has_stages {
+                    self.record(step, Fact::LossDeclared { job, survives: manner.survives_loss });
+                }
                 self.negotiators.attached.insert(job, kept);
                 self.negotiators.gone.remove(&job);
                 self.welcome(job);
@@ -48,6 +49,10 @@ impl Rms {
                 let output = self.desk(job).resume(now);
                 self.told_by_desk(now, step, job, output);
                 self.schedule(job);
+            }
+            NegotiatorCall::Free(names) => {
+                let answered = self.hear_of_freed(step, who, job, &names).map(|()| NegotiatorAnswer::Done);
+                step.order(answer(answered));
             }
             NegotiatorCall::Declare(declared) => {
                 let answered = self.declare(step, job, declared).map(|()| NegotiatorAnswer::Done);
@@ -69,7 +74,9 @@ impl Rms {
     fn count_words(&mut self, now: Time, step: &mut Step, job: JobId, call: &NegotiatorCall) -> Result<(), Refusal> {
         let floods = self.negotiators.floods.entry(job).or_default();
         let (flood, most) = match call {
-            NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) => (&mut floods.calls, MOST_CALLS),
+            NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) | NegotiatorCall::Free(_) => {
+                (&mut floods.calls, MOST_CALLS)
+            }
             NegotiatorCall::Say(_) => (&mut floods.said, MOST_SAID),
         };
         match flood.call(now, most) {
@@ -95,14 +102,25 @@ impl Rms {
         if !is_running {
             return Err(Refusal::NotRunning(job));
         }
-        self.negotiable(job)?;
+        // Who has announced stages is told of them, and names what it frees.
+        if entry.spec.evolving.is_none() {
+            self.negotiable(job)?;
+        }
         Ok(job)
+    }
+
+    /// The application names what it frees at its next stage, as `rms free` does for it.
+    fn hear_of_freed(&mut self, step: &mut Step, who: &Identity, job: JobId, names: &[String]) -> Result<(), Refusal> {
+        if !self.negotiators.attached.contains_key(&job) {
+            return Err(Refusal::Malformed("attach first: who does not listen has no say"));
+        }
+        self.free_nodes(step, who, job, names).map(drop)
     }
 
     pub(crate) fn attachment(&self, now: Time, job: JobId) -> Attached {
         let n_opened = self.talks(job).map_or(0, |talks| talks.heard_up_to);
         let run = self.state.jobs()[&job].run;
-        let (declared, holding) = (self.limits(job), self.holding_of(job));
+        let (declared, holding) = (self.limits(job), self.holding_of(now, job));
         let clusters = self.state.clusters().clone();
         let (release_within, open) = (self.promise_span() + self.promise_span(), self.reminders(now, job));
         Attached { job, run, rules: Rules::default(), n_opened, declared, holding, release_within, open, clusters }
@@ -137,7 +155,9 @@ impl Rms {
             return Err(Refusal::Malformed("attach first: who does not listen cannot declare limits"));
         }
         crate::admit::check_declared(&declared)?;
-        if self.limits(job) != declared {
+        // A program may be submitted either way. Stages are changed by nobody but by who announces others.
+        let has_stages = self.state.jobs()[&job].spec.evolving.is_some();
+        if !has_stages && self.limits(job) != declared {
             self.record(step, Fact::LimitsDeclared { job, declared });
             self.welcome(job);
         }
@@ -148,6 +168,9 @@ impl Rms {
     fn hear(&mut self, now: Time, step: &mut Step, job: JobId, message: &Message) -> Result<(), Refusal> {
         if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen has no say"));
+        }
+        if self.state.jobs()[&job].spec.evolving.is_some() {
+            return Err(Refusal::HasProfile(job));
         }
         let id = message.id;
         if self.is_in_house(job, id) && self.case(job, id).is_some() {

@@ -13,10 +13,10 @@ use crate::step::Step;
 
 impl Rms {
     /// The hosts of each application that were changed by this event are told once.
-    pub(super) fn tell_moves(&mut self, step: &mut Step) {
+    pub(super) fn tell_moves(&mut self, now: Time, step: &mut Step) {
         for job in std::mem::take(&mut self.negotiators.moved) {
             if self.negotiators.attached.contains_key(&job) {
-                let notice = NegotiatorNotice::Holding(Box::new(self.holding_of(job)));
+                let notice = NegotiatorNotice::Holding(Box::new(self.holding_of(now, job)));
                 step.order(Effect::TellNegotiator { job, notice });
             }
         }
@@ -46,10 +46,13 @@ impl Rms {
         agreed.flat_map(|agreed| self.last_hosts(job, agreed)).collect()
     }
 
-    pub(super) fn holding_of(&self, job: JobId) -> Holding {
-        let Some(started) = self.state.jobs().get(&job).and_then(|entry| entry.started()) else {
-            return Holding { generation: 0, hosts: Vec::new(), until: Time::EPOCH };
+    pub(super) fn holding_of(&self, now: Time, job: JobId) -> Holding {
+        let entry = self.state.jobs().get(&job);
+        let Some((entry, started)) = entry.and_then(|entry| Some((entry, entry.started()?))) else {
+            return Holding { generation: 0, hosts: Vec::new(), until: Time::EPOCH, stages: None };
         };
+        // Only who has announced stages is told of some: a malleable one's course has a single leg.
+        let stages = entry.spec.evolving.as_ref().and_then(|_| self.stages(entry, None, now, usize::MAX));
         let evolved = started.evolved.as_ref();
         let overdue = self.overdue_hosts(job);
         let host = |node: &NodeId| {
@@ -61,7 +64,8 @@ impl Rms {
                 cluster_name: self.state.clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
                 cpus: started.cores_usable_on(*node, entry.inventory.cpus),
-                is_departing: evolved.is_some_and(|evolved| evolved.departing.contains_key(node))
+                is_departing: evolved
+                    .is_some_and(|evolved| evolved.departing.contains_key(node) || evolved.freed_next().contains(node))
                     || overdue.contains(node),
             }
         };
@@ -69,6 +73,7 @@ impl Rms {
             generation: evolved.map_or(1, |evolved| evolved.generation),
             hosts: started.nodes.iter().map(host).collect(),
             until: started.at + started.request.wall,
+            stages: stages.map(Box::new),
         }
     }
 }

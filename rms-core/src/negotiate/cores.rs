@@ -211,7 +211,7 @@ impl Rms {
     fn await_cores(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         if !self.awaits_cores(job) {
             // Who speaks for it knows what it has before it hears that this is ready.
-            self.tell_moves(step);
+            self.tell_moves(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
     }

@@ -112,7 +112,7 @@ impl Rms {
     pub(super) fn set_course(&mut self, now: Time, step: &mut Step, job: JobId, course: Course) {
         self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
         // Who speaks for it knows its new end before it hears that this is ready.
-        self.tell_moves(step);
+        self.tell_moves(now, step);
         self.launches.remove(&job);
         self.passes.wanted = true;
     }

@@ -2,7 +2,7 @@
 
 use negotiation::{Action, Direction, Reason};
 use rms_api::negotiate::NegotiatorNotice;
-use rms_model::{JobId, NodeId, Span, Time};
+use rms_model::{JobId, NodeAdmin, NodeId, NodeLink, Span, Time};
 
 use super::shrink::are_workers;
 use crate::effect::Effect;
@@ -22,8 +22,14 @@ impl Rms {
             return false;
         }
         let limits = self.limits(job);
-        // Hosts that it is about to leave, or that have not come, keep nothing going.
-        let stays = |host: &&NodeId| !started.is_leaving(**host) && !self.is_awaited(job, **host);
+        // Hosts that it is about to leave, that have not come, or that are lost with what had ended there keep nothing going.
+        let is_there = |host: NodeId| {
+            let node = &self.state.nodes()[&host];
+            !matches!(node.link, NodeLink::Lost { .. }) && !matches!(node.admin, NodeAdmin::Down { .. })
+        };
+        let stays = |host: &&NodeId| {
+            **host == node || (is_there(**host) && !started.is_leaving(**host) && !self.is_awaited(job, **host))
+        };
         let n_left = started.nodes.iter().filter(stays).count() as u32 - 1;
         // From an application that speaks for itself no more is taken than was lost.
         let of_use = if are_workers(entry) { limits.sizes.greatest(n_left.into()) } else { Some(n_left.into()) };
@@ -45,8 +51,12 @@ impl Rms {
     /// Can it go on without a host? As its submission says, or else as it is, or as a process of it has said.
     fn survives_losses(&self, job: JobId) -> bool {
         let entry = &self.state.jobs()[&job];
+        // What was planned for the stages to come needs all hosts of this one.
+        if entry.spec.evolving.is_some() {
+            return false;
+        }
         let submitted = entry.spec.malleable.as_ref().and_then(|malleable| malleable.survives_loss);
-        submitted.unwrap_or_else(|| are_workers(entry) || self.negotiators.survivors.contains(&job))
+        submitted.unwrap_or_else(|| are_workers(entry) || entry.talks.as_ref().is_some_and(|talks| talks.survives_loss))
     }
 
     /// What it has agreed to give, or is asked for, may now be more than it can spare.

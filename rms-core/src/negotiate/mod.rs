@@ -62,8 +62,6 @@ pub(crate) struct Negotiators {
     wake_of: BTreeMap<JobId, Time>,
     /// Jobs that a process speaks for, over a channel that is up, and the hosts on which `mpirun` has started ranks.
     attached: BTreeMap<JobId, BTreeSet<NodeId>>,
-    /// Jobs of which a process has said that they can go on without hosts that are lost.
-    survivors: BTreeSet<JobId>,
     /// How often who speaks for an execution calls, over whichever channels.
     floods: BTreeMap<JobId, Floods>,
     /// Since when the channels of others are gone.

@@ -132,6 +132,7 @@ impl Rms {
         | Fact::StageEntered { job, .. }
         | Fact::HostsFreed { job, .. }
         | Fact::HostsDeparting { job, .. }
+        | Fact::HostsChosen { job, .. }
         | Fact::PromiseWarned { job, .. }
         | Fact::CoresSet { job, .. }
         | Fact::CoresInForce { job, .. }
@@ -171,6 +172,6 @@ impl Rms {
                 self.review(now, step, job);
             }
         }
-        self.tell_moves(step);
+        self.tell_moves(now, step);
     }
 }

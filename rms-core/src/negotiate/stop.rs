@@ -31,7 +31,6 @@ impl Rms {
     pub(crate) fn forget_talks(&mut self, job: JobId) {
         self.negotiators.desks.remove(&job);
         self.negotiators.attached.remove(&job);
-        self.negotiators.survivors.remove(&job);
         self.negotiators.floods.remove(&job);
         self.negotiators.gone.remove(&job);
         self.negotiators.noted.remove(&job);

@@ -16,6 +16,9 @@ pub struct Talks {
     /// The limits that the application has declared itself; before, those of its submission count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<Declared>,
+    /// As a process of it has said last: it can go on without hosts that are lost.
+    #[serde(default, skip_serializing_if = "is_unsaid")]
+    pub survives_loss: bool,
     /// The number of the last negotiation that the server has opened; none is used twice.
     pub n_opened: u32,
     /// The highest number under which the application has opened one.
@@ -249,6 +252,10 @@ impl Charge {
             Direction::Shrink => 0,
         }
     }
+}
+
+fn is_unsaid(survives: &bool) -> bool {
+    !survives
 }
 
 fn is_nothing(settled: &u64) -> bool {

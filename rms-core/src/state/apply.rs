@@ -295,6 +295,7 @@ impl State {
             Fact::HostsDeparting { job, at, nodes } => self.depart_hosts(*job, *at, nodes, bumped)?,
             Fact::HostsStay { job } => self.stay(*job, bumped)?,
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
+            Fact::LossDeclared { job, survives } => self.talks_mut(*job)?.survives_loss = *survives,
             Fact::PromiseWarned { job, negotiation, at } => self.warned(*job, *negotiation, *at)?,
             Fact::LoanCalled { job, negotiation, cluster, by } => {
                 self.loan_called(*job, *negotiation, *cluster, *by)?

@@ -135,6 +135,13 @@ impl State {
         self.certificates.values().filter(|issued| issued.revoked.is_some()).map(|issued| issued.serial.as_str())
     }
 
+    /// Certificates that nobody has come with yet, and that take the place of others when somebody does.
+    pub fn untried_serials(&self) -> impl Iterator<Item = &str> {
+        let is_valid = |serial: &String| self.certificates.get(serial).is_some_and(|issued| issued.revoked.is_none());
+        let untried = self.certificates.values().filter(move |issued| issued.replaces.iter().any(is_valid));
+        untried.map(|issued| issued.serial.as_str())
+    }
+
     /// The one copy of an environment that jobs already share.
     pub(crate) fn known_environment(&self, environment: &Arc<Environment>) -> Option<Arc<Environment>> {
         self.index.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known))

@@ -146,7 +146,7 @@ impl State {
         }
     }
 
-    fn talks_mut(&mut self, job: JobId) -> Result<&mut Talks, Misfit> {
+    pub(super) fn talks_mut(&mut self, job: JobId) -> Result<&mut Talks, Misfit> {
         let entry = self.jobs.get_mut(&job).ok_or(Misfit::Job(job))?;
         if entry.started().is_none() {
             return Err(Misfit::Phase { job, needed: "started" });

@@ -13,6 +13,7 @@ mod restarts;
 mod rights;
 mod scenarios;
 mod shrinking;
+mod stages;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};

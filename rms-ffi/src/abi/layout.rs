@@ -90,6 +90,11 @@ pub const RMS_EVENT_LOST: i32 = 9;
 /// submitted with --on-host-loss shrink, is told; others are ended.
 pub const RMS_EVENT_HOSTS_LOST: i32 = 10;
 
+/// Of a job with a profile: its next stage needs fewer hosts, and begins at deadline_ms. Leave these, or as many others,
+/// and name them by rms_release() with the id 0. Hosts that come with a stage are told by RMS_EVENT_HOSTS, and
+/// rms_next_stage() says what comes when.
+pub const RMS_EVENT_STAGE_ENDS: i32 = 11;
+
 /// How a negotiation ended: an answer was no.
 pub const RMS_REJECTED: i32 = 1;
 /// No answer came in time.
@@ -276,7 +281,7 @@ pub struct Change {
     pub kind: i32,
     /// A shrink, not 0: the RMS has taken the hosts already, or they are lost; what ran there has been killed.
     pub is_done: i32,
-    /// Which negotiation.
+    /// Which negotiation; 0: none, for a stage of the job begins, others have asked, or hosts are lost.
     pub id: u64,
     /// Counts the changes of the application's hosts, from 1.
     pub generation: u32,
@@ -288,6 +293,25 @@ pub struct Change {
     pub n_hosts: usize,
 }
 
+/// Where an application with a profile is.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Stage {
+    /// sizeof(rms_stage). Set it before the call.
+    pub size: usize,
+    /// The stage that it is in, counted from 1.
+    pub number: u32,
+    /// How many there are, with those that are over.
+    pub n_stages: u32,
+    /// How many hosts this one has.
+    pub hosts: u32,
+    /// How many the next one has; 0: this is the last one.
+    pub next_hosts: u32,
+    /// When this one is over, in milliseconds since 1970 by the RMS's clock. If the hosts of the next one are not free
+    /// then, it goes on.
+    pub until_ms: i64,
+}
+
 /// What is called for each event, in a thread of the library. It may call every function but rms_close() and
 /// rms_on_event(), and must return.
 pub type EventCallback = Option<unsafe extern "C" fn(session: *mut Session, event: *const Event, user: *mut c_void)>;
@@ -296,6 +320,11 @@ pub type EventCallback = Option<unsafe extern "C" fn(session: *mut Session, even
 // is what any other bytes make of them. Each begins with its size.
 unsafe impl Versioned for Options {
     const FIRST: usize = std::mem::offset_of!(Options, survives_loss);
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for Stage {
+    const FIRST: usize = size_of::<Stage>();
 }
 
 // SAFETY: as above.

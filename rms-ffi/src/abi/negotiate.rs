@@ -78,13 +78,17 @@ pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
 
 /// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these hosts, or is about to; as
 /// many as agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after
-/// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone.
+/// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the id 0, after RMS_EVENT_STAGE_ENDS:
+/// the hosts that are left when the next stage begins; until then they are the application's. Without a profile, the id
+/// 0 is no negotiation.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release(session: *mut Session, id: u64, hosts: *const *const c_char, n_hosts: usize) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
         let hosts = pointer::texts(hosts, n_hosts, "hosts")?;
-        session.release(arguments::negotiation(id)?, hosts)?;
+        let is_of_stage = id == 0 && session.holding().stages.is_some();
+        let id = if is_of_stage { None } else { Some(arguments::negotiation(id)?) };
+        session.release(id, hosts)?;
         Ok(RMS_OK)
     })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::ptr;
 
 use super::arguments;
-use super::layout::{Host, Options, RMS_NAME_SIZE, RMS_OK, Session};
+use super::layout::{Host, Options, RMS_NAME_SIZE, RMS_NOTHING, RMS_OK, Session, Stage};
 use super::pointer;
 use crate::failure::Failure;
 use crate::guard::guard;
@@ -52,6 +52,28 @@ pub extern "C" fn rms_until(session: *mut Session, until_ms: *mut i64) -> c_int 
     guard(|| {
         let session = sessions::find(session.addr())?;
         pointer::put(until_ms, session.holding().until.as_millis(), "until_ms")?;
+        Ok(RMS_OK)
+    })
+}
+
+/// Where a job with a profile is, and what comes when. RMS_NOTHING: the job has no profile.
+#[unsafe(no_mangle)]
+pub extern "C" fn rms_next_stage(session: *mut Session, stage: *mut Stage) -> c_int {
+    guard(|| {
+        let session = sessions::find(session.addr())?;
+        let size = pointer::size_at(stage, "stage")?;
+        let holding = session.holding();
+        let Some(stages) = &holding.stages else { return Ok(RMS_NOTHING) };
+        let next = stages.legs.get(1);
+        let told = Stage {
+            size,
+            number: stages.number,
+            n_stages: stages.n_stages,
+            hosts: stages.legs.first().map_or(0, |leg| leg.hosts),
+            next_hosts: next.map_or(0, |leg| leg.hosts),
+            until_ms: next.and_then(|leg| leg.start).unwrap_or(holding.until).as_millis(),
+        };
+        pointer::write(stage, told, "stage")?;
         Ok(RMS_OK)
     })
 }

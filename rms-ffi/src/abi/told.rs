@@ -1,6 +1,8 @@
 //! An event in the numbers, names and words of the header.
 
-use launcher_sdk::negotiator::{Direction, Ending, Event, HeldHost, Item, NegotiationId, Resource, Template, Warning};
+use launcher_sdk::negotiator::{
+    Direction, Ending, Event, HeldHost, Item, NegotiationId, Resource, StageEnds, Template, Warning,
+};
 use rms_model::{Span, Time};
 
 use super::arguments;
@@ -41,13 +43,26 @@ pub fn telling(event: &Event, now: Time) -> Telling {
         }
         Event::Holding(holding) => {
             let told = c::Event { generation: holding.generation, ..plain(c::RMS_EVENT_HOSTS) };
-            let text = format!("generation {} of {} hosts", holding.generation, holding.hosts.len());
+            let mut text = format!("generation {} of {} hosts", holding.generation, holding.hosts.len());
+            if let Some(stages) = &holding.stages {
+                text.push_str(&format!(", stage {} of {}", stages.number, stages.n_stages));
+            }
             Telling { event: told, hosts: names(&holding.hosts), text }
         }
         Event::HostsLost(lost) => {
             let told = c::Event { what: c::RMS_SHRINK, quantity: lost.len() as u64, ..plain(c::RMS_EVENT_HOSTS_LOST) };
             let text = format!("{} hosts are lost: {}", lost.len(), names(lost).join(", "));
             Telling { event: told, hosts: names(lost), text }
+        }
+        Event::StageEnds(StageEnds { next, at, leaving }) => {
+            let told = c::Event {
+                what: c::RMS_SHRINK,
+                quantity: leaving.len() as u64,
+                deadline_ms: at.as_millis(),
+                ..plain(c::RMS_EVENT_STAGE_ENDS)
+            };
+            let text = format!("stage {next} needs {} hosts fewer: {}", leaving.len(), names(leaving).join(", "));
+            Telling { event: told, hosts: names(leaving), text }
         }
         Event::Warned(Warning::Refused { negotiation, reason }) => {
             let text = format!("{negotiation}: the RMS has not taken what was said: {reason}");

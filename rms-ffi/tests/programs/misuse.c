@@ -40,6 +40,7 @@ static void without_a_session(rms_session *none) {
     EXPECT(RMS_ESESSION, rms_close(none));
     EXPECT(RMS_ESESSION, rms_generation(none, &generation));
     EXPECT(RMS_ESESSION, rms_until(none, &until));
+    EXPECT(RMS_ESESSION, rms_next_stage(none, NULL));
     EXPECT(RMS_ESESSION, rms_hosts(none, &host, 1, &n_hosts));
     EXPECT(RMS_ESESSION, rms_hosts(none, NULL, 0, NULL));
     EXPECT(RMS_ESESSION, rms_write_hostfile(none, "/nowhere/hosts"));
@@ -97,10 +98,14 @@ static void numbers(rms_session *rms) {
     rms_terms terms = RMS_INIT(rms_terms);
     rms_change change = RMS_INIT(rms_change);
     rms_host host = {0};
+    rms_stage stage = RMS_INIT(rms_stage), unsized = {0};
     size_t n_hosts;
     uint64_t id = 7;
     EXPECT(RMS_EINVAL, rms_generation(rms, NULL));
     EXPECT(RMS_EINVAL, rms_until(rms, NULL));
+    EXPECT(RMS_EINVAL, rms_next_stage(rms, NULL));
+    EXPECT(RMS_EVERSION, rms_next_stage(rms, &unsized));
+    EXPECT(RMS_NOTHING, rms_next_stage(rms, &stage));
     EXPECT(RMS_EINVAL, rms_hosts(rms, NULL, 0, NULL));
     EXPECT(RMS_ESPACE, rms_hosts(rms, &host, 0, &n_hosts));
     EXPECT(RMS_EINVAL, rms_hosts(rms, NULL, 99, &n_hosts));

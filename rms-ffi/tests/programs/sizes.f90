@@ -10,6 +10,8 @@ program sizes
   type(rms_event) :: event
   type(rms_host) :: host
   type(rms_change) :: change
+  type(rms_stage) :: stage
   print '(i0)', c_sizeof(options), c_sizeof(limits), c_sizeof(point)
   print '(i0)', c_sizeof(terms), c_sizeof(event), c_sizeof(host), c_sizeof(change)
+  print '(i0)', c_sizeof(stage)
 end program

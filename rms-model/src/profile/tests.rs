@@ -189,12 +189,12 @@ fn pairs_go_out_and_come_back() {
 #[test]
 fn what_is_written_down_is_read_back_and_nothing_else() {
     let profile = Profile::from_blocks([SMALL.block((2, 5, 3))]);
-    let text = r#"{"steps":[{"from":2000,"hosts":3},{"from":5000,"hosts":0}]}"#;
+    let text = r#"{"steps":[[2000,3],[5000,0]]}"#;
     assert_eq!(serde_json::to_string(&profile).expect("it can be written"), text);
     assert_eq!(serde_json::from_str::<Profile>(text).expect("it can be read"), profile);
-    let endless = r#"{"steps":[{"from":2000,"hosts":3}]}"#;
-    let backwards = r#"{"steps":[{"from":2000,"hosts":3},{"from":1000,"hosts":0}]}"#;
-    let equal = r#"{"steps":[{"from":0,"hosts":3},{"from":1,"hosts":3},{"from":2,"hosts":0}]}"#;
+    let endless = r#"{"steps":[[2000,3]]}"#;
+    let backwards = r#"{"steps":[[2000,3],[1000,0]]}"#;
+    let equal = r#"{"steps":[[0,3],[1,3],[2,0]]}"#;
     for text in [endless, backwards, equal] {
         let error = serde_json::from_str::<Profile>(text).expect_err(text);
         assert!(error.to_string().contains("must ascend in time"), "{error}");

@@ -57,6 +57,7 @@ pub fn boot(
     let (n_jobs, n_nodes) = (rms.state().jobs().len(), rms.state().nodes().len());
     tracing::info!(facts = log.last_seq(), jobs = n_jobs, nodes = n_nodes, took = ?started.elapsed(), "restored");
     registry.restore_revoked(rms.state().revoked_serials().map(str::to_owned));
+    rms.state().untried_serials().for_each(|serial| registry.await_use(serial));
 
     let mut clock = Clock::start();
     let now = clock.now();

@@ -65,7 +65,7 @@ const KEPT_PAGES: u64 = 256;
 
 #[cfg(test)]
 mod tests {
-    use rms_model::{ClusterId, JobId, JobRecord, Outcome, Owner, Request, Run, Usage};
+    use rms_model::{ClusterId, JobId, JobRecord, Owner, Request};
 
     use super::*;
     use crate::history::{Row, table};
@@ -73,22 +73,18 @@ mod tests {
     fn done(job: u64) -> Row {
         let at = Time::from_secs(1000 * job as i64);
         let record = JobRecord {
-            job: JobId(job),
-            run: Run(1),
             // So that the file has a size.
             name: "x".repeat(2000),
-            owner: Owner("ann".to_owned()),
-            submitted: at,
-            eligible: at,
             started: Some(at),
-            ended: at,
-            request: Request::on_one(ClusterId(0), 1, Span::from_hours(1)),
             n_tasks: 1,
             cpus_per_task: 1,
             nodes: vec!["n1".to_owned()],
-            outcome: Outcome::Completed,
-            usage: Usage::default(),
-            evolution: None,
+            ..JobRecord::of(
+                JobId(job),
+                Owner("ann".to_owned()),
+                Request::on_one(ClusterId(0), 1, Span::from_hours(1)),
+                at,
+            )
         };
         Row { record, negotiations: Vec::new() }
     }

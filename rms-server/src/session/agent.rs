@@ -6,10 +6,10 @@ use std::time::Duration;
 use rms_api::Call;
 use rms_api::desired::AgentHello;
 use rms_api::desired::NodeReport;
-use rms_model::{Identity, JobId, Run};
-use rms_wire::convert::{ReportParts, desire_parts};
+use rms_model::Identity;
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::message::MAX_LINES;
+use rms_wire::parts::{ReportParts, desire_parts};
 use rms_wire::tls::draw_serial;
 use rms_wire::{Link, LinkError, ToAgent, ToServer};
 use tokio::sync::{mpsc, oneshot};
@@ -63,7 +63,7 @@ async fn read(
 ) -> Result<(), SessionError> {
     let mut parts = ReportParts::new();
     let mut asks = Asks::new(shared, &who.name, id, answers.clone());
-    while let Some(message) = receiver.recv::<ToServer>().await? {
+    while let Some(message) = receiver.recv_known::<ToServer>(&["Hello", "Report"]).await? {
         match message {
             ToServer::Hello(_) => return Err(SessionError::Violation("a second hello")),
             ToServer::Report(part) => {
@@ -86,8 +86,8 @@ async fn read(
                     reason.map(|reason| reason.chars().filter(|c| !c.is_control()).take(MOST_REASON).collect());
                 shared.inbox.put(Inbound::AgentTroubled { name: who.name.clone(), link: id, reason }).await?;
             }
-            ToServer::Ask { seq, job, run, ask } => asks.size(seq, JobId(job), Run(run), ask).await,
-            ToServer::Certify { seq, job, run, csr } => asks.certificate(seq, JobId(job), Run(run), csr).await,
+            ToServer::Ask { seq, job, run, ask } => asks.size(seq, job, run, ask).await,
+            ToServer::Certify { seq, job, run, csr } => asks.certificate(seq, job, run, csr).await,
         }
     }
     Ok(())
@@ -98,7 +98,7 @@ const MOST_REASON: usize = 500;
 
 async fn receive_hello(receiver: &mut Receiver) -> Result<AgentHello, SessionError> {
     match receiver.recv_some::<ToServer>().await? {
-        ToServer::Hello(hello) => Ok(AgentHello::try_from(hello).map_err(LinkError::from)?),
+        ToServer::Hello(hello) => Ok(hello),
         ToServer::Report(_)
         | ToServer::Renew { .. }
         | ToServer::Ask { .. }
@@ -155,7 +155,7 @@ impl Writing {
             let sent = match next {
                 Next::Send(answer) => self.sender.send(&answer).await,
                 Next::Signal(SignalOrder { job, run, signal }) => {
-                    self.sender.send(&ToAgent::Signal { job: job.0, run: run.0, signal }).await
+                    self.sender.send(&ToAgent::Signal { job, run, signal }).await
                 }
                 Next::Revoked => self.send_all(revoked_parts(&self.shared.registry.revoked())).await,
                 Next::Desire => {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use rms_api::Answer;
 use rms_api::negotiate::{Ask, AskOutcome};
+use rms_api::{Answer, Refused};
 use rms_model::{JobId, Run};
+use rms_wire::ToAgent;
 use rms_wire::tls::draw_serial;
-use rms_wire::{Refused, ToAgent, negotiate};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -36,18 +36,13 @@ impl Asks {
     }
 
     /// Another size for a job: answered once something came of it, which may take long.
-    pub async fn size(&mut self, seq: u64, job: JobId, run: Run, ask: negotiate::Ask) {
+    pub async fn size(&mut self, seq: u64, job: JobId, run: Run, ask: Ask) {
         let refuse = move |refused| ToAgent::NotAsked { seq, refused };
-        match Ask::try_from(ask) {
-            Ok(ask) => {
-                let answer = move |answered: Result<Answered, Stopping>, _: &Shared| match outcome(answered) {
-                    Ok(outcome) => ToAgent::Asked { seq, outcome: (&outcome).into() },
-                    Err(refused) => refuse(refused),
-                };
-                self.begin(job, run, AgentAsk::Size(Box::new(ask)), answer, refuse).await;
-            }
-            Err(malformed) => self.say(refuse(Refused::from(&malformed))).await,
-        }
+        let answer = move |answered: Result<Answered, Stopping>, _: &Shared| match outcome(answered) {
+            Ok(outcome) => ToAgent::Asked { seq, outcome },
+            Err(refused) => refuse(refused),
+        };
+        self.begin(job, run, AgentAsk::Size(Box::new(ask)), answer, refuse).await;
     }
 
     /// A certificate for the processes of a job.

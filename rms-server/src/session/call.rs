@@ -1,21 +1,26 @@
 //! One call of a client: parsed, answered, done.
 
+use rms_api::Refused;
+use rms_api::answer::LauncherReport;
+use rms_api::call::HistoryQuery;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rms_api::call::Query;
 use rms_api::{Answer, Call, Refusal};
 use rms_model::{Identity, JobId, Role};
-use rms_wire::convert::{answer_parts, history_parts};
-use rms_wire::link::{Budget, Channel, Sender};
+use rms_wire::link::{Channel, Sender};
+use rms_wire::parts::answer_parts;
 use rms_wire::tls::draw_serial;
-use rms_wire::{ClientAnswer, ClientCall, ClientRequest, HistoryQuery, LauncherReport, Refused};
+use rms_wire::{AnswerPart, ClientRequest};
 
 use super::join::{renew, stopping, unread};
-use super::{SessionError, follow, job, launcher, negotiator, watch};
+use serde::de::IgnoredAny;
+
+use super::{SessionError, follow, job, launcher, negotiator, unparsed_call, watch};
 use crate::history::Page;
 use crate::inbox::Answered;
-use crate::registry::{Allotment, MAX_STREAMS};
+use crate::registry::Allotment;
 use crate::shared::Shared;
 
 /// Reads the call and answers it.
@@ -27,15 +32,16 @@ pub async fn serve(
 ) -> Result<(), SessionError> {
     let (mut sender, mut receiver) = channel.split();
     // A channel that was opened and given up asks for nothing.
-    let Ok(asked) = tokio::time::timeout(PATIENCE, receiver.recv_held::<ClientCall>()).await else { return Ok(()) };
-    let Some((call, held)) = asked? else { return Ok(()) };
-    let request = match ClientRequest::parse(call, draw_serial) {
+    let first = tokio::time::timeout(PATIENCE, receiver.recv_or::<ClientRequest, IgnoredAny>());
+    let Ok(asked) = first.await else { return Ok(()) };
+    let Some((request, held)) = asked? else { return Ok(()) };
+    let request = match request {
         Ok(request) => request,
-        // Well-formed nonsense is more often a user's slip than an attack.
-        Err(malformed) => return last(&mut sender, &ClientAnswer::Refused(Refused::from(&malformed))).await,
+        // More often a user's slip or a newer program than an attack.
+        Err(unparsed) => return refuse(&mut sender, unparsed_call(&unparsed.error)).await,
     };
     if let Err(refused) = job::check(who, &request) {
-        return last(&mut sender, &ClientAnswer::Refused(refused)).await;
+        return refuse(&mut sender, refused).await;
     }
     let (_ours, _everybodys) = match &request {
         ClientRequest::Call(Call::Query(_)) | ClientRequest::History(_) | ClientRequest::Launchers => {
@@ -48,8 +54,8 @@ pub async fn serve(
         ClientRequest::Follow(_) | ClientRequest::Watch(_) => {
             drop(held);
             let Ok(stream) = allotment.streams.try_acquire() else {
-                let refused = too_many_streams(who);
-                return last(&mut sender, &ClientAnswer::Refused(refused)).await;
+                let refused = too_many_streams(who, allotment.max_streams);
+                return refuse(&mut sender, refused).await;
             };
             (Some(stream), None)
         }
@@ -58,22 +64,24 @@ pub async fn serve(
         }
     };
     match request {
-        ClientRequest::Call(call @ Call::Renew { .. }) => match renew(who, call, shared).await {
-            Ok(signed) => last(&mut sender, &ClientAnswer::Certificate { chain: signed.chain, ca: signed.ca }).await,
-            Err(refused) => last(&mut sender, &ClientAnswer::Refused(refused)).await,
-        },
+        ClientRequest::Call(Call::Renew { csr, serial: _ }) => {
+            match renew(who, Call::Renew { csr, serial: draw_serial() }, shared).await {
+                Ok(signed) => whole(&mut sender, Answer::Certificate { chain: signed.chain, ca: signed.ca }).await,
+                Err(refused) => refuse(&mut sender, refused).await,
+            }
+        }
         ClientRequest::Call(call) => answer(&mut sender, who, call, shared).await,
         ClientRequest::History(query) => history(&mut sender, who, query, shared).await,
         ClientRequest::Follow(order) => follow::serve(sender, receiver, who, order, &allotment.held, shared).await,
         ClientRequest::Watch(order) => watch::serve(&mut sender, who, order, &allotment.held, shared).await,
         ClientRequest::Launchers => launchers(&mut sender, who, shared).await,
-        ClientRequest::Server => last(&mut sender, &ClientAnswer::Server(shared.report())).await,
+        ClientRequest::Server => whole(&mut sender, Answer::Server(shared.report())).await,
         ClientRequest::Negotiator => {
-            receiver.within(Budget { kib: Arc::clone(&allotment.said), patience: None });
+            receiver.within(allotment.said.clone());
             negotiator::serve(sender, receiver, who, shared).await
         }
         ClientRequest::Launcher => {
-            receiver.within(Budget { kib: Arc::clone(&allotment.said), patience: None });
+            receiver.within(allotment.said.clone());
             launcher::serve(sender, receiver, who, shared).await
         }
     }
@@ -86,7 +94,7 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
     };
     let refused = match shared.inbox.call(who.clone(), call).await {
         Ok(Answered::Done(answer)) => {
-            for part in answer_parts(&Ok(answer)) {
+            for part in answer_parts(&answer) {
                 sender.send(&part).await?;
             }
             sender.finish();
@@ -101,7 +109,7 @@ async fn answer(sender: &mut Sender, who: &Identity, call: Call, shared: &Shared
         Ok(Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
     };
-    last(sender, &ClientAnswer::Refused(refused)).await
+    refuse(sender, refused).await
 }
 
 /// What a job has negotiated that has left the system; its owner and admins may read it.
@@ -113,20 +121,20 @@ async fn past_negotiations(
 ) -> Result<(), SessionError> {
     let (change, record) = match watch::recorded(job, who, shared).await {
         Ok(recorded) => recorded,
-        Err(refused) => return last(sender, &ClientAnswer::Refused(refused)).await,
+        Err(refused) => return refuse(sender, refused).await,
     };
     let owner = record.owner.0;
     let is_owner = who.role == Role::User && who.name == owner;
     if who.role != Role::Admin && !is_owner {
         let refusal = Refusal::NotYourJob { job, owner };
-        return last(sender, &ClientAnswer::Refused(Refused::from(&refusal))).await;
+        return refuse(sender, Refused::from(&refusal)).await;
     }
     let records = match shared.history.negotiations(&who.name, job).await {
         Ok(records) => records,
-        Err(error) => return last(sender, &ClientAnswer::Refused(unread(&error))).await,
+        Err(error) => return refuse(sender, unread(&error)).await,
     };
     let lines = records.into_iter().map(|negotiation| negotiation.line(job, change.run, owner.clone())).collect();
-    for part in answer_parts(&Ok(Answer::Negotiations { now: record.ended, lines })) {
+    for part in answer_parts(&Answer::Negotiations { now: record.ended, lines }) {
         sender.send(&part).await?;
     }
     sender.finish();
@@ -138,14 +146,14 @@ async fn launchers(sender: &mut Sender, who: &Identity, shared: &Shared) -> Resu
     let refused = match shared.inbox.call(who.clone(), Call::Query(Query::Status)).await {
         Ok(Answered::Done(Answer::Status(status))) => {
             let report = LauncherReport { status: status.launchers, traffic: shared.launchers.read() };
-            return last(sender, &ClientAnswer::Launchers((&report).into())).await;
+            return whole(sender, Answer::Launchers(Box::new(report))).await;
         }
         Ok(Answered::Refused(refusal)) => Refused::from(&refusal),
         Ok(Answered::Failing(error)) => error.refused(),
         Ok(Answered::Done(_) | Answered::Sign(_)) => Refused::new("internal", "this was not asked for"),
         Err(error) => stopping(error),
     };
-    last(sender, &ClientAnswer::Refused(refused)).await
+    refuse(sender, refused).await
 }
 
 /// Page by page, so that neither the history's thread nor memory waits for a slow client.
@@ -159,12 +167,10 @@ async fn history(
     while let Some(wanted) = page {
         let found = match shared.history.ask(&who.name, wanted).await {
             Ok(found) => found,
-            Err(error) => return last(sender, &ClientAnswer::Refused(unread(&error))).await,
+            Err(error) => return refuse(sender, unread(&error)).await,
         };
-        for mut part in history_parts(&found.records) {
-            if let ClientAnswer::History { last, .. } = &mut part {
-                *last &= found.next.is_none();
-            }
+        for mut part in answer_parts(&Answer::History(found.records)) {
+            part.last &= found.next.is_none();
             sender.send(&part).await?;
         }
         page = found.next;
@@ -173,16 +179,28 @@ async fn history(
     Ok(())
 }
 
-fn too_many_streams(who: &Identity) -> Refused {
-    let message = format_args!("{who} follows or watches jobs {MAX_STREAMS} times already: end some of that first");
+fn too_many_streams(who: &Identity, max: usize) -> Refused {
+    let whose = match who.role {
+        Role::Job => "processes of jobs of one owner",
+        Role::User | Role::Admin | Role::Agent | Role::Server => "one user's commands",
+    };
+    let message = format_args!("{whose} may follow or watch jobs {max} times at once: end some of that first");
     Refused::new("too_many", message)
 }
 
 /// A channel on which nothing is asked for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-async fn last(sender: &mut Sender, answer: &ClientAnswer) -> Result<(), SessionError> {
-    sender.send(answer).await?;
+async fn whole(sender: &mut Sender, answer: Answer) -> Result<(), SessionError> {
+    last(sender, Ok(answer)).await
+}
+
+async fn refuse(sender: &mut Sender, refused: Refused) -> Result<(), SessionError> {
+    last(sender, Err(refused)).await
+}
+
+async fn last(sender: &mut Sender, answer: Result<Answer, Refused>) -> Result<(), SessionError> {
+    sender.send(&AnswerPart::whole(answer)).await?;
     sender.finish();
     Ok(())
 }

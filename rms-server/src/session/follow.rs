@@ -1,5 +1,6 @@
 //! Streams a job to its user: output of all its hosts, its changes, and input the other way.
 
+use rms_api::Refused;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use rms_api::Refusal;
 use rms_api::answer::JobChange;
 use rms_model::{Identity, JobId, Owner, Role, Run};
 use rms_wire::link::{Receiver, Sender};
-use rms_wire::{Follow, Followed, Input, Offset, Refused};
+use rms_wire::{Follow, Followed, Input, Offset};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -194,7 +195,7 @@ impl Following {
         change: JobChange,
         pulled: &mpsc::Sender<Pulled>,
     ) -> Result<(), SessionError> {
-        sender.send(&Followed::Change((&change).into())).await?;
+        sender.send(&Followed::Change(change.clone())).await?;
         if !change.nodes.is_empty() {
             self.pull_run(&change, pulled);
         }

@@ -1,12 +1,13 @@
 //! A link of a job's own process: nothing but what concerns this execution of the job, and not for long after it.
 
+use rms_api::Refused;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rms_api::Call;
 use rms_api::call::{Query, Select};
 use rms_model::{Identity, JobId, Run};
-use rms_wire::{ClientRequest, Link, Refused};
+use rms_wire::{ClientRequest, Link};
 
 use super::{SessionError, client};
 use crate::registry::Allotment;

@@ -1,13 +1,14 @@
 //! Redeems a token: somebody without a certificate gets one, if the core says so.
 
+use rms_api::Refused;
 use std::sync::Arc;
 
 use rms_api::Call;
 use rms_model::{Identity, Role};
+use rms_wire::JoinRequest;
 use rms_wire::link::Joining;
 use rms_wire::tls::{check_request, draw_serial};
 use rms_wire::token::digest;
-use rms_wire::{JoinRequest, Refused};
 
 use crate::authority::{Signed, sign};
 use crate::error::chain;
@@ -34,18 +35,20 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
     }
     // Else the token would be used up, and the certificate revoked whose place the new one was to take.
     checked(&request.csr)?;
+    let serial = draw_serial();
     let call = Call::Join {
         token_id: request.token_id.clone(),
         digest: digest(&request.secret),
         name: request.name.clone(),
         csr: request.csr.clone(),
-        serial: draw_serial(),
+        serial: serial.clone(),
         replaces: request.replaces.clone(),
     };
     // A joining peer speaks for nobody yet, and the core does not look at this.
     let nobody = Identity { role: Role::User, name: String::new() };
     let answered = shared.inbox.call(nobody, call).await.map_err(stopping)?;
     let Signing { signed, cluster } = certify(answered, shared)?;
+    shared.registry.await_use(&serial);
     Ok((signed, cluster))
 }
 

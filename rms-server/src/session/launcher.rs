@@ -1,16 +1,17 @@
 //! A launcher's channel: its calls go to the driver, what its application is told goes to it.
 
+use rms_api::Refused;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rms_api::subscription::LauncherCall;
 use rms_model::{Identity, JobId};
-use rms_wire::convert::{launcher_answer, notice_parts};
 use rms_wire::link::{ByteCount, Receiver, Sender};
-use rms_wire::{LauncherSays, LauncherTold, Refused};
+use rms_wire::parts::notice_parts;
+use rms_wire::{LauncherSays, LauncherTold};
 use tokio::sync::Semaphore;
 
-use super::SessionError;
+use super::{Numbered, SessionError, unparsed_call};
 use crate::inbox::Inbound;
 use crate::launcher_outbox::{LauncherOrders, LauncherOutbox, Told};
 use crate::mailbox::ChannelId;
@@ -63,13 +64,12 @@ impl Reading<'_> {
             let place = self.places.acquire().await.expect("the semaphore is never closed");
             // The writer gives it back with the answer.
             place.forget();
-            let said = self.receiver.recv_held::<LauncherSays>().await?;
-            let Some((LauncherSays { seq, call }, held)) = said else { return Ok(()) };
-            let call = match LauncherCall::try_from(call) {
-                Ok(call) => call,
-                // Well-formed nonsense is more often a slip than an attack.
-                Err(malformed) => {
-                    self.outbox.answer(seq, Err(Refused::from(&malformed)));
+            let said = self.receiver.recv_or::<LauncherSays, Numbered>().await?;
+            let Some((said, held)) = said else { return Ok(()) };
+            let LauncherSays { seq, call } = match said {
+                Ok(said) => said,
+                Err(unparsed) => {
+                    self.outbox.answer(unparsed.read.seq, Err(unparsed_call(&unparsed.error)));
                     continue;
                 }
             };
@@ -132,7 +132,7 @@ impl Writing<'_> {
         while let Some(told) = self.orders.next().await {
             match told {
                 Told::Answer { seq, answer } => {
-                    self.sender.send(&launcher_answer(seq, &answer)).await?;
+                    self.sender.send(&LauncherTold::Answer { seq, answer }).await?;
                     self.places.add_permits(1);
                 }
                 Told::Notice(notice) => {

@@ -1,16 +1,16 @@
 //! The channel of a process that speaks for its job (002): its calls go to the driver, what it is told goes to it.
 
+use rms_api::Refused;
 use std::fmt::Display;
 use std::sync::Arc;
 
 use rms_api::negotiate::{NegotiatorCall, NegotiatorNotice};
 use rms_model::Identity;
-use rms_wire::convert::negotiator_answer;
 use rms_wire::link::{Receiver, Sender};
-use rms_wire::{NegotiatorSays, NegotiatorTold, Refused};
+use rms_wire::{NegotiatorSays, NegotiatorTold};
 use tokio::sync::Semaphore;
 
-use super::SessionError;
+use super::{Numbered, SessionError, unparsed_call};
 use crate::inbox::Inbound;
 use crate::mailbox::ChannelId;
 use crate::negotiator_outbox::{Caller, NegotiatorOrders, NegotiatorOutbox, Told};
@@ -60,12 +60,11 @@ impl Reading<'_> {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
-            let said = self.receiver.recv_held::<NegotiatorSays>().await?;
-            let Some((NegotiatorSays { seq, call }, held)) = said else { return Ok(()) };
-            let call = match NegotiatorCall::try_from(call) {
-                // Well-formed nonsense is more often a slip than an attack.
-                Err(malformed) => Err(Refused::from(&malformed)),
-                Ok(call) => self.check(&call).map(|()| call),
+            let said = self.receiver.recv_or::<NegotiatorSays, Numbered>().await?;
+            let Some((said, held)) = said else { return Ok(()) };
+            let (seq, call) = match said {
+                Ok(NegotiatorSays { seq, call }) => (seq, self.check(&call).map(|()| call)),
+                Err(unparsed) => (unparsed.read.seq, Err(unparsed_call(&unparsed.error))),
             };
             let caller = Caller { seq, outbox: self.outbox.clone(), place };
             let call = match call {
@@ -87,14 +86,13 @@ impl Reading<'_> {
     /// A channel attaches once, and before all else.
     fn check(&self, call: &NegotiatorCall) -> Result<(), Refused> {
         match (call, self.outbox.speaks_for()) {
-            (NegotiatorCall::Attach(_), None) | (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_), Some(_)) => {
-                Ok(())
-            }
+            (NegotiatorCall::Attach(_), None) => Ok(()),
+            (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_) | NegotiatorCall::Free(_), Some(_)) => Ok(()),
             (NegotiatorCall::Attach(_), Some((job, _))) => {
                 let message = format_args!("this channel speaks for job {job} already: open another one");
                 Err(Refused::new("already_attached", message))
             }
-            (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_), None) => {
+            (NegotiatorCall::Declare(_) | NegotiatorCall::Say(_) | NegotiatorCall::Free(_), None) => {
                 Err(Refused::new("not_attached", "attach first, and wait for the answer"))
             }
         }
@@ -118,13 +116,13 @@ impl Writing {
                     if let Err(refused) = &answer {
                         self.log(&refused.kind, &refused.message);
                     }
-                    self.sender.send(&negotiator_answer(seq, &answer)).await?;
+                    self.sender.send(&NegotiatorTold::Answer { seq, answer }).await?;
                 }
                 Told::Notice(notice) => {
                     if let NegotiatorNotice::Refused { negotiation, reason, .. } = &notice {
                         self.log(negotiation, reason);
                     }
-                    self.sender.send(&NegotiatorTold::from(&notice)).await?;
+                    self.sender.send(&NegotiatorTold::Notice(notice)).await?;
                 }
             }
         }

@@ -144,7 +144,7 @@ impl Pull {
     }
 
     async fn pull_once(&mut self, link: &Link) -> Ended {
-        let order = FollowOrder { job: self.job.0, run: self.run.0, from: from(self.host_idx, &self.offsets) };
+        let order = FollowOrder { job: self.job, run: self.run, from: from(self.host_idx, &self.offsets) };
         let opened = async {
             let (mut sender, receiver) = link.open().await?.split();
             sender.send(&order).await?;
@@ -157,7 +157,7 @@ impl Pull {
         let input = self.input.clone();
         // Input that is under way would be lost with its channel, so that is kept.
         let patience = self.input.is_none().then_some(NO_ROOM_FOR);
-        receiver.within(Budget { kib: Arc::clone(&self.held), patience });
+        receiver.within(Budget { kib: Arc::clone(&self.held), most: u32::MAX, patience });
         let reading = async {
             loop {
                 match receiver.recv_held::<Spooled>().await {

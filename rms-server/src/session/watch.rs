@@ -1,12 +1,13 @@
 //! Tells a client what becomes of some jobs, until all of them have ended.
 
+use rms_api::Refused;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rms_api::answer::{JobChange, JobState};
 use rms_model::{Identity, JobId, JobRecord};
 use rms_wire::link::Sender;
-use rms_wire::{Followed, Refused, Watch};
+use rms_wire::{Followed, Watch};
 use tokio::sync::Semaphore;
 
 use super::SessionError;
@@ -60,12 +61,12 @@ async fn watch(
     let mut open: BTreeSet<JobId> = found.iter().map(|found| found.change.job).collect();
     for job in jobs.iter().filter(|job| !open.contains(job)) {
         match recorded(*job, who, shared).await {
-            Ok((change, _)) => sender.send(&Followed::Change((&change).into())).await?,
+            Ok((change, _)) => sender.send(&Followed::Change(change)).await?,
             Err(refused) => return Ok(Err(refused)),
         }
     }
     for found in found {
-        sender.send(&Followed::Change((&found.change).into())).await?;
+        sender.send(&Followed::Change(found.change.clone())).await?;
         if is_over(&found.change) {
             open.remove(&found.change.job);
         }
@@ -81,7 +82,7 @@ async fn watch(
         if is_over(&change) {
             open.remove(&change.job);
         }
-        sender.send(&Followed::Change((&change).into())).await?;
+        sender.send(&Followed::Change(change)).await?;
     }
     Ok(Ok(()))
 }

@@ -1,5 +1,7 @@
 //! A real server process, and peers of it in this process: an admin, users, and agents that only pretend.
 
+use rms_api::Answer;
+use rms_api::call::HistoryQuery;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,12 +13,10 @@ use rms_api::desired::AgentHello;
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_model::token::TokenIdentity;
 use rms_model::{Environment, Generation, Identity, Inventory, JobId, Role, Run, Span, Work};
-use rms_wire::convert::{DesiredParts, client_call, report_parts};
 use rms_wire::link::{Receiver, Sender};
+use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::tls::Credentials;
-use rms_wire::{
-    CallError, ClientCall, Endpoint, Expect, HistoryQuery, Link, LinkError, Reply, ToAgent, ToServer, TokenText, join,
-};
+use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Link, LinkError, ToAgent, ToServer, TokenText, join};
 use tempfile::TempDir;
 
 /// A server in a directory of its own; both go with it.
@@ -137,8 +137,8 @@ impl Client {
         Ok(Client { link, fingerprint: credentials.ca_fingerprint(), _endpoint: endpoint })
     }
 
-    pub async fn call(&self, call: &Call) -> Result<Reply, CallError> {
-        self.link.call(&client_call(call).expect("a call of clients")).await
+    pub async fn call(&self, call: &Call) -> Result<Answer, CallError> {
+        self.link.call(&ClientRequest::Call(call.clone())).await
     }
 
     pub async fn token(&self, identity: TokenIdentity, cluster: Option<&str>, address: SocketAddr) -> TokenText {
@@ -152,7 +152,7 @@ impl Client {
 
     pub async fn submit(&self, name: &str) -> JobId {
         match self.call(&Call::Submit(Box::new(job(name)))).await.expect("a possible job") {
-            Reply::Submitted { job } => job,
+            Answer::Submitted { job } => job,
             other => panic!("{other:?}"),
         }
     }
@@ -166,9 +166,9 @@ impl Client {
     pub async fn history_of(&self, job: JobId) -> rms_model::JobRecord {
         loop {
             let query = HistoryQuery { jobs: vec![job], ..HistoryQuery::default() };
-            match self.link.call(&ClientCall::History((&query).into())).await.expect("a history") {
-                Reply::History(mut records) if !records.is_empty() => return records.remove(0),
-                Reply::History(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            match self.link.call(&ClientRequest::History(query)).await.expect("a history") {
+                Answer::History(mut records) if !records.is_empty() => return records.remove(0),
+                Answer::History(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 other => panic!("{other:?}"),
             }
         }
@@ -209,10 +209,15 @@ impl FakeAgent {
         let (mut sender, receiver) = link.open().await.expect("a channel").split();
         let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
         let hello = AgentHello { cluster: cluster.to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
-        sender.send(&ToServer::Hello((&hello).into())).await.expect("a link");
+        sender.send(&ToServer::Hello(hello)).await.expect("a link");
         let mut agent = FakeAgent { link, sender, receiver, newest: None, _endpoint: endpoint };
         agent.report(jobs).await;
         agent
+    }
+
+    /// Says what an agent of this version would not.
+    pub async fn say<M: rms_wire::Message>(&mut self, message: &M) {
+        self.sender.send(message).await.expect("a link");
     }
 
     pub async fn report(&mut self, jobs: Vec<JobReport>) {

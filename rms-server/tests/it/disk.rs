@@ -1,5 +1,6 @@
 //! A disk that is full: nothing is acknowledged that is not durable, and it goes on once there is space.
 
+use rms_api::Answer;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -11,7 +12,7 @@ use rms_api::call::{Query, Select};
 use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{JobId, Outcome, Time, Usage};
 use rms_server::journal::{AppendError, FactLog, SnapshotPolicy};
-use rms_wire::{CallError, ClientCall, Followed, Reply};
+use rms_wire::{CallError, ClientRequest, Followed};
 
 use crate::deployment::{FakeAgent, Server, job, report, tell};
 use crate::story::{facts, replayed};
@@ -89,7 +90,7 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
         let mut acknowledged = Vec::new();
         let refused = loop {
             match admin.call(&Call::Submit(Box::new(job("filler")))).await {
-                Ok(Reply::Submitted { job }) => acknowledged.push(job),
+                Ok(Answer::Submitted { job }) => acknowledged.push(job),
                 Err(CallError::Refused(refused)) => break refused,
                 other => panic!("{other:?}"),
             }
@@ -99,13 +100,13 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
         assert!(refused.message.contains("no space is left for the journal"), "{}", refused.message);
         // Reading, cancelling and draining go on in what was kept free for them; agents come and report.
         match admin.call(&Call::Query(Query::Queue)).await.expect("a queue") {
-            Reply::Queue { jobs, .. } => assert_eq!(jobs.len(), acknowledged.len() + 1),
+            Answer::Queue { jobs, .. } => assert_eq!(jobs.len(), acknowledged.len() + 1),
             other => panic!("{other:?}"),
         }
         let mut watch = admin.link.open().await.expect("a channel");
-        watch.send(&ClientCall::Watch { jobs: vec![busy.0] }).await.expect("a link");
+        watch.send(&ClientRequest::Watch(rms_wire::Watch { jobs: vec![busy] })).await.expect("a link");
         match watch.recv::<Followed>().await.expect("a link").expect("a frame") {
-            Followed::Change(change) => assert_eq!(change.job, busy.0),
+            Followed::Change(change) => assert_eq!(change.job, busy),
             other => panic!("{other:?}"),
         }
         let cancelled = acknowledged.pop().expect("there is one");
@@ -128,7 +129,7 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
         server.restart();
         assert_eq!(server.admin().await.history_of(busy).await.outcome, Outcome::Failed { code: 5 });
         match server.admin().await.call(&Call::Query(Query::Queue)).await.expect("a queue") {
-            Reply::Queue { jobs, .. } => {
+            Answer::Queue { jobs, .. } => {
                 let known: Vec<JobId> = jobs.iter().map(|line| line.job).collect();
                 assert!(acknowledged.iter().chain([&after]).all(|job| known.contains(job)));
                 // The one that was refused may have been kept in mind, and nothing else.

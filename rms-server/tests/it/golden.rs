@@ -139,6 +139,7 @@ fn examples() -> Vec<Fact> {
                 issued: at,
                 expires: at,
                 revoked: None,
+                replaces: Vec::new(),
             },
         },
         Fact::CertificatesRevoked { serials: vec!["4a01".to_owned()], at, by: by() },
@@ -206,42 +207,35 @@ fn link() -> ClusterLink {
 pub fn spec(request: Request) -> JobSpec {
     JobSpec {
         name: "cfd".to_owned(),
-        owner: Owner("ann".to_owned()),
-        work: Work::Script { script: "#!/bin/sh\nhostname\n".to_owned(), args: vec!["x".to_owned()] },
         tasks: TaskCount::PerHost(4),
         cpus_per_task: 2,
         cwd: "/home/ann".to_owned(),
         environment: Arc::new(Environment(vec![("HOME".to_owned(), "/home/ann".to_owned())])),
-        umask: 0o022,
         stdio: Stdio { input: None, output: Some("out.%j".to_owned()), error: None, append: false, stream: true },
         limits: Limits { open_files: Some(1024), ..Limits::default() },
-        options: vec![request],
         constraint: Constraint { features: BTreeSet::from(["ib".to_owned()]), memory: Mebibytes(1000), cpus: 8 },
-        priority: 0,
         requeue: Some(true),
-        begin: None,
         comment: "a comment".to_owned(),
-        evolving: None,
-        malleable: None,
+        ..JobSpec::of(
+            Owner("ann".to_owned()),
+            Work::Script { script: "#!/bin/sh\nhostname\n".to_owned(), args: vec!["x".to_owned()] },
+            vec![request],
+        )
     }
 }
 
 pub fn record(request: Request, usage: Usage) -> JobRecord {
     JobRecord {
-        job: JobId(7),
         run: Run(2),
         name: "cfd".to_owned(),
-        owner: Owner("ann".to_owned()),
-        submitted: Time::from_secs(1_700_000_000),
         eligible: Time::from_secs(1_700_000_001),
         started: Some(Time::from_secs(1_700_000_002)),
         ended: Time::from_secs(1_700_000_092),
-        request,
         n_tasks: 8,
         cpus_per_task: 2,
         nodes: vec!["n3".to_owned(), "n4".to_owned()],
         outcome: Outcome::Failed { code: 3 },
         usage,
-        evolution: None,
+        ..JobRecord::of(JobId(7), Owner("ann".to_owned()), request, Time::from_secs(1_700_000_000))
     }
 }

@@ -33,6 +33,7 @@ pub fn examples() -> Vec<Fact> {
         Fact::HostsReleased { job, nodes: vec![NodeId(4)] },
         Fact::HostsGhosted { job, nodes: vec![NodeId(5)], at, until: at + Span::from_secs(15) },
         Fact::HostGhostsExpired { nodes: vec![NodeId(5)], at: at + Span::from_secs(15) },
+        Fact::LossDeclared { job, survives: true },
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Launchers against a real server: whole lives, and those who break the rules while others are served on time.
 
+use rms_api::Answer;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,9 @@ use rms_api::Call;
 use rms_api::call::{Nodes, Query, Shape};
 use rms_api::subscription::{Filter, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish};
 use rms_model::{ClusterId, JobId, Outcome, Request, Span};
-use rms_wire::convert::{ViewParts, parse_launcher_answer};
-use rms_wire::launcher;
 use rms_wire::link::{Receiver, Sender};
-use rms_wire::{ClientCall, LauncherSays, LauncherTold, Link, Reply};
+use rms_wire::parts::ViewParts;
+use rms_wire::{ClientRequest, LauncherSays, LauncherTold, Link};
 
 use crate::deployment::{Client, FakeAgent, Server, job, tell};
 
@@ -31,7 +31,7 @@ struct Peer {
 impl Peer {
     async fn open(link: &Link) -> Peer {
         let mut channel = link.open().await.expect("a channel");
-        channel.send(&ClientCall::Launcher).await.expect("a link");
+        channel.send(&ClientRequest::Launcher).await.expect("a link");
         let (sender, receiver) = channel.split();
         let (view, parts) = (LauncherView::default(), ViewParts::new());
         Peer { sender, receiver, seq: 0, job: JobId(0), view, parts, n_changes: 0, notices: VecDeque::new() }
@@ -53,7 +53,7 @@ impl Peer {
 
     async fn say(&mut self, call: &LauncherCall) {
         self.seq += 1;
-        self.sender.send(&LauncherSays { seq: self.seq, call: call.into() }).await.expect("a link");
+        self.sender.send(&LauncherSays { seq: self.seq, call: call.clone() }).await.expect("a link");
     }
 
     /// The answer, or the word of the refusal.
@@ -71,7 +71,6 @@ impl Peer {
     async fn hear(&mut self) -> Option<(u64, Result<LauncherAnswer, String>)> {
         match self.receiver.recv_some::<LauncherTold>().await.expect("a link") {
             LauncherTold::Answer { seq, answer } => {
-                let answer = parse_launcher_answer(answer).expect("an answer");
                 return Some((seq, answer.map_err(|refused| refused.kind)));
             }
             LauncherTold::Changed(part) => {
@@ -81,9 +80,9 @@ impl Peer {
                 }
             }
             LauncherTold::Started(grant) => {
-                self.notices.push_back(Notice::Started((*grant).try_into().expect("a grant")));
+                self.notices.push_back(Notice::Started(*grant));
             }
-            LauncherTold::Ended { outcome } => self.notices.push_back(Notice::Ended { outcome: outcome.into() }),
+            LauncherTold::Ended { outcome } => self.notices.push_back(Notice::Ended { outcome }),
             LauncherTold::Replaced => self.notices.push_back(Notice::Replaced),
         }
         None
@@ -346,20 +345,16 @@ fn frames_that_are_none_cost_the_link_and_nobody_else_notices() {
         let eve = scene.server.user("eve").await;
         let mut peer = Peer::open(&eve.link).await;
         // A frame of another kind where a launcher speaks.
-        peer.sender.send(&ClientCall::Launcher).await.expect("a link");
+        peer.sender.send(&ClientRequest::Launcher).await.expect("a link");
         let reason = eve.link.closed().await;
         assert!(reason.contains("LauncherSays"), "{reason}");
 
         // A profile's part that no launcher may send, and text that is no name.
         let mallory = scene.server.user("mallory").await;
         let mut peer = Peer::open(&mallory.link).await;
-        let filter = launcher::Filter {
-            clusters: vec!["a b\u{1b}".to_owned()],
-            least_hosts: 0,
-            constraint: rms_wire::vocabulary::Constraint { features: Vec::new(), memory_mib: 0, cpus: 0 },
-        };
-        let subscription = launcher::Subscription { name: "x".to_owned(), filter, priority: 0, comment: String::new() };
-        let says = LauncherSays { seq: 9, call: launcher::LauncherCall::Subscribe(Box::new(subscription)) };
+        let LauncherCall::Subscribe(mut named) = subscription("x") else { panic!("it is one") };
+        named.filter.clusters = ["a b\u{1b}".to_owned()].into();
+        let says = LauncherSays { seq: 9, call: LauncherCall::Subscribe(named) };
         peer.sender.send(&says).await.expect("a link");
         let (seq, answer) = peer.hear().await.expect("an answer");
         assert_eq!((seq, answer), (9, Err("malformed".to_owned())));
@@ -378,7 +373,7 @@ fn a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
         // It reads its answers, so nothing slows it but the server.
         let flood = tokio::spawn(async move {
             for seq in 0.. {
-                let call = launcher::LauncherCall::Clusters { job: job.0 };
+                let call = LauncherCall::Clusters { job };
                 if sender.send(&LauncherSays { seq, call }).await.is_err() {
                     return;
                 }
@@ -387,7 +382,7 @@ fn a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
         let read = tokio::spawn(async move {
             let mut refused = 0_u64;
             while let Ok(Some(told)) = receiver.recv::<LauncherTold>().await {
-                if let LauncherTold::Answer { answer: launcher::LauncherAnswer::Refused(why), .. } = told {
+                if let LauncherTold::Answer { answer: Err(why), .. } = told {
                     // Once it has ended there is no such application, until the channel hears of it.
                     assert!(why.kind == "flood" || why.kind == "no_such_job", "{why}");
                     refused += 1;
@@ -423,7 +418,7 @@ fn calls_that_nobody_reads_the_answers_of_are_not_read_either() {
         let mut n_sent = 0_u64;
         let sending = async {
             loop {
-                let call = launcher::LauncherCall::Clusters { job: job.0 };
+                let call = LauncherCall::Clusters { job };
                 sender.send(&LauncherSays { seq: n_sent, call }).await.expect("a link");
                 n_sent += 1;
             }
@@ -448,7 +443,7 @@ fn a_launcher_that_never_reads_costs_little_and_sees_the_newest_view_when_it_doe
             let shape = Shape { nodes: Nodes::Count(5 - idx % 2), wall: Some(Span::from_secs(1000 + i64::from(idx))) };
             let call = Call::Submit(Box::new(rms_api::call::Submission { shapes: vec![shape], ..job("step") }));
             match scene.ann.call(&call).await.expect("a possible job") {
-                Reply::Submitted { job } => waiting.push(job),
+                Answer::Submitted { job } => waiting.push(job),
                 other => panic!("{other:?}"),
             }
         }
@@ -461,7 +456,7 @@ fn a_launcher_that_never_reads_costs_little_and_sees_the_newest_view_when_it_doe
         let grown = scene.resident_kib().saturating_sub(before);
         assert!(grown < 64 << 10, "{grown} KiB were kept for it");
 
-        let Reply::View(view) = scene.ann.call(&Call::Query(Query::View { job: None })).await.expect("a view") else {
+        let Answer::View(view) = scene.ann.call(&Call::Query(Query::View { job: None })).await.expect("a view") else {
             panic!("no view")
         };
         let mut expected = view.clusters[0].started.clone();

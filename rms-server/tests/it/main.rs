@@ -17,3 +17,4 @@ mod server;
 mod settings;
 mod story;
 mod stream;
+mod versions;

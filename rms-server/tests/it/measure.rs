@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rms_api::Answer;
 use rms_api::Call;
 use rms_api::call::Query;
 use rms_model::Environment;
-use rms_wire::Reply;
 
 use crate::deployment::{FakeAgent, Server, job};
 
@@ -51,7 +51,7 @@ fn measure_submits_restart_and_memory() {
         println!("restart until it listens: {:?}", began.elapsed());
         let admin = server.admin().await;
         match admin.call(&Call::Query(Query::Status)).await.expect("a status") {
-            Reply::Status(status) => {
+            Answer::Status(status) => {
                 println!("restart until jobs are known: {:?}", began.elapsed());
                 assert_eq!(status.n_submitted, n_jobs as u64);
             }

@@ -1,9 +1,12 @@
 //! Applications that negotiate with a real server: whole talks, and those who break the rules while others are served.
 
+use rms_api::Answer;
+use rms_api::call::HistoryQuery;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use negotiation::{
-    Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement, Template,
+    Action, Desk, Direction, Draft, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement,
+    Template,
 };
 use rms_api::Call;
 use rms_api::call::{Nodes, Query, Select, Shape, Submission};
@@ -11,11 +14,10 @@ use rms_api::negotiate::{
     Ask, AskOutcome, Asked, Attached, Declared, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice,
 };
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Sizes, Span, Speedup, Time};
-use rms_wire::convert::parse_negotiator_answer;
 use rms_wire::link::{Receiver, Sender};
-use rms_wire::negotiate as wire;
 use rms_wire::tls::Credentials;
-use rms_wire::{CallError, ClientCall, HistoryQuery, NegotiatorSays, NegotiatorTold, Reply, ToAgent, ToServer};
+use rms_wire::{CallError, ClientRequest, Kind, NegotiatorSays, NegotiatorTold, ToAgent, ToServer};
+use serde::{Deserialize, Serialize};
 
 use crate::deployment::{Client, Server, job, tell};
 use crate::node::Node;
@@ -57,7 +59,7 @@ impl Scene {
     /// A job of one to four hosts that runs on so many now.
     async fn started(&self, n_hosts: u32) -> JobId {
         let reply = self.ann.call(&Call::Submit(Box::new(malleable(n_hosts)))).await.expect("a possible job");
-        let Reply::Submitted { job } = reply else { panic!("{reply:?}") };
+        let Answer::Submitted { job } = reply else { panic!("{reply:?}") };
         while self.nodes.iter().filter(|node| node.has(job)).count() < n_hosts as usize {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -155,26 +157,26 @@ impl App {
     /// A new channel, and the answer to its first call.
     async fn open(client: &Client, call: &NegotiatorCall) -> (Sender, Receiver, Result<NegotiatorAnswer, String>) {
         let mut channel = client.link.open().await.expect("a channel");
-        channel.send(&ClientCall::Negotiator).await.expect("a link");
+        channel.send(&ClientRequest::Negotiator).await.expect("a link");
         let (mut sender, mut receiver) = channel.split();
-        sender.send(&NegotiatorSays { seq: 1, call: call.into() }).await.expect("a link");
+        sender.send(&NegotiatorSays { seq: 1, call: call.clone() }).await.expect("a link");
         match receiver.recv_some::<NegotiatorTold>().await.expect("a link") {
-            NegotiatorTold::Answer { seq: 1, answer } => {
-                let answer = parse_negotiator_answer(answer).expect("an answer").map_err(|refused| refused.kind);
-                (sender, receiver, answer)
-            }
+            NegotiatorTold::Answer { seq: 1, answer } => (sender, receiver, answer.map_err(|refused| refused.kind)),
             other => panic!("{other:?}"),
         }
     }
 
     async fn say(&mut self, call: &NegotiatorCall) -> u64 {
-        self.say_wire(call.into()).await
-    }
-
-    async fn say_wire(&mut self, call: wire::NegotiatorCall) -> u64 {
         self.seq += 1;
         // A channel that was replaced is not read any more; what it is told is.
-        let _ = self.sender.send(&NegotiatorSays { seq: self.seq, call }).await;
+        let _ = self.sender.send(&NegotiatorSays { seq: self.seq, call: call.clone() }).await;
+        self.seq
+    }
+
+    /// Says what no end would.
+    async fn say_broken(&mut self, message: Broken) -> u64 {
+        self.seq += 1;
+        let _ = self.sender.send(&BrokenSays { seq: self.seq, call: BrokenCall::Say(message) }).await;
         self.seq
     }
 
@@ -202,24 +204,16 @@ impl App {
     async fn hear(&mut self) {
         match self.receiver.recv_some::<NegotiatorTold>().await.expect("a link") {
             NegotiatorTold::Answer { seq, answer } => {
-                let answer = parse_negotiator_answer(answer).expect("an answer");
                 self.answers.push((seq, answer.map_err(|refused| refused.kind)));
             }
-            NegotiatorTold::Said(message) => {
-                let message = Message::try_from(*message).expect("a message");
+            NegotiatorTold::Notice(NegotiatorNotice::Said(message)) => {
                 let output = self.desk.receive(now(), &message);
                 self.send(output).await;
             }
-            NegotiatorTold::Refused { negotiation, number, reason } => {
-                self.notices.push(NegotiatorNotice::Refused { negotiation: negotiation.into(), number, reason });
-            }
-            NegotiatorTold::Holding(holding) => self.holding = (*holding).into(),
-            NegotiatorTold::Ended { outcome } => {
-                self.notices.push(NegotiatorNotice::Ended { outcome: outcome.into() });
-            }
-            NegotiatorTold::Replaced => self.notices.push(NegotiatorNotice::Replaced),
-            NegotiatorTold::Counted { n_opened } => self.desk.skip_to(n_opened),
-            NegotiatorTold::HostsLost { .. } => {}
+            NegotiatorTold::Notice(NegotiatorNotice::Holding(holding)) => self.holding = *holding,
+            NegotiatorTold::Notice(NegotiatorNotice::Counted { n_opened }) => self.desk.skip_to(n_opened),
+            NegotiatorTold::Notice(NegotiatorNotice::HostsLost { .. }) => {}
+            NegotiatorTold::Notice(notice) => self.notices.push(notice),
         }
     }
 
@@ -323,7 +317,7 @@ fn who_negotiates_hears_what_became_of_what_others_have_asked_for() {
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
         let reply = scene.ann.call(&Call::Negotiate { job, ask: ask(1) }).await.expect("she may ask");
-        let Reply::Negotiated(AskOutcome::Ready { negotiation, .. }) = reply else { panic!("{reply:?}") };
+        let Answer::Negotiated(AskOutcome::Ready { negotiation, .. }) = reply else { panic!("{reply:?}") };
         app.until_holding(|holding| holding.hosts.len() == 2).await;
         let id = app.propose(Direction::Grow, 1).await;
         assert!(id.number > negotiation.number, "it has heard which number is used");
@@ -398,11 +392,11 @@ fn a_job_speaks_of_itself_alone() {
         let scene = Scene::of_nodes(2).await;
         let (job, other) = (scene.started(1).await, scene.started(1).await);
         let client = Client::connect(&scene.credentials(job).await, scene.server.address).await;
-        let refused = async |call: &ClientCall| match client.link.call(call).await {
+        let refused = async |call: &ClientRequest| match client.link.call(call).await {
             Err(CallError::Refused(refused)) => refused.kind,
             other => panic!("{other:?}"),
         };
-        let of_call = |call: Call| rms_wire::convert::client_call(&call).expect("a call of clients");
+        let of_call = ClientRequest::Call;
         for call in [
             of_call(Call::Query(Query::Job(Select::All))),
             of_call(Call::Query(Query::Negotiations { job: Some(other) })),
@@ -411,16 +405,16 @@ fn a_job_speaks_of_itself_alone() {
             of_call(Call::Submit(Box::new(malleable(1)))),
             of_call(Call::Negotiate { job: other, ask: ask(1) }),
             of_call(Call::ResizeDone { job: other, generation: 1 }),
-            ClientCall::History((&HistoryQuery::default()).into()),
-            ClientCall::Launcher,
-            ClientCall::Launchers,
-            ClientCall::Watch { jobs: vec![other.0] },
-            ClientCall::Renew { csr: vec![1] },
+            ClientRequest::History(HistoryQuery::default()),
+            ClientRequest::Launcher,
+            ClientRequest::Launchers,
+            ClientRequest::Watch(rms_wire::Watch { jobs: vec![other] }),
+            of_call(Call::Renew { csr: vec![1], serial: String::new() }),
         ] {
             assert_eq!(refused(&call).await, "not_allowed", "{call:?}");
         }
         let reply = client.call(&Call::Query(Query::Job(Select::Ids(vec![job])))).await.expect("its own");
-        assert!(matches!(reply, Reply::Detail { .. }), "{reply:?}");
+        assert!(matches!(reply, Answer::Detail { .. }), "{reply:?}");
     });
 }
 
@@ -444,7 +438,7 @@ fn an_agent_asks_for_its_ranks_and_nobody_for_a_job_elsewhere() {
         let scene = Scene::of_nodes(3).await;
         let job = scene.started(1).await;
         let (here, there): (Vec<&Node>, Vec<&Node>) = scene.nodes.iter().partition(|node| node.has(job));
-        let question = |seq| ToServer::Ask { seq, job: job.0, run: FIRST.0, ask: (&ask(2)).into() };
+        let question = |seq| ToServer::Ask { seq, job, run: FIRST, ask: ask(2) };
         let answer = there[0].ask(question(1)).await;
         assert!(
             matches!(&answer, ToAgent::NotAsked { seq: 1, refused } if refused.kind == "not_running"),
@@ -453,13 +447,15 @@ fn an_agent_asks_for_its_ranks_and_nobody_for_a_job_elsewhere() {
         assert_eq!(there[0].certify(job, FIRST).await.map(drop), Err("not_running".to_owned()));
         assert_eq!(here[0].certify(job, Run(2)).await.map(drop), Err("not_running".to_owned()));
         let ToAgent::Asked { seq: 2, outcome } = here[0].ask(question(2)).await else { panic!("it may") };
-        match AskOutcome::from(outcome) {
+        match outcome {
             AskOutcome::Ready { quantity: 2, hosts, generation: 2, .. } => assert_eq!(hosts.len(), 2),
             other => panic!("{other:?}"),
         }
-        let nonsense = wire::Ask { wait: -1, ..(&ask(2)).into() };
-        let answer = here[0].ask(ToServer::Ask { seq: 3, job: job.0, run: FIRST.0, ask: nonsense }).await;
-        assert!(matches!(&answer, ToAgent::NotAsked { seq: 3, refused } if refused.kind == "malformed"), "{answer:?}");
+        // What cannot be an ask may be a newer agent's: it is skipped, and the agent served.
+        let nonsense = Ask { wait: Span::from_millis(-1), ..ask(2) };
+        here[0].say(ToServer::Ask { seq: 3, job, run: FIRST, ask: nonsense }).await;
+        let answer = here[0].ask(question(4)).await;
+        assert!(matches!(answer, ToAgent::Asked { seq: 4, .. } | ToAgent::NotAsked { seq: 4, .. }), "{answer:?}");
     });
 }
 
@@ -501,15 +497,43 @@ fn a_job_has_few_links_and_others_have_theirs() {
     });
 }
 
-/// A proposal as it travels, with something wrong about it.
-fn broken(app: &App, number: u32, change: impl FnOnce(&mut wire::Template)) -> wire::NegotiatorCall {
+/// What a negotiator says, with a template that was not checked.
+#[derive(Debug, Serialize, Deserialize)]
+struct BrokenSays {
+    seq: u64,
+    call: BrokenCall,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum BrokenCall {
+    Say(Broken),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Broken {
+    id: NegotiationId,
+    number: u32,
+    seen: u32,
+    statement: Option<BrokenStatement>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum BrokenStatement {
+    Propose { round: u16, template: Draft, valid_for: Span },
+}
+
+impl rms_wire::Message for BrokenSays {
+    const KIND: Kind = Kind::NegotiatorSays;
+}
+
+/// A proposal with something wrong about it.
+fn broken(app: &App, number: u32, change: impl FnOnce(&mut Draft)) -> Broken {
     let parties = negotiation::Parties { job: app.job, run: FIRST, initiator: Side::Application };
     let template = Template::of_one(parties, Direction::Grow, app.item(1)).expect("a template");
-    let mut template = wire::Template::from(&template);
+    let mut template = Draft::from(template);
     change(&mut template);
-    let id = wire::NegotiationId { initiator: wire::Side::Application, number };
-    let statement = Some(wire::Statement::Propose { round: 1, template, valid_for: 10_000 });
-    wire::NegotiatorCall::Say(Box::new(wire::Message { id, number: 1, seen: 0, statement }))
+    let statement = Some(BrokenStatement::Propose { round: 1, template, valid_for: Span::from_secs(10) });
+    Broken { id: own(number), number: 1, seen: 0, statement }
 }
 
 #[test]
@@ -519,7 +543,7 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
         // What is no template at all is answered under its number.
-        let changes: [fn(&mut wire::Template); 9] = [
+        let changes: [fn(&mut Draft); 9] = [
             |template| template.items[0].kind = 77,
             |template| template.items[0].quantity = u64::MAX,
             |template| template.items[0].held = u64::MAX - 1,
@@ -532,7 +556,7 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         ];
         for change in changes {
             let call = broken(&app, 1, change);
-            let seq = app.say_wire(call).await;
+            let seq = app.say_broken(call).await;
             assert_eq!(app.answer_to(seq).await, Err("malformed".to_owned()));
         }
         // What is one, and is about others or about nothing that is here, is not taken, or ends as it began.
@@ -550,10 +574,10 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         for message in says {
             app.say(&NegotiatorCall::Say(Box::new(message))).await;
         }
-        let foreign = broken(&app, 5, |template| template.job += 1);
-        app.say_wire(foreign).await;
-        let stale = broken(&app, 6, |template| template.run += 1);
-        app.say_wire(stale).await;
+        let foreign = broken(&app, 5, |template| template.parties.job.0 += 1);
+        app.say_broken(foreign).await;
+        let stale = broken(&app, 6, |template| template.parties.run.0 += 1);
+        app.say_broken(stale).await;
         assert_eq!(app.holding.hosts.len(), 1);
         // And the channel is well.
         app.desk.go_on_from(90);
@@ -608,10 +632,8 @@ fn a_flood_of_one_application_takes_little_memory_and_nobody_elses_time() {
         // It talks as fast as it can, about a new negotiation each time, and reads nothing.
         let flood = tokio::spawn(async move {
             for number in 1..u32::MAX {
-                let statement = Some(wire::Statement::Accept { round: 1 });
-                let id = wire::NegotiationId { initiator: wire::Side::Application, number };
-                let message = wire::Message { id, number: 1, seen: 0, statement };
-                let call = wire::NegotiatorCall::Say(Box::new(message));
+                let statement = Some(Statement::Accept { round: 1 });
+                let call = NegotiatorCall::Say(Box::new(Message { id: own(number), number: 1, seen: 0, statement }));
                 if sender.send(&NegotiatorSays { seq: u64::from(number), call }).await.is_err() {
                     break;
                 }
@@ -632,11 +654,12 @@ fn a_message_that_names_more_hosts_than_there_are_is_refused() {
         let scene = Scene::of_nodes(3).await;
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
-        let id = wire::NegotiationId { initiator: wire::Side::Application, number: 1 };
-        let statement = Some(wire::Statement::Commit { round: 1, hosts: (0..70_000).collect() });
-        let message = wire::Message { id, number: 1, seen: 0, statement };
-        let seq = app.say_wire(wire::NegotiatorCall::Say(Box::new(message))).await;
-        assert_eq!(app.answer_to(seq).await, Err("malformed".to_owned()));
+        let hosts = (0..70_000).map(NodeId).collect();
+        let message =
+            Message { id: own(1), number: 1, seen: 0, statement: Some(Statement::Commit { round: 1, hosts }) };
+        app.say(&NegotiatorCall::Say(Box::new(message))).await;
+        let reason = app.client.link.closed().await;
+        assert!(reason.contains("NegotiatorSays"), "{reason}");
         scene.expect_others_are_served().await;
         scene.end(job).await;
     });

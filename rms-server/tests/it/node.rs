@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use rms_api::desired::AgentHello;
 use rms_api::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_model::{Generation, Inventory, JobId, Run, Time, Usage};
-use rms_wire::convert::{DesiredParts, report_parts};
 use rms_wire::link::{Receiver, Sender};
+use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::tls::Credentials;
 use rms_wire::{Endpoint, Expect, NewKey, ToAgent, ToServer};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -37,7 +37,7 @@ impl Node {
         let (mut sender, receiver) = link.open().await.expect("a channel").split();
         let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
         let hello = AgentHello { cluster: "a".to_owned(), address: "127.0.0.1:1".to_owned(), inventory };
-        sender.send(&ToServer::Hello((&hello).into())).await.expect("a link");
+        sender.send(&ToServer::Hello(hello)).await.expect("a link");
         let running = |(job, run): &(JobId, Run)| JobReport {
             job: *job,
             run: *run,
@@ -63,7 +63,7 @@ impl Node {
     pub async fn certify(&self, job: JobId, run: Run) -> Result<Credentials, String> {
         let key = NewKey::generate().expect("a key");
         let csr = key.csr_der().to_vec();
-        match self.ask(ToServer::Certify { seq: 7, job: job.0, run: run.0, csr }).await {
+        match self.ask(ToServer::Certify { seq: 7, job, run, csr }).await {
             ToAgent::Certified { seq: 7, chain, ca } => Ok(key.into_credentials(&chain, &ca).expect("a certificate")),
             ToAgent::NotCertified { seq: 7, refused } => Err(refused.kind),
             other => panic!("{other:?}"),
@@ -71,6 +71,12 @@ impl Node {
     }
 
     /// Asks the server something; one question at a time.
+    /// Says what is not answered.
+    pub async fn say(&self, said: ToServer) {
+        let (reply, _unanswered) = oneshot::channel();
+        self.questions.send((said, reply)).await.expect("the node works");
+    }
+
     pub async fn ask(&self, question: ToServer) -> ToAgent {
         let (reply, answer) = oneshot::channel();
         self.questions.send((question, reply)).await.expect("the node works");

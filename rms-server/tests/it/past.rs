@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use rms_core::{Config, Fact, Rms, State};
-use rms_model::{
-    ClusterId, Inventory, JobId, JobRecord, NodeId, NodeLink, Outcome, Owner, Request, Run, Span, Time, Usage,
-};
+use rms_model::{ClusterId, Inventory, JobId, JobRecord, NodeId, NodeLink, Owner, Request, Run, Span, Time};
 use rms_server::journal::{FactLog, Past, SnapshotPolicy, backup};
 
 use crate::golden::spec;
@@ -20,21 +18,14 @@ fn facts() -> Vec<Fact> {
     let (cluster, node, job, run) = (ClusterId(0), NodeId(1), JobId(1), Run(1));
     let request = Request::on_one(cluster, 1, Span::from_mins(1));
     let record = JobRecord {
-        job,
         run,
         name: "cfd".to_owned(),
-        owner: Owner("ann".to_owned()),
-        submitted: at(10),
         eligible: at(11),
         started: Some(at(12)),
         ended: at(32),
-        request: request.clone(),
         n_tasks: 1,
-        cpus_per_task: 0,
         nodes: vec!["a1".to_owned()],
-        outcome: Outcome::Completed,
-        usage: Usage::default(),
-        evolution: None,
+        ..JobRecord::of(job, Owner("ann".to_owned()), request.clone(), at(10))
     };
     vec![
         Fact::ClusterAdded { cluster, name: "a".to_owned() },

@@ -1,16 +1,20 @@
-//! Who may do what, and for how long: tokens, roles, owners, revocation.
+//! Who may do what, and for how long: tokens, roles, owners, revocation, shares of the server.
 
+use std::time::Duration;
+
+use rms_api::Answer;
 use rms_api::Call;
 use rms_api::call::{CertificateSelect, Query, Select};
 use rms_api::desired::JobStatus;
 use rms_model::token::TokenIdentity;
-use rms_model::{Identity, JobId, Role, Time};
+use rms_model::{Identity, JobId, Role, Run, Time};
 use rms_wire::tls::Credentials;
-use rms_wire::{CallError, Endpoint, Expect, Reply, join};
+use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Followed, join};
 
 use crate::deployment::{Client, FakeAgent, Server, report, tell};
+use crate::node::Node;
 
-fn refused(result: Result<Reply, CallError>) -> String {
+fn refused(result: Result<Answer, CallError>) -> String {
     match result {
         Err(CallError::Refused(refused)) => refused.kind,
         other => panic!("not refused: {other:?}"),
@@ -45,7 +49,7 @@ fn secrets_signals_and_cancels_belong_to_the_owner_and_to_admins() {
         let job = ann.submit("ann's").await;
         let show = Call::Query(Query::Job(ids(job)));
         let environment = async |client: &Client| match client.call(&show).await.expect("a job") {
-            Reply::Detail { jobs, .. } => jobs[0].spec.environment.0.clone(),
+            Answer::Detail { jobs, .. } => jobs[0].spec.environment.0.clone(),
             other => panic!("{other:?}"),
         };
         assert!(!environment(&ann).await.is_empty());
@@ -54,7 +58,7 @@ fn secrets_signals_and_cancels_belong_to_the_owner_and_to_admins() {
 
         for call in [Call::Cancel { select: ids(job) }, Call::Signal { select: ids(job), signal: 9 }] {
             match bob.call(&call).await.expect("an answer") {
-                Reply::Jobs { done, refused } => {
+                Answer::Jobs { done, refused } => {
                     assert!(done.is_empty(), "{call:?}");
                     assert_eq!(refused[0].1.kind, "not_your_job");
                 }
@@ -64,7 +68,7 @@ fn secrets_signals_and_cancels_belong_to_the_owner_and_to_admins() {
         assert_eq!(refused(bob.call(&Call::Query(Query::Tokens)).await), "not_allowed");
         let set = Call::Set { key: "fair_start".to_owned(), value: "1h".to_owned() };
         assert_eq!(refused(bob.call(&set).await), "not_allowed");
-        assert_eq!(admin.call(&set).await.expect("an admin may"), Reply::Done);
+        assert_eq!(admin.call(&set).await.expect("an admin may"), Answer::Done);
     });
 }
 
@@ -80,7 +84,7 @@ fn a_revoked_certificate_loses_its_link_at_once_and_for_ever() {
         client.speak().await;
 
         let revoke = Call::RevokeCertificate { which: CertificateSelect::Identity(ann), jobs: None };
-        assert_eq!(admin.call(&revoke).await.expect("an admin may"), Reply::Done);
+        assert_eq!(admin.call(&revoke).await.expect("an admin may"), Answer::Done);
         assert_eq!(client.link.closed().await, "the certificate is revoked");
         expect_unwelcome(&credentials, &server).await;
         // Neither does a restart forget it.
@@ -101,7 +105,7 @@ fn agents_are_told_what_is_revoked_at_once_and_when_they_come() {
 
         let n2 = Identity { role: Role::Agent, name: "n2".to_owned() };
         let revoke = Call::RevokeCertificate { which: CertificateSelect::Identity(n2), jobs: None };
-        assert_eq!(admin.call(&revoke).await.expect("an admin may"), Reply::Done);
+        assert_eq!(admin.call(&revoke).await.expect("an admin may"), Answer::Done);
         assert_eq!(there.revoked().await, [goes.serial()]);
 
         let late = server.agent_credentials("n3").await;
@@ -135,7 +139,7 @@ fn one_agent_has_one_link_and_the_newest_counts() {
         let running = JobStatus::running(Time::from_secs(1));
         newer.report(vec![report(job, desired.jobs[0].run, running)]).await;
         match ann.call(&Call::Query(Query::Nodes)).await.expect("nodes") {
-            Reply::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "busy"),
+            Answer::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "busy"),
             other => panic!("{other:?}"),
         }
     });
@@ -153,7 +157,7 @@ fn an_agent_that_is_refused_takes_its_older_link_with_it() {
         assert!(reason.contains("belongs to cluster a"), "{reason}");
         let ann = server.user("ann").await;
         match ann.call(&Call::Query(Query::Nodes)).await.expect("nodes") {
-            Reply::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "away"),
+            Answer::Nodes { nodes, .. } => assert_eq!(nodes[0].state.word(), "away"),
             other => panic!("{other:?}"),
         }
     });
@@ -193,7 +197,7 @@ fn certificates_are_renewed_over_the_link_that_they_made() {
         let ann = server.user("ann").await;
         let key = rms_wire::tls::NewKey::generate().expect("a key");
         let call = Call::Renew { csr: key.csr_der().to_vec(), serial: String::new() };
-        let Reply::Certificate { chain, ca } = ann.call(&call).await.expect("a renewal") else {
+        let Answer::Certificate { chain, ca } = ann.call(&call).await.expect("a renewal") else {
             panic!("no certificate")
         };
         let renewed = key.into_credentials(&chain, &ca).expect("credentials");
@@ -208,12 +212,149 @@ fn a_request_that_cannot_be_signed_leaves_nothing_behind() {
         let server = Server::start();
         let (ann, admin) = (server.user("ann").await, server.admin().await);
         let n_certificates = async || match admin.call(&Call::Query(Query::Certificates)).await {
-            Ok(Reply::Certificates(certificates)) => certificates.len(),
+            Ok(Answer::Certificates(certificates)) => certificates.len(),
             other => panic!("{other:?}"),
         };
         let before = n_certificates().await;
         let renew = Call::Renew { csr: vec![1, 2, 3], serial: String::new() };
         assert_eq!(refused(ann.call(&renew).await), "malformed");
         assert_eq!(n_certificates().await, before);
+    });
+}
+
+/// The first execution of a new job, and a certificate of its processes.
+async fn started(user: &Client, nodes: &[Node]) -> (JobId, Credentials) {
+    let job = user.submit("j").await;
+    let node = loop {
+        match nodes.iter().find(|node| node.has(job)) {
+            Some(node) => break node,
+            None => tokio::time::sleep(Duration::from_millis(2)).await,
+        }
+    };
+    (job, node.certify(job, Run(1)).await.expect("it is there"))
+}
+
+/// What a job's processes take counts for all of its owner's jobs together, so that many jobs take no more than one; and it
+/// takes nothing from the owner's own commands.
+#[test]
+fn all_jobs_of_one_owner_have_one_share_of_the_server() {
+    tell(async {
+        let server = Server::start();
+        let mut nodes = Vec::new();
+        for name in ["n1", "n2", "n3"] {
+            nodes.push(Node::start(&server.agent_credentials(name).await, server.address).await);
+        }
+        let (ann, bob) = (server.user("ann").await, server.user("bob").await);
+        let watch = async |client: &Client, job: JobId| {
+            let mut channel = client.link.open().await.expect("a link");
+            channel.send(&ClientRequest::Watch(rms_wire::Watch { jobs: vec![job] })).await.expect("a link");
+            // Who is refused has no use for the link any more: it is an answer of another kind.
+            let first = channel.recv::<Followed>().await;
+            (channel, matches!(first, Ok(Some(Followed::Change(_)))))
+        };
+        let (hoarding, credentials) = started(&ann, &nodes).await;
+        let mut open = Vec::new();
+        for _ in 0..2 {
+            let client = Client::connect(&credentials, server.address).await;
+            for _ in 0..56 {
+                let (channel, is_watched) = watch(&client, hoarding).await;
+                assert!(is_watched, "{} were", open.len());
+                open.push((channel, client.link.clone()));
+            }
+        }
+        let client = Client::connect(&credentials, server.address).await;
+        assert!(!watch(&client, hoarding).await.1, "a job takes all that its owner may have");
+        let (second, credentials) = started(&ann, &nodes).await;
+        let client = Client::connect(&credentials, server.address).await;
+        assert!(!watch(&client, second).await.1, "another job of hers has no share of its own");
+        assert!(watch(&ann, second).await.1, "but she herself has one");
+        let (others, credentials) = started(&bob, &nodes).await;
+        let client = Client::connect(&credentials, server.address).await;
+        assert!(watch(&client, others).await.1, "and so have the jobs of another");
+    });
+}
+
+/// Beside one for each execution, all jobs of an owner have so many links together as the owner has.
+#[test]
+fn jobs_of_one_owner_have_so_many_links_together_and_one_for_each() {
+    tell(async {
+        let mut server = Server::start();
+        server.kill();
+        std::fs::write(server.path().join("rms-server.toml"), "[limits]\nlinks_per_user = 4\n").expect("a file");
+        server.restart();
+        let mut nodes = Vec::new();
+        for name in ["n1", "n2", "n3"] {
+            nodes.push(Node::start(&server.agent_credentials(name).await, server.address).await);
+        }
+        let ann = server.user("ann").await;
+        let mut links = Vec::new();
+        let mut connect = async |credentials: &Credentials| {
+            // Who is turned away may be welcomed first.
+            let Ok(client) = Client::try_connect(credentials, server.address).await else { return false };
+            let is_served = client.call(&Call::Query(Query::Queue)).await.is_ok();
+            links.push(client);
+            is_served
+        };
+        let (_, first) = started(&ann, &nodes).await;
+        for _ in 0..4 {
+            assert!(connect(&first).await);
+        }
+        assert!(!connect(&first).await, "one job has four");
+        let (_, second) = started(&ann, &nodes).await;
+        let (_, third) = started(&ann, &nodes).await;
+        assert!(connect(&second).await && connect(&second).await, "three and one further are four");
+        assert!(!connect(&second).await, "there are no more");
+        assert!(connect(&third).await, "but one for each");
+        assert!(!connect(&third).await);
+    });
+}
+
+/// The answer to a second join is lost on its way: what its holder has is good until somebody comes with a newer one.
+#[test]
+fn a_certificate_is_good_until_somebody_comes_with_the_one_that_takes_its_place() {
+    tell(async {
+        let mut server = Server::start();
+        let first = server.agent_credentials("n1").await;
+        let lost = server.agent_credentials("n1").await;
+        let mut agent = FakeAgent::connect(&first, server.address, Vec::new()).await;
+        assert!(agent.link.end().is_none(), "its certificate is as good as before");
+        // It is known after a restart, too, that nobody has come with it.
+        let second = server.agent_credentials("n1").await;
+        server.kill();
+        server.restart();
+        agent = FakeAgent::connect(&first, server.address, Vec::new()).await;
+        agent.desired(|_| true).await;
+        rms_wire::come_with(server.address, &second).await;
+        agent.link.closed().await;
+        // The link ends when there is a newer one, and the certificate a moment later.
+        let is_good = async |credentials: &Credentials| {
+            let endpoint = Endpoint::dial(credentials).expect("a socket");
+            endpoint.connect(server.address, Expect::server()).await.is_ok()
+        };
+        while is_good(&first).await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        expect_unwelcome(&lost, &server).await;
+        FakeAgent::connect(&second, server.address, Vec::new()).await.desired(|_| true).await;
+    });
+}
+
+#[test]
+fn a_users_certificate_is_good_until_its_successor_is_used() {
+    tell(async {
+        let server = Server::start();
+        let admin = server.admin().await;
+        let ann = Identity { role: Role::User, name: "ann".to_owned() };
+        let token = async || admin.token(TokenIdentity::Named(ann.clone()), None, server.address).await;
+        let first = join(server.address, &token().await, None).await.expect("a new token").credentials;
+        let elsewhere = join(server.address, &token().await, None).await.expect("a new token").credentials;
+        let token = token().await;
+        let again = rms_wire::join_again(server.address, &token, None, Some(first.serial()));
+        let again = again.await.expect("a new token").credentials;
+        let before = Client::connect(&first, server.address).await;
+        before.speak().await;
+        Client::connect(&again, server.address).await.speak().await;
+        assert_eq!(before.link.closed().await, "the certificate is revoked");
+        Client::connect(&elsewhere, server.address).await.speak().await;
     });
 }

@@ -1,10 +1,10 @@
 //! Whole lives of jobs, agents and users, against a real server process over real links.
 
+use rms_api::Answer;
 use rms_api::Call;
 use rms_api::call::Query;
 use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{Outcome, Span, Time, Usage};
-use rms_wire::Reply;
 
 use crate::deployment::{FakeAgent, Server, report, tell};
 
@@ -80,7 +80,7 @@ fn has_snapshot(server: &Server) -> bool {
 
 async fn queue(server: &Server) -> Vec<(rms_model::JobId, String)> {
     match server.admin().await.call(&Call::Query(Query::Queue)).await.expect("a queue") {
-        Reply::Queue { jobs, .. } => jobs.into_iter().map(|line| (line.job, line.name)).collect(),
+        Answer::Queue { jobs, .. } => jobs.into_iter().map(|line| (line.job, line.name)).collect(),
         other => panic!("{other:?}"),
     }
 }

@@ -2,15 +2,15 @@
 
 use std::fs;
 
+use rms_api::Answer;
 use rms_api::Call;
 use rms_api::call::Query;
-use rms_wire::Reply;
 
 use crate::deployment::{Client, Server, tell};
 
 async fn value(client: &Client, key: &str) -> String {
     match client.call(&Call::Query(Query::Settings)).await.expect("settings") {
-        Reply::Settings(settings) => settings.into_iter().find(|(name, _)| name == key).expect("a setting").1,
+        Answer::Settings(settings) => settings.into_iter().find(|(name, _)| name == key).expect("a setting").1,
         other => panic!("{other:?}"),
     }
 }
@@ -26,7 +26,7 @@ fn the_file_sets_what_no_admin_has_set() {
         let admin = server.admin().await;
         assert_eq!(value(&admin, "fair_start").await, "5s");
         let set = Call::Set { key: "fair_start".to_owned(), value: "30s".to_owned() };
-        assert_eq!(admin.call(&set).await.expect("an admin may"), Reply::Done);
+        assert_eq!(admin.call(&set).await.expect("an admin may"), Answer::Done);
 
         server.kill();
         fs::write(&config, "[settings]\nfair_start = '6s'\nqueue_depth = 8\n").expect("a file");
@@ -34,7 +34,7 @@ fn the_file_sets_what_no_admin_has_set() {
         let admin = server.admin().await;
         assert_eq!(value(&admin, "fair_start").await, "30s", "set by an admin");
         assert_eq!(value(&admin, "queue_depth").await, "8", "never set by an admin");
-        let Reply::Audit(changes) = admin.call(&Call::Query(Query::Audit)).await.expect("an audit") else {
+        let Answer::Audit(changes) = admin.call(&Call::Query(Query::Audit)).await.expect("an audit") else {
             panic!("no audit")
         };
         let told: Vec<(&str, &str, &str, &str)> = changes

@@ -3,7 +3,7 @@
 use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{JobId, Run, Time, Usage};
 use rms_wire::link::Channel;
-use rms_wire::{Chunk, ClientCall, FollowOrder, Followed, Input, Spooled, Stream};
+use rms_wire::{Chunk, ClientRequest, FollowOrder, Followed, Input, Spooled, Stream};
 
 use crate::deployment::{Client, FakeAgent, Server, report, tell};
 
@@ -19,8 +19,8 @@ fn chunk(offset: u64, text: &str) -> Spooled {
 
 async fn follow(client: &Client, job: JobId) -> Channel {
     let mut channel = client.link.open().await.expect("a channel");
-    let follow = rms_wire::call::Follow { job: job.0, run: None, from: Vec::new(), input: true };
-    channel.send(&ClientCall::Follow(follow)).await.expect("a link");
+    let follow = rms_wire::Follow { job, run: None, from: Vec::new(), input: true };
+    channel.send(&ClientRequest::Follow(follow)).await.expect("a link");
     channel
 }
 
@@ -65,7 +65,7 @@ fn output_continues_where_it_was_when_the_agent_comes_back_and_ends_with_the_job
         let (agent, job, run) = start(&server, &ann).await;
         let mut followed = follow(&ann, job).await;
         let (mut spool, order) = ordered(&agent).await;
-        assert_eq!((order.job, order.run, order.from.len()), (job.0, run.0, 0));
+        assert_eq!((order.job, order.run, order.from.len()), (job, run, 0));
         spool.send(&chunk(0, "hello ")).await.expect("a link");
         assert_eq!(text(next_output(&mut followed).await), "hello ");
 
@@ -143,7 +143,7 @@ fn a_watch_tells_every_change_and_ends_with_the_last_job() {
         let (mut agent, first, run) = start(&server, &ann).await;
         let second = ann.submit("second").await;
         let mut watch = ann.link.open().await.expect("a channel");
-        watch.send(&ClientCall::Watch { jobs: vec![first.0, second.0] }).await.expect("a link");
+        watch.send(&ClientRequest::Watch(rms_wire::Watch { jobs: vec![first, second] })).await.expect("a link");
         agent.report(vec![report(first, run, ended(0))]).await;
         let desired = agent.desired(|desired| desired.jobs.iter().any(|job| job.job == second)).await;
         agent.report(vec![report(second, desired.jobs[0].run, ended(3))]).await;
@@ -155,8 +155,8 @@ fn a_watch_tells_every_change_and_ends_with_the_last_job() {
                 other => panic!("{other:?}"),
             }
         }
-        let jobs: Vec<u64> = over.iter().map(|(job, _)| *job).collect();
-        assert_eq!(jobs, [first.0, second.0]);
-        assert_eq!(over[1].1, rms_wire::vocabulary::Outcome::Failed { code: 3 });
+        let jobs: Vec<JobId> = over.iter().map(|(job, _)| *job).collect();
+        assert_eq!(jobs, [first, second]);
+        assert_eq!(over[1].1, rms_model::Outcome::Failed { code: 3 });
     });
 }

@@ -198,7 +198,7 @@ pub fn known_hosts(state: &State) -> Vec<Hosts> {
 #[cfg(test)]
 mod tests {
     use rms_model::evolution::Stage;
-    use rms_model::{Owner, Request, Settings, Usage};
+    use rms_model::{Owner, Request, Settings};
 
     use super::*;
     use crate::batch::{Batch, TraceJobs, uniform_hosts};
@@ -211,21 +211,16 @@ mod tests {
     fn record(state: &State, job: u64, n_hosts: u32, started: Option<i64>, ended: i64) -> JobRecord {
         let cluster = *state.clusters().keys().next().expect("there is one");
         JobRecord {
-            job: JobId(job),
-            run: Run(1),
             name: format!("j{job}"),
-            owner: Owner("ann".to_owned()),
-            submitted: secs(0),
-            eligible: secs(0),
             started: started.map(secs),
             ended: secs(ended),
-            request: Request::on_one(cluster, n_hosts, Span::from_secs(100)),
             n_tasks: n_hosts,
-            cpus_per_task: 0,
-            nodes: Vec::new(),
-            outcome: Outcome::Completed,
-            usage: Usage::default(),
-            evolution: None,
+            ..JobRecord::of(
+                JobId(job),
+                Owner("ann".to_owned()),
+                Request::on_one(cluster, n_hosts, Span::from_secs(100)),
+                secs(0),
+            )
         }
     }
 

@@ -15,7 +15,7 @@ use super::{Rule, Violation};
 pub(super) struct Delays {
     state: State,
     now: Time,
-    /// Facts became durable later than they came about: at what time they were planned is not known.
+    /// Facts were written later than they came about: at what time they were planned is not known.
     is_late: bool,
 }
 
@@ -28,7 +28,7 @@ impl Delays {
         &self.state
     }
 
-    /// The time at which facts become durable that follow.
+    /// The time at which facts were written that follow.
     pub(super) fn at(&mut self, now: Time, is_late: bool) {
         self.now = now;
         self.is_late = is_late;

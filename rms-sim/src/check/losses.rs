@@ -40,8 +40,6 @@ impl Losses {
                 let is_loss = |node: &NodeId| is_lost(then, *node) && !self.ended.contains(&(*job, *node));
                 if freed.iter().any(is_loss) { self.shrinks(*job, freed, then) } else { Ok(()) }
             }
-            // What runs on a node that an admin takes down is ended: that is an order, and no loss.
-            Fact::JobEnding { outcome: Outcome::NodeLost { node }, .. } if is_down(then, node) => Ok(()),
             Fact::JobEnding { job, outcome: Outcome::NodeLost { .. }, .. } => self.ends(*job, then),
             _ => Ok(()),
         }
@@ -49,7 +47,12 @@ impl Losses {
 
     fn shrinks(&self, job: JobId, freed: &[NodeId], then: &State) -> Result<(), Violation> {
         let malleable = then.jobs().get(&job).and_then(|entry| entry.spec.malleable.as_ref());
-        let Some(malleable) = malleable.filter(|malleable| may_survive(malleable)) else {
+        let has_said = |malleable: &Malleable| {
+            let says =
+                then.jobs().get(&job).and_then(|entry| entry.talks.as_ref()).is_some_and(|talks| talks.survives_loss);
+            malleable.survives_loss.unwrap_or(malleable.on_resize == OnResize::Workers || says)
+        };
+        let Some(malleable) = malleable.filter(|malleable| has_said(malleable)) else {
             return Err(
                 Rule::Losses.broken(format!("job {job} goes on without {freed:?}, and has not said that it can"))
             );
@@ -83,13 +86,6 @@ impl Losses {
     }
 }
 
-fn may_survive(malleable: &Malleable) -> bool {
-    malleable.survives_loss.unwrap_or(match malleable.on_resize {
-        OnResize::Workers | OnResize::Negotiates => true,
-        OnResize::Signal(_) | OnResize::Hook(_) => false,
-    })
-}
-
 /// Hosts that it has, has not been told to leave, and that are not lost.
 fn n_staying(job: JobId, freed: &[NodeId], then: &State) -> u32 {
     let Some(started) = then.jobs().get(&job).and_then(|entry| entry.started()) else { return 0 };
@@ -97,12 +93,14 @@ fn n_staying(job: JobId, freed: &[NodeId], then: &State) -> u32 {
         let evolved = started.evolved.as_ref();
         evolved.is_some_and(|evolved| evolved.leaving.contains_key(node) || evolved.departing.contains_key(node))
     };
-    let stays = |node: &&NodeId| !freed.contains(node) && !is_going(node) && !is_lost(then, **node);
+    let stays =
+        |node: &&NodeId| !freed.contains(node) && !is_going(node) && !is_lost(then, **node) && !is_down(then, **node);
     started.nodes.iter().filter(stays).count() as u32
 }
 
-fn is_down(then: &State, name: &str) -> bool {
-    then.nodes().values().any(|entry| entry.name == name && matches!(entry.admin, NodeAdmin::Down { .. }))
+/// An admin has taken it down: what ran there is as lost.
+fn is_down(then: &State, node: NodeId) -> bool {
+    then.nodes().get(&node).is_some_and(|entry| matches!(entry.admin, NodeAdmin::Down { .. }))
 }
 
 fn is_lost(then: &State, node: NodeId) -> bool {

@@ -209,7 +209,7 @@ impl Checks {
         self.agreement.ends_agree(execution, change, application)
     }
 
-    /// What becomes durable next does so now; or did so only now, though it had come about before.
+    /// When what becomes durable next was written, and whether some of it had come about before.
     pub(crate) fn at(&mut self, now: Time, is_late: bool) {
         self.delays.at(now, is_late);
     }
@@ -264,28 +264,24 @@ fn is_natural(exit: &NodeExit) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use rms_model::{JobRecord, NodeId, Outcome, Owner, Request, Span, Usage};
+    use rms_model::{JobRecord, NodeId, Outcome, Owner, Request, Span};
 
     use super::*;
 
     /// Run 1 of a job that ends on the host `a1`.
     pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
         JobRecord {
-            job,
-            run: Run(1),
             name: "model".to_owned(),
-            owner: Owner("ann".to_owned()),
-            submitted: Time::EPOCH,
-            eligible: Time::EPOCH,
             started: Some(Time::EPOCH),
-            ended: Time::EPOCH,
-            request: Request::on_one(Default::default(), 1, Span::ZERO),
             n_tasks: 1,
-            cpus_per_task: 0,
             nodes: vec!["a1".to_owned()],
             outcome,
-            usage: Usage::default(),
-            evolution: None,
+            ..JobRecord::of(
+                job,
+                Owner("ann".to_owned()),
+                Request::on_one(Default::default(), 1, Span::ZERO),
+                Time::EPOCH,
+            )
         }
     }
 

@@ -209,7 +209,7 @@ impl World {
         let (epoch, weather) = (seat.epoch, seat.model.manner.weather);
         for call in calls {
             let delays = match &call {
-                NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) => vec![USUAL_DELAY],
+                NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) | NegotiatorCall::Free(_) => vec![USUAL_DELAY],
                 NegotiatorCall::Say(_) => self.ways(weather),
             };
             for delay in delays {

@@ -43,6 +43,7 @@ impl World {
         if self.dice.chance(50) {
             self.journal.lose_power();
             self.n_traced = self.journal.facts().len();
+            self.written.retain(|written| written.n_facts <= self.n_traced);
             self.trace.note(self.now, format_args!("the server's machine loses its power"));
         } else {
             self.trace.note(self.now, format_args!("the server dies"));

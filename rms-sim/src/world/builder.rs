@@ -1,6 +1,6 @@
 //! Makes worlds: settings, clusters, nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use rms_api::desired::AgentHello;
 use rms_core::{Config, State};
@@ -86,6 +86,7 @@ impl WorldBuilder {
             signed: BTreeMap::new(),
             n_checked: 0,
             n_traced: 0,
+            written: VecDeque::new(),
             n_turns: 0,
             snapshot: self.snapshot,
         };

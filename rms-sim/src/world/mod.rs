@@ -8,7 +8,7 @@ mod builder;
 mod launchers;
 mod network;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use negotiation::NegotiationId;
 use rms_api::desired::AgentHello;
@@ -68,8 +68,20 @@ pub struct World {
     /// Facts that the checkers have seen, and the trace.
     n_checked: usize,
     n_traced: usize,
+    /// When those came about that the checkers have not seen.
+    written: VecDeque<Written>,
     n_turns: u64,
     snapshot: fn(&State) -> State,
+}
+
+/// Facts that were written together.
+#[derive(Debug)]
+struct Written {
+    /// So many facts there were then.
+    n_facts: usize,
+    at: Time,
+    /// Some of them had come about before, and waited for the disk.
+    is_late: bool,
 }
 
 /// What is going to happen.
@@ -289,11 +301,11 @@ impl World {
     /// One batch of the server; false if the journal did not take it.
     fn turn(&mut self) -> Result<bool, Violation> {
         let Some(server) = &mut self.server else { return Ok(true) };
-        let was_stuck = server.is_stuck();
+        let (was_stuck, was_behind) = (server.is_stuck(), server.is_behind());
         let crash = self.crash.map(|(point, _)| point);
         let turn = server.turn(self.now, &mut self.journal, crash)?;
         self.n_turns += 1;
-        self.look_at_facts(was_stuck)?;
+        self.look_at_facts(was_behind)?;
         match turn {
             Turn::Effects(effects) => {
                 self.look_at_state()?;
@@ -321,14 +333,24 @@ impl World {
     }
 
     /// Shows the checkers what has become durable.
-    fn look_at_facts(&mut self, was_stuck: bool) -> Result<(), Violation> {
+    fn look_at_facts(&mut self, is_late: bool) -> Result<(), Violation> {
         for fact in &self.journal.facts()[self.n_traced..] {
             self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
         }
-        let from = std::mem::replace(&mut self.n_traced, self.journal.facts().len());
+        let n_facts = self.journal.facts().len();
+        let from = std::mem::replace(&mut self.n_traced, n_facts);
+        if from < n_facts {
+            self.written.push_back(Written { n_facts, at: self.now, is_late });
+        }
         self.look_out(from);
-        self.checks.at(self.now, was_stuck);
-        for fact in &self.journal.synced()[self.n_checked..] {
+        for (idx, fact) in self.journal.synced().iter().enumerate().skip(self.n_checked) {
+            // Some are written long before they are synced.
+            while self.written.front().is_some_and(|written| written.n_facts <= idx) {
+                self.written.pop_front();
+            }
+            if let Some(written) = self.written.front() {
+                self.checks.at(written.at, written.is_late);
+            }
             self.checks.durable(fact, self.journal.shadow(), &self.nodes)?;
         }
         self.n_checked = self.journal.synced().len();
@@ -431,6 +453,11 @@ impl World {
         let event = Event::Called { ticket, who: who.clone(), call };
         self.agenda.push(self.now, Item::Event(Box::new(event)));
         ticket
+    }
+
+    /// Somebody comes with this certificate for the first time.
+    pub fn comes_with(&mut self, serial: String) {
+        self.agenda.push(self.now, Item::Event(Box::new(Event::CertificateUsed { serial })));
     }
 
     pub(crate) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Refusal>> {

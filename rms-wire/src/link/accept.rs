@@ -1,7 +1,7 @@
 //! The gate: takes new connections through the handshake and the hello, each on its own and in bounded time and memory.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use quinn::crypto::rustls::HandshakeData;
@@ -11,15 +11,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::channel::Channel;
 use super::endpoint::{SOFTWARE, check_role, peer_of};
-use super::error::{CODE_CLOSED, CODE_DENIED, LinkError, chain};
+use super::error::{CODE_CLOSED, CODE_DENIED, LinkError};
 use super::lasting::{Caller, Lasting};
 use super::peering::{Bond, Link, Wire};
 use super::places::{Place, Places, network};
 use super::shares::Shares;
 use super::tuning::Tuning;
+use crate::chain::chain;
 use crate::hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
-use crate::refused::Refused;
 use crate::tls::{ALPN, ALPN_JOIN, Credentials, Peer, Revoked};
+use rms_api::Refused;
 
 /// Who has come.
 #[derive(Debug)]
@@ -224,9 +225,13 @@ impl Porter {
         greeted?;
         let (remote, local) = (wire.connection().remote_address(), wire.connection().local_ip());
         let listed = self.admission.lasting.as_ref().map(|lasting| lasting.list(Caller { remote, local }));
-        let sharing = self.shares.take(&peer.identity);
-        wire.allow(&tuning.allowance(&peer.identity, sharing.n_links), Arc::clone(&sharing.large_frames));
-        let bond = Bond::Accepted { _listed: listed, _sharing: sharing };
+        let sharing = self.shares.take(&peer.identity, tuning);
+        match peer.identity.role {
+            Role::User | Role::Admin | Role::Agent | Role::Server => wire.allow(&sharing),
+            // It has what it begins with, until it is known whose job it is.
+            Role::Job => {}
+        }
+        let bond = Bond::Accepted { _listed: listed, sharing: Arc::new(Mutex::new(sharing)) };
         let link = Link::new(wire.clone(), peer, Vec::new(), &self.admission.revoked, bond);
         known.hold(tuning.handshake, self.accepted.send(Accepted::Link(link))).await.map(drop)
     }

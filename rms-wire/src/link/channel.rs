@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quinn::{RecvStream, SendStream, VarInt};
+use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::error::LinkError;
 use super::peering::{SMALL_FRAME, Wire};
 use super::tuning::Tuning;
-use crate::codec::{self, HEADER_BYTES, Header};
-use crate::convert::Malformed;
+use crate::codec::{self, DecodeError, HEADER_BYTES, Header, Unparsed, Variant};
 use crate::message::{Message, Size};
 
 /// A channel: frames go out in order and come in in order. Dropping it ends both directions.
@@ -66,6 +66,8 @@ pub struct Receiver {
 #[derive(Clone, Debug)]
 pub struct Budget {
     pub kib: Arc<Semaphore>,
+    /// All that there is of it: a frame that takes more than that takes no more.
+    pub most: u32,
     /// For ever if absent.
     pub patience: Option<Duration>,
 }
@@ -198,7 +200,7 @@ impl Receiver {
     /// # Errors
     /// The channel or the link has ended, or the frame is not what it should be.
     pub async fn recv<M: Message>(&mut self) -> Result<Option<M>, LinkError> {
-        let received = self.read_frame().await;
+        let received = self.read_frame::<M, _>(codec::decode).await;
         self.permit = None;
         self.checked(received)
     }
@@ -210,20 +212,47 @@ impl Receiver {
     /// As [`Receiver::recv`].
     pub async fn recv_held<M: Message>(&mut self) -> Result<Option<(M, Held)>, LinkError> {
         let received = self
-            .read_frame()
+            .read_frame::<M, _>(codec::decode)
             .await
             .map(|message| message.map(|message| (message, Held { _permit: self.permit.take() })));
         self.checked(received)
     }
 
-    /// As [`Receiver::recv`], with the message parsed into what it stands for.
+    /// As [`Receiver::recv_held`], but of an `M` that cannot be parsed, though it is a whole value, only `R` is read: peers of
+    /// other versions and people's slips get an answer.
     ///
     /// # Errors
-    /// As [`Receiver::recv`]; a message that does not parse costs the peer its link too.
-    pub async fn recv_as<M: Message, T: TryFrom<M, Error = Malformed>>(&mut self) -> Result<Option<T>, LinkError> {
-        let Some(message) = self.recv::<M>().await? else { return Ok(None) };
-        let parsed = T::try_from(message).map(Some).map_err(LinkError::from);
-        self.checked(parsed)
+    /// As [`Receiver::recv`].
+    pub async fn recv_or<M: Message, R: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<(Result<M, Unparsed<R>>, Held)>, LinkError> {
+        let received = self
+            .read_frame::<M, _>(codec::decode_or::<M, R>)
+            .await
+            .map(|message| message.map(|message| (message, Held { _permit: self.permit.take() })));
+        self.checked(received)
+    }
+
+    /// As [`Receiver::recv`], but a variant that cannot be parsed is skipped and logged, because the peer may be newer; not
+    /// those that are `needed`, of which half would be taken for the whole.
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`].
+    pub async fn recv_known<M: Message>(&mut self, needed: &[&str]) -> Result<Option<M>, LinkError> {
+        loop {
+            match self.recv_or::<M, Variant>().await? {
+                None => return Ok(None),
+                Some((Ok(message), _)) => return Ok(Some(message)),
+                Some((Err(unparsed), _)) if needed.contains(&unparsed.read.0.as_str()) => {
+                    return self.checked(Err(unparsed.error.into()));
+                }
+                Some((Err(unparsed), _)) => {
+                    let remote = self.wire.connection().remote_address();
+                    let Variant(variant) = unparsed.read;
+                    tracing::warn!(%remote, variant, error = %unparsed.error, "skipped a message");
+                }
+            }
+        }
     }
 
     /// As [`Receiver::recv`], where the peer must not be silent.
@@ -244,7 +273,10 @@ impl Receiver {
         received
     }
 
-    async fn read_frame<M: Message>(&mut self) -> Result<Option<M>, LinkError> {
+    async fn read_frame<M: Message, T>(
+        &mut self,
+        decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, LinkError> {
         while self.n_header < HEADER_BYTES {
             match self.read_some(Part::Header).await? {
                 0 if self.n_header == 0 => return Ok(None),
@@ -275,7 +307,7 @@ impl Receiver {
                 return Err(LinkError::CutShort);
             }
         }
-        let decoded = codec::decode(&self.payload);
+        let decoded = decode(&self.payload);
         self.n_bytes.add(HEADER_BYTES + length);
         self.n_header = 0;
         self.until = None;
@@ -329,7 +361,7 @@ impl Receiver {
 }
 
 async fn part_of(budget: &Budget, n_bytes: usize, max: usize) -> Result<OwnedSemaphorePermit, LinkError> {
-    let part = Arc::clone(&budget.kib).acquire_many_owned(Budget::kib_of(n_bytes, max));
+    let part = Arc::clone(&budget.kib).acquire_many_owned(Budget::kib_of(n_bytes, max).min(budget.most));
     let part = match budget.patience {
         None => part.await,
         Some(patience) => tokio::time::timeout(patience, part).await.map_err(|_| LinkError::NoRoom)?,

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::endpoint::EndpointError;
 use crate::codec::{DecodeError, EncodeError};
-use crate::convert::Malformed;
+use crate::parts::Malformed;
 use crate::tls::PeerError;
 
 /// Why a link could not be made, or why something could not be sent or received on it.
@@ -125,18 +125,6 @@ impl LinkError {
             | LinkError::Protocol => false,
         }
     }
-}
-
-/// An error and its causes in one line, for a close reason or a log.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Codes of closed connections; the reason beside them is what people read.

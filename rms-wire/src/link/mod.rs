@@ -20,7 +20,6 @@ pub use backoff::Backoff;
 pub use channel::{Budget, ByteCount, Channel, Held, Receiver, Sender};
 pub use endpoint::{Endpoint, EndpointError, Serve, resolve};
 pub use error::LinkError;
-pub(crate) use error::chain;
 pub(crate) use joining::JoinChannel;
 pub use outbox::{Outbox, OutboxClosed};
 pub use peering::{End, Link};

@@ -1,19 +1,19 @@
 //! One link: an agreed connection to a proven peer, on which channels are opened.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use quinn::{Connection, ConnectionError, VarInt};
 use rms_model::{Identity, Role};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::channel::Channel;
-use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, chain, reason};
+use super::channel::{Budget, Channel};
+use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, reason};
 use super::knock::Expecting;
 use super::lasting::Listed;
 use super::shares::{Sharing, large_frames};
-use super::tuning::{Allowance, Tuning};
+use crate::chain::chain;
 use crate::message::HELLO_BYTES;
 use crate::tls::{Credentials, Peer, Revoked};
 
@@ -29,6 +29,8 @@ struct Parts {
     peer: Peer,
     /// What the peer said when it welcomed us; empty if it has come to us.
     authorities: Vec<String>,
+    /// Whose share of what we can hold it takes, if we have accepted it; it ends with the connection.
+    sharing: Weak<Mutex<Sharing>>,
 }
 
 /// How a link has ended.
@@ -46,7 +48,7 @@ pub enum End {
 #[derive(Debug)]
 pub(super) enum Bond {
     /// The peer is on the list of those who are told of ours, if there is one, and has its part of what we can hold.
-    Accepted { _listed: Option<Listed>, _sharing: Sharing },
+    Accepted { _listed: Option<Listed>, sharing: Arc<Mutex<Sharing>> },
     /// We are told of the peer's.
     Dialled(Expecting),
 }
@@ -62,8 +64,8 @@ struct Life {
     /// Of the connection: what may be sent to us and not read yet.
     window: VarInt,
     frame: Duration,
-    /// The right to read large frames, in KiB; that of all links of the peer if we have accepted it.
-    large_frames: OnceLock<Arc<Semaphore>>,
+    /// The right to read large frames; that of all links of the peer if we have accepted it.
+    large_frames: Mutex<Budget>,
 }
 
 /// Frames up to so many bytes are read without waiting for each other.
@@ -74,7 +76,11 @@ const _: () = assert!(HELLO_BYTES <= SMALL_FRAME);
 
 impl Link {
     pub(super) fn new(wire: Wire, peer: Peer, authorities: Vec<String>, revoked: &Revoked, bond: Bond) -> Link {
-        let link = Link(Arc::new(Parts { wire, peer, authorities }));
+        let sharing = match &bond {
+            Bond::Accepted { sharing, .. } => Arc::downgrade(sharing),
+            Bond::Dialled(_) => Weak::new(),
+        };
+        let link = Link(Arc::new(Parts { wire, peer, authorities, sharing }));
         tokio::spawn(link.0.wire.end_with_certificate(&link.0.peer, revoked.clone(), bond));
         link
     }
@@ -105,6 +111,16 @@ impl Link {
     /// The smoothed round-trip time.
     pub fn rtt(&self) -> Duration {
         self.0.wire.connection().rtt()
+    }
+
+    /// Has the link take its part of what `who` may hold, not of what its peer may: a process of a job that of all jobs
+    /// of its owner. Until then a job's link may hold next to nothing.
+    pub fn count_for(&self, who: &Identity) {
+        let Some(sharing) = self.0.sharing.upgrade() else { return };
+        // No change of it can panic half-way.
+        let mut sharing = sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        sharing.count_for(who);
+        self.0.wire.allow(&sharing);
     }
 
     /// Opens a channel. The peer learns of it by its first frame.
@@ -166,7 +182,7 @@ impl Link {
 impl Wire {
     /// `window` is what the connection was made with.
     pub fn new(connection: Connection, window: VarInt, frame: Duration) -> Wire {
-        let large_frames = OnceLock::new();
+        let large_frames = Mutex::new(large_frames(Role::Server));
         Wire(Arc::new(Life { connection, closed_here: OnceLock::new(), window, frame, large_frames }))
     }
 
@@ -175,19 +191,23 @@ impl Wire {
     }
 
     /// Gives the peer its part of what we can hold, once it is known who it is.
-    pub fn allow(&self, allowance: &Allowance, large_frames: Arc<Semaphore>) {
-        let connection = self.connection();
+    pub fn allow(&self, sharing: &Sharing) {
+        let (connection, allowance) = (self.connection(), sharing.allowance());
         connection.set_max_concurrent_bi_streams(allowance.channels);
         connection.set_receive_window(allowance.window);
         connection.set_send_window(allowance.unacknowledged);
-        // Set once, before anything large was read: a hello is small.
-        let _ = self.0.large_frames.set(large_frames);
+        // Nothing large was read before: a hello is small.
+        *self.large_frames() = sharing.large_frames.clone();
+    }
+
+    fn large_frames(&self) -> MutexGuard<'_, Budget> {
+        self.0.large_frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the right to hold a frame over [`SMALL_FRAME`]: a peer cannot make us hold one for each channel.
     pub async fn large_frame(&self, n_bytes: usize) -> OwnedSemaphorePermit {
-        let semaphore = Arc::clone(self.0.large_frames.get_or_init(large_frames));
-        let kib = u32::try_from(n_bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(Tuning::LARGE_FRAMES_KIB);
+        let Budget { kib: semaphore, most, patience: _ } = self.large_frames().clone();
+        let kib = u32::try_from(n_bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(most);
         semaphore.acquire_many_owned(kib).await.expect("the semaphore is never closed")
     }
 

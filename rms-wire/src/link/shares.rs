@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rms_model::Identity;
+use rms_model::{Identity, Role};
 use tokio::sync::Semaphore;
 
-use super::tuning::Tuning;
+use super::channel::Budget;
+use super::tuning::{Allowance, Tuning};
 
 /// Who has how many links, and what they share. Clones are the same table.
 #[derive(Clone, Debug, Default)]
@@ -15,27 +16,29 @@ pub(super) struct Shares(Arc<Mutex<HashMap<Identity, Share>>>);
 #[derive(Debug)]
 struct Share {
     n_links: usize,
-    large_frames: Arc<Semaphore>,
+    large_frames: Budget,
 }
 
 /// One link in the table; it is taken out on drop.
 #[derive(Debug)]
 pub(super) struct Sharing {
     shares: Shares,
+    tuning: Tuning,
     who: Identity,
     /// How many links the identity has with this one.
-    pub n_links: usize,
-    /// The right to hold frames over the small ones, in KiB, that all links of the identity share.
-    pub large_frames: Arc<Semaphore>,
+    n_links: usize,
+    /// The right to hold frames over the small ones, that all links of the identity share.
+    pub large_frames: Budget,
 }
 
 impl Shares {
-    pub fn take(&self, who: &Identity) -> Sharing {
+    pub fn take(&self, who: &Identity, tuning: &Tuning) -> Sharing {
         let mut table = self.table();
-        let share = table.entry(who.clone()).or_insert_with(|| Share { n_links: 0, large_frames: large_frames() });
+        let new = || Share { n_links: 0, large_frames: large_frames(who.role) };
+        let share = table.entry(who.clone()).or_insert_with(new);
         share.n_links += 1;
-        let (n_links, large_frames) = (share.n_links, Arc::clone(&share.large_frames));
-        Sharing { shares: self.clone(), who: who.clone(), n_links, large_frames }
+        let (n_links, large_frames) = (share.n_links, share.large_frames.clone());
+        Sharing { shares: self.clone(), tuning: tuning.clone(), who: who.clone(), n_links, large_frames }
     }
 
     pub fn n_links(&self) -> usize {
@@ -45,6 +48,17 @@ impl Shares {
     fn table(&self) -> MutexGuard<'_, HashMap<Identity, Share>> {
         // No change of it can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sharing {
+    /// Counts the link for somebody else.
+    pub fn count_for(&mut self, who: &Identity) {
+        *self = self.shares.take(who, &self.tuning);
+    }
+
+    pub fn allowance(&self) -> Allowance {
+        self.tuning.allowance(&self.who, self.n_links)
     }
 }
 
@@ -60,6 +74,8 @@ impl Drop for Sharing {
     }
 }
 
-pub(super) fn large_frames() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(Tuning::LARGE_FRAMES_KIB as usize))
+/// Those of a peer in that role.
+pub(super) fn large_frames(role: Role) -> Budget {
+    let most = Tuning::large_frames_kib(role);
+    Budget { kib: Arc::new(Semaphore::new(most as usize)), most, patience: None }
 }

@@ -81,8 +81,9 @@ impl Tuning {
     const ENTRY_CHANNELS: u32 = 2;
     const ENTRY_WINDOW: u32 = 128 << 10;
     const ENTRY_UNACKNOWLEDGED: u64 = 64 << 10;
-    /// Large frames of one peer, over all of its links, in KiB.
-    pub(super) const LARGE_FRAMES_KIB: u32 = 24 << 10;
+    /// Large frames of one peer, over all of its links, in KiB. Those of users and of their jobs are together no more.
+    const LARGE_FRAMES_KIB: u32 = 24 << 10;
+    const LARGE_FRAMES_OF_JOBS_KIB: u32 = 6 << 10;
     /// One frame may take a second more for each so many bytes.
     const BYTES_A_SECOND: usize = 128 << 10;
     /// Unread bytes of one channel, and of one on a link that was accepted: a server has hundreds of each follower.
@@ -113,11 +114,24 @@ impl Tuning {
         Tuning::ENTRY_WINDOW.into()
     }
 
+    /// How many KiB of large frames all links of an identity may hold.
+    pub(super) fn large_frames_kib(role: Role) -> u32 {
+        match role {
+            Role::User => Tuning::LARGE_FRAMES_KIB - Tuning::LARGE_FRAMES_OF_JOBS_KIB,
+            Role::Job => Tuning::LARGE_FRAMES_OF_JOBS_KIB,
+            Role::Admin | Role::Agent | Role::Server => Tuning::LARGE_FRAMES_KIB,
+        }
+    }
+
     /// What the `n_links`th link of an identity may hold. An agent has one, on which the output of its jobs waits for those
     /// who follow it. Others have some for programs that do much, and many for commands.
+    /// Jobs have one each, and there may be a thousand of one owner.
     pub(super) fn allowance(&self, who: &Identity, n_links: usize) -> Allowance {
         let (channels, window, unacknowledged) = match (who.role, n_links) {
             (Role::Agent, ..=2) => (self.max_channels, self.window(), Tuning::SEND_WINDOW),
+            (Role::Job, ..=16) => (self.max_channels / 4, (128_u32 << 10).into(), Tuning::SEND_WINDOW / 16),
+            (Role::Job, ..=64) => (self.max_channels / 16, (32_u32 << 10).into(), Tuning::SEND_WINDOW / 64),
+            (Role::Job, _) => (self.max_channels / 16, (16_u32 << 10).into(), Tuning::SEND_WINDOW / 128),
             (_, ..=2) => (self.max_channels, (2_u32 << 20).into(), Tuning::SEND_WINDOW / 2),
             (_, ..=16) => (self.max_channels / 4, (512_u32 << 10).into(), Tuning::SEND_WINDOW / 8),
             (_, _) => (self.max_channels / 16, (32_u32 << 10).into(), Tuning::SEND_WINDOW / 64),

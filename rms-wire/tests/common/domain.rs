@@ -11,7 +11,7 @@ use rms_api::audit::AuditEntry;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, Nodes, Query, Select, Shape, Submission, TokenOrder};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
-use rms_api::{Answer, Call, Refusal};
+use rms_api::{Answer, Call, Refusal, Refused};
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
@@ -113,6 +113,14 @@ fn token_order() -> TokenOrder {
 
 /// Every call but the join.
 pub fn calls() -> Vec<Call> {
+    let mut calls = first_calls();
+    calls.push(Call::Query(Query::Budgets));
+    let (a, b) = ("a".to_owned(), "b".to_owned());
+    calls.push(Call::SetLink { a, b, latency_us: 5000, bandwidth_mbit: 10_000 });
+    calls
+}
+
+fn first_calls() -> Vec<Call> {
     let ids = || Select::Ids(vec![JobId(1), JobId(300), JobId(1 << 40)]);
     let any_agent = TokenOrder { identity: TokenIdentity::AnyAgent, cluster: Some("a".to_owned()), ..token_order() };
     let tasks = Submission { work: Work::Tasks { argv: texts(["./a.out", "-n", "1"]) }, ..submission() };
@@ -172,13 +180,8 @@ pub fn calls() -> Vec<Call> {
     calls
 }
 
-/// Calls that came later: the published bytes of the others keep their names.
-pub fn later_calls() -> Vec<Call> {
-    vec![Call::Query(Query::Budgets)]
-}
-
-/// Answers that came later.
-pub fn later_answers() -> Vec<Answer> {
+/// More answers.
+fn more_answers() -> Vec<Answer> {
     let stuck = |reason| Answer::WouldStart { request: request(), at: None, reason: Some(reason) };
     let mut answers = vec![Answer::Budgets(negotiating::budgets())];
     answers.extend(later_reasons().map(stuck));
@@ -370,7 +373,7 @@ pub fn job_line(job: u64) -> JobLine {
     }
 }
 
-fn stages() -> Stages {
+pub fn stages() -> Stages {
     let leg = |hosts, start| StageLine { hosts, span: Span::from_mins(5), start };
     Stages {
         number: 2,
@@ -388,23 +391,18 @@ fn stages() -> Stages {
 fn spec(tasks: TaskCount) -> JobSpec {
     JobSpec {
         name: "nbody".to_owned(),
-        owner: Owner("alice".to_owned()),
-        work: script(),
         tasks,
         cpus_per_task: 2,
         cwd: "/home/alice".to_owned(),
         environment: Arc::new(environment()),
-        umask: 0o022,
         stdio: stdio(),
         limits: limits(),
-        options: vec![request()],
         constraint: constraint(),
         priority: 1,
         requeue: Some(true),
-        begin: None,
-        comment: String::new(),
         evolving: Some(evolving()),
         malleable: Some(negotiating::malleable(OnResize::Workers)),
+        ..JobSpec::of(Owner("alice".to_owned()), script(), vec![request()])
     }
 }
 
@@ -458,26 +456,27 @@ pub fn change() -> JobChange {
 
 pub fn record(job: u64) -> JobRecord {
     JobRecord {
-        job: JobId(job),
-        run: Run(1),
         name: "nbody".to_owned(),
-        owner: Owner("alice".to_owned()),
-        submitted: secs(1),
         eligible: secs(2),
         started: Some(secs(3)),
         ended: secs(4),
-        request: request(),
         n_tasks: 4,
         cpus_per_task: 2,
         nodes: texts(["n1", "n2"]),
         outcome: outcomes().swap_remove(job as usize % 8),
         usage: usage(),
-        evolution: None,
+        ..JobRecord::of(JobId(job), Owner("alice".to_owned()), request(), secs(1))
     }
 }
 
 /// Every answer, with every variant inside.
 pub fn answers() -> Vec<Answer> {
+    let mut answers = first_answers();
+    answers.extend(more_answers());
+    answers
+}
+
+fn first_answers() -> Vec<Answer> {
     let now = secs(1000);
     let view = |cluster| ClusterView {
         cluster: ClusterId(cluster),
@@ -496,6 +495,7 @@ pub fn answers() -> Vec<Answer> {
         issued: secs(1),
         expires: secs(2),
         revoked: Some(secs(3)),
+        replaces: Vec::new(),
     };
     let cores = || CoresLine { node: "n2".to_owned(), n_cores: 3, all: 8, is_in_force: false };
     let detail =
@@ -506,7 +506,9 @@ pub fn answers() -> Vec<Answer> {
         Answer::WouldStart { request: request(), at: Some(secs(5)), reason: reasons().pop() },
         Answer::Jobs {
             done: vec![JobId(1), JobId(2)],
-            refused: vec![(JobId(3), Refusal::NoSuchJob(JobId(3))), (JobId(4), Refusal::NoJobs)],
+            refused: [(JobId(3), Refusal::NoSuchJob(JobId(3))), (JobId(4), Refusal::NoJobs)]
+                .map(|(job, refusal)| (job, Refused::from(&refusal)))
+                .to_vec(),
         },
         Answer::Queue { now, jobs: (0..72).map(job_line).collect() },
         Answer::Detail { now, jobs: vec![detail(1, TaskCount::PerHost(4)), detail(2, TaskCount::Total(9))] },

@@ -1,5 +1,8 @@
 //! One value of everything that launchers say and are told, in the domain's terms.
 
+use rms_api::Refused;
+use rms_api::answer::LauncherReport;
+use rms_api::answer::LauncherTraffic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,7 +16,6 @@ use rms_model::{
     ClusterId, Environment, JobId, Limits, Malleable, Mebibytes, OnResize, Outcome, Profile, Request, Run, Sizes, Span,
     Speedup, Stdio, Time, Work,
 };
-use rms_wire::{LauncherReport, LauncherTraffic, Refused};
 
 const JOB: JobId = JobId(300);
 

@@ -7,12 +7,12 @@ use negotiation::{
     Resource, Rules, SetRule, Side, Sizes, Statement, Template, Terms,
 };
 use rms_api::Call;
+use rms_api::Refused;
 use rms_api::negotiate::{
     Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldHost, Holding, Keeps, Manner, NegotiationLine,
     NegotiationRecord, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
 };
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Span, Speedup, Time};
-use rms_wire::Refused;
 
 pub const JOB: JobId = JobId(5);
 pub const RUN: Run = Run(2);
@@ -158,6 +158,7 @@ pub fn calls() -> Vec<NegotiatorCall> {
     let statement = Statement::End { ending: Ending::Rejected, reason: Reason::KeepsRanks };
     let refused = Message { id: id(Side::Application, 2), number: 2, seen: 1, statement: Some(statement) };
     calls.push(NegotiatorCall::Say(Box::new(refused)));
+    calls.push(NegotiatorCall::Free(vec!["n1".to_owned(), "n2".to_owned()]));
     calls
 }
 
@@ -171,7 +172,16 @@ pub fn holding() -> Holding {
         cpus: 48,
         is_departing,
     };
-    Holding { generation: 3, hosts: vec![host(1, false), host(2, true)], until: Time::from_secs(1_800_000_000) }
+    Holding {
+        generation: 3,
+        hosts: vec![host(1, false), host(2, true)],
+        until: Time::from_secs(1_800_000_000),
+        stages: None,
+    }
+}
+
+fn in_stages() -> Holding {
+    Holding { stages: Some(Box::new(super::domain::stages())), ..holding() }
 }
 
 pub fn reminders() -> Vec<Reminder> {
@@ -197,8 +207,21 @@ pub fn reminders() -> Vec<Reminder> {
     vec![waiting, leaving]
 }
 
+/// What who speaks for an application with a profile is answered.
+pub fn attached_in_stages() -> Result<NegotiatorAnswer, Refused> {
+    Ok(NegotiatorAnswer::Attached(Box::new(Attached { holding: in_stages(), ..attached() })))
+}
+
 pub fn answers() -> Vec<Result<NegotiatorAnswer, Refused>> {
-    let attached = Attached {
+    vec![
+        Err(Refused::new("another_run", "no")),
+        Ok(NegotiatorAnswer::Attached(Box::new(attached()))),
+        Ok(NegotiatorAnswer::Done),
+    ]
+}
+
+fn attached() -> Attached {
+    Attached {
         job: JOB,
         run: RUN,
         rules: Rules::default(),
@@ -208,12 +231,7 @@ pub fn answers() -> Vec<Result<NegotiatorAnswer, Refused>> {
         release_within: Span::from_mins(2),
         open: reminders(),
         clusters: [(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())].into(),
-    };
-    vec![
-        Err(Refused::new("another_run", "no")),
-        Ok(NegotiatorAnswer::Attached(Box::new(attached))),
-        Ok(NegotiatorAnswer::Done),
-    ]
+    }
 }
 
 pub fn notices() -> Vec<NegotiatorNotice> {
@@ -232,6 +250,7 @@ pub fn notices() -> Vec<NegotiatorNotice> {
     notices.push(NegotiatorNotice::Counted { n_opened: 300 });
     notices.push(NegotiatorNotice::Said(Box::new(recalled())));
     notices.push(NegotiatorNotice::HostsLost { hosts: vec![NodeId(0), NodeId(70_000)] });
+    notices.push(NegotiatorNotice::Holding(Box::new(in_stages())));
     notices
 }
 

@@ -1,27 +1,22 @@
 //! Frames of every kind and variant, for golden bytes and for mutation.
 
-use rms_api::Answer;
-use rms_api::answer::{JobChange, ViewAnswer};
-use rms_api::desired::AgentHello;
+use rms_api::answer::{ServerReport, ViewAnswer};
+use rms_api::call::HistoryQuery;
 use rms_api::desired::Desired;
-use rms_api::negotiate::{Ask, Holding, NegotiatorCall};
-use rms_api::subscription::{Grant, LauncherCall};
-use rms_model::{JobId, Run, Time};
-use rms_wire::call;
+use rms_api::{Answer, Refused};
+use rms_model::{JobId, Run, Span, Time};
 use rms_wire::codec::{DecodeError, decode_frame, encode};
-use rms_wire::convert::{
-    DesiredParts, ReportParts, ViewParts, answer_parts, client_call, desire_parts, history_parts, launcher_answer,
-    negotiator_answer, notice_parts, parse_launcher_answer, parse_negotiator_answer, report_parts,
+use rms_wire::parts::{
+    AnswerParts, DesiredParts, ReportParts, ViewParts, answer_parts, desire_parts, notice_parts, report_parts,
 };
-use rms_wire::peer::{
-    Answer as PmiAnswer, Command, Exec, NamedHost, Pair, Part, Placement, Question, RankId, StepPart,
+use rms_wire::peer::{Exec, StepPart};
+use rms_wire::pmi::{
+    Answer as PmiAnswer, Command, Down, NamedHost, Pair, Part, Placement, Question, RankId, Up, WorldId,
 };
-use rms_wire::reply::ReplyParts;
-use rms_wire::vocabulary::Variable;
 use rms_wire::{
-    Chunk, ClientAnswer, ClientCall, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, HistoryQuery,
-    Input, JoinAnswer, JoinRequest, Kind, LauncherSays, LauncherTold, Message, Missing, NegotiatorSays, NegotiatorTold,
-    Offset, PeerExec, PeerOpen, PmiDown, PmiUp, Refused, Spooled, StepDown, StepUp, Stream, ToAgent, ToServer,
+    AnswerPart, Chunk, ClientRequest, Follow, FollowOrder, Followed, Hello, HelloAnswer, Input, JoinAnswer,
+    JoinRequest, Kind, LauncherSays, LauncherTold, Message, Missing, NegotiatorSays, NegotiatorTold, Offset, PeerExec,
+    PeerOpen, PmiDown, PmiUp, Spooled, StepDown, StepUp, Stream, ToAgent, ToServer, Watch,
 };
 
 use super::{domain, launching, negotiating};
@@ -51,7 +46,12 @@ fn again<M: Message>(message: &M) -> Vec<u8> {
     encode(message).expect("what was decoded within the limit is encoded within it")
 }
 
-/// Samples of a kind that is parsed, numbered in their order.
+/// As [`plain`], numbered in their order.
+fn plain_numbered<M: Message>(name: &str, messages: impl IntoIterator<Item = M>) -> Vec<Sample> {
+    parsed(name, messages, |frame| Ok(again(&decode_frame::<M>(frame)?)))
+}
+
+/// Samples of a kind whose parts are put together, numbered in their order.
 fn parsed<M: Message>(
     name: &str,
     messages: impl IntoIterator<Item = M>,
@@ -94,33 +94,35 @@ fn greetings() -> Vec<Sample> {
 }
 
 fn of_agents() -> Vec<Sample> {
-    let mut to_server = vec![ToServer::Hello((&domain::hello()).into())];
+    let mut to_server = vec![ToServer::Hello(domain::hello())];
     to_server.extend(report_parts(&domain::report()));
     to_server.push(ToServer::Renew { csr: vec![0x30, 0x82] });
     let asks = (1..).zip(negotiating::asks());
-    to_server.extend(asks.map(|(seq, ask)| ToServer::Ask { seq, job: 5, run: 2, ask: (&ask).into() }));
-    to_server.push(ToServer::Certify { seq: 9, job: 5, run: 2, csr: vec![0x30, 0x82] });
+    to_server.extend(asks.map(|(seq, ask)| ToServer::Ask { seq, job: JobId(5), run: Run(2), ask }));
+    to_server.push(ToServer::Certify { seq: 9, job: JobId(5), run: Run(2), csr: vec![0x30, 0x82] });
     to_server.push(ToServer::Trouble { reason: None });
     to_server.push(ToServer::Trouble { reason: Some("its spool is full".to_owned()) });
     to_server.extend(report_parts(&domain::ends_by_the_node()));
     let mut samples = parsed("to_server", to_server, |frame| {
         let message = decode_frame::<ToServer>(frame)?;
         match message.clone() {
-            ToServer::Hello(hello) => drop(AgentHello::try_from(hello)),
             ToServer::Report(part) => drop(ReportParts::new().push(part)),
-            ToServer::Ask { ask, .. } => drop(Ask::try_from(ask)),
-            ToServer::Renew { .. } | ToServer::Certify { .. } | ToServer::Trouble { .. } => {}
+            ToServer::Hello(_)
+            | ToServer::Ask { .. }
+            | ToServer::Renew { .. }
+            | ToServer::Certify { .. }
+            | ToServer::Trouble { .. } => {}
         }
         Ok(again(&message))
     });
     let mut to_agent = desire_parts(&domain::desired());
     to_agent.extend(desire_parts(&Desired::default()));
-    to_agent.push(ToAgent::Signal { job: 5, run: 2, signal: 10 });
+    to_agent.push(ToAgent::Signal { job: JobId(5), run: Run(2), signal: 10 });
     to_agent.push(ToAgent::Renewed { chain: "chain".to_owned(), ca: "ca".to_owned() });
     to_agent.push(ToAgent::NotRenewed(Refused::new("not_allowed", "no")));
     to_agent.push(ToAgent::Revoked { serials: vec!["5e".to_owned()], last: true });
     let outcomes = (1..).zip(negotiating::outcomes());
-    to_agent.extend(outcomes.map(|(seq, outcome)| ToAgent::Asked { seq, outcome: (&outcome).into() }));
+    to_agent.extend(outcomes.map(|(seq, outcome)| ToAgent::Asked { seq, outcome }));
     to_agent.push(ToAgent::NotAsked { seq: 3, refused: Refused::new("not_negotiable", "no") });
     to_agent.push(ToAgent::Certified { seq: 9, chain: "chain".to_owned(), ca: "ca".to_owned() });
     to_agent.push(ToAgent::NotCertified { seq: 10, refused: Refused::new("another_run", "no") });
@@ -135,7 +137,7 @@ fn of_agents() -> Vec<Sample> {
 }
 
 fn of_clients() -> Vec<Sample> {
-    let mut calls: Vec<ClientCall> = domain::calls().iter().filter_map(client_call).collect();
+    let mut calls: Vec<ClientRequest> = domain::calls().into_iter().map(ClientRequest::Call).collect();
     let history = HistoryQuery {
         user: Some("alice".to_owned()),
         states: vec!["failed".to_owned()],
@@ -148,45 +150,40 @@ fn of_clients() -> Vec<Sample> {
     };
     let offset = Offset { host_idx: 1, task: 2, stream: Stream::Err, offset: 4096 };
     let follow = Follow { job: JobId(5), run: Some(Run(2)), from: vec![offset], input: true };
-    calls.push(ClientCall::History((&history).into()));
-    calls.push(ClientCall::Follow(call::Follow::from(&follow)));
-    calls.push(ClientCall::Watch { jobs: vec![5, 6] });
-    calls.push(ClientCall::Launcher);
-    calls.push(ClientCall::Launchers);
-    calls.push(ClientCall::Server);
-    calls.push(ClientCall::Negotiator);
-    let (a, b) = ("a".to_owned(), "b".to_owned());
-    calls.push(ClientCall::SetLink { a, b, latency_us: 5000, bandwidth_mbit: 10_000 });
-    calls.extend(domain::later_calls().iter().filter_map(client_call));
-    let mut samples = parsed("call", calls, |frame| {
-        let message = decode_frame::<ClientCall>(frame)?;
-        drop(ClientRequest::parse(message.clone(), || "5e".to_owned()));
-        Ok(again(&message))
-    });
-    let mut answers: Vec<ClientAnswer> =
-        domain::answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer)).collect::<Vec<_>>()).collect();
-    answers.extend(answer_parts(&Err(rms_api::Refusal::NoNodes)));
-    answers.extend(history_parts(&(0..8).map(domain::record).collect::<Vec<_>>()));
-    answers.extend(answer_parts(&Ok(Answer::Queue { now: Time::EPOCH, jobs: Vec::new() })));
-    answers.extend(answer_parts(&Ok(Answer::Detail { now: Time::EPOCH, jobs: Vec::new() })));
-    let empty = ViewAnswer { now: Time::EPOCH, job: None, clusters: Vec::new() };
-    answers.extend(answer_parts(&Ok(Answer::View(empty))));
-    answers.push(ClientAnswer::Certificate { chain: "chain".to_owned(), ca: "ca".to_owned() });
-    answers.push(ClientAnswer::Launchers((&launching::launcher_report()).into()));
-    answers.push(ClientAnswer::Server(rms_wire::ServerReport {
-        version: "0.1.0".to_owned(),
-        since: 1,
-        journal_bytes: 2,
-        snapshot: Some(3),
-        snapshot_bytes: 4,
-        history_failure: Some("the disk is full".to_owned()),
-    }));
-    answers
-        .extend(domain::later_answers().into_iter().flat_map(|answer| answer_parts(&Ok(answer)).collect::<Vec<_>>()));
-    answers.extend(answer_parts(&Ok(Answer::Negotiated(negotiating::short()))));
-    samples.extend(parsed("answer", answers, |frame| {
-        let message = decode_frame::<ClientAnswer>(frame)?;
-        drop(ReplyParts::new().push(message.clone()));
+    calls.push(ClientRequest::History(history));
+    calls.push(ClientRequest::Follow(follow));
+    calls.push(ClientRequest::Watch(Watch { jobs: vec![JobId(5), JobId(6)] }));
+    calls.push(ClientRequest::Launcher);
+    calls.push(ClientRequest::Launchers);
+    calls.push(ClientRequest::Server);
+    calls.push(ClientRequest::Negotiator);
+    let mut samples = plain_numbered("call", calls);
+    let mut answers = domain::answers();
+    answers.extend([
+        Answer::History((0..8).map(domain::record).collect()),
+        Answer::Queue { now: Time::EPOCH, jobs: Vec::new() },
+        Answer::Detail { now: Time::EPOCH, jobs: Vec::new() },
+        Answer::View(ViewAnswer { now: Time::EPOCH, job: None, clusters: Vec::new() }),
+        Answer::Certificate { chain: "chain".to_owned(), ca: "ca".to_owned() },
+        Answer::Launchers(Box::new(launching::launcher_report())),
+        Answer::Server(ServerReport {
+            version: "0.1.0".to_owned(),
+            since: Time::from_millis(1),
+            journal_bytes: 2,
+            snapshot: Some(Time::from_millis(3)),
+            snapshot_bytes: 4,
+            history_failure: Some("the disk is full".to_owned()),
+        }),
+        Answer::Negotiated(negotiating::short()),
+    ]);
+    let mut parts: Vec<AnswerPart> =
+        answers.iter().flat_map(|answer| answer_parts(answer).collect::<Vec<_>>()).collect();
+    parts.push(AnswerPart::whole(Err(Refused::from(&rms_api::Refusal::NoNodes))));
+    samples.extend(parsed("answer", parts, |frame| {
+        let message = decode_frame::<AnswerPart>(frame)?;
+        if let AnswerPart { answer: Ok(answer), last } = message.clone() {
+            drop(AnswerParts::new().push(answer, last));
+        }
         Ok(again(&message))
     }));
     samples
@@ -196,7 +193,7 @@ fn of_streams() -> Vec<Sample> {
     let offset = |stream| Offset { host_idx: 1, task: 2, stream, offset: 1 << 33 };
     let from = vec![offset(Stream::Out), offset(Stream::Err)];
     let chunk = Chunk { host_idx: 1, task: 2, stream: Stream::Out, offset: 300, bytes: b"hello\n".to_vec() };
-    let mut samples = plain([("follow_order", FollowOrder { job: 5, run: 2, from: from.clone() })]);
+    let mut samples = plain([("follow_order", FollowOrder { job: JobId(5), run: Run(2), from: from.clone() })]);
     samples.extend(plain([
         ("spooled_chunk", Spooled::Chunk(chunk.clone())),
         ("spooled_end", Spooled::End),
@@ -205,41 +202,28 @@ fn of_streams() -> Vec<Sample> {
     ]));
     let followed = [
         Followed::Chunk(chunk),
-        Followed::Change((&domain::change()).into()),
+        Followed::Change(domain::change()),
         Followed::End,
         Followed::Refused(Refused::new("no_such_job", "no")),
         Followed::Missing(Missing { node: "a1".to_owned(), reason: "the disk was full".to_owned(), from }),
         Followed::Away { node: "a1".to_owned(), secs: 60 },
         Followed::Whole { node: "a2".to_owned() },
     ];
-    samples.extend(parsed("followed", followed, |frame| {
-        let message = decode_frame::<Followed>(frame)?;
-        if let Followed::Change(change) = message.clone() {
-            drop(JobChange::try_from(change));
-        }
-        Ok(again(&message))
-    }));
+    samples.extend(plain_numbered("followed", followed));
     samples.extend(plain([("input", Input { bytes: b"yes\n".to_vec(), eof: true })]));
     samples
 }
 
 fn of_launchers() -> Vec<Sample> {
-    let says = (1..).zip(launching::calls()).map(|(seq, call)| LauncherSays { seq, call: (&call).into() });
-    let mut samples = parsed("says", says, |frame| {
-        let message = decode_frame::<LauncherSays>(frame)?;
-        drop(LauncherCall::try_from(message.call.clone()));
-        Ok(again(&message))
-    });
-    let mut told: Vec<LauncherTold> =
-        (1..).zip(launching::answers()).map(|(seq, answer)| launcher_answer(seq, &answer)).collect();
+    let says = (1..).zip(launching::calls()).map(|(seq, call)| LauncherSays { seq, call });
+    let mut samples = plain_numbered("says", says);
+    let answers = (1..).zip(launching::answers());
+    let mut told: Vec<LauncherTold> = answers.map(|(seq, answer)| LauncherTold::Answer { seq, answer }).collect();
     told.extend(launching::notices().iter().flat_map(notice_parts));
     samples.extend(parsed("told", told, |frame| {
         let message = decode_frame::<LauncherTold>(frame)?;
-        match message.clone() {
-            LauncherTold::Answer { seq: _, answer } => drop(parse_launcher_answer(answer)),
-            LauncherTold::Changed(part) => drop(ViewParts::new().push(part)),
-            LauncherTold::Started(grant) => drop(Grant::try_from(*grant)),
-            LauncherTold::Ended { .. } | LauncherTold::Replaced => {}
+        if let LauncherTold::Changed(part) = message.clone() {
+            drop(ViewParts::new().push(part));
         }
         Ok(again(&message))
     }));
@@ -247,49 +231,30 @@ fn of_launchers() -> Vec<Sample> {
 }
 
 fn of_negotiators() -> Vec<Sample> {
-    let says = (1..).zip(negotiating::calls()).map(|(seq, call)| NegotiatorSays { seq, call: (&call).into() });
-    let mut samples = parsed("negotiator_says", says, |frame| {
-        let message = decode_frame::<NegotiatorSays>(frame)?;
-        drop(NegotiatorCall::try_from(message.call.clone()));
-        Ok(again(&message))
-    });
-    let mut told: Vec<NegotiatorTold> =
-        (1..).zip(negotiating::answers()).map(|(seq, answer)| negotiator_answer(seq, &answer)).collect();
-    told.extend(negotiating::notices().iter().map(NegotiatorTold::from));
-    samples.extend(parsed("negotiator_told", told, |frame| {
-        let message = decode_frame::<NegotiatorTold>(frame)?;
-        match message.clone() {
-            NegotiatorTold::Answer { seq: _, answer } => drop(parse_negotiator_answer(answer)),
-            NegotiatorTold::Said(message) => drop(negotiation::Message::try_from(*message)),
-            NegotiatorTold::Holding(holding) => drop(Holding::from(*holding)),
-            NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } => {}
-            NegotiatorTold::Replaced | NegotiatorTold::Counted { .. } | NegotiatorTold::HostsLost { .. } => {}
-        }
-        Ok(again(&message))
-    }));
+    let says = (1..).zip(negotiating::calls()).map(|(seq, call)| NegotiatorSays { seq, call });
+    let mut samples = plain_numbered("negotiator_says", says);
+    let answers = (1..).zip(negotiating::answers());
+    let mut told: Vec<NegotiatorTold> = answers.map(|(seq, answer)| NegotiatorTold::Answer { seq, answer }).collect();
+    told.extend(negotiating::notices().into_iter().map(NegotiatorTold::Notice));
+    told.push(NegotiatorTold::Answer { seq: 9, answer: negotiating::attached_in_stages() });
+    samples.extend(plain_numbered("negotiator_told", told));
     samples
 }
 
 fn of_peers() -> Vec<Sample> {
     let text = str::to_owned;
-    let exec = Exec {
-        job: 5,
-        run: 2,
-        argv: vec![text("hydra_pmi_proxy"), text("--x")],
-        environment: vec![Variable { name: text("A"), value: text("b") }],
-        cwd: text("/tmp"),
-    };
+    let exec = Exec { job: JobId(5), run: Run(2), command: text("hydra_pmi_proxy --x") };
     let pairs = || vec![Pair { key: text("P0-businesscard"), value: text("tcp://10.0.0.1:1234") }];
     let (service, port) = (|| text("ocean"), || text("tcp://x"));
-    let rank = RankId { world: 1, rank: 3 };
-    let ask = |id, question| PmiUp::Ask { from: rank, id, question };
-    let answer = |id, answer| PmiDown::Answer { to: rank, id, answer };
+    let rank = RankId { world: WorldId(1), rank: 3 };
+    let ask = |id, question| Up::Ask { from: rank, id, question };
+    let answer = |id, answer| Down::Answer { to: rank, id, answer };
     let argv = || vec![text("md"), text("-n 2")];
     let hosts = vec![NamedHost { node: text("n1"), slots: Some(2) }, NamedHost { node: text("n2"), slots: None }];
     let command = Command { argv: argv(), n_ranks: 2, hosts, wdir: Some(text("/tmp")), path: None };
     let part = Part { first_rank: 0, n_ranks: 2, appnum: 0, argv: argv(), wdir: None, path: Some(text("/opt/bin")) };
     let placement = Placement {
-        world: 2,
+        world: WorldId(2),
         kvsname: text("kvs_5_2_2"),
         n_ranks: 4,
         universe: 8,
@@ -298,11 +263,11 @@ fn of_peers() -> Vec<Sample> {
         pairs: pairs(),
     };
     let step = StepPart {
-        job: 5,
-        run: 2,
+        job: JobId(5),
+        run: Run(2),
         step: 3,
         argv: argv(),
-        set: vec![Variable { name: text("OMP_NUM_THREADS"), value: text("4") }],
+        set: vec![(text("OMP_NUM_THREADS"), text("4"))],
         unset: vec![text("LANG")],
         cwd: text("/tmp"),
         umask: 0o022,
@@ -318,19 +283,19 @@ fn of_peers() -> Vec<Sample> {
         kvsname: text("kvs_5_2_s3"),
         mapping: text("(vector,(0,3,2))"),
         universe: 12,
-        grace: 30_000,
+        grace: Span::from_secs(30),
     };
     let mut samples = plain([
-        ("open_pmi", PeerOpen::Pmi { job: 5, run: 2 }),
+        ("open_pmi", PeerOpen::Pmi { job: JobId(5), run: Run(2) }),
         ("open_exec", PeerOpen::Exec(exec)),
-        ("open_step", PeerOpen::Step(step)),
+        ("open_step", PeerOpen::Step(Box::new(step))),
     ]);
     samples.extend(plain([
         ("step_stdin", StepDown::Stdin { bytes: vec![0, 255] }),
         ("step_stdin_eof", StepDown::StdinEof),
         ("step_signal", StepDown::Signal { signal: 10 }),
         ("step_end", StepDown::End),
-        ("step_pmi_down", StepDown::Pmi(PmiDown::Over)),
+        ("step_pmi_down", StepDown::Pmi(Down::Over)),
     ]));
     samples.extend(plain([
         ("step_stdout", StepUp::Stdout { task: 4, bytes: vec![1] }),
@@ -338,35 +303,35 @@ fn of_peers() -> Vec<Sample> {
         ("step_taken", StepUp::Taken { n_bytes: 70_000 }),
         ("step_task_ended", StepUp::TaskEnded { task: 4, code: Some(3), signal: None }),
         ("step_aborted", StepUp::Aborted { code: 6 }),
-        ("step_pmi_up", StepUp::Pmi(PmiUp::Bye)),
+        ("step_pmi_up", StepUp::Pmi(Up::Bye)),
         ("step_done", StepUp::Done),
         ("step_failed", StepUp::Failed { reason: text("the job is ending") }),
     ]));
     samples.extend(plain([
         ("up_init", PmiUp::Init { joined: 1, n_local: 24 }),
-        ("up_hello", PmiUp::Hello),
-        ("up_fence", PmiUp::Fence { world: 0, seq: 3, pairs: pairs() }),
-        ("up_abort", PmiUp::Abort { code: -1, message: text("no memory") }),
-        ("up_publish", ask(1, Question::Publish { service: service(), port: port() })),
-        ("up_unpublish", ask(2, Question::Unpublish { service: service() })),
-        ("up_lookup", ask(3, Question::Lookup { service: service() })),
-        ("up_spawn", ask(4, Question::Spawn { commands: vec![command], pairs: pairs() })),
-        ("up_placed", PmiUp::Placed { world: 2, problem: Some(text("cannot execute 'md'")) }),
-        ("up_remaining", PmiUp::Remaining { world: 2, n_ranks: 0 }),
-        ("up_bye", PmiUp::Bye),
+        ("up_hello", PmiUp::Say(Up::Hello)),
+        ("up_fence", PmiUp::Say(Up::Fence { world: WorldId(0), seq: 3, pairs: pairs() })),
+        ("up_abort", PmiUp::Say(Up::Abort { code: -1, message: text("no memory") })),
+        ("up_publish", PmiUp::Say(ask(1, Question::Publish { service: service(), port: port() }))),
+        ("up_unpublish", PmiUp::Say(ask(2, Question::Unpublish { service: service() }))),
+        ("up_lookup", PmiUp::Say(ask(3, Question::Lookup { service: service() }))),
+        ("up_spawn", PmiUp::Say(ask(4, Question::Spawn { commands: vec![command], pairs: pairs() }))),
+        ("up_placed", PmiUp::Say(Up::Placed { world: WorldId(2), problem: Some(text("cannot execute 'md'")) })),
+        ("up_remaining", PmiUp::Say(Up::Remaining { world: WorldId(2), n_ranks: 0 })),
+        ("up_bye", PmiUp::Say(Up::Bye)),
     ]));
     samples.extend(plain([
-        ("down_fence_done", PmiDown::FenceDone { world: 0, seq: 3, pairs: pairs() }),
-        ("down_published", answer(1, PmiAnswer::Published { ok: true })),
-        ("down_unpublished", answer(2, PmiAnswer::Unpublished { ok: false })),
-        ("down_found", answer(3, PmiAnswer::Found { port: Some(port()) })),
-        ("down_spawned", answer(4, PmiAnswer::Spawned { n_ranks: 2 })),
-        ("down_not_spawned", answer(5, PmiAnswer::NotSpawned { reason: text("no room") })),
-        ("down_place", PmiDown::Place(placement)),
-        ("down_cancel", PmiDown::Cancel { world: 2 }),
-        ("down_noted", PmiDown::Noted { world: 2, n_ranks: 0 }),
-        ("down_aborted", PmiDown::Aborted { code: 6 }),
-        ("down_over", PmiDown::Over),
+        ("down_fence_done", PmiDown::Say(Down::FenceDone { world: WorldId(0), seq: 3, pairs: pairs() })),
+        ("down_published", PmiDown::Say(answer(1, PmiAnswer::Published { ok: true }))),
+        ("down_unpublished", PmiDown::Say(answer(2, PmiAnswer::Unpublished { ok: false }))),
+        ("down_found", PmiDown::Say(answer(3, PmiAnswer::Found { port: Some(port()) }))),
+        ("down_spawned", PmiDown::Say(answer(4, PmiAnswer::Spawned { n_ranks: 2 }))),
+        ("down_not_spawned", PmiDown::Say(answer(5, PmiAnswer::NotSpawned { reason: text("no room") }))),
+        ("down_place", PmiDown::Say(Down::Place(placement))),
+        ("down_cancel", PmiDown::Say(Down::Cancel { world: WorldId(2) })),
+        ("down_noted", PmiDown::Say(Down::Noted { world: WorldId(2), n_ranks: 0 })),
+        ("down_aborted", PmiDown::Say(Down::Aborted { code: 6 })),
+        ("down_over", PmiDown::Say(Down::Over)),
         ("down_refused", PmiDown::Refused { reason: text("no such job") }),
     ]));
     samples.extend(plain([

@@ -9,10 +9,9 @@ use rms_api::subscription::{ClusterChange, Filter};
 use rms_core::plan::views::Streams;
 use rms_core::plan::{self, Scope, notify};
 use rms_core::{Config, Event, Fact, Rms, State};
-use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
-    ClusterId, Environment, Inventory, JobId, JobRecord, JobSpec, Limits, NodeId, NodeLink, Outcome, Owner, Profile,
-    Request, Run, Span, Stdio, Time, Usage, View, Work,
+    ClusterId, Inventory, JobId, JobRecord, JobSpec, NodeId, NodeLink, Owner, Profile, Request, Run, Span, Time, View,
+    Work,
 };
 use serde::Deserialize;
 
@@ -204,43 +203,17 @@ fn setting(key: &str, new: &str) -> Fact {
 fn spec(request: Request) -> JobSpec {
     JobSpec {
         name: "app".to_owned(),
-        owner: Owner("user".to_owned()),
-        work: Work::Tasks { argv: vec!["true".to_owned()] },
-        tasks: TaskCount::PerHost(1),
-        cpus_per_task: 0,
-        cwd: "/".to_owned(),
-        environment: Arc::new(Environment::default()),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        options: vec![request],
-        constraint: Constraint::default(),
-        priority: 0,
-        requeue: None,
-        begin: None,
-        comment: String::new(),
-        evolving: None,
-        malleable: None,
+        ..JobSpec::of(Owner("user".to_owned()), Work::Tasks { argv: vec!["true".to_owned()] }, vec![request])
     }
 }
 
 fn record(job: JobId, started: Time, ended: Time, request: Request) -> JobRecord {
     JobRecord {
-        job,
-        run: Run(1),
         name: "app".to_owned(),
-        owner: Owner("user".to_owned()),
-        submitted: started,
-        eligible: started,
         started: Some(started),
         ended,
         n_tasks: request.n_hosts(),
-        request,
-        cpus_per_task: 0,
-        nodes: Vec::new(),
-        outcome: Outcome::Completed,
-        usage: Usage::default(),
-        evolution: None,
+        ..JobRecord::of(job, Owner("user".to_owned()), request, started)
     }
 }
 

@@ -8,8 +8,6 @@ use super::{read, root, tracked};
 const KNOWN: &[(&str, &[&str])] = &[
     ("negotiation", &["draft", "error", "message", "table", "template"]),
     ("node-agent", &["keys", "setup", "spool", "supervisor"]),
-    ("node-agent", &["peer", "step"]),
-    ("rms-cli", &["negotiations", "terms"]),
     (
         "rms-core",
         &[
@@ -32,25 +30,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("rms-ffi", &["abi", "callback", "counter", "failure", "guard", "session", "sessions"]),
     ("rms-server", &["history", "journal"]),
     ("rms-sim", &["check", "node", "server", "story", "world"]),
-    (
-        "rms-wire",
-        &[
-            "answer",
-            "call",
-            "convert",
-            "follow",
-            "hello",
-            "launcher",
-            "link",
-            "negotiate",
-            "refused",
-            "request",
-            "tls",
-            "to_agent",
-            "to_server",
-            "vocabulary",
-        ],
-    ),
 ];
 
 /// Who imports whom, and an example: the file.

@@ -1,7 +1,7 @@
 //! Who may do what, what is refused at submit, and what an admin may change.
 
 use rms_api::call::{Query, Select};
-use rms_api::{Answer, Call, Refusal};
+use rms_api::{Answer, Call, Refusal, Refused};
 use rms_model::settings::KEYS;
 use rms_model::{Mebibytes, Span};
 use rms_sim::story::{admin, hours, mins, secs, started, user};
@@ -117,7 +117,7 @@ fn nobody_touches_the_job_of_another_but_an_admin() {
     let held = world.submit(rigid(1, hours(1)).by("ann").held());
     world.after(secs(1));
     let bob = user("bob");
-    let not_yours = |job| Err(Refusal::NotYourJob { job, owner: "ann".to_owned() });
+    let not_yours = |job| Err(Refused::from(&Refusal::NotYourJob { job, owner: "ann".to_owned() }));
     assert_eq!(world.on_job(&bob, job, |select| Call::Cancel { select }), not_yours(job));
     assert_eq!(world.on_job(&bob, job, |select| Call::Signal { select, signal: 9 }), not_yours(job));
     assert_eq!(world.on_job(&bob, held, |select| Call::Release { select }), not_yours(held));

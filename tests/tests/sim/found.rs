@@ -1,9 +1,10 @@
 //! What seeds of the sweeps have broken, reduced to stories.
 
-use negotiation::{Phase, Side};
+use negotiation::{Direction, Phase, Side};
 use rms_api::negotiate::Ask;
-use rms_model::{ExpandLimit, OnResize, Outcome, Sizes};
-use rms_sim::application::Manner;
+use rms_core::Fact;
+use rms_model::{ExpandLimit, OnResize, Outcome, Sizes, Span};
+use rms_sim::application::{Manner, Want};
 use rms_sim::story::{completed, ended, hours, mins, secs, user};
 use rms_sim::work::evolving;
 use rms_sim::{WorldBuilder, rigid};
@@ -84,4 +85,27 @@ fn what_is_accepted_while_the_disk_is_full_comes_about_when_it_is_not() {
     world.after(secs(30));
     assert_eq!(n_hosts(&mut world, job), 2);
     world.expect(completed(next));
+}
+
+/// Seed 1623 of the negotiations: two hosts are held until the application's end, and delay nobody. What was said about them
+/// is written long before it is synced, and by then that end is over.
+#[test]
+fn what_is_held_delays_nobody_by_the_plan_of_its_time() {
+    for fills_disk in [false, true] {
+        let mut world = cluster_of(7);
+        let wants = Want { valid_for: secs(20), ..Want::hosts(Direction::Grow, secs(30), 6) };
+        let thinks = Manner { thinks: mins(5), ..Manner::between(1, 8).wants(wants) };
+        let grows = world.submit(rigid(2, secs(40)).negotiates(thinks));
+        world.submit(rigid(2, secs(43)));
+        let waits = world.submit(rigid(5, mins(1)).runs(secs(10)));
+        world.after(secs(25));
+        world.fill_disk(fills_disk);
+        world.after(Span::from_millis(15_500));
+        world.fill_disk(false);
+        world.after(secs(1));
+        assert!(world.facts().iter().any(|fact| matches!(fact, Fact::HostsHeld { nodes, .. } if nodes.len() == 3)));
+        world.after(mins(2));
+        world.expect(ended(grows, Outcome::WallTime));
+        world.expect(completed(waits));
+    }
 }

@@ -145,7 +145,7 @@ fn what_an_admin_holds_its_user_cannot_release() {
     world.after(secs(1));
     world.on_job(&admin(), job, |select| Call::Hold { select }).expect("it waits");
     let refused = world.on_job(&user("ann"), job, |select| Call::Release { select });
-    assert!(matches!(refused, Err(Refusal::NotAllowed { .. })), "{refused:?}");
+    assert!(refused.as_ref().is_err_and(|refused| refused.kind == "not_allowed"), "{refused:?}");
     world.expect(held(job));
 }
 
@@ -171,7 +171,7 @@ fn a_user_may_step_back_but_not_forward() {
     let ann = user("ann");
     world.on_job(&ann, job, |select| Call::SetPriority { select, priority: -3 }).expect("she steps back");
     let refused = world.on_job(&ann, job, |select| Call::SetPriority { select, priority: 1 });
-    assert!(matches!(refused, Err(Refusal::NotAllowed { .. })), "{refused:?}");
+    assert!(refused.as_ref().is_err_and(|refused| refused.kind == "not_allowed"), "{refused:?}");
     let refused = world.try_submit(rigid(1, hours(1)).priority(1));
     assert!(matches!(refused, Err(Refusal::NotAllowed { .. })), "{refused:?}");
 }

@@ -76,14 +76,14 @@ impl Default for Policy {
             ],
             unmaintained: &[(
                 "bincode",
-                "RUSTSEC-2025-0141. The wire format is specified with it; it is pinned, called in one module of \
+                "RUSTSEC-2025-0141. The pieces of streams are specified with it; it is pinned, called in one module of \
                  rms-wire under hard limits, never on types that nest, and fuzzed. wincode reads the same bytes, \
                  should it have to go",
             )],
             pure: &[
                 ("rms-model", &["serde", "thiserror"]),
                 ("negotiation", &["rms-model", "serde", "thiserror"]),
-                ("rms-api", &["rms-model", "negotiation", "serde", "thiserror"]),
+                ("rms-api", &["rms-model", "negotiation", "serde", "serde_bytes", "thiserror"]),
                 ("rms-core", &["rms-api", "rms-model", "negotiation", "serde", "thiserror"]),
                 ("launcher-schedule", &["rms-model", "thiserror"]),
             ],

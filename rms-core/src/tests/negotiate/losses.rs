@@ -133,3 +133,48 @@ fn a_size_that_is_of_no_use_costs_an_application_no_other_host() {
     scene.loses("n2");
     scene.has_survived(job, &[1, 3, 4]);
 }
+
+/// An admin who takes a node down ends what runs there: for who can go on that is the same as a loss.
+#[test]
+fn a_node_that_is_taken_down_is_a_lost_one_for_who_can_go_on() {
+    let down = |scene: &mut Scene, node: &str| {
+        let call = Call::Down { nodes: vec![node.to_owned()], reason: "disk".to_owned() };
+        scene.call(call).expect("it is an admin");
+        scene.after(Span::from_secs(1));
+    };
+    let mut scene = Scene::new(4);
+    let job = scene.submit(4, HOUR, Some(farm(1, 4)));
+    let nodes = scene.held(job);
+    down(&mut scene, "n1");
+    scene.has_survived(job, &nodes[1..]);
+    let entry = &scene.world.rms.state().nodes()[&NodeId(1)];
+    assert!(entry.holders.is_empty(), "its agent has ended what ran there");
+
+    let mut scene = Scene::new(3);
+    let job = scene.submit(3, HOUR, Some(malleable(1, 3, OnResize::Negotiates)));
+    scene.attach_as(job, Manner { survives_loss: true, ..Manner::default() }).expect("it may");
+    down(&mut scene, "n2");
+    scene.has_survived(job, &[1, 3]);
+    assert_eq!(scene.app(job).lost, [NodeId(2)]);
+
+    let mut scene = Scene::new(3);
+    let job = scene.submit(3, HOUR, Some(malleable(1, 3, OnResize::Signal(10))));
+    down(&mut scene, "n2");
+    assert!(!scene.is_started(job), "ranks that need each other end with it");
+}
+
+/// The server is killed between the word and the loss: what was said counts, before its process is back, too.
+#[test]
+fn what_a_process_has_said_of_losses_outlives_the_server() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(4, HOUR, Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach_as(job, Manner { survives_loss: true, ..Manner::default() }).expect("it may");
+    scene.power_cut();
+    scene.loses("n3");
+    scene.has_survived(job, &[1, 2, 4]);
+    // Another process of it knows better.
+    scene.attach(job).expect("it may");
+    scene.restart();
+    scene.loses("n4");
+    assert!(!scene.is_started(job), "the last word counts");
+}

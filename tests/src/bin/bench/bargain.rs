@@ -1,6 +1,7 @@
 //! Negotiations over QUIC (002, Table 1): an application and the server bargain about a price for as many rounds as
 //! wanted, beside an echo of the same bytes over an equal connection and over plain TCP.
 
+use rms_api::Answer;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,14 +12,13 @@ use negotiation::{
 };
 use rms_api::Call;
 use rms_api::call::{Nodes, Shape, Submission};
-use rms_api::negotiate::{Attached, NegotiatorAnswer, NegotiatorCall};
+use rms_api::negotiate::{Attached, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_model::{Identity, JobId, Malleable, OnResize, Role, Run, Span, Speedup, Time};
-use rms_wire::convert::parse_negotiator_answer;
 use rms_wire::negotiate::NegotiatorTold;
 use rms_wire::tls::draw_serial;
 use rms_wire::{
-    Authority, ClientCall, Credentials, Endpoint, Expect, Link, NegotiatorSays, NewKey, Receiver, Reply, Revoked,
-    Sender, Serve,
+    Authority, ClientRequest, Credentials, Endpoint, Expect, Link, NegotiatorSays, NewKey, Receiver, Revoked, Sender,
+    Serve,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -165,13 +165,11 @@ impl Application {
         let endpoint = Endpoint::dial(&credentials)?;
         let link = endpoint.connect(address, Expect::server()).await?;
         let (mut sender, mut receiver) = link.open().await?.split();
-        sender.send(&ClientCall::Negotiator).await?;
-        sender.send(&NegotiatorSays { seq: 1, call: (&NegotiatorCall::Attach(Default::default())).into() }).await?;
+        sender.send(&ClientRequest::Negotiator).await?;
+        sender.send(&NegotiatorSays { seq: 1, call: NegotiatorCall::Attach(Default::default()) }).await?;
         loop {
             let NegotiatorTold::Answer { answer, .. } = receiver.recv_some::<NegotiatorTold>().await? else { continue };
-            let NegotiatorAnswer::Attached(attached) = parse_negotiator_answer(answer)?? else {
-                bail!("it is not attached")
-            };
+            let NegotiatorAnswer::Attached(attached) = answer? else { bail!("it is not attached") };
             let desk = Desk::new(negotiation::Side::Application, attached.job, attached.run, attached.rules);
             let (attached, seq) = (*attached, 1);
             return Ok(Application { attached, desk, sender, receiver, seq, _link: link, _endpoint: endpoint });
@@ -284,7 +282,7 @@ impl Application {
 
     async fn say(&mut self, message: Message, traffic: &mut Traffic) -> Result<()> {
         self.seq += 1;
-        let says = NegotiatorSays { seq: self.seq, call: (&NegotiatorCall::Say(Box::new(message))).into() };
+        let says = NegotiatorSays { seq: self.seq, call: NegotiatorCall::Say(Box::new(message)) };
         let before = self.sender.n_bytes().bytes();
         self.sender.send(&says).await?;
         let n_bytes = (self.sender.n_bytes().bytes() - before) as usize;
@@ -296,21 +294,20 @@ impl Application {
     async fn hear(&mut self, traffic: &mut Traffic) -> Result<()> {
         let before = self.receiver.n_bytes().bytes();
         match self.receiver.recv_some::<NegotiatorTold>().await? {
-            NegotiatorTold::Said(message) => {
+            NegotiatorTold::Notice(NegotiatorNotice::Said(message)) => {
                 if let Some((_, answer)) = traffic.bytes.last_mut() {
                     *answer += (self.receiver.n_bytes().bytes() - before) as usize;
                 }
-                let output = self.desk.receive(now(), &Message::try_from(*message)?);
+                let output = self.desk.receive(now(), &message);
                 Box::pin(self.exchange(output, traffic)).await
             }
-            NegotiatorTold::Holding(holding) => {
-                self.attached.holding = (*holding).into();
+            NegotiatorTold::Notice(NegotiatorNotice::Holding(holding)) => {
+                self.attached.holding = *holding;
                 Ok(())
             }
-            NegotiatorTold::Answer { .. } | NegotiatorTold::Counted { .. } | NegotiatorTold::HostsLost { .. } => Ok(()),
-            other @ (NegotiatorTold::Refused { .. } | NegotiatorTold::Ended { .. } | NegotiatorTold::Replaced) => {
-                bail!("the server says {other:?}")
-            }
+            NegotiatorTold::Answer { .. }
+            | NegotiatorTold::Notice(NegotiatorNotice::Counted { .. } | NegotiatorNotice::HostsLost { .. }) => Ok(()),
+            NegotiatorTold::Notice(other) => bail!("the server says {other:?}"),
         }
     }
 }
@@ -431,12 +428,12 @@ async fn submit(client: &server::Client) -> Result<JobId> {
     let plain = server::submission(&["sleep", "3600"], Span::from_hours(2));
     let shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_hours(2)) }];
     let call = Call::Submit(Box::new(Submission { malleable: Some(malleable), shapes, ..plain }));
-    let Reply::Submitted { job } = client.call(&call).await? else { bail!("it was not submitted") };
+    let Answer::Submitted { job } = client.call(&call).await? else { bail!("it was not submitted") };
     let begun = Instant::now();
     loop {
         let select = rms_api::call::Select::Ids(vec![job]);
         let reply = client.call(&Call::Query(rms_api::Query::Job(select))).await?;
-        if let Reply::Detail { jobs, .. } = reply
+        if let Answer::Detail { jobs, .. } = reply
             && jobs.iter().any(|detail| detail.line.state == rms_api::answer::JobState::Started)
         {
             return Ok(job);

@@ -10,7 +10,7 @@ use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::agent::{Agent, AgentEffect, AgentEvent};
 use rms_model::{Identity, Inventory, Role, Span, Time, Usage};
-use rms_wire::convert::{DesiredParts, report_parts};
+use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::tls::draw_serial;
 use rms_wire::{Authority, Endpoint, Expect, NewKey, Receiver, Sender, ToAgent, ToServer};
 use tokio::io::AsyncReadExt;
@@ -107,7 +107,7 @@ pub fn live(args: &[String]) -> Result<()> {
             let link = endpoint.connect(server, Expect::server()).await?;
             let (mut sender, receiver) = link.open().await?.split();
             let hello = hello(number, cluster);
-            sender.send(&ToServer::Hello((&hello).into())).await?;
+            sender.send(&ToServer::Hello(hello)).await?;
             let agent = Agent::new();
             send_report(&mut sender, &agent.full_report()).await?;
             agents.spawn(async move {

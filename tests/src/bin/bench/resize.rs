@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use negotiation::{Direction, NegotiationId, Phase, Price};
+use rms_api::Answer;
 use rms_api::negotiate::{Ask, AskOutcome, Asked, Said};
 use rms_api::{Call, Query};
 use rms_model::{JobId, Sizes, Span};
-use rms_wire::Reply;
 
 use crate::cluster::Cluster;
 use crate::server::Client;
@@ -70,7 +70,7 @@ async fn ask(client: &Client, job: JobId, direction: Direction) -> Result<Negoti
         wait: Span::from_secs(10),
     };
     match client.call(&Call::Negotiate { job, ask }).await? {
-        Reply::Negotiated(AskOutcome::Ready { negotiation, .. }) => Ok(negotiation),
+        Answer::Negotiated(AskOutcome::Ready { negotiation, .. }) => Ok(negotiation),
         other => bail!("the server answered {other:?}"),
     }
 }
@@ -78,7 +78,7 @@ async fn ask(client: &Client, job: JobId, direction: Direction) -> Result<Negoti
 /// When the server agreed, in milliseconds since 1970.
 async fn accepted_at(client: &Client, job: JobId, id: NegotiationId) -> Result<f64> {
     let reply = client.call(&Call::Query(Query::Negotiations { job: Some(job) })).await?;
-    let Reply::Negotiations { lines, .. } = reply else { bail!("the server answered {reply:?}") };
+    let Answer::Negotiations { lines, .. } = reply else { bail!("the server answered {reply:?}") };
     let line = lines.into_iter().find(|line| line.record.id == id).context("the negotiation is remembered")?;
     let is_accepted = |said: &Said| matches!(said, Said::Phase { phase: Phase::Accepted, .. });
     let accepted = line.record.rounds.iter().find(|round| is_accepted(&round.said)).context("it was accepted")?;

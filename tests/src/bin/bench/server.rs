@@ -1,5 +1,6 @@
 //! A server of its own for the bench: the real program in a temporary directory, and one client's link to it.
 
+use rms_api::Answer;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,8 +11,7 @@ use rms_api::answer::Status;
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::{Call, Query};
 use rms_model::{Environment, Span, Stdio as JobStdio, Work};
-use rms_wire::convert::client_call;
-use rms_wire::{Credentials, Endpoint, Expect, Link, Reply};
+use rms_wire::{ClientRequest, Credentials, Endpoint, Expect, Link};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -129,14 +129,14 @@ impl Client {
         Ok(Client { link, _endpoint: endpoint })
     }
 
-    pub async fn call(&self, call: &Call) -> Result<Reply> {
-        let call = client_call(call).context("a call that clients may make")?;
+    pub async fn call(&self, call: &Call) -> Result<Answer> {
+        let call = ClientRequest::Call(call.clone());
         Ok(self.link.call(&call).await?)
     }
 
     pub async fn status(&self) -> Result<Status> {
         match self.call(&Call::Query(Query::Status)).await? {
-            Reply::Status(status) => Ok(status),
+            Answer::Status(status) => Ok(status),
             other => bail!("the server answered {other:?}"),
         }
     }
@@ -144,7 +144,7 @@ impl Client {
     /// Submits `n_jobs` single-node jobs on this one link, many under way at once.
     pub async fn submit(&self, n_jobs: u32, argv: &[&str], wall: Span) -> Result<()> {
         let call = Call::Submit(Box::new(submission(argv, wall)));
-        let call = std::sync::Arc::new(client_call(&call).context("a call that clients may make")?);
+        let call = std::sync::Arc::new(ClientRequest::Call(call));
         let window = std::sync::Arc::new(Semaphore::new(IN_FLIGHT));
         let mut tasks = JoinSet::new();
         for _ in 0..n_jobs {

@@ -9,10 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use rms_api::audit::AuditEntry;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Fact, Rms};
-use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
-    ClusterId, Environment, Inventory, JobId, JobSpec, Limits, NodeId, NodeLink, Owner, Request, Run, Span, Stdio,
-    Time, Work,
+    ClusterId, Environment, Inventory, JobId, JobSpec, NodeId, NodeLink, Owner, Request, Run, Span, Time, Work,
 };
 
 use crate::table::{Table, Target};
@@ -86,23 +84,8 @@ fn unlimited_depth() -> AuditEntry {
 fn asked(job: JobId, options: Vec<Request>, environment: &Arc<Environment>) -> [Fact; 2] {
     let spec = JobSpec {
         name: "bench".to_owned(),
-        owner: Owner("bench".to_owned()),
-        work: Work::Tasks { argv: vec!["true".to_owned()] },
-        tasks: TaskCount::PerHost(1),
-        cpus_per_task: 0,
-        cwd: "/".to_owned(),
         environment: Arc::clone(environment),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        options,
-        constraint: Constraint::default(),
-        priority: 0,
-        requeue: None,
-        begin: None,
-        comment: String::new(),
-        evolving: None,
-        malleable: None,
+        ..JobSpec::of(Owner("bench".to_owned()), Work::Tasks { argv: vec!["true".to_owned()] }, options)
     };
     [Fact::JobSubmitted { job, at: NOW, spec: Arc::new(spec), held: false }, Fact::RequestSent { job, at: NOW }]
 }

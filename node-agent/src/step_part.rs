@@ -9,10 +9,9 @@ use tokio::sync::mpsc;
 
 use crate::exec::MAX_PIECES;
 use crate::frame;
-use crate::peer::frames::{down_from_wire, step_order, up_to_wire};
 use crate::pmi::place::MAX_PER_HOST;
 use crate::share::{Share, ToSeat, Word};
-use crate::supervisor::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
+use crate::supervisor::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
 
 /// Both ways to the tasks of a step on one node. Dropping `to` ends them; the last from them is `Done` or `Failed`. Full: the
 /// side that produces waits; what goes `to` them is taken at once, for input flows under a window.
@@ -48,7 +47,7 @@ async fn carry(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>
     let (stream, mut words) = share.listen_to_step();
     let readers = (0..step.n_readers.min(step.n_local)).map(|local| step.first_task.saturating_add(local));
     let input = Input { credit: Mutex::new(Credit::new(readers)), stream };
-    let order = ToSupervisor::Step(Box::new(step_order(step, stream)));
+    let order = ToSupervisor::Step(Box::new(StepOrder { stream, part: step }));
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
     // Two at once, so that tasks whose output nobody reads can be ended.
     let is_over = tokio::select! {
@@ -97,7 +96,7 @@ async fn tell(
                 StepUp::TaskEnded { task, code, signal }
             }
             Some(Word::Aborted { code }) => StepUp::Aborted { code },
-            Some(Word::Pmi(up)) => StepUp::Pmi(up_to_wire(up)),
+            Some(Word::Pmi(up)) => StepUp::Pmi(up),
             Some(Word::Done) => StepUp::Done,
             Some(Word::Failed { reason }) => StepUp::Failed { reason },
             // Of commands alone.
@@ -127,11 +126,7 @@ async fn obey(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSeat, input: 
             StepDown::StdinEof => input.frames(b""),
             StepDown::Signal { signal } => vec![frame::message(&ToSupervisor::StepSignal { stream, signal })],
             StepDown::End => vec![frame::message(&ToSupervisor::StepEnd { stream, silent: false })],
-            StepDown::Pmi(down) => match down_from_wire(down) {
-                Ok(frame) => vec![frame::message(&ToSupervisor::StepPmi { stream, frame })],
-                // A hub refuses nobody whom it has asked to take part.
-                Err(_refused) => Vec::new(),
-            },
+            StepDown::Pmi(frame) => vec![frame::message(&ToSupervisor::StepPmi { stream, frame })],
         };
         for frame in frames {
             let _gone_is_heard = supervisor.send(frame).await;

@@ -1,0 +1,81 @@
+//! A process of an application with a profile is told its stages, names what it frees, and asks for nothing else.
+
+use negotiation::{Direction, Message, SetRule, Statement};
+use rms_api::answer::Answer;
+use rms_api::negotiate::{Declared, Holding, Manner, NegotiatorCall};
+use rms_api::{Call, Refusal};
+use rms_model::{Evolving, ExpandLimit, Expansion, JobId, Sizes, Span};
+
+use super::Scene;
+
+/// With `release_grace`, so that it can choose when its stage is over.
+fn scene_in_stages(text: &str) -> (Scene, JobId) {
+    let mut scene = Scene::new(4);
+    scene.set("release_grace", "5s");
+    let stages = text.parse().expect("a profile");
+    let expansion = Expansion { limit: ExpandLimit::NONE, compacting: false };
+    let evolving = Evolving { stages, expansion, open: false };
+    let mut submission = scene.world.submission();
+    submission.evolving = Some(evolving);
+    let Ok(Answer::Submitted { job }) = scene.call(Call::Submit(Box::new(submission))) else { panic!("not submitted") };
+    assert!(scene.is_started(job));
+    (scene, job)
+}
+
+fn holding(scene: &mut Scene, job: JobId) -> Holding {
+    scene.app(job).holding.clone().expect("it was told")
+}
+
+fn sizes(holding: &Holding) -> Vec<u32> {
+    holding.stages.iter().flat_map(|stages| stages.legs.iter().map(|leg| leg.hosts)).collect()
+}
+
+fn departing(holding: &Holding) -> Vec<&str> {
+    holding.hosts.iter().filter(|host| host.is_departing).map(|host| host.name.as_str()).collect()
+}
+
+#[test]
+fn who_attaches_hears_of_each_stage_and_names_what_it_frees() {
+    let (mut scene, job) = scene_in_stages("1x10s,3x20s,2x10s");
+    scene.attach(job).expect("it has announced its stages");
+    assert_eq!(sizes(&holding(&mut scene, job)), [1, 3, 2]);
+    let free = |scene: &mut Scene, name: &str| scene.negotiator_call(job, NegotiatorCall::Free(vec![name.to_owned()]));
+    assert!(matches!(free(&mut scene, "n1"), Err(Refusal::WrongState { .. })), "its next stage is not smaller");
+    scene.after(Span::from_secs(10));
+    let second = holding(&mut scene, job);
+    assert_eq!((second.generation, second.hosts.len(), sizes(&second)), (2, 3, vec![3, 2]));
+    assert!(matches!(free(&mut scene, "n1"), Err(Refusal::WrongState { .. })), "its first host stays");
+    free(&mut scene, "n2").expect("one is to go");
+    assert_eq!(departing(&holding(&mut scene, job)), ["n2"]);
+    // What it knows survives the server.
+    scene.power_cut();
+    scene.attach(job).expect("it may again");
+    assert_eq!(departing(&holding(&mut scene, job)), ["n2"]);
+    scene.after(Span::from_secs(20));
+    assert_eq!(scene.held(job), [1, 3]);
+    let third = holding(&mut scene, job);
+    assert_eq!((third.generation, sizes(&third), departing(&third).len()), (3, vec![2], 0));
+    scene.is_durable();
+}
+
+#[test]
+fn nothing_is_negotiated_outside_the_stages() {
+    let (mut scene, job) = scene_in_stages("2x1m,1x1m");
+    scene.attach_as(job, Manner { survives_loss: true, ..Manner::default() }).expect("it may");
+    let item = scene.item(job, 1);
+    let run = scene.world.rms.state().jobs()[&job].run;
+    let mut desk = negotiation::Desk::new(negotiation::Side::Application, job, run, Default::default());
+    let now = scene.world.now;
+    let opened = desk.open(now, Direction::Grow, vec![SetRule::All], vec![item], Span::from_mins(1));
+    let (_, output) = opened.expect("a proposal");
+    let said: Vec<Message> = output.messages;
+    assert!(matches!(said[0].statement, Some(Statement::Propose { .. })));
+    for message in said {
+        let refused = scene.negotiator_call(job, NegotiatorCall::Say(Box::new(message)));
+        assert_eq!(refused, Err(Refusal::HasProfile(job)));
+    }
+    // A program may be submitted either way: what it declares binds nobody here.
+    let declared = Declared { least: 1, most: 4, sizes: Sizes::Any, speedup: Default::default() };
+    scene.negotiator_call(job, NegotiatorCall::Declare(declared)).expect("as anywhere");
+    assert!(scene.lines(job).is_empty() && scene.world.rms.state().jobs()[&job].talks.is_none());
+}

@@ -1,0 +1,129 @@
+//! Decodes fields whose type alone cannot keep them right: `#[serde(deserialize_with = "checked::name")]`.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use crate::name::check_name;
+use crate::sizes::Sizes;
+use crate::time::Span;
+
+/// The longest script a submission carries.
+pub const MAX_SCRIPT_BYTES: usize = 4 << 20;
+/// The longest environment, names and values together.
+pub const MAX_ENVIRONMENT_BYTES: usize = 2 << 20;
+/// More jobs than one call names.
+pub const MAX_IDS: usize = 65_536;
+
+/// Text that goes to the kernel as a C string.
+///
+/// # Errors
+/// It holds a NUL.
+pub fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    c_string(String::deserialize(from)?)
+}
+
+/// As [`text`], several times.
+///
+/// # Errors
+/// As [`text`].
+pub fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    Vec::<String>::deserialize(from)?.into_iter().map(c_string).collect()
+}
+
+/// As [`text`], if there is one. The field needs `default`, too.
+///
+/// # Errors
+/// As [`text`].
+pub fn opt_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Option::<String>::deserialize(from)?.map(c_string).transpose()
+}
+
+/// A script of at most [`MAX_SCRIPT_BYTES`].
+///
+/// # Errors
+/// A longer one.
+pub fn script<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let script = String::deserialize(from)?;
+    match script.len() {
+        n_bytes if n_bytes > MAX_SCRIPT_BYTES => {
+            Err(D::Error::custom(format_args!("a script of {n_bytes} bytes; at most {MAX_SCRIPT_BYTES} are taken")))
+        }
+        _ => Ok(script),
+    }
+}
+
+/// The name of a user, a node, a cluster, a feature or a token.
+///
+/// # Errors
+/// See [`NameError`](crate::name::NameError).
+pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    named(String::deserialize(from)?)
+}
+
+/// As [`name`], if there is one. The field needs `default`, too.
+///
+/// # Errors
+/// As [`name`].
+pub fn opt_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Option::<String>::deserialize(from)?.map(named).transpose()
+}
+
+/// As [`name`], several times.
+///
+/// # Errors
+/// As [`name`].
+pub fn names<'de, D: Deserializer<'de>, C: FromIterator<String>>(from: D) -> Result<C, D::Error> {
+    Vec::<String>::deserialize(from)?.into_iter().map(named).collect()
+}
+
+/// A length of time, which is not negative.
+///
+/// # Errors
+/// It is negative.
+pub fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+    lasting(Span::deserialize(from)?)
+}
+
+/// As [`span`], if there is one. The field needs `default`, too.
+///
+/// # Errors
+/// As [`span`].
+pub fn opt_span<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Span>, D::Error> {
+    Option::<Span>::deserialize(from)?.map(lasting).transpose()
+}
+
+/// At most [`MAX_IDS`] jobs: each costs the server a look and a line of the answer.
+///
+/// # Errors
+/// There are more.
+pub fn ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<crate::JobId>, D::Error> {
+    let ids = Vec::deserialize(from)?;
+    match ids.len() {
+        n if n > MAX_IDS => Err(D::Error::custom(format_args!("{n} jobs are named; at most {MAX_IDS} are taken"))),
+        _ => Ok(ids),
+    }
+}
+
+/// Sizes that can be; see [`Sizes::is_valid`].
+///
+/// # Errors
+/// Multiples of nothing, or a list of totals that is empty, too long or does not rise.
+pub fn sizes<'de, D: Deserializer<'de>>(from: D) -> Result<Sizes, D::Error> {
+    let sizes = Sizes::deserialize(from)?;
+    let error = || {
+        D::Error::custom("sizes that are multiples of 0, or a list of totals that is empty, too long or does not rise")
+    };
+    if sizes.is_valid() { Ok(sizes) } else { Err(error()) }
+}
+
+fn c_string<E: Error>(text: String) -> Result<String, E> {
+    if text.contains('\0') { Err(E::custom("a text that holds the character NUL")) } else { Ok(text) }
+}
+
+fn named<E: Error>(name: String) -> Result<String, E> {
+    check_name(&name).map(|()| name).map_err(E::custom)
+}
+
+fn lasting<E: Error>(span: Span) -> Result<Span, E> {
+    if span < Span::ZERO { Err(E::custom(format_args!("a negative span, {span}"))) } else { Ok(span) }
+}

@@ -1,0 +1,191 @@
+//! What the hosts of a job and its hub tell each other.
+//!
+//! The way between them may break and be made again, and then what was on it is lost, or comes twice. So each end
+//! repeats what the other has not answered, and nothing here does harm when it is heard twice.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One process group of a job, counted in the order in which they were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WorldId(pub u32);
+
+impl WorldId {
+    /// What the job began with.
+    pub const FIRST: WorldId = WorldId(0);
+}
+
+impl fmt::Display for WorldId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// One rank of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RankId {
+    pub world: WorldId,
+    pub rank: u32,
+}
+
+impl fmt::Display for RankId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.world {
+            WorldId::FIRST => write!(formatter, "rank {}", self.rank),
+            world => write!(formatter, "rank {} of world {world}", self.rank),
+        }
+    }
+}
+
+/// One program of a spawn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    pub argv: Vec<String>,
+    pub n_ranks: u32,
+    /// Where it must run; none: wherever there is room.
+    pub hosts: Vec<NamedHost>,
+    pub wdir: Option<String>,
+    /// Directories in which the program is looked for, joined by colons.
+    pub path: Option<String>,
+}
+
+/// A host that a program asked for by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedHost {
+    pub node: String,
+    /// How many ranks it is to take before the next one is used.
+    pub slots: Option<u32>,
+}
+
+/// A key and its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    pub key: String,
+    pub value: String,
+}
+
+/// From a host to the hub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Up {
+    /// The way is there: orders that the host has not answered are to be repeated.
+    Hello,
+    /// All ranks of the world on this host that take part are in fence `seq`; `pairs` were put since the one before.
+    Fence {
+        world: WorldId,
+        seq: u64,
+        pairs: Vec<Pair>,
+    },
+    Abort {
+        code: i32,
+        message: String,
+    },
+    /// A rank asks one thing at a time; `id` counts what it has asked.
+    Ask {
+        from: RankId,
+        id: u64,
+        question: Question,
+    },
+    /// A [`Down::Place`] was carried out, or why not.
+    Placed {
+        world: WorldId,
+        problem: Option<String>,
+    },
+    /// So many ranks of the world on this host still take part.
+    Remaining {
+        world: WorldId,
+        n_ranks: u32,
+    },
+    /// The host knows that it is [`Down::Over`].
+    Bye,
+}
+
+/// What a rank wants to know, or to have done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    Publish { service: String, port: String },
+    Unpublish { service: String },
+    Lookup { service: String },
+    Spawn { commands: Vec<Command>, pairs: Vec<Pair> },
+}
+
+/// From the hub to a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Down {
+    /// Every host is in fence `seq`; these are all pairs put since the one before.
+    FenceDone {
+        world: WorldId,
+        seq: u64,
+        pairs: Vec<Pair>,
+    },
+    Answer {
+        to: RankId,
+        id: u64,
+        answer: Answer,
+    },
+    /// Start these ranks of a new world.
+    Place(Placement),
+    /// The world did not come about: what was started of it is to be killed.
+    Cancel {
+        world: WorldId,
+    },
+    /// [`Up::Remaining`] was heard.
+    Noted {
+        world: WorldId,
+        n_ranks: u32,
+    },
+    Aborted {
+        code: i32,
+    },
+    /// No rank of any world is left, and none will come.
+    Over,
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    Published {
+        ok: bool,
+    },
+    Unpublished {
+        ok: bool,
+    },
+    Found {
+        port: Option<String>,
+    },
+    Spawned {
+        n_ranks: u32,
+    },
+    /// Nothing of it runs.
+    NotSpawned {
+        reason: String,
+    },
+}
+
+/// The ranks of a new world on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    pub world: WorldId,
+    pub kvsname: String,
+    /// On all hosts.
+    pub n_ranks: u32,
+    /// How many ranks the job has room for.
+    pub universe: u32,
+    /// The tasks here are numbered from this one on.
+    pub first_task: u32,
+    pub parts: Vec<Part>,
+    /// What the key-value space begins with.
+    pub pairs: Vec<Pair>,
+}
+
+/// Ranks that follow each other and run the same program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub first_rank: u32,
+    pub n_ranks: u32,
+    /// Which of the commands of the spawn.
+    pub appnum: u32,
+    pub argv: Vec<String>,
+    pub wdir: Option<String>,
+    pub path: Option<String>,
+}
