@@ -127,3 +127,63 @@ impl Watching {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    use rms_model::{Identity, Outcome, Role, Span, Time};
+    use rms_wire::tls::draw_serial;
+    use rms_wire::{Accepted, Authority, Credentials, Endpoint, NewKey, Revoked, Serve};
+
+    use super::*;
+
+    fn credentials(authority: &Authority, role: Role, name: &str) -> Credentials {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+        let now = Time::from_millis(now.as_millis() as i64);
+        let (key, identity) = (NewKey::generate().expect("a key"), Identity::new(role, name).expect("a name"));
+        let (from, until) = (now - Span::from_mins(1), now + Span::from_hours(1));
+        let chain = authority.sign(key.csr_der(), &identity, &draw_serial(), from, until).expect("a certificate");
+        key.into_credentials(&chain, authority.ca_pem()).expect("credentials")
+    }
+
+    /// A server that takes who comes, and dies before it has answered: so often as here, the delays must not add up.
+    #[tokio::test]
+    async fn who_watches_is_back_soon_however_often_the_server_died() {
+        const DEATHS: usize = 8;
+        let dir = tempfile::tempdir().expect("a directory");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+        let now = Time::from_millis(now.as_millis() as i64);
+        let authority = Authority::create(&dir.path().join("ca"), "d", now).expect("an authority");
+        let serve = Serve::Peers { roles: vec![Role::User], join: false, revoked: Revoked::new() };
+        let server = credentials(&authority, Role::Server, "server");
+        let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), &server, serve).expect("a port");
+        let address = server.local_addr().expect("it is bound");
+        credentials(&authority, Role::User, "ann").save(dir.path()).expect("a client directory");
+        let job = JobId(7);
+        tokio::spawn(async move {
+            for attempt in 0.. {
+                let Some(Accepted::Link(link)) = server.accept().await else { return };
+                let Ok(mut channel) = link.accept().await else { continue };
+                let _asked = channel.recv::<ClientRequest>().await;
+                if attempt < DEATHS {
+                    link.close("it dies");
+                    continue;
+                }
+                let (nodes, outcome) = (Vec::new(), Some(Outcome::Completed));
+                let change = JobChange { job, run: Run(1), state: JobState::Finished, nodes, outcome };
+                for told in [Followed::Change(change), Followed::End] {
+                    channel.send(&told).await.expect("the client listens");
+                }
+                channel.finish();
+                let _ = link.closed().await;
+            }
+        });
+        let client = Client::connect_as(dir.path(), &address.to_string()).await.expect("it serves");
+        let mut watch = client.watch(vec![job]);
+        // With delays up to ten seconds it takes some fifteen.
+        let told = tokio::time::timeout(Duration::from_secs(9), watch.next()).await.expect("soon");
+        assert_eq!(told.expect("a change").expect("no error").job, job);
+    }
+}

@@ -37,9 +37,10 @@ impl Backoff {
     }
 }
 
+/// For those whom somebody waits for: a server that is back finds them there within a second.
 impl Default for Backoff {
     fn default() -> Backoff {
-        Backoff::new(Duration::from_millis(100), Duration::from_secs(10))
+        Backoff::new(Duration::from_millis(100), Duration::from_secs(1))
     }
 }
 
