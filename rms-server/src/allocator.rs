@@ -26,8 +26,9 @@ pub fn settle() {
 /// From now on, what a flood has left behind goes back soon after it. The settings alone do not see to that: a little that
 /// is still needed keeps the free memory below it, wherever it lies.
 pub fn give_back() {
-    let watch = || {
-        let mut least = i64::MAX;
+    // Now, and not when the first look finds what a flood has left already.
+    let Some(mut least) = kept() else { return };
+    let watch = move || {
         loop {
             thread::sleep(LOOK_EVERY);
             let Some(kept) = kept() else { return };
