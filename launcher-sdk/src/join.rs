@@ -35,7 +35,8 @@ pub enum JoinFailure {
     Dir(#[from] DirError),
 }
 
-/// Redeems `token` and makes `dir` the client directory of whom it names. A token is good for one try. Where `dir` leads to
+/// Redeems `token` and makes `dir` the client directory of whom it names. Until the token expires,
+/// a try whose answer was lost can be repeated with the same `dir`, which keeps the key. Where `dir` leads to
 /// the same cluster already, the new certificate takes the place of the old one, which is revoked; with `replace`, also
 /// where it leads to another cluster.
 ///
@@ -53,15 +54,16 @@ pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identi
         Some(_) | None => None,
     };
     let address = rms_wire::link::resolve(token.address()).await?;
-    let joined = rms_wire::join_again(address, token, None, old.as_ref().map(Credentials::serial)).await?;
+    let joined = rms_wire::join_in(dir, address, token, None, old.as_ref().map(Credentials::serial)).await?;
     let identity = joined.credentials.identity().clone();
     match identity.role {
         Role::User | Role::Admin => {}
         Role::Server | Role::Agent | Role::Job => return Err(JoinFailure::WrongRole(identity)),
     }
-    let saved = joined.credentials.save(dir);
-    saved.map_err(|source| DirError::Credentials { dir: dir.to_owned(), source })?;
+    let unsaved = |source| DirError::Credentials { dir: dir.to_owned(), source };
+    joined.credentials.save(dir).map_err(unsaved)?;
     ClientConfig { server: token.address().to_owned() }.save(dir)?;
+    rms_wire::end_join(dir).map_err(unsaved)?;
     if old.is_some() {
         rms_wire::come_with(address, &joined.credentials).await;
     }

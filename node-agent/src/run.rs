@@ -230,16 +230,16 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before the token is spent.
     Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
+    let credentials = credentials_dir(dir);
     let (address, joined) = runtime.block_on(async {
         let address = rms_wire::link::resolve(token.address()).await?;
-        anyhow::Ok((address, rms_wire::join(address, token, name).await?))
+        anyhow::Ok((address, rms_wire::join_in(&credentials, address, token, name, None).await?))
     })?;
     let identity = joined.credentials.identity();
     ensure!(
         identity.role == Role::Agent,
         "the token is for {identity}, not for an agent: ask for one with --role agent"
     );
-    let credentials = credentials_dir(dir);
     joined.credentials.save(&credentials)?;
     let file = dir.join(FILE);
     // A second join renews the credentials; what was configured stays.
@@ -249,6 +249,7 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     written.cluster = joined.cluster.or(written.cluster);
     let text = toml::to_string(&written).context("cannot write the configuration down")?;
     std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    rms_wire::end_join(&credentials)?;
     // An agent that runs with an older certificate loses it now, and takes up this one.
     runtime.block_on(rms_wire::come_with(address, &joined.credentials));
     println!("joined as {}; start it with: node-agent run --dir {}", identity.name, dir.display());

@@ -66,6 +66,8 @@ pub enum Call {
         digest: [u8; 32],
         name: Option<String>,
         csr: Vec<u8>,
+        /// SHA-256 of the public key that signed `csr`.
+        key: [u8; 32],
         serial: String,
         /// The certificate that the new one takes the place of, by its serial. It is revoked.
         replaces: Option<String>,

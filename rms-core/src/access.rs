@@ -6,7 +6,7 @@ use rms_api::answer::Answer;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, TokenOrder};
 use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
-use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
+use rms_model::token::{Issued, Redeemed, Token, TokenIdentity, TokenState};
 use rms_model::{Identity, JobId, Role, Run, Span, Time};
 
 use crate::calls::{admins_only, not_allowed};
@@ -52,6 +52,7 @@ impl Rms {
             created_by: who.name.clone(),
             expires: now + ttl,
             state: TokenState::Open,
+            redeemed: None,
         };
         self.record(step, Fact::TokenCreated { token });
         Ok(Answer::Done)
@@ -71,12 +72,12 @@ impl Rms {
                 self.record(step, Fact::TokenRevoked { id: id.to_owned(), at: now, by: who.name.clone() });
                 Ok(Answer::Done)
             }
-            // What cannot be redeemed any more needs no revocation.
+            // It gives no further certificate; the one that it gave is revoked by itself.
             TokenState::Used { .. } | TokenState::Revoked { .. } => Ok(Answer::Done),
         }
     }
 
-    /// Redeems a token: its identity, the certificate's end and, for agents, the cluster to join.
+    /// Redeems a token: the certificate to sign and, for agents, the cluster to join.
     pub(crate) fn join(
         &mut self,
         now: Time,
@@ -84,13 +85,22 @@ impl Rms {
         token_id: &str,
         digest: &[u8; 32],
         name: Option<&str>,
-        (serial, replaces): (&str, Option<&str>),
-    ) -> Result<(Identity, Time, Option<String>), Refusal> {
+        (redeemed, replaces): (Redeemed, Option<&str>),
+    ) -> Result<(Issued, Option<String>), Refusal> {
         let token = self.state.tokens.get(token_id).ok_or(Refusal::TokenInvalid)?;
-        let is_open = token.state == TokenState::Open && now < token.expires;
-        if !is_open || !equal_in_constant_time(&token.digest, digest) {
+        if now >= token.expires || !equal_in_constant_time(&token.digest, digest) {
             return Err(Refusal::TokenInvalid);
         }
+        let given = match (&token.state, &token.redeemed) {
+            (TokenState::Open, _) => None,
+            // The answer was lost on its way, and whoever holds the key asks again.
+            (TokenState::Used { .. }, Some(before)) if before.key == redeemed.key => {
+                let issued = self.state.certificates.get(&before.serial);
+                let is_good = |issued: &&Issued| issued.revoked.is_none() && now < issued.expires;
+                Some(issued.filter(is_good).ok_or(Refusal::TokenInvalid)?)
+            }
+            (TokenState::Used { .. } | TokenState::Revoked { .. }, _) => return Err(Refusal::TokenInvalid),
+        };
         let identity = match (&token.identity, name) {
             (TokenIdentity::Named(identity), None) => identity.clone(),
             (TokenIdentity::Named(identity), Some(name)) if identity.name == name => identity.clone(),
@@ -101,7 +111,13 @@ impl Rms {
             (TokenIdentity::AnyAgent, None) => return Err(Refusal::Malformed("an agent's name is needed (--name)")),
         };
         let cluster = token.cluster.clone();
-        self.record(step, Fact::TokenUsed { id: token_id.to_owned(), at: now });
+        match given {
+            Some(issued) if issued.identity == identity => return Ok((issued.clone(), cluster)),
+            Some(_) => return Err(Refusal::TokenInvalid),
+            None => {}
+        }
+        let serial = redeemed.serial.clone();
+        self.record(step, Fact::TokenUsed { id: token_id.to_owned(), at: now, redeemed: Some(redeemed) });
         // A node is in one place, so its newest certificate is the only one. People have several machines: there only the
         // one goes that the new one takes the place of.
         let is_replaced = |issued: &Issued| {
@@ -110,11 +126,10 @@ impl Rms {
         let old = self.valid_serials(is_replaced);
         let detail = if old.is_empty() { "" } else { "in place of an older certificate" };
         self.audit(now, step, identity.to_string(), "token-redeem", token_id.to_owned(), detail.to_owned());
-        let expires = self.issue(now, step, &identity, serial, old);
-        Ok((identity, expires, cluster))
+        Ok((self.issue(now, step, identity, serial, old), cluster))
     }
 
-    /// Somebody has come with a certificate for the first time: those whose place it takes are of no use any more.
+    /// Somebody has come with a certificate for the first time: those that it replaces are revoked.
     pub(crate) fn certificate_used(&mut self, now: Time, step: &mut Step, serial: &str) {
         let Some(issued) = self.state.certificates.get(serial).filter(|issued| issued.revoked.is_none()) else {
             return;
@@ -129,8 +144,8 @@ impl Rms {
         now: Time,
         step: &mut Step,
         who: &Identity,
-        serial: &str,
-    ) -> Result<(Identity, Time), Refusal> {
+        serial: String,
+    ) -> Result<Issued, Refusal> {
         match who.role {
             Role::Agent | Role::User | Role::Admin => {}
             Role::Server => return Err(not_allowed(who, "renew here", "a server signs its own certificate")),
@@ -141,8 +156,7 @@ impl Rms {
         if self.state.certificates.values().filter(is_valid).count() >= MAX_CERTIFICATES {
             return Err(Refusal::TooManyCertificates { who: who.to_string(), max: MAX_CERTIFICATES });
         }
-        let expires = self.issue(now, step, who, serial, Vec::new());
-        Ok((who.clone(), expires))
+        Ok(self.issue(now, step, who.clone(), serial, Vec::new()))
     }
 
     /// A certificate for the processes of a job on a node that has it. It is good as long as that execution runs, which
@@ -161,19 +175,28 @@ impl Rms {
             entry.and_then(Job::started).is_some_and(|started| started.nodes.contains(&node))
         });
         if is_here {
-            let (identity, expires) = (Identity::of_job(job, run), now + self.config.certificate_life);
-            step.order(Effect::Sign { ticket, identity, csr, serial, expires, cluster: None });
+            let issued = self.certificate(now, Identity::of_job(job, run), serial, Vec::new());
+            step.order(Effect::Sign { ticket, issued, csr, cluster: None });
         } else {
             step.order(Effect::Answer { ticket, answer: Err(Refusal::NotRunning(job)) });
         }
     }
 
-    fn issue(&mut self, now: Time, step: &mut Step, identity: &Identity, serial: &str, replaces: Vec<String>) -> Time {
-        let expires = now + self.config.certificate_life;
-        let (serial, identity) = (serial.to_owned(), identity.clone());
-        let issued = Issued { serial, identity, issued: now, expires, revoked: None, replaces };
-        self.record(step, Fact::CertificateIssued { issued });
-        expires
+    fn issue(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        identity: Identity,
+        serial: String,
+        replaces: Vec<String>,
+    ) -> Issued {
+        let issued = self.certificate(now, identity, serial, replaces);
+        self.record(step, Fact::CertificateIssued { issued: issued.clone() });
+        issued
+    }
+
+    fn certificate(&self, now: Time, identity: Identity, serial: String, replaces: Vec<String>) -> Issued {
+        Issued { serial, identity, issued: now, expires: now + self.config.certificate_life, revoked: None, replaces }
     }
 
     pub(crate) fn revoke_certificate(

@@ -9,6 +9,7 @@ use rms_api::call::{Call, Select, Submission};
 use rms_api::refusal::{Refusal, Refused};
 use rms_model::identity::check_name;
 use rms_model::settings::Subject;
+use rms_model::token::Redeemed;
 use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Time, hostlist};
 
 use crate::admit;
@@ -70,19 +71,19 @@ impl Rms {
                 Err(refusal) => Err(refusal),
             },
             // These two are answered with a certificate, unless they are refused.
-            Call::Join { token_id, digest, name, csr, serial, replaces } => {
-                let serials = (serial.as_str(), replaces.as_deref());
-                match self.join(now, step, &token_id, &digest, name.as_deref(), serials) {
-                    Ok((identity, expires, cluster)) => {
-                        step.order(Effect::Sign { ticket, identity, csr, serial, expires, cluster });
+            Call::Join { token_id, digest, name, csr, key, serial, replaces } => {
+                let redeemed = Redeemed { key, serial };
+                match self.join(now, step, &token_id, &digest, name.as_deref(), (redeemed, replaces.as_deref())) {
+                    Ok((issued, cluster)) => {
+                        step.order(Effect::Sign { ticket, issued, csr, cluster });
                         return;
                     }
                     Err(refusal) => Err(refusal),
                 }
             }
-            Call::Renew { csr, serial } => match self.renew(now, step, who, &serial) {
-                Ok((identity, expires)) => {
-                    step.order(Effect::Sign { ticket, identity, csr, serial, expires, cluster: None });
+            Call::Renew { csr, serial } => match self.renew(now, step, who, serial) {
+                Ok(issued) => {
+                    step.order(Effect::Sign { ticket, issued, csr, cluster: None });
                     return;
                 }
                 Err(refusal) => Err(refusal),

@@ -5,7 +5,8 @@ use rms_api::desired::Desired;
 use rms_api::negotiate::{NegotiatorAnswer, NegotiatorNotice};
 use rms_api::refusal::Refusal;
 use rms_api::subscription::{LauncherAnswer, Notice};
-use rms_model::{Identity, JobId, Run, Time};
+use rms_model::token::Issued;
+use rms_model::{JobId, Run};
 
 use crate::event::Ticket;
 
@@ -52,10 +53,8 @@ pub enum Effect {
     /// Sign a certificate over the key of `csr` and hand it to the caller.
     Sign {
         ticket: Ticket,
-        identity: Identity,
+        issued: Issued,
         csr: Vec<u8>,
-        serial: String,
-        expires: Time,
         cluster: Option<String>,
     },
     /// End live links that use these certificates.

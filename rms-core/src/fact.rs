@@ -8,7 +8,7 @@ use rms_api::audit::AuditEntry;
 use rms_api::desired::NodeExit;
 use rms_api::negotiate::{Declared, NegotiationRecord};
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
-use rms_model::token::{Issued, Token};
+use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
     ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
     Request, Run, Time, Usage,
@@ -137,6 +137,8 @@ pub enum Fact {
     TokenUsed {
         id: String,
         at: Time,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        redeemed: Option<Redeemed>,
     },
     TokenRevoked {
         id: String,

@@ -20,6 +20,17 @@ pub struct Token {
     pub created_by: String,
     pub expires: Time,
     pub state: TokenState,
+    /// The same key may redeem it again for the same certificate until it expires: the first answer may have been lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redeemed: Option<Redeemed>,
+}
+
+/// With which key a token was redeemed, and for which certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redeemed {
+    /// SHA-256 of the public key.
+    pub key: [u8; 32],
+    pub serial: String,
 }
 
 /// Who a token makes.

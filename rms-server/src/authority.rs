@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rms_model::token::Issued;
 use rms_model::{Identity, Role, Span, Time};
 use rms_wire::Endpoint;
 use rms_wire::tls::{Authority, AuthorityError, Credentials, CredentialsError, KeyError, NewKey, draw_serial};
@@ -37,8 +38,9 @@ const BACKDATED: Span = Span::from_mins(5);
 ///
 /// # Errors
 /// A request that is no request.
-pub fn sign(authority: &Authority, order: &SignOrder, now: Time) -> Result<Signed, AuthorityError> {
-    let chain = authority.sign(&order.csr, &order.identity, &order.serial, now - BACKDATED, order.expires)?;
+pub fn sign(authority: &Authority, order: &SignOrder) -> Result<Signed, AuthorityError> {
+    let Issued { identity, serial, issued, expires, .. } = &order.issued;
+    let chain = authority.sign(&order.csr, identity, serial, *issued - BACKDATED, *expires)?;
     Ok(Signed { chain, ca: authority.ca_pem().to_owned() })
 }
 

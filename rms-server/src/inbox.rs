@@ -7,7 +7,8 @@ use rms_api::desired::NodeReport;
 use rms_api::negotiate::{Ask, NegotiatorCall};
 use rms_api::subscription::LauncherCall;
 use rms_api::{Answer, Call, Refusal};
-use rms_model::{Identity, JobId, Owner, Run, Time};
+use rms_model::token::Issued;
+use rms_model::{Identity, JobId, Owner, Run};
 use rms_wire::link::Held;
 use tokio::sync::{mpsc, oneshot};
 
@@ -149,10 +150,8 @@ pub struct Found {
 /// A certificate to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignOrder {
-    pub identity: Identity,
+    pub issued: Issued,
     pub csr: Vec<u8>,
-    pub serial: String,
-    pub expires: Time,
     pub cluster: Option<String>,
 }
 

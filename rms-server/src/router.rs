@@ -178,8 +178,8 @@ impl Router {
         match effect {
             Effect::Answer { ticket, answer: Ok(given) } => self.answer(ticket, Answered::Done(given)),
             Effect::Answer { ticket, answer: Err(refusal) } => self.answer(ticket, Answered::Refused(refusal)),
-            Effect::Sign { ticket, identity, csr, serial, expires, cluster } => {
-                self.answer(ticket, Answered::Sign(SignOrder { identity, csr, serial, expires, cluster }));
+            Effect::Sign { ticket, issued, csr, cluster } => {
+                self.answer(ticket, Answered::Sign(SignOrder { issued, csr, cluster }));
             }
             Effect::Desire { node, desired } => {
                 // An agent that is not there is told when it comes.

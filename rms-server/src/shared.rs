@@ -38,7 +38,6 @@ pub struct Shared {
     pub queries_of_admins: Semaphore,
     dir: DataDir,
     since: Time,
-    clock: Mutex<Clock>,
 }
 
 impl Shared {
@@ -54,9 +53,7 @@ impl Shared {
         let renewals = RateLimit::new(limits.joins_per_second);
         let certifications = RateLimit::new(limits.joins_per_second.saturating_mul(JOBS_FOR_A_JOIN));
         let launchers = LauncherCounters::default();
-        let mut clock = Clock::start();
-        let since = clock.now();
-        let clock = Mutex::new(clock);
+        let since = Clock::start().now();
         let queries = Semaphore::new(MAX_QUERIES);
         let queries_of_admins = Semaphore::new(MAX_QUERIES_OF_ADMINS);
         Shared {
@@ -73,7 +70,6 @@ impl Shared {
             queries_of_admins,
             dir,
             since,
-            clock,
         }
     }
 
@@ -93,11 +89,6 @@ impl Shared {
             snapshot_bytes: snapshot.map_or(0, |found| found.len()),
             history_failure: self.history.failure().map(|failure| failure.reason),
         }
-    }
-
-    /// For certificates only: what is decided gets its time from the driver.
-    pub fn now(&self) -> Time {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner).now()
     }
 }
 

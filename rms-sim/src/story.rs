@@ -4,6 +4,7 @@ use rms_api::answer::{JobLine, JobState, NodeLine, Reason};
 use rms_api::call::{Query, Select};
 use rms_api::{Answer, Call, Refusal, Refused};
 use rms_core::{Fact, State};
+use rms_model::token::Issued;
 use rms_model::{Identity, JobId, JobRecord, Outcome, Role, Span, Time};
 
 use crate::check::{self, Violation};
@@ -177,7 +178,7 @@ impl World {
         self.admin(Call::Resume { nodes: vec![node.to_owned()] });
     }
 
-    /// Redeems a token: whose certificate is signed.
+    /// Redeems a token with a key of its own: whose certificate is signed.
     ///
     /// # Errors
     /// The server's refusal.
@@ -185,11 +186,31 @@ impl World {
     /// # Panics
     /// The server says nothing.
     pub fn join(&mut self, token_id: &str, digest: [u8; 32], name: Option<&str>) -> Result<Identity, Refusal> {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&self.facts().len().to_le_bytes());
+        self.join_by_key(key, token_id, digest, name).map(|issued| issued.identity)
+    }
+
+    /// As [`World::join`], with a key that may have redeemed it before: the certificate that is signed.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    ///
+    /// # Panics
+    /// The server says nothing.
+    pub fn join_by_key(
+        &mut self,
+        key: [u8; 32],
+        token_id: &str,
+        digest: [u8; 32],
+        name: Option<&str>,
+    ) -> Result<Issued, Refusal> {
         let call = Call::Join {
             token_id: token_id.to_owned(),
             digest,
             name: name.map(str::to_owned),
             csr: Vec::new(),
+            key,
             serial: format!("{:x}", self.facts().len()),
             replaces: None,
         };
@@ -197,7 +218,7 @@ impl World {
         let ticket = self.call(&user("nobody"), call);
         self.after(Span::ZERO);
         match (self.signed(ticket), self.answer(ticket)) {
-            (Some(identity), None) => Ok(identity),
+            (Some(issued), None) => Ok(issued),
             (None, Some(Err(refusal))) => Err(refusal),
             (signed, answer) => panic!("neither signed nor refused: {signed:?}, {answer:?}"),
         }

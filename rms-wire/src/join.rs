@@ -1,6 +1,7 @@
 //! Redeems a token: from nothing but its text to credentials.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -28,7 +29,7 @@ pub enum JoinError {
     Link { address: SocketAddr, source: LinkError },
     #[error("the server refused: {0}")]
     Refused(Refused),
-    #[error("the server sent a certificate that is of no use")]
+    #[error("the server sent an unusable certificate")]
     Credentials(#[from] CredentialsError),
     #[error("the server sent a CA that is not the one of the token")]
     Ca,
@@ -41,20 +42,40 @@ pub enum JoinError {
 /// # Errors
 /// A server that cannot be reached or is not the token's, a token that does not hold, an unusable answer.
 pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) -> Result<Joined, JoinError> {
-    join_again(address, token, name, None).await
+    redeem(address, token, name, None, NewKey::generate()?).await
 }
 
-/// As [`join`]; the certificate that the new one `replaces`, by its serial, is revoked once somebody comes with the new one.
+/// As [`join`], with a key that `dir` keeps until [`end_join`]: an answer that is lost can be asked for again, since
+/// the server gives the certificate to the same key until the token expires. The certificate that the new one `replaces`,
+/// by its serial, is revoked once somebody comes with the new one.
 ///
 /// # Errors
-/// As [`join`].
-pub async fn join_again(
+/// As [`join`], and a directory that cannot be written.
+pub async fn join_in(
+    dir: &Path,
     address: SocketAddr,
     token: &TokenText,
     name: Option<&str>,
     replaces: Option<&str>,
 ) -> Result<Joined, JoinError> {
-    let key = NewKey::generate()?;
+    redeem(address, token, name, replaces, NewKey::kept(dir)?).await
+}
+
+/// What a join into `dir` gave has been written down: its key need not be kept for another attempt.
+///
+/// # Errors
+/// A directory that cannot be written.
+pub fn end_join(dir: &Path) -> Result<(), CredentialsError> {
+    Ok(NewKey::forget(dir)?)
+}
+
+async fn redeem(
+    address: SocketAddr,
+    token: &TokenText,
+    name: Option<&str>,
+    replaces: Option<&str>,
+    key: NewKey,
+) -> Result<Joined, JoinError> {
     let of_link = |source| JoinError::Link { address, source };
     let mut channel = JoinChannel::open(address, token.fingerprint()).await.map_err(of_link)?;
     let request = JoinRequest {
@@ -77,8 +98,8 @@ pub async fn join_again(
     }
 }
 
-/// Comes with a new certificate once it is kept, so that what it takes the place of is of no use any more. Who cannot come
-/// now does so with the first thing that is done with it.
+/// Connects once with a new certificate after it was saved, so that the server revokes those that it replaces. If that fails,
+/// the first command that uses the certificate does it.
 pub async fn come_with(address: SocketAddr, credentials: &Credentials) {
     let coming = async {
         let endpoint = Endpoint::dial(credentials).ok()?;

@@ -230,6 +230,7 @@ fn tokens_and_certificates() {
         created_by: "root".into(),
         expires: NOW + Span::from_mins(10),
         state,
+        redeemed: None,
     };
     let tokens = vec![
         token("abcd", TokenIdentity::AnyAgent, TokenState::Open),

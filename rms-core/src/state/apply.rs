@@ -306,9 +306,10 @@ impl State {
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }
-            Fact::TokenUsed { id, at } => {
+            Fact::TokenUsed { id, at, redeemed } => {
                 if let Some(token) = self.tokens.get_mut(id) {
                     token.state = TokenState::Used { at: *at };
+                    token.redeemed.clone_from(redeemed);
                 }
             }
             Fact::TokenRevoked { id, at, by } => {

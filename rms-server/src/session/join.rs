@@ -7,7 +7,7 @@ use rms_api::Call;
 use rms_model::{Identity, Role};
 use rms_wire::JoinRequest;
 use rms_wire::link::Joining;
-use rms_wire::tls::{check_request, draw_serial};
+use rms_wire::tls::{draw_serial, key_of_request};
 use rms_wire::token::digest;
 
 use crate::authority::{Signed, sign};
@@ -34,20 +34,20 @@ async fn redeem(request: &JoinRequest, shared: &Shared) -> Result<(Signed, Optio
         return Err(Refused::new("busy", "too many peers are joining: try again in a moment"));
     }
     // Else the token would be used up, and the certificate revoked whose place the new one was to take.
-    checked(&request.csr)?;
-    let serial = draw_serial();
+    let key = checked(&request.csr)?;
     let call = Call::Join {
         token_id: request.token_id.clone(),
         digest: digest(&request.secret),
         name: request.name.clone(),
         csr: request.csr.clone(),
-        serial: serial.clone(),
+        key,
+        serial: draw_serial(),
         replaces: request.replaces.clone(),
     };
     // A joining peer speaks for nobody yet, and the core does not look at this.
     let nobody = Identity { role: Role::User, name: String::new() };
     let answered = shared.inbox.call(nobody, call).await.map_err(stopping)?;
-    let Signing { signed, cluster } = certify(answered, shared)?;
+    let Signing { signed, serial, cluster } = certify(answered, shared)?;
     shared.registry.await_use(&serial);
     Ok((signed, cluster))
 }
@@ -65,21 +65,22 @@ pub async fn renew(who: &Identity, call: Call, shared: &Shared) -> Result<Signed
 }
 
 /// Nothing is written down for a request that cannot be signed.
-fn checked(csr: &[u8]) -> Result<(), Refused> {
-    check_request(csr).map_err(|error| Refused::new("malformed", chain(&error)))
+fn checked(csr: &[u8]) -> Result<[u8; 32], Refused> {
+    key_of_request(csr).map_err(|error| Refused::new("malformed", chain(&error)))
 }
 
 /// A certificate that was ordered and made.
 pub struct Signing {
     pub signed: Signed,
+    pub serial: String,
     pub cluster: Option<String>,
 }
 
 /// Makes the certificate that the core has ordered; anything else is a refusal.
 pub fn certify(answered: Answered, shared: &Shared) -> Result<Signing, Refused> {
     match answered {
-        Answered::Sign(order) => match sign(&shared.authority, &order, shared.now()) {
-            Ok(signed) => Ok(Signing { signed, cluster: order.cluster }),
+        Answered::Sign(order) => match sign(&shared.authority, &order) {
+            Ok(signed) => Ok(Signing { signed, serial: order.issued.serial, cluster: order.cluster }),
             Err(error) => Err(Refused::new("malformed", chain(&error))),
         },
         Answered::Refused(refusal) => Err(Refused::from(&refusal)),

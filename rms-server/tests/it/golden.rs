@@ -127,9 +127,10 @@ fn examples() -> Vec<Fact> {
                 created_by: by(),
                 expires: at,
                 state: TokenState::Open,
+                redeemed: None,
             },
         },
-        Fact::TokenUsed { id: "t1".to_owned(), at },
+        Fact::TokenUsed { id: "t1".to_owned(), at, redeemed: None },
         Fact::TokenRevoked { id: "t1".to_owned(), at, by: by() },
         Fact::TokenForgotten { id: "t1".to_owned() },
         Fact::CertificateIssued {

@@ -9,7 +9,7 @@ use rms_api::desired::JobStatus;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, JobId, Role, Run, Time};
 use rms_wire::tls::Credentials;
-use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Followed, join};
+use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Followed, join, join_in};
 
 use crate::deployment::{Client, FakeAgent, Server, report, tell};
 use crate::node::Node;
@@ -36,6 +36,28 @@ fn a_token_is_redeemed_once() {
         assert_eq!(joined.credentials.identity(), &ann);
         let again = join(server.address, &token, None).await.expect_err("a used token");
         assert!(again.to_string().contains("the token is not valid"), "{again}");
+    });
+}
+
+/// A first join has no older certificate to go on with, so an answer that is lost must not cost its token.
+#[test]
+fn a_join_whose_answer_was_lost_is_repeated_with_the_same_key_and_no_other() {
+    tell(async {
+        let mut server = Server::start();
+        let agent = TokenIdentity::Named(Identity { role: Role::Agent, name: "n1".to_owned() });
+        let token = server.admin().await.token(agent, Some("a"), server.address).await;
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+        let lost = join_in(&ours, server.address, &token, None, None).await.expect("a new token");
+        server.kill();
+        server.restart();
+        let error = join_in(&theirs, server.address, &token, None, None).await.expect_err("another key");
+        assert!(error.to_string().contains("the token is not valid"), "{error}");
+        let again = join_in(&ours, server.address, &token, None, None).await.expect("the same key");
+        assert_eq!(again.credentials.serial(), lost.credentials.serial());
+        assert_eq!(again.credentials.chain_pem(), lost.credentials.chain_pem(), "it is the same certificate");
+        assert_eq!(again.cluster.as_deref(), Some("a"));
+        FakeAgent::connect(&again.credentials, server.address, Vec::new()).await.desired(|_| true).await;
     });
 }
 
@@ -349,7 +371,8 @@ fn a_users_certificate_is_good_until_its_successor_is_used() {
         let first = join(server.address, &token().await, None).await.expect("a new token").credentials;
         let elsewhere = join(server.address, &token().await, None).await.expect("a new token").credentials;
         let token = token().await;
-        let again = rms_wire::join_again(server.address, &token, None, Some(first.serial()));
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let again = join_in(dir.path(), server.address, &token, None, Some(first.serial()));
         let again = again.await.expect("a new token").credentials;
         let before = Client::connect(&first, server.address).await;
         before.speak().await;

@@ -16,6 +16,7 @@ use rms_api::subscription::LauncherCall;
 use rms_api::{Answer, Refusal};
 use rms_core::event::{Event, Ticket};
 use rms_core::{Config, Effect, Fact, State};
+use rms_model::token::Issued;
 use rms_model::{Identity, JobId, Span, Time};
 
 use crate::agenda::Agenda;
@@ -64,7 +65,7 @@ pub struct World {
     dice: Dice,
     n_tickets: u64,
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
-    signed: BTreeMap<Ticket, Identity>,
+    signed: BTreeMap<Ticket, Issued>,
     /// Facts that the checkers have seen, and the trace.
     n_checked: usize,
     n_traced: usize,
@@ -426,8 +427,8 @@ impl World {
                 }
                 // Whoever waits for a job can ask for it: an announcement may be lost.
                 Effect::Announce(_) => {}
-                Effect::Sign { ticket, identity, .. } => {
-                    self.signed.insert(ticket, identity);
+                Effect::Sign { ticket, issued, .. } => {
+                    self.signed.insert(ticket, issued);
                 }
                 Effect::LauncherAnswer { ticket, answer } => self.answer_launcher(ticket, answer),
                 Effect::Notify { job, notice } => self.notify_launcher(job, notice),
@@ -464,7 +465,7 @@ impl World {
         self.answers.remove(&ticket)
     }
 
-    pub(crate) fn signed(&mut self, ticket: Ticket) -> Option<Identity> {
+    pub(crate) fn signed(&mut self, ticket: Ticket) -> Option<Issued> {
         self.signed.remove(&ticket)
     }
 

@@ -17,6 +17,7 @@ use thiserror::Error;
 use super::files::{self, Access, FileError};
 use super::peer::{PeerError, deployment_of, fingerprint, uri_of};
 use super::{draw_serial, pem};
+use crate::token::digest;
 
 /// The CA with its key.
 #[derive(Debug)]
@@ -185,12 +186,13 @@ impl Authority {
     }
 }
 
-/// Whether a request can be signed: to be known before anything is given up for it.
+/// SHA-256 of the public key in a request that can be signed: whether it can is to be known before anything is given up
+/// for it.
 ///
 /// # Errors
 /// It is malformed, not signed by its own key, or of a kind of key that is not taken.
-pub fn check_request(csr: &[u8]) -> Result<(), AuthorityError> {
-    parse_request(csr).map(drop)
+pub fn key_of_request(csr: &[u8]) -> Result<[u8; 32], AuthorityError> {
+    Ok(digest(&parse_request(csr)?.public_key.subject_public_key_info()))
 }
 
 fn parse_request(csr: &[u8]) -> Result<CertificateSigningRequestParams, AuthorityError> {

@@ -62,6 +62,14 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
     written.map_err(|source| FileError::Write { path: path.to_owned(), source })
 }
 
+/// Removes a file, if it is there.
+pub fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(FileError::Write { path: path.to_owned(), source }),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Renames durably.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;

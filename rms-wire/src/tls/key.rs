@@ -1,5 +1,7 @@
 //! A key that was just made here and asks for its first certificate; serial numbers for certificates.
 
+use std::path::{Path, PathBuf};
+
 use data_encoding::HEXLOWER;
 use rand::Rng as _;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ED25519};
@@ -7,6 +9,7 @@ use rustls_pki_types::PrivatePkcs8KeyDer;
 use thiserror::Error;
 
 use super::credentials::{Credentials, CredentialsError};
+use super::files::{self, Access, FileError};
 
 /// A private key that has never left this process. `Debug` does not show it.
 #[derive(Debug)]
@@ -22,6 +25,10 @@ pub enum KeyError {
     Generate(#[source] rcgen::Error),
     #[error("cannot make a certificate signing request")]
     Request(#[source] rcgen::Error),
+    #[error("cannot read the key of an unfinished join: remove {} and ask for a new token", path.display())]
+    Kept { path: PathBuf, source: rcgen::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 impl NewKey {
@@ -31,7 +38,33 @@ impl NewKey {
         let mut seed = [0_u8; 32];
         rand::rng().fill_bytes(&mut seed);
         let der = PrivatePkcs8KeyDer::from([&PKCS8_ED25519[..], &seed].concat());
-        let pair = KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ED25519).map_err(KeyError::Generate)?;
+        NewKey::of(KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ED25519).map_err(KeyError::Generate)?)
+    }
+
+    /// The key that an earlier attempt to join left in `dir`, or a new one, which is written there before anything is
+    /// asked for it.
+    ///
+    /// # Errors
+    /// As [`NewKey::generate`], and a directory that cannot be read or written.
+    pub fn kept(dir: &Path) -> Result<NewKey, KeyError> {
+        let path = dir.join(JOINING_KEY_FILE);
+        let is_there = path.try_exists().map_err(|source| FileError::Read { path: path.clone(), source })?;
+        if is_there {
+            let pair = KeyPair::from_pem(&files::read(&path)?);
+            return NewKey::of(pair.map_err(|source| KeyError::Kept { path, source })?);
+        }
+        let key = NewKey::generate()?;
+        files::make_dir(dir)?;
+        files::write(&path, &key.pair.serialize_pem(), Access::Owner)?;
+        Ok(key)
+    }
+
+    /// The key that [`NewKey::kept`] has written is kept elsewhere now.
+    pub(crate) fn forget(dir: &Path) -> Result<(), FileError> {
+        files::remove(&dir.join(JOINING_KEY_FILE))
+    }
+
+    fn of(pair: KeyPair) -> Result<NewKey, KeyError> {
         let mut params = CertificateParams::default();
         // The request only proves that we hold the key; who we are, the authority decides.
         params.distinguished_name = DistinguishedName::new();
@@ -53,6 +86,9 @@ impl NewKey {
     }
 }
 
+/// The key of a join that was not answered yet.
+const JOINING_KEY_FILE: &str = "key.joining.pem";
+
 /// What precedes the seed of an Ed25519 key in PKCS #8, version 1. The key pairs that `generate` would make are of
 /// version 2, with the public key behind the seed, and neither OpenSSL 3.0 nor what is built on it reads those: a
 /// client in another language could not use the credentials that it was given.
@@ -69,6 +105,8 @@ pub fn draw_serial() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -77,5 +115,22 @@ mod tests {
         let der = key.pair.serialize_der();
         assert_eq!((der.len(), &der[..16]), (48, &PKCS8_ED25519[..]), "PKCS #8 of version 1, and nothing but the seed");
         assert_ne!(der, NewKey::generate().expect("another key").pair.serialize_der());
+    }
+
+    #[test]
+    fn the_key_of_a_join_is_kept_until_it_ends() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let dir = dir.path().join("credentials");
+        let kept = || NewKey::kept(&dir).expect("a key").pair.serialize_der();
+        let first = kept();
+        assert_eq!((first.len(), &first[..16]), (48, &PKCS8_ED25519[..]));
+        assert_eq!(kept(), first, "the same after a crash");
+        let mode = std::fs::metadata(dir.join(JOINING_KEY_FILE)).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        NewKey::forget(&dir).expect("removed");
+        assert_ne!(kept(), first, "the next join has a key of its own");
+        std::fs::write(dir.join(JOINING_KEY_FILE), "no key").expect("written");
+        let error = NewKey::kept(&dir).expect_err("it is damaged").to_string();
+        assert!(error.contains("key.joining.pem"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ mod pem;
 mod revoked;
 mod verifier;
 
-pub use authority::{Authority, AuthorityError, Rotation, check_request};
+pub use authority::{Authority, AuthorityError, Rotation, key_of_request};
 pub use config::TlsError;
 pub(crate) use config::{client_config, join_config, server_config};
 pub use credentials::{Credentials, CredentialsError};

@@ -421,6 +421,7 @@ fn token(state: TokenState) -> Token {
         created_by: "root".to_owned(),
         expires: secs(601),
         state,
+        redeemed: None,
     }
 }
 

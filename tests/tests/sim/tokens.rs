@@ -1,6 +1,6 @@
 //! Join tokens: one certificate each, for a while, for whom they were made.
 
-use rms_api::call::{Query, TokenOrder};
+use rms_api::call::{CertificateSelect, Query, TokenOrder};
 use rms_api::{Answer, Call, Refusal};
 use rms_model::token::{TokenIdentity, TokenState};
 use rms_model::{Identity, Role, Span};
@@ -31,6 +31,35 @@ fn a_used_token_stays_used_over_a_restart() {
     assert_eq!(world.join("t1", SECRET, Some("a9")), Ok(agent));
     world.bounce_server();
     assert_eq!(world.join("t1", SECRET, Some("a9")), Err(Refusal::TokenInvalid));
+}
+
+/// The answer to a join was lost: its key asks again, and nobody else gets anything.
+#[test]
+fn the_key_that_redeemed_a_token_gets_the_same_certificate_again_until_the_token_expires() {
+    let (ours, theirs) = ([1; 32], [2; 32]);
+    let mut world = with_token(TokenIdentity::AnyAgent, mins(10));
+    let first = world.join_by_key(ours, "t1", SECRET, Some("a9")).expect("it is open");
+    let n_facts = world.facts().len();
+    world.after(mins(1));
+    assert_eq!(world.join_by_key(ours, "t1", SECRET, Some("a9")), Ok(first.clone()));
+    assert_eq!(world.facts().len(), n_facts, "nothing new has become true");
+    world.bounce_server();
+    assert_eq!(world.join_by_key(ours, "t1", SECRET, Some("a9")), Ok(first));
+    let refused = Err(Refusal::TokenInvalid);
+    assert_eq!(world.join_by_key(theirs, "t1", SECRET, Some("a9")), refused, "another key");
+    assert_eq!(world.join_by_key(ours, "t1", [8; 32], Some("a9")), refused, "another secret");
+    assert_eq!(world.join_by_key(ours, "t1", SECRET, Some("a8")), refused, "another name");
+    world.after(mins(9));
+    assert_eq!(world.join_by_key(ours, "t1", SECRET, Some("a9")), refused, "the token has expired");
+}
+
+#[test]
+fn a_certificate_that_was_revoked_is_not_given_again() {
+    let mut world = with_token(TokenIdentity::Named(user("ann")), mins(10));
+    let issued = world.join_by_key([1; 32], "t1", SECRET, None).expect("it is open");
+    let which = CertificateSelect::Serial(issued.serial);
+    world.admin(Call::RevokeCertificate { which, jobs: None });
+    assert_eq!(world.join_by_key([1; 32], "t1", SECRET, None), Err(Refusal::TokenInvalid));
 }
 
 #[test]
