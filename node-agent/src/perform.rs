@@ -528,7 +528,7 @@ impl Node {
 
     /// Our order met an execution that an earlier agent had ordered in its last moment.
     fn found_already(&mut self, job: JobId, run: Run) {
-        if self.is_of_earlier_berth(job, run) {
+        if self.is_of_earlier_place(job, run) {
             return self.waiting.push_back((job, run));
         }
         match takeover::examine(&self.setup.spool, job, run, &spool::boot_id()) {
@@ -546,7 +546,7 @@ impl Node {
 
     /// The job had this host before, freed it and has it again: what lies there of the earlier time is known to the
     /// server, and its supervisor is about to take it away. Streams that were kept for followers go now.
-    fn is_of_earlier_berth(&self, job: JobId, run: Run) -> bool {
+    fn is_of_earlier_place(&self, job: JobId, run: Run) -> bool {
         let Some(share) = self.shares.get(job, run) else { return false };
         let Ok(entry) = spool::read_entry(share.entry_dir()) else { return false };
         let is_earlier = entry.order.joined() < share.order().joined();

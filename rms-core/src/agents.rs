@@ -137,7 +137,7 @@ impl Rms {
                 }
                 JobStatus::Ended { at: _, exit, usage } => {
                     stale.remove(&(*job, *run));
-                    if is_wanted && !self.is_of_earlier_berth(*job, node, report.seen) {
+                    if is_wanted && !self.is_of_earlier_place(*job, node, report.seen) {
                         self.share_ended(now, step, *job, node, exit.clone(), *usage);
                     }
                 }

@@ -99,7 +99,8 @@ pub struct Evolved {
     pub generation: u32,
     /// The tasks of hosts to come are numbered from here; no number is given twice.
     pub next_task: u32,
-    pub berths: BTreeMap<NodeId, Berth>,
+    #[serde(alias = "berths")]
+    pub places: BTreeMap<NodeId, Place>,
     /// What it will free at its next smaller stage.
     pub chosen: Vec<NodeId>,
     /// Hosts it was asked to leave and has not said that it left, and since when.
@@ -116,14 +117,14 @@ pub struct Evolved {
 
 /// A host's place in an evolving application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Berth {
+pub struct Place {
     pub first_task: u32,
     /// Absent for applications with stages, whose hosts all have as many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_tasks: Option<u32>,
-    /// The generation of hosts with which it came: a host that comes twice is not the same berth.
+    /// The generation of hosts with which it came: a host that comes twice is not the same place.
     pub joined: u32,
-    /// The node's generation that ordered it: what the node says before it has seen that one is about an earlier berth.
+    /// The node's generation that ordered it: what the node says before it has seen that one is about an earlier place.
     pub ordered: Generation,
     /// Once they were negotiated; before, it has all of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,7 +165,7 @@ impl Evolved {
             past: Vec::new(),
             generation: 1,
             next_task: 0,
-            berths: BTreeMap::new(),
+            places: BTreeMap::new(),
             chosen: Vec::new(),
             departing: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -174,18 +175,18 @@ impl Evolved {
     }
 
     /// Gives a host its tasks.
-    pub fn berth(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
+    pub fn place(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
         let (first_task, joined) = (self.next_task, self.generation);
-        let berth = Berth { first_task, n_tasks: None, joined, ordered, cores: None };
+        let place = Place { first_task, n_tasks: None, joined, ordered, cores: None };
         self.next_task = self.next_task.saturating_add(n_tasks);
-        self.berths.insert(node, berth);
+        self.places.insert(node, place);
     }
 
     /// The same for an application that came to its size by negotiation: its hosts may have different numbers of tasks.
-    pub fn berth_with(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
-        self.berth(node, n_tasks, ordered);
-        if let Some(berth) = self.berths.get_mut(&node) {
-            berth.n_tasks = Some(n_tasks);
+    pub fn place_with(&mut self, node: NodeId, n_tasks: u32, ordered: Generation) {
+        self.place(node, n_tasks, ordered);
+        if let Some(place) = self.places.get_mut(&node) {
+            place.n_tasks = Some(n_tasks);
         }
     }
 

@@ -241,9 +241,9 @@ impl Rms {
 
     /// Is this said of an earlier time at which the application had the host? Its agent has not yet seen that it has it
     /// again.
-    pub(crate) fn is_of_earlier_berth(&self, job: JobId, node: NodeId, seen: rms_model::Generation) -> bool {
-        let berth = self.evolved(job).and_then(|(_, evolved)| evolved.berths.get(&node));
-        berth.is_some_and(|berth| berth.joined > 1 && seen < berth.ordered)
+    pub(crate) fn is_of_earlier_place(&self, job: JobId, node: NodeId, seen: rms_model::Generation) -> bool {
+        let place = self.evolved(job).and_then(|(_, evolved)| evolved.places.get(&node));
+        place.is_some_and(|place| place.joined > 1 && seen < place.ordered)
     }
 
     /// How far it is, with at most so many of the stages that it is in or that come.

@@ -283,7 +283,7 @@ impl Started {
     }
 
     fn cores(&self, node: NodeId) -> Option<Cores> {
-        self.evolved.as_ref()?.berths.get(&node)?.cores
+        self.evolved.as_ref()?.places.get(&node)?.cores
     }
 
     pub fn is_clear(&self) -> bool {

@@ -111,7 +111,7 @@ impl Rms {
         let entry = &self.state.jobs()[&job];
         let started = entry.started().filter(|started| started.ending.is_none())?;
         let evolved = started.evolved.as_ref()?;
-        let is_idle = |node: &NodeId| evolved.berths.get(node).is_some_and(|berth| berth.n_tasks == Some(0));
+        let is_idle = |node: &NodeId| evolved.places.get(node).is_some_and(|place| place.n_tasks == Some(0));
         let mut staying = started.alive().filter(|node| !started.is_leaving(*node)).peekable();
         let is_over = staying.peek().is_some() && staying.all(|node| is_idle(&node));
         is_over.then_some(match started.worst_code {
@@ -291,18 +291,18 @@ impl Rms {
         let mut hosts = Vec::with_capacity(started.nodes.len());
         for (node, n_tasks) in started.nodes.iter().zip(spread(&entry.spec, started.nodes.len() as u32)) {
             let entry = &self.state.nodes()[node];
-            let berth = started.evolved.as_ref().and_then(|evolved| evolved.berths.get(node));
-            let n_tasks = berth.and_then(|berth| berth.n_tasks).unwrap_or(n_tasks);
+            let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
+            let n_tasks = place.and_then(|place| place.n_tasks).unwrap_or(n_tasks);
             let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
             hosts.push(Host {
                 node: *node,
                 name: entry.name.clone(),
                 cluster: self.state.clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
-                first_task: berth.map_or(first_task, |berth| berth.first_task),
+                first_task: place.map_or(first_task, |place| place.first_task),
                 n_tasks,
                 cpus: started.cores_on(*node, entry.inventory.cpus),
-                joined: berth.map_or(1, |berth| berth.joined),
+                joined: place.map_or(1, |place| place.joined),
                 departing: is_departing,
             });
             first_task += n_tasks;

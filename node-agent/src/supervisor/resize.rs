@@ -47,8 +47,8 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 /// Have the hosts changed that the job may use, or its cores on them? One that leaves, after it had been asked to, is no news.
 pub fn is_news(before: &Order, now: &Order) -> bool {
     let usable = |place: &&Place| !place.departing;
-    let berth = |place: &Place| (place.name.clone(), place.joined, place.cpus);
-    !before.hosts.iter().filter(usable).map(berth).eq(now.hosts.iter().filter(usable).map(berth))
+    let key = |place: &Place| (place.name.clone(), place.joined, place.cpus);
+    !before.hosts.iter().filter(usable).map(key).eq(now.hosts.iter().filter(usable).map(key))
 }
 
 /// The host files tell the change already. Called once for each; what cannot be executed is told in the job's output.

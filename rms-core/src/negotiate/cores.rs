@@ -90,7 +90,7 @@ impl Rms {
     pub(crate) fn cores_lines(&self, job: JobId) -> Vec<CoresLine> {
         let Some(started) = self.state.jobs()[&job].started() else { return Vec::new() };
         let line = |node: &NodeId| {
-            let is_in_force = started.evolved.as_ref()?.berths.get(node)?.cores?.is_in_force;
+            let is_in_force = started.evolved.as_ref()?.places.get(node)?.cores?.is_in_force;
             let (entry, all) = (&self.state.nodes()[node], self.n_cpus(*node));
             Some(CoresLine { node: entry.name.clone(), n_cores: started.cores_on(*node, all), all, is_in_force })
         };
@@ -229,7 +229,7 @@ impl Rms {
         let evolved = started.and_then(|started| started.evolved.as_ref());
         // Nobody can have heard of more generations than there are.
         let evolved = evolved.filter(|evolved| generation <= evolved.generation);
-        let cores = evolved.and_then(|evolved| evolved.berths.get(&node)?.cores);
+        let cores = evolved.and_then(|evolved| evolved.places.get(&node)?.cores);
         let Some(cores) = cores.filter(|cores| !cores.is_in_force && cores.generation <= generation) else { return };
         if is_confined {
             self.record(step, Fact::CoresInForce { job, node, generation });
@@ -246,7 +246,7 @@ impl Rms {
         };
         let Some(evolved) = &started.evolved else { return };
         let by_this =
-            |node: &&NodeId| evolved.berths.get(node).and_then(|berth| berth.cores).filter(|cores| cores.by == id);
+            |node: &&NodeId| evolved.places.get(node).and_then(|place| place.cores).filter(|cores| cores.by == id);
         let changed = started.nodes.iter().filter_map(|node| Some((*node, by_this(&node)?.was)));
         let cores: Vec<(NodeId, u32)> = changed.collect();
         if !cores.is_empty() {

@@ -20,12 +20,12 @@ impl State {
         self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;
             for ((node, n_cores), all) in cores.iter().zip(whole) {
-                let Some(berth) = evolved.berths.get_mut(node) else { continue };
-                let was = berth.cores.map_or(all, |cores| cores.n_cores);
+                let Some(place) = evolved.places.get_mut(node) else { continue };
+                let was = place.cores.map_or(all, |cores| cores.n_cores);
                 let (n_cores, generation) = (*n_cores, evolved.generation);
                 // Where no process is left, nobody has to say so.
                 let is_in_force = shares.get(node) == Some(&Share::Ended);
-                berth.cores = Some(Cores { n_cores, was, generation, by, is_in_force });
+                place.cores = Some(Cores { n_cores, was, generation, by, is_in_force });
             }
         })?;
         let case = self.jobs.get_mut(&job).and_then(|entry| entry.talks.as_mut()?.case_mut(by));
@@ -40,7 +40,7 @@ impl State {
     /// Its agent has seen to everything up to this generation.
     pub(super) fn cores_in_force(&mut self, job: JobId, node: NodeId, generation: u32) -> Result<(), Misfit> {
         self.edit_evolved(job, |_, evolved| {
-            let cores = evolved.berths.get_mut(&node).and_then(|berth| berth.cores.as_mut());
+            let cores = evolved.places.get_mut(&node).and_then(|place| place.cores.as_mut());
             if let Some(cores) = cores.filter(|cores| cores.generation <= generation) {
                 cores.is_in_force = true;
             }

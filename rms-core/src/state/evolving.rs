@@ -36,8 +36,8 @@ impl State {
                     let mut evolved = Evolved::new(course.clone());
                     for ((node, ordered), n_here) in first.iter().zip(spread) {
                         match has_stages {
-                            true => evolved.berth(*node, n_tasks, *ordered),
-                            false => evolved.berth_with(*node, n_here, *ordered),
+                            true => evolved.place(*node, n_tasks, *ordered),
+                            false => evolved.place_with(*node, n_here, *ordered),
                         }
                     }
                     started.evolved = Some(Box::new(evolved));
@@ -74,7 +74,7 @@ impl State {
             let come_idle = comes_idle(&entry.spec);
             let Phase::Started(started) = &mut entry.phase else { return };
             let Some(evolved) = &mut started.evolved else { return };
-            let of_first = started.nodes.first().and_then(|node| evolved.berths.get(node)?.n_tasks).unwrap_or(0);
+            let of_first = started.nodes.first().and_then(|node| evolved.places.get(node)?.n_tasks).unwrap_or(0);
             // Who was asked to leave knows the hosts without these.
             let is_known = gained.is_empty() && freed.iter().all(|node| evolved.departing.contains_key(node));
             evolved.turn_page(course.current().start);
@@ -84,16 +84,16 @@ impl State {
             }
             for (node, ordered) in &ordered {
                 match (has_stages, come_idle) {
-                    (true, _) => evolved.berth(*node, n_tasks, *ordered),
-                    (false, true) => evolved.berth_with(*node, 0, *ordered),
-                    (false, false) => evolved.berth_with(*node, of_first, *ordered),
+                    (true, _) => evolved.place(*node, n_tasks, *ordered),
+                    (false, true) => evolved.place_with(*node, 0, *ordered),
+                    (false, false) => evolved.place_with(*node, of_first, *ordered),
                 }
                 started.nodes.push(*node);
                 started.shares.insert(*node, Share::Ordered);
             }
             started.nodes.retain(|node| !freed.contains(node));
             for node in freed {
-                evolved.berths.remove(node);
+                evolved.places.remove(node);
                 evolved.departing.remove(node);
                 evolved.leaving.insert(*node, at);
                 if started.shares.get(node) == Some(&Share::Ended) {

@@ -276,7 +276,7 @@ fn an_open_profile_ends_at_its_horizon_and_a_waiting_one_is_replaced() {
 }
 
 #[test]
-fn a_host_that_was_freed_and_comes_again_is_another_berth() {
+fn a_host_that_was_freed_and_comes_again_is_another_place() {
     let mut world = World::new();
     world.nodes(2);
     let job = world.evolving("2x10s,1x10s,2x10s", ExpandLimit::NONE);
@@ -292,8 +292,8 @@ fn a_host_that_was_freed_and_comes_again_is_another_berth() {
     world.event(Event::AgentReported { name: "n2".to_owned(), report });
     assert_eq!(world.line(job).state, JobState::Started);
     let evolved = world.rms.state().jobs()[&job].started().and_then(|started| started.evolved.clone());
-    let berths = evolved.expect("it evolves").berths;
-    assert_eq!((berths[&NodeId(2)].joined, berths[&NodeId(2)].first_task), (3, 2), "task numbers are not used twice");
+    let places = evolved.expect("it evolves").places;
+    assert_eq!((places[&NodeId(2)].joined, places[&NodeId(2)].first_task), (3, 2), "task numbers are not used twice");
 }
 
 /// Twelve hosts were promised, four of them are lost: without a limit each of the two would wait for the other for ever.

@@ -44,9 +44,9 @@ pub(crate) fn results_are_kept(forgotten: &[(String, JobId, Run, u32)], durable:
         let id = durable.nodes().iter().find(|(_, entry)| entry.name == *node).map(|(id, _)| *id);
         let share = entry.started().and_then(|started| started.shares.get(&id?).copied());
         let evolved = entry.started().and_then(|started| started.evolved.as_ref());
-        let berth = evolved.and_then(|evolved| evolved.berths.get(&id?));
+        let place = evolved.and_then(|evolved| evolved.places.get(&id?));
         // An evolving application that has the host again is at another time there.
-        if berth.is_some_and(|berth| berth.joined > *joined) {
+        if place.is_some_and(|place| place.joined > *joined) {
             continue;
         }
         match share {

@@ -65,7 +65,9 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
 /// Removes a file, if it is there.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(FileError::Write { path: path.to_owned(), source }),
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::Write { path: path.to_owned(), source })
+        }
         Ok(()) | Err(_) => Ok(()),
     }
 }

@@ -311,7 +311,7 @@ fn a_host_that_is_on_its_way_cannot_be_given_back() {
     assert_eq!(scene.app_phase(job, grows), Phase::Applied);
 }
 
-/// A host that left and comes again is another berth: the report of its first end does not end it.
+/// A host that left and comes again is another place: the report of its first end does not end it.
 #[test]
 fn a_host_comes_again_after_it_was_given_back() {
     let mut scene = Scene::new(2);
