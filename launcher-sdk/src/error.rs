@@ -19,7 +19,7 @@ pub enum ConnectError {
     #[error("the network cannot be used")]
     Endpoint(#[from] EndpointError),
     /// The server is well and does not want us.
-    #[error("the server at {server} does not let us in: {reason}")]
+    #[error("access denied by the server at {server}: {reason}")]
     Denied {
         /// `host:port`.
         server: String,

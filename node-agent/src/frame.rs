@@ -28,7 +28,7 @@ pub enum FrameError {
     Kind(u8),
     #[error("a frame is cut short")]
     Short,
-    #[error("a message is not understood")]
+    #[error("cannot parse a message")]
     Message(#[from] serde_json::Error),
 }
 
@@ -154,6 +154,6 @@ mod tests {
         check(&[255, 255, 255, 255, 0], "longer than any");
         check(&[0, 0, 0, 0, 9], "unknown kind 9");
         check(&[3, 0, 0, 0, 1, 0, 0, 0], "cut short");
-        check(&[2, 0, 0, 0, 0, b'{', b'}'], "not understood");
+        check(&[2, 0, 0, 0, 0, b'{', b'}'], "cannot parse");
     }
 }

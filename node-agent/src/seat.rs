@@ -79,7 +79,7 @@ async fn serve(stream: UnixStream, seat: String, mut queue: mpsc::Receiver<Vec<u
                 Ok(Some(Frame::Message(message))) => SeatEvent::Said { seat: seat.clone(), message },
                 Ok(Some(Frame::Bytes { stream, bytes })) => SeatEvent::Bytes { seat: seat.clone(), stream, bytes },
                 Err(error) => {
-                    tracing::error!(seat, %error, "a supervisor is not understood");
+                    tracing::error!(seat, %error, "cannot parse what a supervisor says");
                     break 'reading;
                 }
             };

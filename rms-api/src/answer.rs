@@ -326,10 +326,10 @@ pub struct Status {
     pub launchers: LauncherStatus,
 }
 
-/// What launchers outside have cost, since the server started.
+/// What external launchers have cost, since the server started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherStatus {
-    /// Applications that a launcher outside speaks for, and how many of those are connected.
+    /// Applications that an external launcher speaks for, and how many of those are connected.
     pub n_launchers: u32,
     pub n_connected: u32,
     /// Views sent, requests taken, and their bytes by the count of 001, B.1.

@@ -124,7 +124,7 @@ pub enum Refusal {
     #[error("job {job}: its filter does not show cluster {cluster}; it shows {shown}")]
     NotInView { job: JobId, cluster: String, shown: String },
     #[error("job {job}: more than {most} calls in a second; launchers that go on so are ended")]
-    Flood { job: JobId, most: u32 },
+    RateLimit { job: JobId, most: u32 },
     #[error("job {0} has not started, or is being ended: only a running job negotiates")]
     NotRunning(JobId),
     #[error("job {0} cannot change its size while it runs: submit it with --malleable or --negotiable")]
@@ -206,7 +206,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::StaleTag { .. } => "stale_tag",
         Refusal::WrongTag { .. } => "wrong_tag",
         Refusal::NotInView { .. } => "not_in_view",
-        Refusal::Flood { .. } => "flood",
+        Refusal::RateLimit { .. } => "rate_limit",
         Refusal::EmptyStage => "empty_stage",
         Refusal::StageTooLarge { .. } => "stage_too_large",
         Refusal::StageNotHeld { .. } => "stage_not_held",

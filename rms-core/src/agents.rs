@@ -114,7 +114,7 @@ impl Rms {
             self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since: now } });
             self.passes.wanted = true;
         }
-        self.untell(node);
+        self.forget_sent(node);
     }
 
     /// Compares reality with what should be. A `whole` report names every job on the node, so one that is missing

@@ -228,7 +228,7 @@ impl Rms {
                 let plan = plan::plan_before(&self.state, now, job);
                 match plan {
                     Some(plan) => self.layers(&plan),
-                    // A launcher outside sees what is left, until it has a place in the queue.
+                    // An external launcher sees what is left, until it has a place in the queue.
                     None if self.sees_what_is_left(job) => {
                         let plan = self.estimates(now);
                         self.layers(&plan)

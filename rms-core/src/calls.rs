@@ -379,7 +379,7 @@ impl Rms {
             }
         }
         for node in nodes {
-            self.untell(node);
+            self.forget_sent(node);
             let identity = Identity { role: Role::Agent, name: self.state.nodes()[&node].name.clone() };
             self.record(step, Fact::NodeRemoved { node });
             // It comes back by a new token only, as any other node.

@@ -38,7 +38,7 @@ pub enum Event {
         name: String,
         reason: Option<String>,
     },
-    /// A launcher outside says something for its application (001, §4.2).
+    /// An external launcher says something for its application (001, §4.2).
     LauncherCalled {
         ticket: Ticket,
         who: Identity,

@@ -176,7 +176,7 @@ pub enum Fact {
     StartsPromised {
         starts: Vec<(JobId, Option<Promise>)>,
     },
-    /// 001: a launcher outside subscribed for an application of its own.
+    /// 001: an external launcher subscribed for an application of its own.
     LauncherSubscribed {
         job: JobId,
         at: Time,

@@ -30,7 +30,7 @@ pub struct Job {
     /// While it waits under the conservative policy. Absent in journals that are older than it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<Promise>,
-    /// The launcher outside that speaks for it; absent for jobs that were submitted with their work.
+    /// The external launcher that speaks for it; absent for jobs that were submitted with their work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
     /// What this execution negotiates; nothing before the first word.
@@ -75,7 +75,7 @@ pub struct Started {
     pub request: Request,
     /// Host 0 first.
     pub nodes: Vec<NodeId>,
-    /// None while a launcher outside has started no processes through the agents.
+    /// None while an external launcher has started no processes through the agents.
     pub shares: Shares,
     pub ending: Option<Ending>,
     /// The highest exit code of the shares that have ended.

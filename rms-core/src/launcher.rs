@@ -1,6 +1,6 @@
 //! The built-in launcher of batch jobs: chooses among the sizes that its user listed.
 //!
-//! It takes the same path as a launcher outside: it subscribes with the submit, sends its first request when
+//! It takes the same path as an external launcher: it subscribes with the submit, sends its first request when
 //! the job is eligible, and adapts the request to each view, here without delay.
 
 use rms_model::job::Constraint;

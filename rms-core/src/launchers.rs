@@ -1,6 +1,6 @@
-//! What launchers outside say for their applications: who may, and what it does (001, §4.2 and §5.3.1).
+//! What external launchers say for their applications: who may, and what it does (001, §4.2 and §5.3.1).
 
-mod flood;
+mod rate;
 mod notices;
 mod requests;
 mod status;
@@ -10,10 +10,10 @@ use rms_model::identity::check_name;
 use rms_model::job::TaskCount;
 use rms_model::{Identity, JobId, JobSpec, Outcome, Owner, Role, Time, Work};
 
-pub(crate) use flood::MOST_CALLS;
+pub(crate) use rate::MOST_CALLS;
 #[cfg(test)]
-pub(crate) use flood::MOST_FLOODED;
-pub(crate) use flood::{Flood, Spate};
+pub(crate) use rate::MOST_EXCEEDED;
+pub(crate) use rate::{CallRate, Rate};
 pub(crate) use status::LauncherCounts;
 
 use rms_api::answer::Answer;

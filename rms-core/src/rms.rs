@@ -11,7 +11,7 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::fact::{Fact, Freed};
 use crate::job::{Job, Phase, Promise};
-use crate::launchers::{Flood, LauncherCounts};
+use crate::launchers::{CallRate, LauncherCounts};
 use crate::negotiate::Negotiators;
 use crate::plan::views::Streams;
 use crate::plan::{self, Placed, Plan, Scope};
@@ -56,10 +56,10 @@ pub struct Rms {
     pub(crate) booted: Option<Time>,
     /// The last full plan, for as long as no fact has passed since.
     estimates: Option<Arc<Plan>>,
-    /// What launchers outside were told of their views.
+    /// What external launchers were told of their views.
     pub(crate) streams: Streams,
     /// How often they call.
-    pub(crate) floods: BTreeMap<JobId, Flood>,
+    pub(crate) call_rates: BTreeMap<JobId, CallRate>,
     /// How fast users have submitted of late.
     pub(crate) paces: BTreeMap<Owner, Pace>,
     /// What they have cost so far.
@@ -117,7 +117,7 @@ impl Rms {
             booted: None,
             estimates: None,
             streams: Streams::default(),
-            floods: BTreeMap::new(),
+            call_rates: BTreeMap::new(),
             paces: BTreeMap::new(),
             launcher_counts: LauncherCounts::default(),
             negotiators: Negotiators::default(),
@@ -372,7 +372,7 @@ impl Rms {
     }
 
     /// Forgets what belongs to a connection that is gone.
-    pub(crate) fn untell(&mut self, node: NodeId) {
+    pub(crate) fn forget_sent(&mut self, node: NodeId) {
         self.sent.remove(&node);
     }
 }

@@ -37,7 +37,7 @@ pub enum LauncherPolicy {
 pub enum GhostRule {
     /// Whenever there is a delay (001, §5.3.1).
     Always,
-    /// Only while an application with a launcher outside waits that could use them: the delay is for its launcher.
+    /// Only while an application with an external launcher waits that could use them: the delay is for its launcher.
     IfWanted,
 }
 

@@ -78,7 +78,7 @@ impl Driver {
             lookers: Vec::new(),
             is_stopping: false,
         };
-        // The runtime of this thread is its clock and its bell; nothing else runs on it.
+        // The runtime of this thread is its clock and wakes it; nothing else runs on it.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(BootError::Thread)?;
         let run = move || runtime.block_on(driver.run());
         let thread = thread::Builder::new().name("driver".to_owned()).spawn(run).map_err(BootError::Thread)?;
@@ -89,14 +89,14 @@ impl Driver {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         while !self.is_stopping {
             let orphans = self.router.take_orphans();
-            let voiceless = self.router.negotiators.take_orphans();
-            if orphans.is_empty() && voiceless.is_empty() {
+            let detached = self.router.negotiators.take_orphans();
+            if orphans.is_empty() && detached.is_empty() {
                 self.wait(&mut batch).await;
             }
             for job in orphans {
                 self.handle(Event::LauncherGone { job });
             }
-            for (job, run) in voiceless {
+            for (job, run) in detached {
                 self.handle(Event::NegotiatorGone { job, run });
             }
             for inbound in batch.drain(..) {

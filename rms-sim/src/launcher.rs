@@ -1,4 +1,4 @@
-//! A model launcher outside: after a while it adapts its request to its view, and with the start it uses its hosts in a
+//! A model external launcher: after a while it adapts its request to its view, and with the start it uses its hosts in a
 //! manner of its own, or breaks the rules. It selects with the functions that real launchers run.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The evaluation of 001: launchers outside that select their resources from views, beside a server that is given all sizes.
+//! The evaluation of 001: external launchers that select their resources from views, beside a server that is given all sizes.
 //!
 //! Both systems are the production core in virtual time. With [`System::Views`] model launchers subscribe to it, run the
 //! scheduling functions of real launchers on the views it sends, and send requests back. With [`System::Listed`] each

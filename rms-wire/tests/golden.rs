@@ -1,7 +1,7 @@
 //! The bytes of every message, as they were when they were published.
 //!
 //! `LIMBER_BLESS=1 cargo nextest run -p rms-wire golden` adds lines for new samples to `tests/data/golden/`. It never
-//! changes a line: bytes that cannot be read any more mean that older peers are not understood. A change that is meant
+//! changes a line: bytes that cannot be read any more mean that older peers cannot be read. A change that is meant
 //! needs a new kind or version, or a new ALPN, and then the old lines are deleted by hand.
 
 mod common;

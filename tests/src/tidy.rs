@@ -6,6 +6,7 @@ mod deployment;
 mod determinism;
 mod guides;
 mod sources;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -206,7 +206,7 @@ pub enum LauncherError {
     /// The application has ended, and the server does not remember how.
     #[error("application {0} has ended, and its history is gone")]
     Forgotten(JobId),
-    /// The server does not let us in, or is away for too long.
+    /// The server denies access, or is away for too long.
     #[error(transparent)]
     Call(CallError),
     /// There is no thread to compute a request on.
@@ -259,7 +259,7 @@ pub async fn resume(client: &Client, job: JobId, launcher: &mut impl Launcher) -
 const WRONG_STATE: &str = "wrong_state";
 
 /// The word for too many calls in a second.
-const FLOOD: &str = "flood";
+const RATE_LIMIT: &str = "rate_limit";
 /// After it there is a new second.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -376,7 +376,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
                         Err(error) => Err(error),
                     }
                 }
-                Err(LauncherError::Refused(refused)) if refused.kind == FLOOD => {
+                Err(LauncherError::Refused(refused)) if refused.kind == RATE_LIMIT => {
                     // Views can change faster than a launcher may answer them.
                     tokio::time::sleep(PAUSE).await;
                     continue;
@@ -474,7 +474,7 @@ impl<'a, L: Launcher> Drive<'a, L> {
             Ok(()) => self.requested = Some(request),
             // It has started meanwhile, with what was asked for before: the news of it are on their way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => {}
-            Err(CallError::Refused(refused)) if refused.kind == FLOOD => return Err(refused.into()),
+            Err(CallError::Refused(refused)) if refused.kind == RATE_LIMIT => return Err(refused.into()),
             Err(CallError::Refused(refused)) => self.launcher.on_refused(&request, refused)?,
             Err(error) => {
                 // Whether it was heard is not known.

@@ -63,7 +63,7 @@ pub enum ConnectError {
         source: LinkError,
     },
     /// The server is well and does not want us.
-    #[error("the server at {server} does not let us in: {reason}")]
+    #[error("access denied by the server at {server}: {reason}")]
     Denied {
         /// `host:port`.
         server: String,

@@ -508,7 +508,7 @@ pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
 
 /// Refusals that a server on its way down or up gives, or one that is asked too often.
 fn may_pass(refused: &Refused) -> bool {
-    matches!(refused.kind.as_str(), "stopping" | "too_slow" | "journal_failing" | "flood" | "busy")
+    matches!(refused.kind.as_str(), "stopping" | "too_slow" | "journal_failing" | "rate_limit" | "busy")
 }
 
 const GOODBYE_WITHIN: Duration = Duration::from_millis(200);

@@ -396,7 +396,7 @@ impl Ranks {
         }
         self.n_fresh_bytes += key.len() + value.len();
         if self.n_fresh_bytes > MAX_FRESH_BYTES {
-            return Err(RankError::Flood);
+            return Err(RankError::TooMany);
         }
         self.fresh.push(Pair { key: key.to_owned(), value: value.to_owned() });
         self.kvs.insert(key.to_owned(), value.to_owned());
@@ -499,7 +499,7 @@ enum RankError {
     #[error("broke the PMI protocol: an index that is no number")]
     Index,
     #[error("sent more to its process manager than any program has reason to")]
-    Flood,
+    TooMany,
 }
 
 /// What the job ends with because a rank has ended too early: never success.

@@ -128,7 +128,7 @@ impl UpDir {
             Err(error) => return Err(Failure::io(format!("{} cannot be read", path.display()), error)),
         };
         let ledger: Ledger = serde_json::from_str(&text).map_err(|error| {
-            Failure::new("bad_ledger", format!("{} is not understood: {error}", path.display()))
+            Failure::new("bad_ledger", format!("cannot parse {}: {error}", path.display()))
                 .hint("it was written by another version of rms: stop the cluster with that one")
         })?;
         Ok(Some(ledger))

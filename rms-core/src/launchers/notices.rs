@@ -61,7 +61,7 @@ impl Rms {
         if has_launcher {
             step.order(Effect::Notify { job, notice: Notice::Ended { outcome: outcome.clone() } });
             self.streams.forget(job);
-            self.floods.remove(&job);
+            self.call_rates.remove(&job);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests of launchers outside: whether they are possible within their filter; and what there is to know of clusters.
+//! Requests of external launchers: whether they are possible within their filter; and what there is to know of clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 

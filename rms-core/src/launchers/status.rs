@@ -1,4 +1,4 @@
-//! Counts what launchers outside have cost.
+//! Counts what external launchers have cost.
 
 use rms_api::answer::LauncherStatus;
 use rms_api::refusal::Refusal;

@@ -96,7 +96,7 @@ impl Rms {
         if entry.spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
-        // A launcher outside knows the hosts that it was granted, and would not hear of others, unless it has launched what
+        // An external launcher knows the hosts that it was granted, and would not hear of others, unless it has launched what
         // changes its size.
         let is_settled = |launcher: &Launcher| launcher.has_launched() && entry.spec.malleable.is_some();
         if entry.launcher.as_ref().is_some_and(|launcher| !is_settled(launcher)) {

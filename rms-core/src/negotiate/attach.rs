@@ -9,7 +9,7 @@ use super::candidates::started_with;
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::fact::Fact;
-use crate::launchers::{Flood, MOST_CALLS, Spate};
+use crate::launchers::{CallRate, MOST_CALLS, Rate};
 use crate::rms::Rms;
 use crate::step::Step;
 
@@ -72,20 +72,20 @@ impl Rms {
     /// # Errors
     /// There are too many; if it goes on so, the job is ended.
     fn count_words(&mut self, now: Time, step: &mut Step, job: JobId, call: &NegotiatorCall) -> Result<(), Refusal> {
-        let floods = self.negotiators.floods.entry(job).or_default();
-        let (flood, most) = match call {
+        let call_rates = self.negotiators.call_rates.entry(job).or_default();
+        let (rate, most) = match call {
             NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) | NegotiatorCall::Free(_) => {
-                (&mut floods.calls, MOST_CALLS)
+                (&mut call_rates.calls, MOST_CALLS)
             }
-            NegotiatorCall::Say(_) => (&mut floods.said, MOST_SAID),
+            NegotiatorCall::Say(_) => (&mut call_rates.said, MOST_SAID),
         };
-        match flood.call(now, most) {
-            Spate::Taken => Ok(()),
-            Spate::Refused => Err(Refusal::Flood { job, most }),
-            Spate::Ended => {
+        match rate.call(now, most) {
+            Rate::Allowed => Ok(()),
+            Rate::Refused => Err(Refusal::RateLimit { job, most }),
+            Rate::Ended => {
                 let reason = format!("who speaks for it called more than {most} times in each of several seconds");
                 self.end_for_violation(now, step, job, reason);
-                Err(Refusal::Flood { job, most })
+                Err(Refusal::RateLimit { job, most })
             }
         }
     }
@@ -251,9 +251,9 @@ impl Rms {
 
 /// The calls of who speaks for one execution.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Floods {
-    said: Flood,
-    calls: Flood,
+pub(super) struct CallRates {
+    said: CallRate,
+    calls: CallRate,
 }
 
 /// Whether something that was not taken is worth a word: being late or heard twice is no offence.

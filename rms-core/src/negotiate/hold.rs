@@ -42,17 +42,17 @@ impl Rms {
     }
 
     /// Hosts that are kept and cannot be had any more are replaced, or what was offered is taken back.
-    pub(super) fn mend_holds(&mut self, now: Time, step: &mut Step, job: JobId) {
+    pub(super) fn replace_lost_holds(&mut self, now: Time, step: &mut Step, job: JobId) {
         for id in self.open_cases(job) {
             let Some(case) = self.case(job, id) else { continue };
-            let is_well = |node: &NodeId| self.state.nodes().get(node).is_some_and(Node::is_usable);
-            let (well, ill): (Vec<NodeId>, Vec<NodeId>) = case.held.iter().partition(|node| is_well(node));
-            if ill.is_empty() {
+            let is_usable = |node: &NodeId| self.state.nodes().get(node).is_some_and(Node::is_usable);
+            let (usable, lost): (Vec<NodeId>, Vec<NodeId>) = case.held.iter().partition(|node| is_usable(node));
+            if lost.is_empty() {
                 continue;
             }
             let named = named_hosts(case.dialogue.promised());
-            let left = self.count_by_cluster(&well);
-            let mut hosts = well;
+            let left = self.count_by_cluster(&usable);
+            let mut hosts = usable;
             let mut is_whole = true;
             for (cluster, n_wanted) in n_promised(case) {
                 let n_left = left.get(&cluster).copied().unwrap_or(0);
@@ -62,7 +62,7 @@ impl Rms {
                 let is_away = |node: &&NodeId| {
                     self.state.nodes().get(node).is_some_and(|entry| entry.cluster == cluster && is_only_away(entry))
                 };
-                others.extend(ill.iter().filter(is_away).take(n_missing - others.len()));
+                others.extend(lost.iter().filter(is_away).take(n_missing - others.len()));
                 is_whole &= others.len() == n_missing;
                 hosts.extend(others);
             }

@@ -48,7 +48,7 @@ use negotiation::{Desk, NegotiationId};
 use rms_model::{JobId, NodeId, Time};
 
 use crate::event::Ticket;
-use attach::Floods;
+use attach::CallRates;
 use refusals::Refusals;
 use undelayed::Undelayed;
 
@@ -63,7 +63,7 @@ pub(crate) struct Negotiators {
     /// Jobs that a process speaks for, over a channel that is up, and the hosts on which `mpirun` has started ranks.
     attached: BTreeMap<JobId, BTreeSet<NodeId>>,
     /// How often who speaks for an execution calls, over whichever channels.
-    floods: BTreeMap<JobId, Floods>,
+    call_rates: BTreeMap<JobId, CallRates>,
     /// Since when the channels of others are gone.
     gone: BTreeMap<JobId, Time>,
     /// Who waits for what comes of an ask.

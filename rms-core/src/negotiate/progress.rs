@@ -18,7 +18,7 @@ impl Rms {
             && self.state.jobs()[&job].started().is_some_and(|started| started.ending.is_none());
         if is_running {
             self.tick_desk(now, step, job);
-            self.mend_holds(now, step, job);
+            self.replace_lost_holds(now, step, job);
             for id in self.open_cases(job) {
                 self.progress(now, step, job, id);
             }

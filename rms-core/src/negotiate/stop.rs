@@ -31,7 +31,7 @@ impl Rms {
     pub(crate) fn forget_talks(&mut self, job: JobId) {
         self.negotiators.desks.remove(&job);
         self.negotiators.attached.remove(&job);
-        self.negotiators.floods.remove(&job);
+        self.negotiators.call_rates.remove(&job);
         self.negotiators.gone.remove(&job);
         self.negotiators.noted.remove(&job);
         self.negotiators.moved.remove(&job);

@@ -153,7 +153,7 @@ pub(super) struct Walk<'a, 'l> {
     pub(super) pass: Pass<'a>,
     /// Whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
-    /// For launchers outside.
+    /// For external launchers.
     look: Option<&'a mut Look<'l>>,
     pub(super) placements: Vec<Placement>,
     /// Nothing that comes now may start before.

@@ -1,4 +1,4 @@
-//! What each launcher outside sees after a pass, and which clusters of it are news to it (001, Fig. 5, step 5).
+//! What each external launcher sees after a pass, and which clusters of it are news to it (001, Fig. 5, step 5).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

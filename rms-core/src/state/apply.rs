@@ -175,7 +175,7 @@ impl State {
                         launcher.answer = None;
                         has_launcher = true;
                     }
-                    // Agents are told nothing until a launcher outside says what to start.
+                    // Agents are told nothing until an external launcher says what to start.
                     let told: &[NodeId] = if has_launcher { &[] } else { nodes };
                     entry.phase = Phase::Started(Started {
                         at: *at,

@@ -30,7 +30,7 @@ pub(crate) struct Index {
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
     /// Hosts that running applications have given back, by when they are free.
     pub(crate) host_ghosts: BTreeSet<(Time, NodeId)>,
-    /// Jobs that wait for their begin time; a launcher outside sends its first request by itself.
+    /// Jobs that wait for their begin time; an external launcher sends its first request by itself.
     pub(crate) begins: BTreeSet<(Time, JobId)>,
     pub(crate) awaited: AwaitedIndex,
     /// When queued jobs were promised to start.

@@ -1,4 +1,4 @@
-//! What the facts of launchers outside change, and when the next of them is due.
+//! What the facts of external launchers change, and when the next of them is due.
 
 use std::sync::Arc;
 

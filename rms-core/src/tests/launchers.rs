@@ -1,4 +1,4 @@
-//! Stories of launchers outside: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
+//! Stories of external launchers: they subscribe, are told views, request, start and are done (001, §4.2 and §5.3).
 
 mod ghosts;
 mod held;

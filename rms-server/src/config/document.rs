@@ -19,7 +19,7 @@ pub const DEFAULTS: &str = r##"# Configuration of rms-server. Each value is show
 # How long the hosts of a job that ended stay reserved for the others' next request.
 # fair_start = "0s"
 
-# When they stay reserved so: "always", or "if_wanted", only while an application with a launcher outside waits that
+# When they stay reserved so: "always", or "if_wanted", only while an application with an external launcher waits that
 # could use them.
 # ghosts = "always"
 

@@ -20,7 +20,7 @@ pub struct Past {
     pub records: Vec<JobRecord>,
     /// What was asked for, of the jobs whose facts no snapshot has replaced yet.
     pub specs: BTreeMap<JobId, Arc<JobSpec>>,
-    /// Those of them for which a launcher outside spoke.
+    /// Those of them for which an external launcher spoke.
     pub launchers: BTreeSet<JobId>,
 }
 

@@ -78,7 +78,7 @@ pub fn read<S: DeserializeOwned>(dir: &Path, seq: u64, digest: Digest) -> Result
         return Err(damaged("it does not belong to this journal"));
     }
     let state = rmp_serde::from_read(&mut reader);
-    // The digest is looked at first: it tells damage from a format that is not understood.
+    // The digest is looked at first: it tells damage from an unknown format.
     io::copy(&mut reader, &mut io::sink()).map_err(of_io)?;
     let Digesting { inner, context } = reader.into_inner();
     let mut stored = [0; SHA256_OUTPUT_LEN];

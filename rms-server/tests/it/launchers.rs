@@ -384,7 +384,7 @@ fn a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
             while let Ok(Some(told)) = receiver.recv::<LauncherTold>().await {
                 if let LauncherTold::Answer { answer: Err(why), .. } = told {
                     // Once it has ended there is no such application, until the channel hears of it.
-                    assert!(why.kind == "flood" || why.kind == "no_such_job", "{why}");
+                    assert!(why.kind == "rate_limit" || why.kind == "no_such_job", "{why}");
                     refused += 1;
                 }
             }

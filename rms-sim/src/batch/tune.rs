@@ -56,7 +56,7 @@ pub const LEAST_RESAMPLES: u64 = 19;
 /// For whom alone the fair-start delay matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Launchers {
-    /// Jobs for which a launcher outside spoke.
+    /// Jobs for which an external launcher spoke.
     pub known: usize,
     /// Jobs of which nobody knows any more.
     pub unknown: usize,

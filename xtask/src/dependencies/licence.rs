@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why an expression was not understood.
+/// Why an expression cannot be parsed.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error("the licence expression '{0}' cannot be read")]
 pub struct UnknownExpression(String);

@@ -164,7 +164,7 @@ fn a_flood_is_refused_and_then_ended() {
             tag += 1;
             match launchers.try_request(flooder, tag, on_a(1 + (tag % 4) as u32, 60)) {
                 Ok(()) => {}
-                Err(Refusal::Flood { most: MOST_CALLS, .. }) => n_refused += 1,
+                Err(Refusal::RateLimit { most: MOST_CALLS, .. }) => n_refused += 1,
                 Err(other) => panic!("{other}"),
             }
         }

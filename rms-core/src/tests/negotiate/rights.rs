@@ -267,7 +267,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
             let step = scene.world.rms.handle(scene.world.now, event);
             assert!(step.is_empty(), "it is not worth an answer");
         }
-        assert!(matches!(scene.negotiator_call_as(who(), said()), Err(Refusal::Flood { .. })));
+        assert!(matches!(scene.negotiator_call_as(who(), said()), Err(Refusal::RateLimit { .. })));
         scene.after(Span::from_secs(1));
     }
     assert!(scene.has_left(job));
@@ -284,7 +284,7 @@ fn who_attaches_again_and_again_is_refused() {
     }
     assert!(matches!(
         scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())),
-        Err(Refusal::Flood { .. })
+        Err(Refusal::RateLimit { .. })
     ));
     scene.after(Span::from_secs(1));
     scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())).expect("it may");

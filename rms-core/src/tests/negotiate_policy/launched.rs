@@ -1,4 +1,4 @@
-//! What a launcher outside has started changes its size as a job that was submitted does.
+//! What an external launcher has started changes its size as a job that was submitted does.
 
 use std::collections::BTreeMap;
 

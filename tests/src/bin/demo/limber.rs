@@ -175,7 +175,7 @@ fn fared(record: &Value) -> Result<Fared> {
             run: record["run"].as_u64()?,
         })
     };
-    ended().with_context(|| format!("`rms history` has a record that is not understood: {record}"))
+    ended().with_context(|| format!("`rms history` has a record that cannot be parsed: {record}"))
 }
 
 fn seconds(text: &str) -> Option<f64> {

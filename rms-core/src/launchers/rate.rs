@@ -8,37 +8,37 @@ use crate::step::Step;
 
 /// The calls of one application in the present second, and since when there are too many.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Flood {
+pub(crate) struct CallRate {
     second: i64,
     n_calls: u32,
     /// Seconds without a pause in which there were too many.
-    n_flooded: u32,
+    n_exceeded: u32,
 }
 
 /// What is to become of a call.
-pub(crate) enum Spate {
-    Taken,
+pub(crate) enum Rate {
+    Allowed,
     Refused,
     /// It has been told often enough.
     Ended,
 }
 
-impl Flood {
+impl CallRate {
     /// One more call, where `most` are allowed in a second.
-    pub(crate) fn call(&mut self, now: Time, most: u32) -> Spate {
+    pub(crate) fn call(&mut self, now: Time, most: u32) -> Rate {
         let second = now.as_secs();
         if second != self.second {
-            let was_flooded = self.n_calls > most && second == self.second + 1;
-            let n_flooded = if was_flooded { self.n_flooded } else { 0 };
-            *self = Flood { second, n_calls: 0, n_flooded };
+            let was_exceeded = self.n_calls > most && second == self.second + 1;
+            let n_exceeded = if was_exceeded { self.n_exceeded } else { 0 };
+            *self = CallRate { second, n_calls: 0, n_exceeded };
         }
         self.n_calls = self.n_calls.saturating_add(1);
         let is_first_too_many = self.n_calls == most + 1;
-        self.n_flooded += u32::from(is_first_too_many);
+        self.n_exceeded += u32::from(is_first_too_many);
         match self.n_calls <= most {
-            true => Spate::Taken,
-            false if self.n_flooded >= MOST_FLOODED => Spate::Ended,
-            false => Spate::Refused,
+            true => Rate::Allowed,
+            false if self.n_exceeded >= MOST_EXCEEDED => Rate::Ended,
+            false => Rate::Refused,
         }
     }
 }
@@ -49,14 +49,14 @@ impl Rms {
     /// # Errors
     /// There are too many; if it goes on so, its application is ended.
     pub(crate) fn count_call(&mut self, now: Time, step: &mut Step, job: JobId) -> Result<(), Refusal> {
-        match self.floods.entry(job).or_default().call(now, MOST_CALLS) {
-            Spate::Taken => Ok(()),
-            Spate::Refused => Err(Refusal::Flood { job, most: MOST_CALLS }),
-            Spate::Ended => {
+        match self.call_rates.entry(job).or_default().call(now, MOST_CALLS) {
+            Rate::Allowed => Ok(()),
+            Rate::Refused => Err(Refusal::RateLimit { job, most: MOST_CALLS }),
+            Rate::Ended => {
                 let reason =
-                    format!("its launcher called more than {MOST_CALLS} times in each of {MOST_FLOODED} seconds");
+                    format!("its launcher called more than {MOST_CALLS} times in each of {MOST_EXCEEDED} seconds");
                 self.end_for_violation(now, step, job, reason);
-                Err(Refusal::Flood { job, most: MOST_CALLS })
+                Err(Refusal::RateLimit { job, most: MOST_CALLS })
             }
         }
     }
@@ -79,5 +79,5 @@ impl Rms {
 
 /// Far more than a launcher that answers each change of its view at once has reason for.
 pub(crate) const MOST_CALLS: u32 = 100;
-/// Seconds of flood in a row after which the application is ended.
-pub(crate) const MOST_FLOODED: u32 = 5;
+/// Seconds in a row above the rate, after which the application is ended.
+pub(crate) const MOST_EXCEEDED: u32 = 5;
