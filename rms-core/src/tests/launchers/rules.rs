@@ -1,7 +1,7 @@
 //! A launcher that does not keep to the rules is refused or ended, and nobody else notices.
 
 use super::*;
-use crate::launchers::{MOST_CALLS, MOST_FLOODED};
+use crate::launchers::{MOST_CALLS, MOST_EXCEEDED};
 
 /// A holder and two that wait behind it, bystanders of what another launcher does.
 struct Bystanders {
@@ -173,7 +173,7 @@ fn a_flood_is_refused_and_then_ended() {
     assert_eq!(flood(launchers, MOST_CALLS + 20), 20);
     // A calm second makes it good again.
     launchers.after(2);
-    for _ in 1..MOST_FLOODED {
+    for _ in 1..MOST_EXCEEDED {
         assert_eq!(flood(launchers, MOST_CALLS + 1), 1);
         launchers.after(1);
     }

@@ -260,7 +260,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
     let message = negotiation::Message { id, number: 0, seen: 0, statement: None };
     let who = || Identity::of_job(job, Run(1));
     let said = || NegotiatorCall::Say(Box::new(message.clone()));
-    for second in 1..=crate::launchers::MOST_FLOODED {
+    for second in 1..=crate::launchers::MOST_EXCEEDED {
         assert!(scene.is_started(job), "second {second}");
         for _ in 0..crate::negotiate::MOST_SAID {
             let event = Event::NegotiatorCalled { ticket: Ticket(0), who: who(), call: said() };
