@@ -1,7 +1,7 @@
 //! What external launchers say for their applications: who may, and what it does (001, §4.2 and §5.3.1).
 
-mod rate;
 mod notices;
+mod rate;
 mod requests;
 mod status;
 mod timeouts;

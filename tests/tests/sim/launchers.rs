@@ -1,4 +1,4 @@
-//! Launchers outside in a world where connections break and the server dies: they attach again, and nothing is lost.
+//! External launchers in a world where connections break and the server dies: they attach again, and nothing is lost.
 
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Outcome, Span};
