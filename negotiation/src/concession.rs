@@ -3,7 +3,8 @@
 use rms_model::{Span, Time};
 
 use crate::error::{Breach, Worse};
-use crate::template::{Item, ItemStatus, Side, Template};
+use crate::subject::Side;
+use crate::template::{Item, ItemStatus, Template};
 
 /// What makes `later` worse for the other end than `earlier`, both by `sender`; `answered` is the other end's proposal
 /// between them. Without this rule two ends could go round in circles for ever.

@@ -6,11 +6,12 @@ use rms_model::{JobId, Run, Span, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::dialogue::{Dialogue, Reminder};
-use crate::error::{ActError, Forgery, Refusal, TemplateError};
-use crate::message::{Message, NegotiationId, Reason, Statement};
+use crate::error::{ActError, Forgery, Refusal};
+use crate::message::{Message, Reason, Statement};
 use crate::owner::{Action, Output, Rules};
+use crate::subject::{Direction, NegotiationId, Parties, SetRule, Side};
 use crate::table::Ending;
-use crate::template::{Direction, Item, Parties, SetRule, Side, Template};
+use crate::template::{Item, Template, TemplateError};
 
 /// One open negotiation for each direction, and the last ones that ended, so that who asks again hears the same again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

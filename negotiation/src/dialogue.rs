@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::concession;
 use crate::error::{ActError, Breach, Refusal};
-use crate::message::{Message, NegotiationId, Reason, Statement};
+use crate::message::{Message, Reason, Statement};
 use crate::owner::{Action, Change, Output, Rules};
+use crate::subject::{Direction, NegotiationId, Parties, Side};
 use crate::table::{self, Deed, Ending, Input, Next, Phase};
-use crate::template::{Direction, ItemStatus, Parties, Side, Template};
+use crate::template::{ItemStatus, Template};
 use crate::voice::{Patience, Voice};
 
 pub use reminder::{Reminded, Reminder};

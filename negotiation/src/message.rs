@@ -1,24 +1,14 @@
 //! What the two ends say to each other.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use rms_model::{NodeId, Span};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::subject::NegotiationId;
 use crate::table::{Deed, Ending};
-use crate::template::{Side, Template};
-
-/// Names one negotiation between the RMS and one execution of an application. Each end counts its own from 1 and never
-/// uses a number twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct NegotiationId {
-    /// Who opened it.
-    pub initiator: Side,
-    /// Counted by who opened it.
-    pub number: u32,
-}
+use crate::template::Template;
 
 /// One message. An end says the latest of its statements again and again until it knows that it was heard; earlier
 /// ones are not needed any more, because every statement says all that follows from those before it.
@@ -132,22 +122,6 @@ pub enum Reason {
     /// Hosts cannot be given back: ranks that `mpirun` has started there leave when all of them do.
     #[error("ranks that mpirun has started there cannot leave before all of them end")]
     KeepsRanks,
-}
-
-impl NegotiationId {
-    /// The next one of the same initiator; nothing after four thousand million of them.
-    pub fn next(self) -> Option<NegotiationId> {
-        Some(NegotiationId { number: self.number.checked_add(1)?, ..self })
-    }
-}
-
-impl fmt::Display for NegotiationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.initiator {
-            Side::Rms => write!(f, "r{}", self.number),
-            Side::Application => write!(f, "a{}", self.number),
-        }
-    }
 }
 
 impl Statement {

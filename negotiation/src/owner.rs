@@ -6,7 +6,8 @@ use rms_model::{NodeId, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Refusal;
-use crate::message::{Message, NegotiationId, Reason};
+use crate::message::{Message, Reason};
+use crate::subject::NegotiationId;
 use crate::table::{Deed, Ending, Phase};
 use crate::template::Template;
 

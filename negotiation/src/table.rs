@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::template::{Direction, Side};
+use crate::subject::{Direction, Side};
 
 /// Where a negotiation stands, as one end knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -345,6 +345,7 @@ fn rows(end: Side, phase: Phase) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::{Direction, Side};
 
     fn every(mut check: impl FnMut(Side, Direction, Phase, Input, Next)) {
         for end in [Side::Rms, Side::Application] {

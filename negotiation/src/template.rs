@@ -1,64 +1,17 @@
 //! The negotiation template (002, §5.1): the parties, a status that follows from the items, and the resources.
 
+mod error;
+mod parse;
+
 use std::collections::BTreeSet;
 
-use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
+use rms_model::{NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
+pub use self::error::TemplateError;
 use crate::draft::Draft;
-use crate::error::TemplateError;
+use crate::subject::{Direction, MAX_HOSTS, Parties, Resource, SetRule};
 use crate::terms::{Quantity, Sizes, Terms};
-
-/// One of the two ends of a dialogue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Side {
-    /// The resource management system, which is also the arbiter.
-    Rms,
-    /// A running application: evolving if it opens the negotiation, malleable if it answers one.
-    Application,
-}
-
-/// What the application does if the negotiation succeeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Direction {
-    /// It gets something: the RMS gives.
-    Grow,
-    /// It gives something back: the RMS takes.
-    Shrink,
-}
-
-/// Section 1 of the template: who negotiates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Parties {
-    /// The application.
-    pub job: JobId,
-    /// Which execution of it: what was agreed with an earlier one is void.
-    pub run: Run,
-    /// Who opened the negotiation.
-    pub initiator: Side,
-}
-
-/// What is negotiated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Resource {
-    /// Whole hosts of a cluster, counted.
-    Hosts(ClusterId),
-    /// Cores on each host that the application holds on a cluster, or on some of them.
-    Cores(ClusterId),
-    /// Wall time, in milliseconds.
-    Time,
-}
-
-/// How the items of one set belong together. All sets of a template must be met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum SetRule {
-    /// All or nothing.
-    All,
-    /// At least one; whatever stands when it is accepted is agreed.
-    AnyOf,
-    /// Alternatives: exactly one must be left when it is accepted.
-    OneOf,
-}
 
 /// Where one resource of the list stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -122,43 +75,8 @@ pub struct Template {
 /// More resources than a negotiation is ever about.
 pub const MAX_ITEMS: usize = 64;
 pub use rms_model::sizes::MAX_SIZES;
-/// More hosts than a cluster has.
-pub const MAX_HOSTS: u64 = 1 << 20;
-/// More cores than a host has.
-pub const MAX_CORES: u64 = 1 << 16;
 /// The largest price; times the largest quantity it is still a number.
 pub const MAX_PRICE: u64 = 1 << 40;
-
-impl Side {
-    /// The one at the other end.
-    pub fn other(self) -> Side {
-        match self {
-            Side::Rms => Side::Application,
-            Side::Application => Side::Rms,
-        }
-    }
-}
-
-impl Direction {
-    /// Who gives.
-    pub fn giver(self) -> Side {
-        match self {
-            Direction::Grow => Side::Rms,
-            Direction::Shrink => Side::Application,
-        }
-    }
-}
-
-impl Resource {
-    /// The largest total that can be held.
-    pub fn limit(self) -> Quantity {
-        match self {
-            Resource::Hosts(_) => Quantity(MAX_HOSTS),
-            Resource::Cores(_) => Quantity(MAX_CORES),
-            Resource::Time => Quantity(Span::MAX_WALL.as_millis().unsigned_abs()),
-        }
-    }
-}
 
 impl Item {
     /// So much of a resource in set 0, with no terms but from 1 to this.
@@ -290,7 +208,7 @@ impl Item {
     }
 }
 
-pub(crate) fn validate_sizes(idx: usize, sizes: &Sizes) -> Result<(), TemplateError> {
+fn validate_sizes(idx: usize, sizes: &Sizes) -> Result<(), TemplateError> {
     match sizes {
         Sizes::Any | Sizes::PowerOfTwo => Ok(()),
         Sizes::MultipleOf(0) => Err(TemplateError::MultipleOfZero { item: idx }),

@@ -3,7 +3,8 @@
 use rms_model::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Message, NegotiationId, Statement};
+use crate::message::{Message, Statement};
+use crate::subject::NegotiationId;
 
 /// One end's half of the conversation. Statements are numbered; only the latest is ever repeated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use negotiation::template::{MAX_HOSTS, MAX_SIZES as MAX_LISTED};
+use negotiation::subject::MAX_HOSTS;
+use negotiation::template::MAX_SIZES as MAX_LISTED;
 use rms_model::Sizes;
 use thiserror::Error;
 

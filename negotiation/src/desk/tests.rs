@@ -3,8 +3,8 @@
 use rms_model::ClusterId;
 
 use super::*;
+use crate::subject::Resource;
 use crate::table::Phase;
-use crate::template::Resource;
 
 const NOW: Time = Time::EPOCH;
 const MINUTE: Span = Span::from_mins(1);

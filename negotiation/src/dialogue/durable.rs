@@ -5,7 +5,8 @@ use rms_model::Time;
 use super::Dialogue;
 use crate::message::Reason;
 use crate::owner::{Action, Output};
-use crate::template::{Side, Template};
+use crate::subject::Side;
+use crate::template::Template;
 
 impl Dialogue {
     /// Itself without what only a running process needs: how often the latest statement was said, and whether it was

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dialogue, Proposal};
 use crate::error::Forgery;
-use crate::message::NegotiationId;
 use crate::owner::Rules;
+use crate::subject::{NegotiationId, Parties, Side};
 use crate::table::Phase;
-use crate::template::{Parties, Side, Template};
+use crate::template::Template;
 use crate::voice::Voice;
 
 /// A negotiation that goes on, as the RMS knows it. An application that remembers it needs none of this: what it has not

@@ -1,6 +1,9 @@
 //! What is a template and what is not; and which quantities satisfy one.
 
+use rms_model::{JobId, Run};
+
 use super::*;
+use crate::subject::Side;
 use crate::terms::Price;
 
 const CLUSTER: Resource = Resource::Hosts(ClusterId(0));

@@ -1,0 +1,121 @@
+//! Who negotiates about what: the words that every other part of a negotiation uses.
+
+use std::fmt;
+
+use rms_model::{ClusterId, JobId, Run, Span};
+use serde::{Deserialize, Serialize};
+
+use crate::terms::Quantity;
+
+/// One of the two ends of a dialogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Side {
+    /// The resource management system, which is also the arbiter.
+    Rms,
+    /// A running application: evolving if it opens the negotiation, malleable if it answers one.
+    Application,
+}
+
+/// What the application does if the negotiation succeeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Direction {
+    /// It gets something: the RMS gives.
+    Grow,
+    /// It gives something back: the RMS takes.
+    Shrink,
+}
+
+/// Section 1 of the template: who negotiates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Parties {
+    /// The application.
+    pub job: JobId,
+    /// Which execution of it: what was agreed with an earlier one is void.
+    pub run: Run,
+    /// Who opened the negotiation.
+    pub initiator: Side,
+}
+
+/// What is negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Resource {
+    /// Whole hosts of a cluster, counted.
+    Hosts(ClusterId),
+    /// Cores on each host that the application holds on a cluster, or on some of them.
+    Cores(ClusterId),
+    /// Wall time, in milliseconds.
+    Time,
+}
+
+/// How the items of one set belong together. All sets of a template must be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SetRule {
+    /// All or nothing.
+    All,
+    /// At least one; whatever stands when it is accepted is agreed.
+    AnyOf,
+    /// Alternatives: exactly one must be left when it is accepted.
+    OneOf,
+}
+
+/// Names one negotiation between the RMS and one execution of an application. Each end counts its own from 1 and never
+/// uses a number twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NegotiationId {
+    /// Who opened it.
+    pub initiator: Side,
+    /// Counted by who opened it.
+    pub number: u32,
+}
+
+/// More hosts than a cluster has.
+pub const MAX_HOSTS: u64 = 1 << 20;
+/// More cores than a host has.
+pub const MAX_CORES: u64 = 1 << 16;
+
+impl Side {
+    /// The one at the other end.
+    pub fn other(self) -> Side {
+        match self {
+            Side::Rms => Side::Application,
+            Side::Application => Side::Rms,
+        }
+    }
+}
+
+impl Direction {
+    /// Who gives.
+    pub fn giver(self) -> Side {
+        match self {
+            Direction::Grow => Side::Rms,
+            Direction::Shrink => Side::Application,
+        }
+    }
+}
+
+impl Resource {
+    /// The largest total that can be held.
+    pub fn limit(self) -> Quantity {
+        match self {
+            Resource::Hosts(_) => Quantity(MAX_HOSTS),
+            Resource::Cores(_) => Quantity(MAX_CORES),
+            Resource::Time => Quantity(Span::MAX_WALL.as_millis().unsigned_abs()),
+        }
+    }
+}
+
+impl NegotiationId {
+    /// The next one of the same initiator; nothing after four thousand million of them.
+    pub fn next(self) -> Option<NegotiationId> {
+        Some(NegotiationId { number: self.number.checked_add(1)?, ..self })
+    }
+}
+
+impl fmt::Display for NegotiationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.initiator {
+            Side::Rms => write!(f, "r{}", self.number),
+            Side::Application => write!(f, "a{}", self.number),
+        }
+    }
+}

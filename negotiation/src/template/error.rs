@@ -1,0 +1,196 @@
+//! Why something is not a template, and which item is wrong.
+
+use rms_model::NodeId;
+use thiserror::Error;
+
+use super::{MAX_ITEMS, MAX_PRICE, MAX_SIZES};
+use crate::terms::Quantity;
+
+/// Why something is not a template. Items and sets are counted from 0, as in the template.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TemplateError {
+    /// There is nothing to negotiate about.
+    #[error("the template has no items")]
+    NoItems,
+    /// The list is too long.
+    #[error("{n_items} items in {n_sets} sets are more than the {MAX_ITEMS} that are allowed")]
+    TooManyItems {
+        /// Items in the list.
+        n_items: usize,
+        /// Sets in the list.
+        n_sets: usize,
+    },
+    /// A resource of an unknown kind.
+    #[error("item {item} is of the unknown kind {kind}; the kinds are 1 (hosts), 2 (cores) and 3 (time)")]
+    UnknownKind {
+        /// Which item.
+        item: usize,
+        /// The number that was sent.
+        kind: u16,
+    },
+    /// Sizes of an unknown shape.
+    #[error(
+        "item {item} has sizes of the unknown shape {shape}, or with {n_numbers} numbers, which do not belong to it"
+    )]
+    UnknownShape {
+        /// Which item.
+        item: usize,
+        /// The number that was sent.
+        shape: u16,
+        /// How many numbers came with it.
+        n_numbers: usize,
+    },
+    /// A cluster for something that has none.
+    #[error("item {item} is time, which belongs to no cluster")]
+    ClusterOfTime {
+        /// Which item.
+        item: usize,
+    },
+    /// A set that is not there.
+    #[error("item {item} is in set {set}, which does not exist")]
+    NoSuchSet {
+        /// Which item.
+        item: usize,
+        /// The set it names.
+        set: u16,
+    },
+    /// A set without items.
+    #[error("set {set} has no items")]
+    EmptySet {
+        /// Which set.
+        set: usize,
+    },
+    /// Nothing is to change.
+    #[error("item {item} asks for nothing")]
+    NoQuantity {
+        /// Which item.
+        item: usize,
+    },
+    /// More than exists anywhere.
+    #[error("item {item} comes to {asked}, but there are never more than {limit}")]
+    TooMuch {
+        /// Which item.
+        item: usize,
+        /// The quantity, or the total with what is held.
+        asked: Quantity,
+        /// The most there can be.
+        limit: Quantity,
+    },
+    /// More is to be given back than is held.
+    #[error("item {item} gives {asked} back, but only {held} are held")]
+    MoreThanHeld {
+        /// Which item.
+        item: usize,
+        /// The quantity.
+        asked: Quantity,
+        /// What is held.
+        held: Quantity,
+    },
+    /// No quantity lies between the bounds.
+    #[error("item {item} has no quantity between at least {least} and at most {most}")]
+    EmptyRange {
+        /// Which item.
+        item: usize,
+        /// The lower bound.
+        least: Quantity,
+        /// The upper bound.
+        most: Quantity,
+    },
+    /// Nothing is a multiple of zero.
+    #[error("item {item} wants multiples of 0")]
+    MultipleOfZero {
+        /// Which item.
+        item: usize,
+    },
+    /// A list of sizes without any.
+    #[error("item {item} has an empty list of sizes")]
+    NoSizes {
+        /// Which item.
+        item: usize,
+    },
+    /// A list of sizes that is too long.
+    #[error("item {item} lists {n_sizes} sizes; at most {MAX_SIZES} are allowed")]
+    TooManySizes {
+        /// Which item.
+        item: usize,
+        /// How many it lists.
+        n_sizes: usize,
+    },
+    /// A list of sizes out of order.
+    #[error("item {item} lists its sizes out of order or twice; they must ascend")]
+    SizesUnsorted {
+        /// Which item.
+        item: usize,
+    },
+    /// The quantity does not satisfy the terms beside it.
+    #[error("item {item} proposes {quantity} against its own terms")]
+    AgainstOwnTerms {
+        /// Which item.
+        item: usize,
+        /// The quantity.
+        quantity: Quantity,
+    },
+    /// A price beyond all prices.
+    #[error("item {item} has a price above {MAX_PRICE}")]
+    PriceTooHigh {
+        /// Which item.
+        item: usize,
+    },
+    /// A duration that is none.
+    #[error("item {item} has a duration that is not between zero and 100 years")]
+    Duration {
+        /// Which item.
+        item: usize,
+    },
+    /// It would have to be given back before it is ready.
+    #[error("item {item} is to be given back before it has to be ready")]
+    BackBeforeReady {
+        /// Which item.
+        item: usize,
+    },
+    /// Time with a duration.
+    #[error("item {item} is time, which cannot be lent: it has neither a duration nor a time to give it back")]
+    TimeCannotBeLent {
+        /// Which item.
+        item: usize,
+    },
+    /// Hosts are named where there are none, or not as many as the quantity.
+    #[error("item {item} names {names} hosts for a quantity of {quantity}")]
+    HostsNamed {
+        /// Which item.
+        item: usize,
+        /// How many it names.
+        names: usize,
+        /// The quantity.
+        quantity: Quantity,
+    },
+    /// A host is named twice.
+    #[error("item {item} names host {host} twice")]
+    HostTwice {
+        /// Which item.
+        item: usize,
+        /// Which host.
+        host: NodeId,
+    },
+    /// A status that no proposal has.
+    #[error("item {item} has a status that only the outcome of a negotiation can have")]
+    NotAProposal {
+        /// Which item.
+        item: usize,
+    },
+    /// One resource twice, and not as alternatives.
+    #[error("item {item} is about the same resource as one before it, and they are no alternatives")]
+    TwiceTheSame {
+        /// Which item.
+        item: usize,
+    },
+    /// Two alternatives disagree about what is held.
+    #[error("item {item} says that another quantity is held than an alternative before it")]
+    HeldDiffers {
+        /// Which item.
+        item: usize,
+    },
+    /// Some set has too little left in it.
+    #[error("so much is refused that some set cannot be met: reject the proposal instead")]
+    CannotBeMet,
+}

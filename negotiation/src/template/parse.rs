@@ -1,0 +1,105 @@
+//! A draft becomes a template that is right by construction, and a template becomes a draft again.
+
+use std::collections::BTreeSet;
+
+use rms_model::{ClusterId, NodeId, Span, Time};
+
+use super::{Item, ItemStatus, Template, TemplateError};
+use crate::draft::{ANY, CORES, Draft, DraftItem, HOSTS, LISTED, MULTIPLE_OF, POWER_OF_TWO, TIME};
+use crate::subject::Resource;
+use crate::terms::{Price, Quantity, Sizes, Terms};
+
+impl TryFrom<Draft> for Template {
+    type Error = TemplateError;
+
+    fn try_from(draft: Draft) -> Result<Template, TemplateError> {
+        let items = draft.items.into_iter().enumerate().map(|(idx, item)| parse(idx, item));
+        Template::new(draft.parties, draft.direction, draft.sets, items.collect::<Result<Vec<Item>, _>>()?)
+    }
+}
+
+fn parse(idx: usize, draft: DraftItem) -> Result<Item, TemplateError> {
+    let resource = match draft.kind {
+        HOSTS => Resource::Hosts(ClusterId(draft.cluster)),
+        CORES => Resource::Cores(ClusterId(draft.cluster)),
+        TIME if draft.cluster == 0 => Resource::Time,
+        TIME => return Err(TemplateError::ClusterOfTime { item: idx }),
+        kind => return Err(TemplateError::UnknownKind { item: idx, kind }),
+    };
+    let mut hosts = BTreeSet::new();
+    for host in draft.hosts.into_iter().map(NodeId) {
+        if !hosts.insert(host) {
+            return Err(TemplateError::HostTwice { item: idx, host });
+        }
+    }
+    let terms = Terms {
+        least: Quantity(draft.least),
+        most: Quantity(draft.most),
+        sizes: parse_sizes(idx, draft.shape, draft.sizes)?,
+        duration: draft.duration.map(Span::from_millis),
+        price: Price(draft.price),
+        deadline: draft.deadline.map(Time::from_millis),
+        give_back_by: draft.give_back_by.map(Time::from_millis),
+        priority: draft.priority,
+    };
+    let (quantity, held) = (Quantity(draft.quantity), Quantity(draft.held));
+    let status = if draft.refused { ItemStatus::Refused } else { ItemStatus::Proposed };
+    Ok(Item { set: draft.set, resource, quantity, held, hosts, terms, status })
+}
+
+fn sizes_to_numbers(sizes: &Sizes) -> (u16, Vec<u64>) {
+    match sizes {
+        Sizes::Any => (ANY, Vec::new()),
+        Sizes::MultipleOf(unit) => (MULTIPLE_OF, vec![*unit]),
+        Sizes::PowerOfTwo => (POWER_OF_TWO, Vec::new()),
+        Sizes::Listed(sizes) => (LISTED, sizes.clone()),
+    }
+}
+
+fn parse_sizes(idx: usize, shape: u16, numbers: Vec<u64>) -> Result<Sizes, TemplateError> {
+    match (shape, numbers.as_slice()) {
+        (ANY, []) => Ok(Sizes::Any),
+        (MULTIPLE_OF, [unit]) => Ok(Sizes::MultipleOf(*unit)),
+        (POWER_OF_TWO, []) => Ok(Sizes::PowerOfTwo),
+        (LISTED, _) => Ok(Sizes::Listed(numbers)),
+        (_, _) => Err(TemplateError::UnknownShape { item: idx, shape, n_numbers: numbers.len() }),
+    }
+}
+
+impl From<Template> for Draft {
+    fn from(template: Template) -> Draft {
+        Draft {
+            parties: template.parties(),
+            direction: template.direction(),
+            sets: template.rules().to_vec(),
+            items: template.items().iter().map(write).collect(),
+        }
+    }
+}
+
+fn write(item: &Item) -> DraftItem {
+    let (kind, cluster) = match item.resource {
+        Resource::Hosts(cluster) => (HOSTS, cluster.0),
+        Resource::Cores(cluster) => (CORES, cluster.0),
+        Resource::Time => (TIME, 0),
+    };
+    let (shape, sizes) = sizes_to_numbers(&item.terms.sizes);
+    DraftItem {
+        set: item.set,
+        kind,
+        cluster,
+        quantity: item.quantity.0,
+        held: item.held.0,
+        hosts: item.hosts.iter().map(|host| host.0).collect(),
+        refused: !item.is_live(),
+        least: item.terms.least.0,
+        most: item.terms.most.0,
+        shape,
+        sizes,
+        duration: item.terms.duration.map(Span::as_millis),
+        price: item.terms.price.0,
+        deadline: item.terms.deadline.map(Time::as_millis),
+        give_back_by: item.terms.give_back_by.map(Time::as_millis),
+        priority: item.terms.priority,
+    }
+}
