@@ -1,7 +1,7 @@
 #ifndef LIMBER_RMS_H
 #define LIMBER_RMS_H
 
-/* Written from rms-ffi/src/abi by `LIMBER_BLESS=1 cargo test -p rms-ffi --test header`. Change it there. */
+/* Written from rms-ffi/src by `LIMBER_BLESS=1 cargo test -p rms-ffi --test header`. Change it there. */
 
 #include <stddef.h>
 #include <stdint.h>

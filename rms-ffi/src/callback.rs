@@ -8,7 +8,7 @@ use launcher_sdk::negotiator::Event;
 
 use crate::failure::Failure;
 use crate::mailbox::{Mailbox, Taken};
-use crate::session;
+use crate::thread::spawn;
 
 /// A callback that gets all events, one after the other.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Callback {
     pub fn start(mailbox: Arc<Mailbox>, mut tell: impl FnMut(&Event) + Send + 'static) -> Result<Callback, Failure> {
         let is_told_to_stop = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&is_told_to_stop);
-        let thread = session::spawn("rms-callback", move || {
+        let thread = spawn("rms-callback", move || {
             loop {
                 match mailbox.take_unless(None, &stop) {
                     Taken::Event(event) => tell(&event),

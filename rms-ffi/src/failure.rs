@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use launcher_sdk::negotiator::{ActError, ConnectError, NegotiatorError};
 
-use crate::abi::layout as c;
+use crate::layout as c;
 
 /// Why a call failed. The text says what to do about it.
 #[derive(Debug, thiserror::Error)]

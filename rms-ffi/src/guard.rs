@@ -46,8 +46,8 @@ const NOBODY: u32 = 0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::layout::{RMS_EBUSY, RMS_EPANIC};
     use crate::failure;
+    use crate::layout::{RMS_EBUSY, RMS_EPANIC};
 
     #[test]
     fn a_panic_becomes_a_number_and_a_text() {

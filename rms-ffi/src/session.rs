@@ -11,18 +11,18 @@ use launcher_sdk::negotiator::{
     ConnectError, Direction, Event, Holding, HostfileStyle, JobEnvironment, Limits, NegotiationId, Negotiator,
     NegotiatorError, Policy, Reason, Template, Want,
 };
-use nix::sys::signal::{SigSet, SigmaskHow};
 use rms_model::Time;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
-use crate::abi::told;
 use crate::breakpoint::{Breakpoint, Release};
 use crate::callback::Callback;
 use crate::counter::Counter;
 use crate::failure::Failure;
 use crate::guard;
 use crate::mailbox::Mailbox;
+use crate::thread::spawn;
+use crate::told;
 
 /// An open session. Every thread may use it at any time.
 #[derive(Debug)]
@@ -348,16 +348,6 @@ impl State {
             breakpoint.hear(event);
         }
     }
-}
-
-/// Starts a thread in which no signal of the application is delivered: its handlers run in its own threads. Threads
-/// inherit the mask of who starts them.
-pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
-    let failed = |errno: nix::Error| Failure::Io { what: "cannot block signals".to_owned(), source: errno.into() };
-    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).map_err(failed)?;
-    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    before.thread_set_mask().map_err(failed)?;
-    spawned.map_err(|source| Failure::Io { what: "no thread for the session".to_owned(), source })
 }
 
 fn runtime() -> Result<Runtime, Failure> {

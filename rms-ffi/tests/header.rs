@@ -7,7 +7,7 @@ use cbindgen::{Builder, Config};
 
 /// In the order of the header.
 const SOURCES: &[&str] = &[
-    "src/abi/layout.rs",
+    "src/layout.rs",
     "src/abi/session.rs",
     "src/abi/negotiate.rs",
     "src/abi/events.rs",

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use launcher_sdk::negotiator::{Limits, NegotiationId, Price, Quantity, Side, Sizes, Want};
+use launcher_sdk::negotiator::{Limits, Price, Quantity, Sizes, Want};
 use rms_model::{Span, Speedup, Time};
 
-use super::layout::{self as c, RMS_EXTEND, RMS_FEWER_CORES, RMS_GROW, RMS_MORE_CORES, RMS_SHORTEN, RMS_SHRINK};
 use super::pointer;
 use crate::counter::Counter;
 use crate::failure::Failure;
+use crate::layout::{self as c, RMS_EXTEND, RMS_FEWER_CORES, RMS_GROW, RMS_MORE_CORES, RMS_SHORTEN, RMS_SHRINK};
 use crate::session::Declaration;
 
 /// For how long answers are awaited, and whether the application goes on without hosts that are lost.
@@ -113,26 +113,6 @@ pub fn sizes(shape: i32, sizes: *const u64, n_sizes: usize) -> Result<Sizes, Fai
     }
 }
 
-/// The negotiation that a number of C names: who opened it in the upper half, and its number in the lower.
-pub fn negotiation(id: u64) -> Result<NegotiationId, Failure> {
-    let number = (id & u64::from(u32::MAX)) as u32;
-    let initiator = match id >> 32 {
-        OF_RMS => Side::Rms,
-        OF_APPLICATION => Side::Application,
-        _ => return Err(Failure::UnknownNegotiation(id.to_string())),
-    };
-    Ok(NegotiationId { initiator, number })
-}
-
-/// The number by which C knows a negotiation; never 0.
-pub fn id(id: NegotiationId) -> u64 {
-    let initiator = match id.initiator {
-        Side::Rms => OF_RMS,
-        Side::Application => OF_APPLICATION,
-    };
-    initiator << 32 | u64::from(id.number)
-}
-
 fn millis(quantity: u64) -> Result<Span, Failure> {
     let millis = i64::try_from(quantity).map_err(|_| invalid("terms: quantity is more than a hundred years"))?;
     Ok(Span::from_millis(millis))
@@ -152,27 +132,12 @@ fn invalid(text: &str) -> Failure {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const OF_RMS: u64 = 1;
-const OF_APPLICATION: u64 = 2;
 
 #[cfg(test)]
 mod tests {
     use std::ptr;
 
     use super::*;
-
-    #[test]
-    fn a_number_names_the_negotiation_that_it_was_made_of() {
-        for initiator in [Side::Rms, Side::Application] {
-            for number in [0, 1, u32::MAX] {
-                let negotiation = NegotiationId { initiator, number };
-                assert_eq!(super::negotiation(id(negotiation)).expect("it is one"), negotiation);
-            }
-        }
-        for none in [0, 7, 3 << 32, u64::MAX] {
-            assert!(matches!(negotiation(none), Err(Failure::UnknownNegotiation(_))), "{none}");
-        }
-    }
 
     #[test]
     fn sizes_are_what_their_shape_needs() {

@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 
 use super::keep;
-use super::layout::{Change, RMS_GROW, RMS_NOTHING, RMS_OK, RMS_SHRINK, Session};
 use super::pointer;
 use crate::guard::guard;
+use crate::layout::{Change, RMS_GROW, RMS_NOTHING, RMS_OK, RMS_SHRINK, Session};
 use crate::sessions;
 use negotiation::Direction;
 
@@ -29,7 +29,7 @@ pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> 
             size,
             kind,
             is_done: found.is_done.into(),
-            id: found.id.map_or(0, super::arguments::id),
+            id: found.id.map_or(0, crate::number::id),
             generation: found.generation,
             n_after: found.n_after,
             hosts: kept.names,

@@ -5,13 +5,13 @@ use std::ptr;
 
 use super::arguments;
 use super::keep;
-use super::layout::{Event, EventCallback, RMS_NOTHING, RMS_OK, Session};
 use super::pointer;
-use super::told::{self, Telling};
 use crate::failure::Failure;
 use crate::guard::guard;
+use crate::layout::{Event, EventCallback, RMS_NOTHING, RMS_OK, Session};
 use crate::mailbox::Taken;
 use crate::sessions;
+use crate::told::{self, Telling};
 
 /// A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether
 /// it is readable, do not read from it; rms_close() closes it. Negative: an error.

@@ -3,9 +3,10 @@
 use std::ffi::{c_char, c_int};
 
 use super::arguments;
-use super::layout::{Limits, RMS_OK, Session, Terms};
 use super::pointer;
 use crate::guard::guard;
+use crate::layout::{Limits, RMS_OK, Session, Terms};
+use crate::number;
 use crate::sessions;
 
 /// Tells the RMS between which sizes it may change the application from now on, in the place of the submission's
@@ -28,7 +29,7 @@ pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u
         // First: a negotiation whose number cannot be told must not be opened.
         pointer::put(id, 0, "id")?;
         let opened = session.ask(arguments::terms(terms)?)?;
-        pointer::put(id, arguments::id(opened), "id")?;
+        pointer::put(id, number::id(opened), "id")?;
         Ok(RMS_OK)
     })
 }
@@ -39,7 +40,7 @@ pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u
 pub extern "C" fn rms_accept(session: *mut Session, id: u64) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        session.accept(arguments::negotiation(id)?)?;
+        session.accept(number::negotiation(id)?)?;
         Ok(RMS_OK)
     })
 }
@@ -49,7 +50,7 @@ pub extern "C" fn rms_accept(session: *mut Session, id: u64) -> c_int {
 pub extern "C" fn rms_counter(session: *mut Session, id: u64, terms: *const Terms) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        let id = arguments::negotiation(id)?;
+        let id = number::negotiation(id)?;
         session.counter(id, arguments::counter(terms)?)?;
         Ok(RMS_OK)
     })
@@ -60,7 +61,7 @@ pub extern "C" fn rms_counter(session: *mut Session, id: u64, terms: *const Term
 pub extern "C" fn rms_reject(session: *mut Session, id: u64) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        session.reject(arguments::negotiation(id)?)?;
+        session.reject(number::negotiation(id)?)?;
         Ok(RMS_OK)
     })
 }
@@ -71,7 +72,7 @@ pub extern "C" fn rms_reject(session: *mut Session, id: u64) -> c_int {
 pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        session.withdraw(arguments::negotiation(id)?)?;
+        session.withdraw(number::negotiation(id)?)?;
         Ok(RMS_OK)
     })
 }
@@ -87,7 +88,7 @@ pub extern "C" fn rms_release(session: *mut Session, id: u64, hosts: *const *con
         let session = sessions::find(session.addr())?;
         let hosts = pointer::texts(hosts, n_hosts, "hosts")?;
         let is_of_stage = id == 0 && session.holding().stages.is_some();
-        let id = if is_of_stage { None } else { Some(arguments::negotiation(id)?) };
+        let id = if is_of_stage { None } else { Some(number::negotiation(id)?) };
         session.release(id, hosts)?;
         Ok(RMS_OK)
     })

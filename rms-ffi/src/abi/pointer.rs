@@ -8,15 +8,7 @@ use std::mem::MaybeUninit;
 use std::slice;
 
 use crate::failure::Failure;
-
-/// A struct of the header whose first field is its size as the caller knows it.
-///
-/// # Safety
-/// `repr(C)`, begins with a `usize`, and every pattern of bytes is a value of it.
-pub unsafe trait Versioned: Copy {
-    /// Its size in the first version of the header.
-    const FIRST: usize;
-}
+use crate::layout::Versioned;
 
 /// Longer arrays are a mistake: no cluster has more hosts.
 const MAX_ITEMS: usize = 1 << 20;

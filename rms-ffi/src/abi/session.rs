@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::ptr;
 
 use super::arguments;
-use super::layout::{Host, Options, RMS_NAME_SIZE, RMS_NOTHING, RMS_OK, Session, Stage};
 use super::pointer;
 use crate::failure::Failure;
 use crate::guard::guard;
+use crate::layout::{Host, Options, RMS_NAME_SIZE, RMS_NOTHING, RMS_OK, Session, Stage};
 use crate::sessions;
 
 /// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this

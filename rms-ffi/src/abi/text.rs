@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::arguments;
 use super::pointer;
 use crate::failure;
+use crate::number;
 
 /// The version of the library, like "0.1.0". The library owns the text.
 #[unsafe(no_mangle)]
@@ -31,7 +31,7 @@ pub extern "C" fn rms_last_error(buffer: *mut c_char, size: usize) -> usize {
 /// the text of a number that is none is empty.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_id_text(id: u64, buffer: *mut c_char, size: usize) -> usize {
-    let text = arguments::negotiation(id).map(|id| id.to_string()).unwrap_or_default();
+    let text = number::negotiation(id).map(|id| id.to_string()).unwrap_or_default();
     pointer::fill(buffer, size, &text)
 }
 

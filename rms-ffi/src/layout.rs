@@ -1,11 +1,10 @@
 //! What crosses the boundary: the structs and constants of the header, with their documentation for C.
 //!
 //! Every struct begins with its size as the caller was compiled with it, so that later versions may append fields.
+#![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
-
-use super::pointer::Versioned;
 
 /// The call succeeded.
 pub const RMS_OK: c_int = 0;
@@ -315,6 +314,15 @@ pub struct Stage {
 /// What is called for each event, in a thread of the library. It may call every function but rms_close() and
 /// rms_on_event(), and must return.
 pub type EventCallback = Option<unsafe extern "C" fn(session: *mut Session, event: *const Event, user: *mut c_void)>;
+
+/// A struct of the header whose first field is its size as the caller knows it.
+///
+/// # Safety
+/// `repr(C)`, begins with a `usize`, and every pattern of bytes is a value of it.
+pub unsafe trait Versioned: Copy {
+    /// Its size in the first version of the header.
+    const FIRST: usize;
+}
 
 // SAFETY: C structs of numbers and pointers, without padding that matters: all bytes zero is a value of each, and so
 // is what any other bytes make of them. Each begins with its size.

@@ -5,8 +5,8 @@ use launcher_sdk::negotiator::{
 };
 use rms_model::{Span, Time};
 
-use super::arguments;
-use super::layout as c;
+use crate::layout as c;
+use crate::number;
 
 /// What becomes a [`c::Event`] as soon as its texts have a place.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ fn worded(kind: i32, text: String) -> Telling {
 }
 
 fn named(kind: i32, id: NegotiationId) -> c::Event {
-    c::Event { id: arguments::id(id), ..plain(kind) }
+    c::Event { id: number::id(id), ..plain(kind) }
 }
 
 fn plain(kind: i32) -> c::Event {
