@@ -3,8 +3,8 @@
 use tokio::sync::mpsc;
 
 use crate::frame;
+use crate::order::{ExecOrder, ToSupervisor, WINDOW};
 use crate::share::{Share, ToSeat, Word};
-use crate::supervisor::order::{ExecOrder, ToSupervisor, WINDOW};
 
 /// To a command. Dropping the sender abandons it.
 #[derive(Clone, Debug, PartialEq, Eq)]

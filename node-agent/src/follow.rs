@@ -12,9 +12,9 @@ use rms_wire::{Channel, Chunk, FollowOrder, Input, LinkError, Offset, Receiver, 
 use thiserror::Error;
 
 use crate::frame;
+use crate::order::{TASK_INPUT, WINDOW};
 use crate::share::{Share, Shares, Word};
 use crate::spool::{self, Size, Written};
-use crate::supervisor::order::{TASK_INPUT, WINDOW};
 use crate::watch::{Watch, Watches};
 
 /// Why following ended early.

@@ -6,7 +6,7 @@ use negotiation::{Direction, Price};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Run, Sizes, Span};
 
-use crate::supervisor::order::Growth;
+use crate::order::Growth;
 
 /// What this agent has asked and the server has not answered.
 #[derive(Debug, Default)]

@@ -16,13 +16,13 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::exec::{self, Command, FromCommand, ToCommand};
 use crate::frame::{self, Decoder, Frame};
+use crate::order::Place;
 use crate::peer::Peers;
 use crate::rsh::{Answer, Call, Request, STDERR, STDIN, STDOUT};
 use crate::setup::Setup;
 use crate::share::{MAX_STEPS, Share, Shares};
 use crate::spool;
 use crate::step;
-use crate::supervisor::order::Place;
 use crate::supervisor::tree;
 
 /// Opens the socket to everybody: who may ask is decided for each caller.

@@ -15,12 +15,12 @@ use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::exec::{self, Command, FromCommand, MAX_PIECES, ToCommand};
+use crate::order::{Place, ToSupervisor};
 use crate::perform::Carrier;
 use crate::pmi::HostId;
 use crate::pmi::frames::{Down, HubFrame, Up};
 use crate::share::{Share, Shares};
 use crate::step_part::{self, Part};
-use crate::supervisor::order::{Place, ToSupervisor};
 use guest::{Refusal, share_for};
 
 /// The way to the agents of other nodes; clones are the same.

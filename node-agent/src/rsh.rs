@@ -128,4 +128,4 @@ pub const EXIT_FAILED: i32 = 255;
 /// When a step was lost, or could not be started.
 pub const EXIT_LOST: i32 = 125;
 /// So much input a caller may have on the way.
-pub const INPUT_WINDOW: u64 = crate::supervisor::order::WINDOW;
+pub const INPUT_WINDOW: u64 = crate::order::WINDOW;

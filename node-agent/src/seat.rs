@@ -9,10 +9,10 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use crate::frame::{Decoder, Frame};
+use crate::order::FromSupervisor;
 use crate::share::ToSeat;
 use crate::spawner::SeatMade;
 use crate::spool;
-use crate::supervisor::order::FromSupervisor;
 
 /// What comes from spawner and supervisors.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use rms_model::{JobId, Run};
 use tokio::sync::{Notify, mpsc};
 
 use crate::frame;
+use crate::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
 use crate::pmi::HostId;
 use crate::pmi::frames::{Down, Up};
 use crate::spool;
-use crate::supervisor::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
 
 /// An execution on this node; clones are the same one.
 #[derive(Clone, Debug)]

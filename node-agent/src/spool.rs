@@ -13,7 +13,7 @@ use rms_model::{JobId, Run};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
-use crate::supervisor::order::Order;
+use crate::order::Order;
 
 /// The directories of one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]

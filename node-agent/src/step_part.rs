@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 
 use crate::exec::MAX_PIECES;
 use crate::frame;
+use crate::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
 use crate::pmi::place::MAX_PER_HOST;
 use crate::share::{Share, ToSeat, Word};
-use crate::supervisor::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
 
 /// Both ways to the tasks of a step on one node. Dropping `to` ends them; the last from them is `Done` or `Failed`. Full: the
 /// side that produces waits; what goes `to` them is taken at once, for input flows under a window.

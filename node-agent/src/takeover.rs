@@ -8,8 +8,8 @@ use rms_api::desired::{JobReport, JobStatus};
 use rms_core::agent::{self, Told};
 use rms_model::{JobId, Run, Span};
 
+use crate::order::Order;
 use crate::spool::{self, Entry, Spool};
-use crate::supervisor::order::Order;
 
 /// Why a job has ended whose supervisor is gone, though the node is not.
 pub const KILLED: &str =

@@ -18,10 +18,10 @@ use crate::address::Advertised;
 use crate::follow;
 use crate::growth::{Wish, growth};
 use crate::keys::Keys;
+use crate::order::Growth;
 use crate::perform::{NodeEvent, Reporter};
 use crate::share::Shares;
 use crate::supervisor::now;
-use crate::supervisor::order::Growth;
 use crate::watch::Watches;
 
 /// What the link needs.

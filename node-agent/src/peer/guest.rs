@@ -47,8 +47,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::supervisor::order::tests::order;
-    use crate::supervisor::order::{Order, Place};
+    use crate::order::tests::order;
+    use crate::order::{Order, Place};
 
     const JOB: (JobId, Run) = (JobId(1), Run(1));
 

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::Node;
+use crate::order::ToSupervisor;
 use crate::spool;
-use crate::supervisor::order::ToSupervisor;
 
 impl Node {
     /// Looks at what no event tells: the disk, what jobs have left on it, and processes that do not die.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use rms_model::hostlist;
 use thiserror::Error;
 
+use crate::order::{Order, Place};
 use crate::pmi::place::MAX_PER_HOST;
 use crate::rsh::StepRequest;
-use crate::supervisor::order::{Order, Place};
 
 /// The tasks of a step on one node, in the order of the job's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,7 +183,7 @@ mod tests {
             joined: 1,
             departing: false,
         };
-        Order { hosts: nodes.iter().map(place).collect(), ..crate::supervisor::order::tests::order() }
+        Order { hosts: nodes.iter().map(place).collect(), ..crate::order::tests::order() }
     }
 
     fn three() -> Order {

@@ -15,9 +15,9 @@ use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsi
 use rms_model::Limits;
 use thiserror::Error;
 
-use super::order::Order;
 use super::streams::{Input, open_input};
 use super::user::Account;
+use crate::order::Order;
 use crate::sys::{self, Image, Memory, SingleThreaded};
 
 /// Everything about a process that is decided before the fork.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use crate::frame::{Decoder, Frame};
-use crate::supervisor::order::{FromSupervisor, ToSupervisor};
+use crate::order::{FromSupervisor, ToSupervisor};
 
 /// The agent, as long as it lives.
 #[derive(Debug)]

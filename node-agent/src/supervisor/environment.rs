@@ -11,9 +11,9 @@ use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_lau
 use super::hostfile::HostFiles;
 use rms_wire::peer::StepPart;
 
-use super::order::{Order, Place};
 use super::slurm;
 use super::user::Account;
+use crate::order::{Order, Place};
 
 /// Variables by name; the last setting of a name wins.
 pub type Variables = BTreeMap<String, String>;
@@ -263,7 +263,7 @@ mod tests {
     use rms_model::{Environment, Run};
 
     use super::*;
-    use crate::supervisor::order::tests::order;
+    use crate::order::tests::order;
 
     fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> Place {
         let (name, cluster, address) = (name.to_owned(), "alpha".to_owned(), format!("10.0.0.1:{first_task}"));

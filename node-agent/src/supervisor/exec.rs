@@ -12,10 +12,10 @@ use nix::unistd::{Pid, fchown, pipe2};
 
 use super::child::{ChildError, Program, Word};
 use super::environment::{self, Variables};
-use super::order::{Order, STREAMS_PER_EXEC, WINDOW, cost};
 use super::start::StartError;
 use super::streams::Input;
 use super::user::Account;
+use crate::order::{Order, STREAMS_PER_EXEC, WINDOW, cost};
 use crate::sys::{End, SingleThreaded};
 
 /// A command that runs, or whose last output is being passed on.

@@ -13,7 +13,7 @@ use rms_model::Work;
 use serde::Serialize;
 
 use super::hostfile::{self, HostFiles};
-use super::order::Order;
+use crate::order::Order;
 use crate::spool::{self, EntryRef, ResultRef, Written};
 
 /// Where a supervisor keeps its socket and what must outlive an agent.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::order::{Order, Place};
+use crate::order::{Order, Place};
 
 /// `name slots=n` as Open MPI reads it.
 pub fn openmpi(order: &Order) -> String {

@@ -8,8 +8,8 @@ use rms_model::Work;
 
 use super::job::Job;
 use super::mpi::Desk;
-use super::order::Order;
 use super::{complaint, tree};
+use crate::order::Order;
 use crate::sys::{self, End, Memory, Reaped, SingleThreaded};
 
 /// Has the processes of a job's first node looked at, ever more seldom.

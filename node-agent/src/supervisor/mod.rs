@@ -14,7 +14,6 @@ pub mod hostfile;
 mod job;
 mod lone;
 mod mpi;
-pub mod order;
 mod pump;
 mod resize;
 pub mod slurm;
@@ -47,6 +46,7 @@ use rms_model::{Mebibytes, Span};
 
 use crate::cgroup::{Cgroup, Kind, Meter};
 use crate::frame::Frame;
+use crate::order::{FromSupervisor, Growth, Order, TASK_INPUT, ToSupervisor};
 use crate::pmi::hub::{self, Grown};
 use crate::pmi::ranks::Ending;
 use crate::spool::{self, EntryRef};
@@ -55,7 +55,6 @@ pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
 use mpi::{Desk, Errand};
-use order::{FromSupervisor, Growth, Order, TASK_INPUT, ToSupervisor};
 pub use user::{Account, AccountError};
 
 /// What a supervisor is born with.

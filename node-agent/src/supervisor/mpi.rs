@@ -6,14 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::order::{Order, Place};
+use crate::hash::fnv1a;
+use crate::order::{Order, Place};
 use crate::pmi::frames::{Down, HubFrame, Placement, Up};
 use crate::pmi::host::{HostRanks, first_birth};
 use crate::pmi::hub::{Grown, Growth, Hub, HubOut, Member, Need};
 use crate::pmi::place::process_mapping;
 use crate::pmi::ranks::{Birth, Ending, Out};
 use crate::pmi::{HostId, RankId};
-use crate::setup::fnv1a;
 use crate::sys::End;
 
 /// The ranks of one share.

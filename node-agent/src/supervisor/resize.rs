@@ -10,9 +10,9 @@ use super::child::{ChildError, Program, Word};
 use super::complaint::complain;
 use super::environment;
 use super::job::{Job, Phase};
-use super::order::{Order, Place};
 use super::start::{StartError, c_string};
 use super::streams::{Input, Streams};
+use crate::order::{Order, Place};
 use crate::sys::{self, End, SingleThreaded};
 
 /// What a job has not been told yet.
@@ -195,7 +195,7 @@ mod tests {
             joined: *joined,
             departing: *departing,
         };
-        let mut order = crate::supervisor::order::tests::order();
+        let mut order = crate::order::tests::order();
         order.hosts = hosts.iter().map(place).collect();
         order
     }

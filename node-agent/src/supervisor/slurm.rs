@@ -4,8 +4,8 @@ use rms_model::hostlist;
 use rms_model::variables::SLURM;
 
 use super::environment::Variables;
-use super::order::{Order, Place};
 use super::user::Account;
+use crate::order::{Order, Place};
 
 /// What holds on one node, or for one task, and nowhere else.
 pub const OF_ONE: [&str; 6] =

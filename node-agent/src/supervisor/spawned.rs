@@ -11,11 +11,11 @@ use nix::fcntl::OFlag;
 use super::child::Program;
 use super::environment::{self, Variables};
 use super::folder::Folder;
-use super::order::Order;
 use super::pump::Piped;
 use super::start::{self, StartError, Task, socket_pair};
 use super::streams::{self, Occasion};
 use super::user::Account;
+use crate::order::Order;
 use crate::pmi::frames::{Part, Placement};
 use crate::sys::SingleThreaded;
 

@@ -14,10 +14,10 @@ use thiserror::Error;
 use super::child::{ChildError, Program, Word};
 use super::environment::{self, Variables};
 use super::folder::Folder;
-use super::order::{Order, Place};
 use super::pump::Piped;
 use super::streams::{self, Occasion, Streams, StreamsError};
 use super::user::{Account, AccountError};
+use crate::order::{Order, Place};
 use crate::spool;
 use crate::sys::{End, SingleThreaded};
 

@@ -14,10 +14,10 @@ use super::environment::{self, Variables};
 use super::exec::Exec;
 use super::lone::{self, Lone};
 use super::mpi::{Desk, Errand};
-use super::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, WINDOW};
 use super::spawned::{self, Parent};
 use super::start::{self, StartError};
 use super::tree;
+use crate::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, WINDOW};
 use rms_wire::peer::StepPart;
 
 use crate::pmi::frames::{Down, HubFrame, Placement, Up};

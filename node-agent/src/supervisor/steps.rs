@@ -2,10 +2,10 @@
 
 use super::Supervisor;
 use super::job::{Job, Phase};
-use super::order::{FromSupervisor, StepOrder};
 use super::spawned::Parent;
 use super::start::StartError;
 use super::step::{Source, Step, Word, block};
+use crate::order::{FromSupervisor, StepOrder};
 use crate::pmi::frames::Down;
 use crate::sys::{Reaped, SingleThreaded};
 

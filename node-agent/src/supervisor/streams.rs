@@ -16,9 +16,9 @@ use rms_model::Work;
 use rms_model::pattern::{self, Names};
 use thiserror::Error;
 
-use super::order::Order;
 use super::pump::Piped;
 use super::user::{Account, Acting};
+use crate::order::Order;
 use crate::spool;
 
 /// The streams of one task. Tasks that name the same file share one open file.
