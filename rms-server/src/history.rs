@@ -21,7 +21,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use self::turns::Turns;
-use crate::journal::OpenError;
+use crate::open_error::OpenError;
 
 pub use self::prune::Retention;
 pub use self::table::{copy, for_each};

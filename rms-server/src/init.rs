@@ -15,7 +15,8 @@ use thiserror::Error;
 use crate::authority::{OwnCertificateError, issue, server_identity};
 use crate::clock::Clock;
 use crate::dir::{DataDir, DirLock, LockError, write_atomically};
-use crate::journal::{AppendError, FactLog, OpenError, SnapshotPolicy};
+use crate::journal::{AppendError, FactLog, SnapshotPolicy};
+use crate::open_error::OpenError;
 
 /// What is to be made.
 #[derive(Clone, Debug)]

@@ -25,10 +25,11 @@ use self::batch::{Digest, HEADER_LEN, Header, Kind};
 use self::replay::{Files, replay};
 use self::segment::Segment;
 use crate::history::{Cause, HistoryWriter, Row};
+use crate::open_error::OpenError;
 
 pub use self::backup::backup;
 pub use self::compact::{Compaction, SnapshotMade};
-pub use self::error::{AppendError, OpenError, SnapshotError};
+pub use self::error::{AppendError, SnapshotError};
 pub use self::past::Past;
 pub use self::recover::{Loss, RecoverError, recover};
 

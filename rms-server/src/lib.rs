@@ -19,6 +19,7 @@ mod listener;
 pub mod mailbox;
 pub mod negotiator_outbox;
 mod negotiators;
+pub mod open_error;
 pub mod outbox;
 pub mod reach;
 pub mod registry;

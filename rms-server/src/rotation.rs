@@ -9,7 +9,8 @@ use thiserror::Error;
 use crate::authority::{made, server_identity};
 use crate::clock::Clock;
 use crate::dir::DataDir;
-use crate::journal::{OpenError, Past};
+use crate::journal::Past;
+use crate::open_error::OpenError;
 
 /// Why it is not known who has followed.
 #[derive(Debug, Error)]

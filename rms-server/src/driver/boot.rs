@@ -15,7 +15,8 @@ use super::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
 use crate::inbox::Failing;
-use crate::journal::{FactLog, OpenError};
+use crate::journal::FactLog;
+use crate::open_error::OpenError;
 use crate::registry::Registry;
 
 /// Why the core cannot be started.

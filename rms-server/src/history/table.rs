@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::HistoryError;
 use super::writer::Row;
-use crate::journal::OpenError;
+use crate::open_error::OpenError;
 
 /// Raised when an older server could no longer read what this one writes.
 const FORMAT: i32 = 1;
@@ -79,7 +79,11 @@ fn open_checked(
         return Err(OpenError::Foreign { path: path.to_owned() });
     }
     if found != FORMAT {
-        return Err(OpenError::Version { path: path.to_owned(), found: found.to_string() });
+        return Err(OpenError::Version {
+            path: path.to_owned(),
+            found: found.to_string(),
+            expected: FORMAT.to_string(),
+        });
     }
     prepare(&conn).map_err(of_sqlite)?;
     Ok(conn)

@@ -16,7 +16,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::prune::{Retention, prune};
 use super::{HistoryError, table};
 use crate::error::chain;
-use crate::journal::OpenError;
+use crate::open_error::OpenError;
 
 /// What the history keeps of one job.
 #[derive(Clone, Debug)]

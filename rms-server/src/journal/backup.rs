@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use super::error::OpenError;
 use super::past::Past;
 use super::replay::Files;
 use super::{segment, snapshot};
 use crate::dir::{copy_durably, sync_dir};
 use crate::history;
+use crate::open_error::OpenError;
 
 /// Copies the journal in `dir` to the new directory `to`.
 ///

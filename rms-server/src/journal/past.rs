@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rms_core::{Config, Fact, Misfit, Rms, State};
 use rms_model::{JobId, JobRecord, JobSpec};
 
-use super::error::OpenError;
 use super::replay::{Files, replay};
 use crate::history;
+use crate::open_error::OpenError;
 
 /// What a journal tells.
 #[derive(Debug)]

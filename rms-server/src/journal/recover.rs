@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use rms_core::{Config, Fact, Misfit, Rms, State};
 use thiserror::Error;
 
-use super::error::OpenError;
 use super::replay::{Files, read};
 use super::segment::{self, Segment};
 use crate::dir::{copy_durably, sync_dir};
 use crate::error::chain;
 use crate::history::HistoryWriter;
+use crate::open_error::OpenError;
 
 /// What going on costs.
 #[derive(Clone, Debug, PartialEq, Eq)]

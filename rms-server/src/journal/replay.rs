@@ -8,9 +8,9 @@ use rms_core::Fact;
 use serde::de::DeserializeOwned;
 
 use super::batch::{Digest, Kind, fact_at};
-use super::error::OpenError;
 use super::segment::{self, SegmentReader};
 use super::{Tail, Volume, environments, snapshot};
+use crate::open_error::OpenError;
 
 /// Which files of a journal hold its state.
 #[derive(Clone, Debug)]

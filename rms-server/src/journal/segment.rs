@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::batch::{Digest, HEADER_LEN, Header, MAGIC};
-use super::error::OpenError;
 use crate::dir::sync_dir;
+use crate::open_error::OpenError;
 
 /// Raised when an older server could no longer read what this one writes.
 pub const FORMAT: u8 = b'1';
@@ -218,7 +218,7 @@ impl SegmentReader {
         }
         if page[7] != FORMAT {
             let found = String::from_utf8_lossy(&page[7..8]).into_owned();
-            return Err(OpenError::Version { path: path.to_owned(), found });
+            return Err(OpenError::Version { path: path.to_owned(), found, expected: char::from(FORMAT).to_string() });
         }
         if n_read < page.len() || Digest::of(&[&page[..32]]).0 != page[32..48] {
             return Err(damaged("its first page does not match its checksum"));

@@ -10,9 +10,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::batch::Digest;
-use super::error::{OpenError, SnapshotError};
+use super::error::SnapshotError;
 use super::segment::numbered;
 use crate::dir::sync_dir;
+use crate::open_error::OpenError;
 
 const MAGIC: &[u8; 8] = b"LMBRSNP1";
 const HEADER_LEN: usize = MAGIC.len() + 8 + Digest::LEN;

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rms_core::Fact;
 use rms_model::{JobId, Time};
-use rms_server::journal::{FactLog, OpenError, SnapshotPolicy};
+use rms_server::journal::{FactLog, SnapshotPolicy};
+use rms_server::open_error::OpenError;
 
 /// The fact with this number; no two are equal.
 pub fn fact(number: u64) -> Fact {
