@@ -1,10 +1,10 @@
 //! What programs of one host say to each other: commands inside a job, supervisors, ranks.
 
 use node_agent::frame::{self, Decoder};
+use node_agent::order::{FromSupervisor, ToSupervisor};
 use node_agent::pmi::WorldId;
 use node_agent::pmi::ranks::{Birth, Member, Ranks};
 use node_agent::rsh;
-use node_agent::order::{FromSupervisor, ToSupervisor};
 use serde::de::DeserializeOwned;
 
 /// As the socket has it, or as one message, for which the fuzzer need not find out lengths.

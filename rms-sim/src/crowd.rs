@@ -10,8 +10,8 @@ use rms_model::{Evolution, ExpandLimit, JobId, Span, Stage, Time};
 
 use crate::dice::Dice;
 use crate::launcher::{Manner, Then};
+use crate::people::{admin, user};
 use crate::program::Program;
-use crate::story::{admin, user};
 use crate::work::{ModelJob, evolving, moldable, rigid, script, spanning};
 use crate::world::World;
 

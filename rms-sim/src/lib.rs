@@ -18,6 +18,7 @@ pub mod launcher;
 mod link;
 pub mod node;
 pub mod offline;
+mod people;
 pub mod program;
 pub mod scenario;
 mod server;
@@ -31,6 +32,7 @@ mod world;
 
 pub use check::Violation;
 pub use dice::Dice;
+pub use people::{admin, user};
 pub use program::Program;
 pub use server::CrashPoint;
 pub use work::{ModelJob, moldable, rigid, script, spanning};

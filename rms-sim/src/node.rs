@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rms_api::desired::AgentHello;
-use rms_api::desired::{JobReport, NodeReport};
+use rms_api::desired::{AgentHello, DesiredJob, JobReport, NodeReport};
 use rms_core::agent::{Agent, AgentEffect, AgentEvent, Found};
-use rms_model::{JobId, Run, Time};
+use rms_model::{JobId, Run, Span, Time};
 
-use crate::check::{Checks, Violation};
 use crate::program::Program;
 use crate::supervisor::Supervisor;
 
@@ -69,53 +67,47 @@ impl ModelNode {
         agent.full_report()
     }
 
-    /// The agent takes in an event and its orders are performed. What it wants to tell comes back.
-    pub(crate) fn handle(
-        &mut self,
-        now: Time,
-        event: AgentEvent,
-        programs: &BTreeMap<String, Program>,
-        checks: &mut Checks,
-    ) -> Result<Vec<NodeReport>, Violation> {
-        let Some(agent) = &mut self.agent else { return Ok(Vec::new()) };
-        let mut reports = Vec::new();
-        for effect in agent.handle(event) {
-            if self.dies_after == Some(0) {
-                // What it told before, it told; what it was about to do is not done.
-                self.kill_agent();
-                return Ok(reports);
-            }
-            self.dies_after = self.dies_after.map(|n_left| n_left - 1);
-            match effect {
-                AgentEffect::Start(wanted) => {
-                    checks.starting(now, &self.name, &wanted, &self.supervisors)?;
-                    let program = programs.get(&wanted.launch.name).cloned().unwrap_or_default();
-                    let supervisor = Supervisor::start(now, &wanted, &program);
-                    self.supervisors.insert((wanted.job, wanted.run), supervisor);
-                }
-                AgentEffect::Update(wanted) => {
-                    if let Some(supervisor) = self.supervisors.get_mut(&(wanted.job, wanted.run)) {
-                        supervisor.update(now, &wanted);
-                    }
-                }
-                AgentEffect::Stop { job, run, patience, grace } => {
-                    if let Some(supervisor) = self.supervisors.get_mut(&(job, run)) {
-                        supervisor.stop(now, patience, grace);
-                    }
-                }
-                AgentEffect::Kill { job, run } => {
-                    if let Some(supervisor) = self.supervisors.get_mut(&(job, run)) {
-                        supervisor.kill(now);
-                    }
-                }
-                AgentEffect::Forget { job, run } => {
-                    let removed = self.supervisors.remove(&(job, run));
-                    checks.forgotten(&self.name, job, run, removed.as_ref())?;
-                }
-                AgentEffect::Report(report) => reports.push(report),
-            }
+    /// The agent takes in an event: what it orders. Nothing, where there is none.
+    pub(crate) fn handle(&mut self, event: AgentEvent) -> Vec<AgentEffect> {
+        self.agent.as_mut().map(|agent| agent.handle(event)).unwrap_or_default()
+    }
+
+    /// Whether the agent lives to perform one more order. What it told before, it told; what it was about to do is not
+    /// done.
+    pub(crate) fn lives_on(&mut self) -> bool {
+        if self.dies_after == Some(0) {
+            self.kill_agent();
+            return false;
         }
-        Ok(reports)
+        self.dies_after = self.dies_after.map(|n_left| n_left - 1);
+        true
+    }
+
+    pub(crate) fn start(&mut self, now: Time, wanted: &DesiredJob, program: &Program) {
+        self.supervisors.insert((wanted.job, wanted.run), Supervisor::start(now, wanted, program));
+    }
+
+    pub(crate) fn update(&mut self, now: Time, wanted: &DesiredJob) {
+        if let Some(supervisor) = self.supervisors.get_mut(&(wanted.job, wanted.run)) {
+            supervisor.update(now, wanted);
+        }
+    }
+
+    pub(crate) fn stop(&mut self, now: Time, execution: (JobId, Run), patience: Span, grace: Span) {
+        if let Some(supervisor) = self.supervisors.get_mut(&execution) {
+            supervisor.stop(now, patience, grace);
+        }
+    }
+
+    pub(crate) fn kill(&mut self, now: Time, execution: (JobId, Run)) {
+        if let Some(supervisor) = self.supervisors.get_mut(&execution) {
+            supervisor.kill(now);
+        }
+    }
+
+    /// What was kept of an execution, if anything was.
+    pub(crate) fn forget(&mut self, execution: (JobId, Run)) -> Option<Supervisor> {
+        self.supervisors.remove(&execution)
     }
 
     pub(crate) fn signal(&mut self, now: Time, job: JobId, run: Run, signal: i32) {

@@ -13,7 +13,7 @@ use crate::check::Violation;
 use crate::crowd::Crowd;
 use crate::dice::Dice;
 use crate::fault::Storm;
-use crate::story::admin;
+use crate::people::admin;
 use crate::world::{World, WorldBuilder};
 
 /// How a scenario went that broke no rule.

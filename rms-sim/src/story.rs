@@ -5,9 +5,10 @@ use rms_api::call::{Query, Select};
 use rms_api::{Answer, Call, Refusal, Refused};
 use rms_core::{Fact, State};
 use rms_model::token::Issued;
-use rms_model::{Identity, JobId, JobRecord, Outcome, Role, Span, Time};
+use rms_model::{Identity, JobId, JobRecord, Outcome, Span, Time};
 
 use crate::check::{self, Violation};
+use crate::people::{admin, user};
 use crate::server::CrashPoint;
 use crate::work::ModelJob;
 use crate::world::World;
@@ -67,15 +68,6 @@ pub fn completed(job: JobId) -> Expected {
 
 pub fn ended(job: JobId, outcome: Outcome) -> Expected {
     Expected { job, what: What::Ended(outcome) }
-}
-
-/// An admin, as stories know her.
-pub fn admin() -> Identity {
-    Identity::new(Role::Admin, "root").expect("a name")
-}
-
-pub fn user(name: &str) -> Identity {
-    Identity::new(Role::User, name).expect("a name")
 }
 
 impl World {

@@ -11,8 +11,6 @@ mod fcfs;
 mod ghost;
 mod holds;
 mod losses;
-#[cfg(test)]
-mod objections;
 mod oversubscription;
 mod releases;
 mod runs;
@@ -263,29 +261,4 @@ fn is_natural(exit: &NodeExit) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use rms_model::{JobRecord, NodeId, Outcome, Owner, Request, Span};
-
-    use super::*;
-
-    /// Run 1 of a job that ends on the host `a1`.
-    pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
-        JobRecord {
-            name: "model".to_owned(),
-            started: Some(Time::EPOCH),
-            n_tasks: 1,
-            nodes: vec!["a1".to_owned()],
-            outcome,
-            ..JobRecord::of(
-                job,
-                Owner("ann".to_owned()),
-                Request::on_one(Default::default(), 1, Span::ZERO),
-                Time::EPOCH,
-            )
-        }
-    }
-
-    pub(crate) fn started(job: JobId, run: Run, at: Time, request: Request) -> Fact {
-        Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(1)] }
-    }
-}
+pub(crate) mod tests;

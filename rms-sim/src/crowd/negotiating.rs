@@ -7,7 +7,7 @@ use rms_model::{JobId, OnResize, Sizes, Span};
 
 use crate::application::{Absence, Answers, Manner, Promises, Want, Wanted, Weather};
 use crate::dice::Dice;
-use crate::story::{admin, user};
+use crate::people::{admin, user};
 use crate::work::{ModelJob, rigid};
 use crate::world::World;
 

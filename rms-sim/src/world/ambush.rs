@@ -12,8 +12,8 @@ use super::{Item, Repair, World};
 use crate::application::Absence;
 use crate::check::Violation;
 use crate::dice::Dice;
+use crate::people::admin;
 use crate::server::CrashPoint;
-use crate::story::admin;
 
 /// What waits for whom.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use rms_model::{JobId, Span};
 
 use super::{Item, USUAL_DELAY, World};
 use crate::launcher::{Manner, ModelLauncher, Reaction, Then, Told};
+use crate::people::user;
 use crate::program::Program;
-use crate::story::user;
 use crate::trace::short_told;
 
 /// All launchers, with the two ends of each one's connection.

@@ -1,7 +1,7 @@
 //! Messages between the server and the agents: what arrives, what is sent, who connects.
 
 use rms_api::desired::{JobReport, JobStatus, NodeReport};
-use rms_core::agent::AgentEvent;
+use rms_core::agent::{AgentEffect, AgentEvent};
 use rms_core::event::Event;
 use rms_model::Span;
 
@@ -44,7 +44,7 @@ impl World {
 
     pub(super) fn agent_handles(&mut self, node: usize, event: AgentEvent) -> Result<(), Violation> {
         let had_agent = self.nodes[node].has_agent();
-        let reports = self.nodes[node].handle(self.now, event, &self.programs, &mut self.checks)?;
+        let reports = self.obey(node, event)?;
         let forgotten = std::mem::take(&mut self.checks.forgotten);
         check::results_are_kept(&forgotten, self.journal.shadow())?;
         for report in reports {
@@ -58,6 +58,33 @@ impl World {
         self.run_hooks(node);
         self.wake_later(node);
         Ok(())
+    }
+
+    /// The agent's orders are performed, as far as it lives to see it: what it wants to tell.
+    fn obey(&mut self, node: usize, event: AgentEvent) -> Result<Vec<NodeReport>, Violation> {
+        let mut reports = Vec::new();
+        let node = &mut self.nodes[node];
+        for effect in node.handle(event) {
+            if !node.lives_on() {
+                break;
+            }
+            match effect {
+                AgentEffect::Start(wanted) => {
+                    self.checks.starting(self.now, &node.name, &wanted, node.supervisors())?;
+                    let program = self.programs.get(&wanted.launch.name).cloned().unwrap_or_default();
+                    node.start(self.now, &wanted, &program);
+                }
+                AgentEffect::Update(wanted) => node.update(self.now, &wanted),
+                AgentEffect::Stop { job, run, patience, grace } => node.stop(self.now, (job, run), patience, grace),
+                AgentEffect::Kill { job, run } => node.kill(self.now, (job, run)),
+                AgentEffect::Forget { job, run } => {
+                    let removed = node.forget((job, run));
+                    self.checks.forgotten(&node.name, job, run, removed.as_ref())?;
+                }
+                AgentEffect::Report(report) => reports.push(report),
+            }
+        }
+        Ok(reports)
     }
 
     pub(super) fn wake_later(&mut self, node: usize) {

@@ -4,8 +4,8 @@ use rms_api::call::{CertificateSelect, JobsOfRevoked, Query, TokenOrder};
 use rms_api::{Answer, Call, Refusal};
 use rms_model::token::{Issued, TokenIdentity};
 use rms_model::{ClusterId, Identity, JobId, Role};
-use rms_sim::story::{admin, hours, mins, secs, started, user};
-use rms_sim::{World, WorldBuilder, rigid};
+use rms_sim::story::{hours, mins, secs, started};
+use rms_sim::{World, WorldBuilder, admin, rigid, user};
 
 const SECRET: [u8; 32] = [7; 32];
 

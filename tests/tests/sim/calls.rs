@@ -4,8 +4,8 @@ use rms_api::call::{Query, Select};
 use rms_api::{Answer, Call, Refusal, Refused};
 use rms_model::settings::KEYS;
 use rms_model::{Mebibytes, Span};
-use rms_sim::story::{admin, hours, mins, secs, started, user};
-use rms_sim::{ModelJob, World, WorldBuilder, rigid};
+use rms_sim::story::{hours, mins, secs, started};
+use rms_sim::{ModelJob, World, WorldBuilder, admin, rigid, user};
 
 fn two_clusters() -> World {
     let mut world = WorldBuilder::default().cluster("a", 2).cluster("b", 4).build();

@@ -2,8 +2,8 @@
 
 use rms_api::Call;
 use rms_model::{Outcome, Run};
-use rms_sim::story::{completed, ended, hours, mins, secs, started, user};
-use rms_sim::{CrashPoint, World, WorldBuilder, rigid, script};
+use rms_sim::story::{completed, ended, hours, mins, secs, started};
+use rms_sim::{CrashPoint, World, WorldBuilder, rigid, script, user};
 
 fn cluster_of(n_nodes: u32) -> World {
     let mut world = WorldBuilder::default().cluster("a", n_nodes).build();

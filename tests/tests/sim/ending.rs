@@ -3,8 +3,8 @@
 use rms_api::desired::NodeExit;
 use rms_api::{Call, Refusal, Refused};
 use rms_model::{JobId, Outcome, Span};
-use rms_sim::story::{admin, completed, ended, ending, ghost, hours, mins, secs, started, user, waiting};
-use rms_sim::{World, WorldBuilder, rigid, script};
+use rms_sim::story::{completed, ended, ending, ghost, hours, mins, secs, started, waiting};
+use rms_sim::{World, WorldBuilder, admin, rigid, script, user};
 
 fn cluster_of(n_nodes: u32) -> World {
     let mut world = WorldBuilder::default().cluster("a", n_nodes).build();

@@ -5,9 +5,9 @@ use rms_api::negotiate::Ask;
 use rms_core::Fact;
 use rms_model::{ExpandLimit, OnResize, Outcome, Sizes, Span};
 use rms_sim::application::{Manner, Want};
-use rms_sim::story::{completed, ended, hours, mins, secs, user};
+use rms_sim::story::{completed, ended, hours, mins, secs};
 use rms_sim::work::evolving;
-use rms_sim::{WorldBuilder, rigid};
+use rms_sim::{WorldBuilder, rigid, user};
 
 use super::negotiation::{cluster_of, grow, n_hosts, phase_of, r, shrink};
 

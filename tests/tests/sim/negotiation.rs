@@ -7,8 +7,8 @@ use rms_api::negotiate::{Ask, AskOutcome, Asked, Order};
 use rms_core::Fact;
 use rms_model::{JobId, OnResize, Span};
 use rms_sim::application::{Absence, Answers, Manner, Promises, Want, Weather};
-use rms_sim::story::{admin, completed, hours, mins, secs, started, user, waiting};
-use rms_sim::{CrashPoint, World, WorldBuilder, rigid};
+use rms_sim::story::{completed, hours, mins, secs, started, waiting};
+use rms_sim::{CrashPoint, World, WorldBuilder, admin, rigid, user};
 
 pub(super) fn cluster_of(n_nodes: u32) -> World {
     let mut world = WorldBuilder::default().cluster("a", n_nodes).build();

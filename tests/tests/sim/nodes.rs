@@ -4,8 +4,8 @@ use rms_api::answer::NodeState;
 use rms_api::{Call, Refusal};
 use rms_core::Fact;
 use rms_model::{Outcome, Run};
-use rms_sim::story::{admin, completed, ended, hours, mins, secs, started, waiting};
-use rms_sim::{ModelJob, World, WorldBuilder, rigid, script};
+use rms_sim::story::{completed, ended, hours, mins, secs, started, waiting};
+use rms_sim::{ModelJob, World, WorldBuilder, admin, rigid, script};
 
 fn cluster_of(n_nodes: u32) -> World {
     let mut world = WorldBuilder::default().cluster("a", n_nodes).build();

@@ -4,8 +4,8 @@ use rms_api::answer::Reason;
 use rms_api::call::Query;
 use rms_api::{Answer, Call, Refusal};
 use rms_model::{JobId, Outcome, Time};
-use rms_sim::story::{admin, completed, ended, ghost, held, hours, mins, secs, started, submitted, user, waiting};
-use rms_sim::{World, WorldBuilder, moldable, rigid};
+use rms_sim::story::{completed, ended, ghost, held, hours, mins, secs, started, submitted, waiting};
+use rms_sim::{World, WorldBuilder, admin, moldable, rigid, user};
 
 fn cluster_of(n_nodes: u32) -> World {
     let mut world = WorldBuilder::default().cluster("a", n_nodes).build();

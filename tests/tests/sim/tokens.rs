@@ -4,8 +4,8 @@ use rms_api::call::{CertificateSelect, Query, TokenOrder};
 use rms_api::{Answer, Call, Refusal};
 use rms_model::token::{TokenIdentity, TokenState};
 use rms_model::{Identity, Role, Span};
-use rms_sim::story::{mins, secs, user};
-use rms_sim::{World, WorldBuilder};
+use rms_sim::story::{mins, secs};
+use rms_sim::{World, WorldBuilder, user};
 
 const SECRET: [u8; 32] = [7; 32];
 

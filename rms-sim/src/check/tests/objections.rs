@@ -15,7 +15,8 @@ use rms_model::{
 
 use super::*;
 use crate::application::{Manner, Want};
-use crate::story::{admin, completed, ended, hours, mins, secs};
+use crate::people::admin;
+use crate::story::{completed, ended, hours, mins, secs};
 use crate::work::{evolving, rigid};
 use crate::world::{World, WorldBuilder};
 

@@ -1,0 +1,23 @@
+//! What the tests of several rules are made of.
+
+mod objections;
+
+use rms_model::{JobRecord, NodeId, Outcome, Owner, Request, Span};
+
+use super::*;
+
+/// Run 1 of a job that ends on the host `a1`.
+pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
+    JobRecord {
+        name: "model".to_owned(),
+        started: Some(Time::EPOCH),
+        n_tasks: 1,
+        nodes: vec!["a1".to_owned()],
+        outcome,
+        ..JobRecord::of(job, Owner("ann".to_owned()), Request::on_one(Default::default(), 1, Span::ZERO), Time::EPOCH)
+    }
+}
+
+pub(crate) fn started(job: JobId, run: Run, at: Time, request: Request) -> Fact {
+    Fact::JobStarted { job, run, at, request, nodes: vec![NodeId(1)] }
+}
