@@ -3,9 +3,9 @@
 mod error;
 mod parse;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rms_model::{NodeId, Span, Time};
+use rms_model::{ClusterId, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
 pub use self::error::TemplateError;
@@ -324,6 +324,18 @@ impl Template {
     /// How many hosts change hands, if it is accepted as it stands.
     pub fn n_hosts(&self) -> u64 {
         self.live().filter(|item| matches!(item.resource, Resource::Hosts(_))).map(|item| item.quantity.0).sum()
+    }
+
+    /// How many hosts of each cluster change hands, if it is accepted as it stands.
+    pub fn hosts_by_cluster(&self) -> BTreeMap<ClusterId, u64> {
+        let mut hosts = BTreeMap::new();
+        for item in self.live() {
+            match item.resource {
+                Resource::Hosts(cluster) => *hosts.entry(cluster).or_default() += item.quantity.0,
+                Resource::Cores(_) | Resource::Time => {}
+            }
+        }
+        hosts
     }
 
     /// Whether these hosts are what was agreed: as many, and all that were named.

@@ -44,6 +44,17 @@ pub struct Terms {
     pub priority: i32,
 }
 
+impl Price {
+    /// What so many units cost for so long, rounded up; what is more than any budget is as much as can be said.
+    pub fn cost(self, units: u32, held: Span) -> u64 {
+        let millis = u128::from(held.as_millis().max(0).unsigned_abs());
+        // At most 2⁶⁴ · 2³², and then times what a span can be: it may be more than 128 bits.
+        let an_hour = u128::from(self.0) * u128::from(units);
+        let whole = an_hour.checked_mul(millis).map(|total| total.div_ceil(MILLIS_AN_HOUR));
+        whole.and_then(|cost| u64::try_from(cost).ok()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Terms {
     /// No terms but the range itself: from 1 to `quantity`.
     pub fn up_to(quantity: Quantity) -> Terms {
@@ -62,5 +73,22 @@ impl Terms {
             give_back_by: None,
             priority: 0,
         }
+    }
+}
+
+const MILLIS_AN_HOUR: u128 = 3_600_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_hours_cost_what_the_list_says() {
+        assert_eq!(Price(1500).cost(4, Span::from_hours(2)), 12_000);
+        assert_eq!(Price(1500).cost(4, Span::from_mins(1)), 100);
+        assert_eq!(Price(1).cost(1, Span::from_millis(1)), 1, "rounded up");
+        assert_eq!(Price(0).cost(9, Span::from_hours(9)), 0);
+        assert_eq!(Price(u64::MAX).cost(u32::MAX, Span::from_millis(i64::MAX)), u64::MAX);
+        assert_eq!(Price(5).cost(5, Span::from_millis(-5)), 0);
     }
 }

@@ -12,9 +12,9 @@ use rms_model::{Identity, JobId, Role, Run, Span, Time};
 use crate::calls::{admins_only, not_allowed};
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::fact::Fact;
-use crate::job::{Job, Phase};
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::{Job, Phase};
 use crate::step::Step;
 
 impl Rms {

@@ -9,9 +9,9 @@ use rms_model::identity::check_name;
 use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Usage};
 
 use crate::effect::Effect;
-use crate::fact::Fact;
-use crate::job::Share;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::Share;
 use crate::step::Step;
 
 impl Rms {

@@ -10,10 +10,10 @@ use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, Identity, JobId, NodeAdmin, NodeLink, Profile, Time};
 
 use crate::calls::admins_only;
-use crate::job::{Job, Phase};
-use crate::node::Node;
 use crate::plan::{self, Plan};
 use crate::rms::Rms;
+use crate::state::job::{Job, Phase};
+use crate::state::node::Node;
 
 impl Rms {
     pub(crate) fn query(&mut self, now: Time, who: &Identity, query: Query) -> Result<Answer, Refusal> {

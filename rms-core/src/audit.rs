@@ -7,8 +7,8 @@ use rms_api::negotiate::Order;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, JobId, Role, Time, hostlist};
 
-use crate::fact::Fact;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
 use crate::step::Step;
 
 /// What a call is called in the audit, known before it is carried out.

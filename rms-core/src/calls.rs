@@ -15,10 +15,10 @@ use rms_model::{Identity, JobId, NodeAdmin, NodeId, Outcome, Role, Settings, Tim
 use crate::admit;
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::fact::Fact;
-use crate::job::{Job, Phase};
 use crate::plan::{self, Placed};
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::{Job, Phase};
 use crate::step::Step;
 
 impl Rms {

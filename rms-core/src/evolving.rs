@@ -8,21 +8,21 @@ use rms_model::{
 };
 
 use crate::admit;
-use crate::course::{Course, Evolved, Leg};
-use crate::fact::Fact;
-use crate::job::{Job, Phase, Started};
-use crate::launcher;
 use crate::plan::evolve::{cluster_of, occupation_beside};
 use crate::plan::fit::{self, Fit};
 use crate::plan::meets;
 use crate::rms::Rms;
+use crate::state::constraint_of;
+use crate::state::course::{Course, Evolved, Leg};
+use crate::state::fact::Fact;
+use crate::state::job::{Job, Phase, Started};
 use crate::step::Step;
 
 impl Rms {
     /// Its stages were placed, and the first one has just begun.
     pub(crate) fn begin_course(&mut self, now: Time, step: &mut Step, job: JobId, fit: &Fit) {
         let Some(evolving) = &self.state.jobs()[&job].spec.evolving else { return };
-        let course = Box::new(Course::of(evolving, fit, 1));
+        let course = Box::new(Course::of(evolving, fit.starts(), 1));
         self.record(step, Fact::CourseSet { job, at: now, course });
     }
 
@@ -153,9 +153,8 @@ impl Rms {
         let fit = fit::refit(&occupied, capacity, &stages, course.limit, (current.start, now)).map_err(|error| {
             Refusal::StageTooLarge { stage: error.number, wanted: error.wanted, possible: error.capacity.to_string() }
         })?;
-        let starts = fit.expanded.blocks(fit.start).map(|block| block.from);
         let leg = |(leg, start): (&Leg, Time)| Leg { start, ..*leg };
-        let legs: Vec<Leg> = course.legs.iter().zip(starts).map(leg).collect();
+        let legs: Vec<Leg> = course.legs.iter().zip(fit.starts()).map(leg).collect();
         let latest = course.latest_change();
         if let Some(next) = legs.get(1).filter(|next| next.start > latest) {
             let (earliest, latest) = (next.start.since(now), latest.since(now));
@@ -168,7 +167,7 @@ impl Rms {
     pub(crate) fn free_for(&self, job: JobId, cluster: ClusterId, wanted: usize) -> Vec<NodeId> {
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started() else { return Vec::new() };
-        let constraint = launcher::constraint_of(&entry.spec, &started.request);
+        let constraint = constraint_of(&entry.spec, &started.request);
         let is_right = |node: &NodeId| meets(&self.state.nodes()[node].inventory, &constraint);
         self.state.free(cluster).filter(is_right).take(wanted).collect()
     }
@@ -177,7 +176,7 @@ impl Rms {
     pub(crate) fn is_free_for(&self, job: JobId, cluster: ClusterId, node: NodeId) -> bool {
         let entry = &self.state.jobs()[&job];
         let Some(started) = entry.started() else { return false };
-        let constraint = launcher::constraint_of(&entry.spec, &started.request);
+        let constraint = constraint_of(&entry.spec, &started.request);
         self.state
             .nodes()
             .get(&node)
@@ -265,7 +264,7 @@ impl Rms {
             });
         }
         let evolving = entry.spec.evolving.as_ref()?;
-        let mut starts = fit.into_iter().flat_map(|fit| fit.expanded.blocks(fit.start)).map(|block| block.from);
+        let mut starts = fit.into_iter().flat_map(Fit::starts);
         let stages = evolving.stages.stages();
         let leg = |stage: &Stage| StageLine { hosts: stage.hosts, span: stage.span, start: starts.next() };
         Some(Stages {
@@ -317,7 +316,7 @@ impl Rms {
                     return Err(Refusal::StageNotHeld { held, first });
                 }
                 let fit = Fit { start: now, expanded: evolving.stages.clone() };
-                let course = self.refit(now, job, &Course::of(&evolving, &fit, evolved.course.number))?;
+                let course = self.refit(now, job, &Course::of(&evolving, fit.starts(), evolved.course.number))?;
                 let (wall, max) = (course.end().since(started.at), self.state.settings().max_wall);
                 if wall > max {
                     return Err(Refusal::WallTooLong { wall, max });

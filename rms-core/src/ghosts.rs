@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::settings::GhostRule;
 use rms_model::{ClusterId, JobId, NodeId, NodeLink, Span, Time};
 
-use crate::fact::Fact;
-use crate::job::Phase;
 use crate::plan::views;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::Phase;
 use crate::step::Step;
 
 impl Rms {

@@ -25,10 +25,10 @@ use crate::calls::{admins_only, check_priority, not_allowed, wrong_state};
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::executable;
-use crate::fact::Fact;
-use crate::job::{Job, Launcher, LauncherLink, Phase, StartAnswer, Started};
 use crate::plan::views;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::{Job, Launcher, LauncherLink, Phase, StartAnswer, Started};
 use crate::step::Step;
 
 impl Rms {

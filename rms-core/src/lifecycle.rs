@@ -7,9 +7,9 @@ use rms_api::desired::{Aim, Desired, DesiredJob, Host, Launch, NodeExit};
 use rms_model::{JobId, NodeId, OnResize, Outcome, Request, Run, Span, Time, Usage, Work};
 
 use crate::effect::Effect;
-use crate::fact::Fact;
-use crate::job::{Job, Share, Started};
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::{Job, Share, Started};
 use crate::state::spread;
 use crate::step::Step;
 

@@ -9,13 +9,13 @@ use rms_model::{Generation, JobId, NodeId, NodeLink, Owner, Policy, Settings, Sp
 
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::fact::{Fact, Freed};
-use crate::job::{Job, Phase, Promise};
 use crate::launchers::{CallRate, LauncherCounts};
 use crate::negotiate::Negotiators;
 use crate::plan::views::Streams;
 use crate::plan::{self, Placed, Plan, Scope};
 use crate::quota::Pace;
+use crate::state::fact::{Fact, Freed};
+use crate::state::job::{Job, Phase, Promise};
 use crate::state::{Bumped, Misfit, State};
 use crate::step::Step;
 

@@ -1,7 +1,7 @@
 //! Facts and the effects that wait for them.
 
 use crate::effect::Effect;
-use crate::fact::Fact;
+use crate::state::fact::Fact;
 
 /// Where facts become durable.
 pub trait Journal {

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use rms_api::Call;
 use rms_api::answer::JobChange;
-use rms_core::job::Phase;
+use rms_core::state::job::Phase;
 use rms_core::{Config, Event, Rms, State};
 use rms_model::{Identity, JobId, Role, Span};
 use tokio::sync::{mpsc, oneshot};

@@ -5,8 +5,8 @@ use rms_model::{JobId, Outcome, Time};
 
 use super::launcher_of;
 use crate::effect::Effect;
-use crate::job::Job;
 use crate::rms::Rms;
+use crate::state::job::Job;
 use crate::step::Step;
 
 impl Rms {

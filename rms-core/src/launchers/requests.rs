@@ -9,10 +9,10 @@ use rms_model::{ClusterId, Inventory, JobId, Mebibytes, Request, Span, Time};
 use super::launcher_of;
 use crate::admit;
 use crate::calls::wrong_state;
-use crate::fact::Fact;
-use crate::job::Phase;
 use crate::plan::{meets, notify, views};
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::Phase;
 use crate::step::Step;
 
 impl Rms {

@@ -5,8 +5,8 @@ use rms_api::refusal::Refusal;
 use rms_api::subscription::{AdaptationDelays, LauncherAnswer};
 use rms_model::Span;
 
-use crate::job::{Job, Launcher};
 use crate::rms::Rms;
+use crate::state::job::{Job, Launcher};
 
 /// Since the server started.
 #[derive(Clone, Debug, Default)]

@@ -4,9 +4,9 @@ use rms_model::settings::LauncherPolicy;
 use rms_model::{JobId, Outcome, Time};
 
 use super::launcher_of;
-use crate::fact::Fact;
-use crate::job::LauncherLink;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::LauncherLink;
 use crate::step::Step;
 
 impl Rms {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use negotiation::{Action, Item, ItemStatus, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
-use super::talks::Case;
 use crate::rms::Rms;
+use crate::state::talks::Case;
 use crate::step::Step;
 
 /// What can be given for one proposal.

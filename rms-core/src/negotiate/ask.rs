@@ -10,11 +10,11 @@ use rms_api::negotiate::{Ask, Asked, NegotiatorNotice};
 use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
 
-use super::talks::{Asking, Case};
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::job::{Launcher, Started};
 use crate::rms::Rms;
+use crate::state::job::{Launcher, Started};
+use crate::state::talks::{Asking, Case};
 use crate::step::Step;
 
 impl Rms {
@@ -197,7 +197,7 @@ impl Rms {
     /// The negotiation that is open for a direction.
     pub(super) fn open_for(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
         let mut open = self.talks(job)?.open();
-        open.find(|case| case.direction() == direction).map(super::talks::Case::id)
+        open.find(|case| case.direction() == direction).map(crate::state::talks::Case::id)
     }
 }
 

@@ -8,9 +8,9 @@ use rms_model::{Identity, JobId, Role, Sizes, Time};
 use super::candidates::started_with;
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::fact::Fact;
 use crate::launchers::{CallRate, MOST_CALLS, Rate};
 use crate::rms::Rms;
+use crate::state::fact::Fact;
 use crate::step::Step;
 
 impl Rms {

@@ -6,9 +6,9 @@ use negotiation::{Direction, Phase, Reminder};
 use rms_api::negotiate::{HeldHost, Holding, NegotiatorNotice};
 use rms_model::{JobId, NodeId, Time};
 
-use super::talks::{Case, Talks};
 use crate::effect::Effect;
 use crate::rms::Rms;
+use crate::state::talks::{Case, Talks};
 use crate::step::Step;
 
 impl Rms {

@@ -6,10 +6,10 @@ use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules
 use rms_api::negotiate::{BudgetLine, Said};
 use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
 
-use super::policy::{Account, Bargain, Reply, affordable, cost};
-use super::talks::Case;
-use crate::job::Job;
+use super::policy::{Account, Bargain, Reply, affordable};
 use crate::rms::Rms;
+use crate::state::job::Job;
+use crate::state::talks::Case;
 
 impl Rms {
     /// What a gained host of a cluster costs for an hour.
@@ -143,7 +143,7 @@ fn promised_cost(case: &Case, left: Span) -> u64 {
 fn cost_of(item: &Item, left: Span) -> u64 {
     let held = item.terms.duration.map_or(left, |duration| duration.min(left));
     match item.resource {
-        Resource::Hosts(_) => cost(item.terms.price, u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held),
+        Resource::Hosts(_) => item.terms.price.cost(u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held),
         Resource::Cores(_) | Resource::Time => 0,
     }
 }

@@ -7,8 +7,8 @@ use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, JobId, Time};
 
 use super::policy::{Candidate, UserWeight, may_gain};
-use crate::job::{Share, Started};
 use crate::rms::Rms;
+use crate::state::job::{Share, Started};
 
 /// An application that the server may offer hosts, or ask for some.
 #[derive(Debug)]

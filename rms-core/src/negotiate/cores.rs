@@ -9,9 +9,9 @@ use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::answer::Grant;
 use super::grow::time_of;
-use crate::fact::Fact;
-use crate::job::{Phase, Started};
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::{Phase, Started};
 use crate::step::Step;
 
 impl Rms {

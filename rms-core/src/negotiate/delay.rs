@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use negotiation::NegotiationId;
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
-use crate::fact::Fact;
 use crate::plan::{self, Plan, Scope};
 use crate::rms::Rms;
+use crate::state::fact::Fact;
 
 impl Rms {
     /// How many of these hosts of a cluster can be kept for a negotiation, beside those that are and those that it is

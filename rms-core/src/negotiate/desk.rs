@@ -4,11 +4,11 @@ use negotiation::{ActError, Action, Desk, Dialogue, Message, NegotiationId, Outp
 use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, OnResize, Time};
 
-use super::talks::{Asking, Case, Talks};
 use crate::effect::Effect;
-use crate::fact::Fact;
-use crate::job::Job;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::Job;
+use crate::state::talks::{Asking, Case, Talks};
 use crate::step::Step;
 
 impl Rms {

@@ -3,10 +3,10 @@
 use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource, Template};
 use rms_model::{ExpandLimit, JobId, NodeId, Span, Time};
 
-use crate::course::{Course, Leg};
-use crate::fact::Fact;
-use crate::job::Share;
 use crate::rms::Rms;
+use crate::state::course::{Course, Leg};
+use crate::state::fact::Fact;
+use crate::state::job::Share;
 use crate::step::Step;
 
 impl Rms {
@@ -52,11 +52,11 @@ impl Rms {
 
     /// The negotiation by which this host comes, if its share has not been seen yet.
     fn awaited_in(&self, job: JobId, node: NodeId) -> Option<NegotiationId> {
-        let is_here = |case: &&super::talks::Case| {
+        let is_here = |case: &&crate::state::talks::Case| {
             let comes = case.direction() == Direction::Grow && case.is_handed_over;
             comes && case.dialogue.hosts().is_some_and(|hosts| hosts.contains(&node))
         };
-        self.talks(job)?.open().find(is_here).map(super::talks::Case::id)
+        self.talks(job)?.open().find(is_here).map(crate::state::talks::Case::id)
     }
 
     /// Was this host agreed and given, and is not ready yet?

@@ -6,12 +6,11 @@ use negotiation::{Action, NegotiationId, Phase, Reason, Resource, Template};
 use rms_model::{ClusterId, JobId, NodeAdmin, NodeId, NodeLink, Time};
 use thiserror::Error;
 
-use super::places::hosts_by_cluster;
-use super::talks::Case;
-use crate::fact::Fact;
-use crate::node::Node;
 use crate::rms::Rms;
 use crate::state::State;
+use crate::state::fact::Fact;
+use crate::state::node::Node;
+use crate::state::talks::Case;
 use crate::step::Step;
 
 impl Rms {
@@ -97,7 +96,7 @@ pub(super) fn named_hosts(template: Option<&Template>) -> BTreeSet<NodeId> {
 /// How many hosts of each cluster the server has promised in a negotiation, counted from what was said.
 fn n_promised(case: &Case) -> BTreeMap<ClusterId, u64> {
     let promised = case.dialogue.promised().filter(|_| !case.is_handed_over);
-    promised.map(hosts_by_cluster).unwrap_or_default()
+    promised.map(Template::hosts_by_cluster).unwrap_or_default()
 }
 
 /// What is kept for negotiations is not what was promised: always a bug.

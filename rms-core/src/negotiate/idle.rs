@@ -7,9 +7,9 @@ use rms_model::{ClusterId, OfferRule, Span, Time};
 
 use super::candidates::Changeable;
 use super::policy::{Candidate, Change, offers};
-use crate::launcher;
 use crate::plan::{self, Gain, Plan};
 use crate::rms::Rms;
+use crate::state::takes_any_hosts;
 use crate::step::Step;
 
 impl Rms {
@@ -89,7 +89,7 @@ impl Rms {
     /// Of the free hosts, those that meet what it wants of a host, as far as it can pay for them.
     fn usable_by(&self, now: Time, taker: &Changeable, cluster: ClusterId, idle: u32) -> u32 {
         // Where any host will do they need not be looked at one by one.
-        let takes_any = launcher::takes_any_hosts(&self.state.jobs()[&taker.job].spec);
+        let takes_any = takes_any_hosts(&self.state.jobs()[&taker.job].spec);
         let n_right =
             if takes_any { u64::from(idle) } else { self.free_for(taker.job, cluster, idle as usize).len() as u64 };
         let n_paid = self.most_offered(now, taker.job, cluster);

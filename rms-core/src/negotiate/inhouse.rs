@@ -5,8 +5,8 @@ use negotiation::{
 };
 use rms_model::{JobId, Sizes, Time};
 
-use super::talks::Asking;
 use crate::rms::Rms;
+use crate::state::talks::Asking;
 use crate::step::Step;
 
 impl Rms {

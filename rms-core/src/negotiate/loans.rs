@@ -5,9 +5,9 @@ use rms_api::refusal::Refusal;
 use rms_model::{JobId, NodeId, Time};
 
 use super::open::Wanted;
-use super::talks::Loan;
-use crate::fact::Fact;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::talks::Loan;
 use crate::step::Step;
 
 impl Rms {

@@ -32,7 +32,6 @@ mod requests;
 mod seam;
 mod shrink;
 mod stop;
-pub mod talks;
 mod timers;
 mod turn;
 mod undelayed;
@@ -40,7 +39,6 @@ mod undelayed;
 #[cfg(test)]
 pub(crate) use attach::MOST_SAID;
 pub use hold::{Leak, check};
-pub(crate) use seam::promise_end;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Resource, Template};
 use rms_api::negotiate::Keeps;
 use rms_model::{ClusterId, JobId, NodeId};
 
@@ -74,16 +73,4 @@ impl Rms {
     pub(super) fn cluster_of(&self, node: NodeId) -> Option<ClusterId> {
         self.state.nodes().get(&node).map(|entry| entry.cluster)
     }
-}
-
-/// How many hosts of each cluster change hands, if a template is accepted as it stands.
-pub(crate) fn hosts_by_cluster(template: &Template) -> BTreeMap<ClusterId, u64> {
-    let mut hosts = BTreeMap::new();
-    for item in template.items().iter().filter(|item| item.is_live()) {
-        match item.resource {
-            Resource::Hosts(cluster) => *hosts.entry(cluster).or_default() += item.quantity.0,
-            Resource::Cores(_) | Resource::Time => {}
-        }
-    }
-    hosts
 }

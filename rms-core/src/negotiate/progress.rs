@@ -5,10 +5,10 @@ use rms_api::answer::Answer;
 use rms_api::negotiate::AskOutcome;
 use rms_model::{JobId, NodeId, Time};
 
-use super::talks::Case;
 use crate::effect::Effect;
-use crate::fact::Fact;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::talks::Case;
 use crate::step::Step;
 
 impl Rms {

@@ -6,9 +6,9 @@ use rms_api::negotiate::NegotiationLine;
 use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, Time};
 
-use super::talks::{Case, Talks};
-use crate::job::Job;
 use crate::rms::Rms;
+use crate::state::job::Job;
+use crate::state::talks::{Case, Talks};
 
 impl Rms {
     /// The negotiations of a job, or of all that the caller may touch.

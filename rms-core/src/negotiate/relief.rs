@@ -7,13 +7,12 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRul
 
 use super::candidates::Changeable;
 use super::open::Wanted;
-use super::places::hosts_by_cluster;
 use super::policy::{Candidate, Change, Occasion, hosts_to_leave, shrinks};
-use super::seam::promise_end;
-use super::talks::Case;
-use crate::launcher;
 use crate::plan::{self, Loss, Placed, Plan, meets};
 use crate::rms::Rms;
+use crate::state::constraint_of;
+use crate::state::talks::Case;
+use crate::state::talks::promise_end;
 use crate::step::Step;
 
 /// What a job lacks on one cluster to start now in one of its sizes.
@@ -68,7 +67,7 @@ impl Rms {
                 return None;
             }
         }
-        let constraint = launcher::constraint_of(spec, request);
+        let constraint = constraint_of(spec, request);
         let is_right = |node: &NodeId| meets(&self.state.nodes()[node].inventory, &constraint);
         let n_free = self.state.free(*cluster).filter(is_right).count() as u32;
         let coming = self.coming(*cluster).filter(is_right).count() as u32 + self.n_asked(*cluster);
@@ -114,7 +113,7 @@ impl Rms {
         self.state.malleable().flat_map(move |job| {
             let cases = self.open_cases_of(job);
             let cases = cases.filter(|case| case.direction() == Direction::Shrink && !case.is_handed_over);
-            let asked = cases.filter_map(move |case| hosts_by_cluster(case.dialogue.proposal()?).remove(&cluster));
+            let asked = cases.filter_map(move |case| case.dialogue.proposal()?.hosts_by_cluster().remove(&cluster));
             asked.map(move |hosts| (job, u32::try_from(hosts).unwrap_or(u32::MAX)))
         })
     }
@@ -181,7 +180,7 @@ impl Rms {
     fn unanswered_offers(&self, cluster: ClusterId) -> Vec<(JobId, NegotiationId, usize)> {
         // What the server offers is of one cluster.
         let is_here = |case: &Case| {
-            case.dialogue.proposal().is_some_and(|proposal| hosts_by_cluster(proposal).contains_key(&cluster))
+            case.dialogue.proposal().is_some_and(|proposal| proposal.hosts_by_cluster().contains_key(&cluster))
         };
         let mut offers: Vec<_> = self
             .state

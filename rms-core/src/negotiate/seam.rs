@@ -1,9 +1,10 @@
 //! What settings decide of negotiations.
 
 use negotiation::Price;
-use rms_model::{JobId, Settings, Span, Time};
+use rms_model::{JobId, Span};
 
 use crate::rms::Rms;
+use crate::state::talks::promise_span;
 
 impl Rms {
     /// By how much a growth may delay the estimated start of a waiting job.
@@ -26,16 +27,3 @@ impl Rms {
         promise_span(self.state.settings())
     }
 }
-
-/// When hosts are free at the latest that an application has agreed to give back: who does not keep to it is made to.
-pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
-    agreed + promise_span(settings) + promise_span(settings) + settings.exit_grace + settings.kill_grace
-}
-
-/// How long an application may take to give what it has promised, before it is warned.
-fn promise_span(settings: &Settings) -> Span {
-    if settings.release_grace.is_zero() { LONGEST_PROMISE } else { settings.release_grace }
-}
-
-/// An application reaches its next breakpoint within that, unless an admin knows better.
-const LONGEST_PROMISE: Span = Span::from_secs(60);

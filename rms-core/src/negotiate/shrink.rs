@@ -7,10 +7,9 @@ use rms_model::{JobId, NodeId, OnResize, Span, Time};
 
 use super::cores::mixes_cores_with_hosts;
 use super::grow::time_of;
-use super::places::hosts_by_cluster;
-use crate::fact::Fact;
-use crate::job::Job;
 use crate::rms::Rms;
+use crate::state::fact::Fact;
+use crate::state::job::Job;
 use crate::step::Step;
 
 impl Rms {
@@ -148,7 +147,7 @@ impl Rms {
     pub(super) fn last_hosts(&self, job: JobId, agreed: &Template) -> BTreeSet<NodeId> {
         let mut hosts = super::hold::named_hosts(Some(agreed));
         let named = self.count_by_cluster(&hosts);
-        for (cluster, n_hosts) in hosts_by_cluster(agreed) {
+        for (cluster, n_hosts) in agreed.hosts_by_cluster() {
             let n_named = named.get(&cluster).copied().unwrap_or(0);
             let others = self.others_on(job, cluster).rev();
             let others = others.filter(|node| self.can_leave(job, *node) && !hosts.contains(node));
@@ -173,7 +172,7 @@ impl Rms {
             }
             return;
         }
-        let agreed = case.dialogue.proposal().map(hosts_by_cluster);
+        let agreed = case.dialogue.proposal().map(Template::hosts_by_cluster);
         let are_of_their_clusters = agreed == Some(self.count_by_cluster(&hosts));
         if !are_of_their_clusters || !hosts.iter().all(|node| self.can_leave(job, *node)) {
             let are_kept = self.kept_hosts(job).any(|kept| hosts.contains(&kept));

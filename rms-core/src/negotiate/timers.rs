@@ -3,8 +3,8 @@
 use negotiation::{Direction, NegotiationId, Phase, Side};
 use rms_model::{JobId, Time};
 
-use super::talks::Case;
 use crate::rms::Rms;
+use crate::state::talks::Case;
 use crate::step::Step;
 
 impl Rms {

@@ -4,8 +4,8 @@ use negotiation::{Direction, NegotiationId, Phase, Side};
 use rms_model::{JobId, Span, Time};
 
 use super::candidates::is_settled;
-use super::talks::Case;
 use crate::rms::Rms;
+use crate::state::talks::Case;
 use crate::step::Step;
 
 impl Rms {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use rms_model::{JobId, Span, Time};
 
-use crate::job::Job;
 use crate::plan::{self, Plan};
 use crate::state::State;
+use crate::state::job::Job;
 
 /// When waiting jobs would have started that a growth has delayed. A server that is started again begins anew.
 #[derive(Debug, Default)]

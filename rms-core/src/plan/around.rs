@@ -6,8 +6,8 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time}
 use super::evolve::{self, Hosts};
 use super::policy::{Walk, considered, n_free};
 use super::{Placed, Plan, Scope};
-use crate::job::Started;
 use crate::state::State;
+use crate::state::job::Started;
 
 /// Hosts that a running application would have from now on until its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

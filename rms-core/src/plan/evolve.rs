@@ -8,10 +8,10 @@ use super::fit::{self, TooLarge};
 use super::ledger::{self, Ledger};
 use super::pass::{Found, Pass, Taken};
 use super::{Blocked, Shortage};
-use crate::job::{Job, Phase, Started};
-use crate::launcher;
-use crate::negotiate::promise_end;
 use crate::state::State;
+use crate::state::constraint_of;
+use crate::state::job::{Job, Phase, Started};
+use crate::state::talks::promise_end;
 
 /// What a job that holds hosts will hold for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub(super) fn n_elsewhere(
     here: &Ledger,
     held: &[NodeId],
 ) -> u32 {
-    let is_elsewhere = |(node, entry): &(&NodeId, &crate::node::Node)| {
+    let is_elsewhere = |(node, entry): &(&NodeId, &crate::state::node::Node)| {
         entry.cluster == cluster
             && entry.is_usable()
             && !here.contains(**node)
@@ -137,7 +137,7 @@ pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profil
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return (Profile::new(), 0) };
     let cluster = cluster_of(&started.request);
-    let constraint = launcher::constraint_of(&entry.spec, &started.request);
+    let constraint = constraint_of(&entry.spec, &started.request);
     let all = Ledger::of_all(state, now, Some(job));
     let eligible = ledger::eligible(state, &constraint);
     let special = Ledger::of(state, now, eligible, Some(job));
@@ -174,7 +174,7 @@ impl Pass<'_> {
         let mut shortage = None;
         for (option_idx, request) in (0..).zip(&spec.options) {
             let cluster = cluster_of(request);
-            let constraint = self.stands_for.get(&launcher::constraint_of(spec, request)).cloned().flatten();
+            let constraint = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
             let (occupied, capacity) = self.occupation(cluster, constraint.as_ref());
             match fit::place(&occupied, capacity, &evolving.stages, evolving.expansion, from) {
                 Ok(fit) => {

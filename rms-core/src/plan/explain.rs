@@ -6,8 +6,8 @@ use rms_api::answer::{Blocker, Reason};
 use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Time};
 
 use super::{Blocked, Placed, Plan, ledger};
-use crate::job::{Job, Phase};
 use crate::state::State;
+use crate::state::job::{Job, Phase};
 
 /// Why a job that is in the system has not started; `None` if it has, or if it starts with this pass. `queue_idx` is
 /// its place in the queue, in whose order `plan` has its placements.

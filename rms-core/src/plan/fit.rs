@@ -33,6 +33,11 @@ impl Fit {
         self.start + self.expanded.span()
     }
 
+    /// When each of its stages begins.
+    pub fn starts(&self) -> impl Iterator<Item = Time> + '_ {
+        self.expanded.blocks(self.start).map(|block| block.from)
+    }
+
     /// Puts it into the occupation that the next application sees.
     pub fn occupy(&self, occupied: &mut Profile) {
         for block in self.expanded.blocks(self.start) {

@@ -11,10 +11,10 @@ use super::Blocked;
 use super::digest::Digest;
 use super::evolve::{self, Hosts, Part};
 use super::frontier::Frontier;
-use crate::job::Job;
-use crate::launcher;
-use crate::node::{HostGhost, Node};
 use crate::state::State;
+use crate::state::constraint_of;
+use crate::state::job::Job;
+use crate::state::node::{HostGhost, Node};
 
 /// The occupation of the usable hosts that meet a constraint.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Ledger {
                 let held = self.count(state, entry.nodes()).get(&cluster).copied().unwrap_or(0);
                 let more = wanted.saturating_sub(entry.nodes().len() as u32);
                 let n_elsewhere = if self.eligible.is_some() && more > 0 {
-                    let constraint = launcher::constraint_of(&entry.spec, &started.request);
+                    let constraint = constraint_of(&entry.spec, &started.request);
                     evolve::n_elsewhere(state, cluster, &constraint, self, entry.nodes())
                 } else {
                     0

@@ -12,6 +12,7 @@ pub(crate) mod evolve;
 mod explain;
 pub mod fit;
 mod frontier;
+mod launcher;
 mod ledger;
 pub mod notify;
 mod pass;

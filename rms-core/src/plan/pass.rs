@@ -8,11 +8,12 @@ use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Request, Span, Tim
 
 use super::evolve;
 use super::fit::Fit;
+use super::launcher::{self, Choice, SizedHole, TooSmall};
 use super::ledger::{self, Ledger};
 use super::{Blocked, Placed, Shortage};
-use crate::job::{Promise, Started};
-use crate::launcher::{self, Choice, SizedHole, TooSmall};
 use crate::state::State;
+use crate::state::job::{Promise, Started};
+use crate::state::{constraint_of, takes_any_hosts};
 
 /// Looks at the views as they fill up.
 pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
@@ -103,7 +104,7 @@ impl<'a> Pass<'a> {
         };
         // Hosts that a running application will need, and can use no others, are kept from the first one on.
         for (entry, Started { request, .. }) in state.evolved() {
-            pass.open_ledger(&launcher::constraint_of(&entry.spec, request));
+            pass.open_ledger(&constraint_of(&entry.spec, request));
         }
         pass
     }
@@ -140,7 +141,7 @@ impl<'a> Pass<'a> {
     /// Makes sure that every size of an application can be searched.
     pub(super) fn open_ledgers(&mut self, spec: &JobSpec) {
         for request in &spec.options {
-            self.open_ledger(&launcher::constraint_of(spec, request));
+            self.open_ledger(&constraint_of(spec, request));
         }
     }
 
@@ -157,12 +158,12 @@ impl<'a> Pass<'a> {
         }
         if let [only] = spec.options.as_slice()
             && spec.evolving.is_none()
-            && launcher::takes_any_hosts(spec)
+            && takes_any_hosts(spec)
         {
             return self.find_anywhere(only, from);
         }
         self.open_ledgers(spec);
-        let constraint = |request: &Request| launcher::constraint_of(spec, request);
+        let constraint = |request: &Request| constraint_of(spec, request);
         let holes = spec.options.iter().enumerate().map(|(option_idx, request)| {
             let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
             let special = special.and_then(|constraint| self.special.get_mut(constraint));
@@ -292,7 +293,7 @@ impl<'a> Pass<'a> {
     /// Takes from the view what was promised, if the hosts are still there; the ledgers of `spec` are open.
     pub(super) fn keep(&mut self, spec: &JobSpec, promise: Promise) -> Option<Taken> {
         let request = spec.options.get(promise.option_idx as usize)?;
-        let constraint = launcher::constraint_of(spec, request);
+        let constraint = constraint_of(spec, request);
         let constraint = self.stands_for.get(&constraint).cloned().flatten();
         let special = constraint.as_ref().and_then(|constraint| self.special.get(constraint));
         let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();

@@ -16,7 +16,7 @@ use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
 use super::arrivals;
 use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
-use crate::job::Job;
+use crate::state::job::Job;
 use crate::state::{PlainWish, State, Wish};
 
 pub(super) fn run(

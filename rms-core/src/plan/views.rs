@@ -11,9 +11,9 @@ use super::digest::Digest;
 use super::ledger::{Ledger, meets};
 use super::pass::{Moment, Pass};
 use super::{Placed, Plan, Scope, policy};
-use crate::fact::Fact;
-use crate::job::Job;
 use crate::state::State;
+use crate::state::fact::Fact;
+use crate::state::job::Job;
 
 /// What the launchers of applications that have not started were told over their connections. It is not part of the
 /// state: a launcher that attaches anew is told everything anew.

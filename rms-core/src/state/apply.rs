@@ -11,9 +11,9 @@ use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run};
 use thiserror::Error;
 
 use super::{AUDIT_KEPT, Holders, State};
-use crate::fact::Fact;
-use crate::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
-use crate::node::{HostGhost, Node};
+use crate::state::fact::Fact;
+use crate::state::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
+use crate::state::node::{HostGhost, Node};
 
 /// A fact that cannot have come from the state it is applied to.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

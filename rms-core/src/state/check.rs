@@ -4,7 +4,7 @@ use rms_model::{JobId, NodeId};
 use thiserror::Error;
 
 use super::State;
-use crate::job::{Phase, Started};
+use crate::state::job::{Phase, Started};
 
 /// A rule of the state that is broken: always a bug.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -4,8 +4,8 @@ use negotiation::NegotiationId;
 use rms_model::{JobId, NodeId};
 
 use super::{Bumped, Misfit, State};
-use crate::course::Cores;
-use crate::job::Share;
+use crate::state::course::Cores;
+use crate::state::job::Share;
 
 impl State {
     /// All hosts hear of it, for what a job finds in its host file is the same on each.

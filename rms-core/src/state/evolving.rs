@@ -6,8 +6,8 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, OnResize, Time, Work};
 
 use super::apply::Misfit;
 use super::{Bumped, State};
-use crate::course::{Course, Evolved};
-use crate::job::{Phase, Share, Shares};
+use crate::state::course::{Course, Evolved};
+use crate::state::job::{Phase, Share, Shares};
 
 impl State {
     pub(super) fn set_course(

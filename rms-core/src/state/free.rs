@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rms_model::NodeId;
 
-use crate::node::Node;
+use crate::state::node::Node;
 
 /// Hosts change hands all the time, one by one: each costs the change of one bit.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
 use super::{Bumped, Misfit, State};
-use crate::job::Phase;
+use crate::state::job::Phase;
 
 impl State {
     pub(super) fn ghost_parted(&mut self, job: JobId, until: &BTreeMap<ClusterId, Time>) -> Result<(), Misfit> {

@@ -9,10 +9,9 @@ use rms_model::{ClusterId, Environment, Inventory, JobId, JobSpec, NodeId, Owner
 use super::free::FreeHosts;
 use super::occupation::Occupation;
 use super::usage::{Usage, environment_bytes, work_bytes};
-use super::{Nodes, State};
-use crate::job::{AwaitedIndex, Job, Launcher, Phase, Promise, Started};
-use crate::launcher;
-use crate::node::Node;
+use super::{Nodes, State, takes_any_hosts};
+use crate::state::job::{AwaitedIndex, Job, Launcher, Phase, Promise, Started};
+use crate::state::node::Node;
 
 /// Derived from the rest of the state, so it is compared but not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +90,7 @@ impl Wish {
         let sizes = entry.spec.options.iter().map(Request::n_hosts).chain(first_stage.map(|stage| stage.hosts));
         let least_hosts = sizes.min().unwrap_or(0);
         let plain = match entry.spec.options.as_slice() {
-            [only] if entry.spec.evolving.is_none() && launcher::takes_any_hosts(&entry.spec) => only_cluster(only),
+            [only] if entry.spec.evolving.is_none() && takes_any_hosts(&entry.spec) => only_cluster(only),
             _ => None,
         };
         Wish { least_hosts, plain, promised: entry.promised.map(|promise| promise.at) }

@@ -6,7 +6,7 @@ use std::ops::Index;
 
 use rms_model::JobId;
 
-use crate::job::Job;
+use crate::state::job::Job;
 
 /// A map whose entries stay where they are: a job is large, and a tree moves what it holds as others come and go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use rms_model::job::TaskCount;
 use rms_model::{JobId, JobSpec, OnResize, Request, Run, Time};
 
 use super::{Bumped, Misfit, State};
-use crate::job::{Job, Launcher, Phase, Share, StartAnswer};
+use crate::state::job::{Job, Launcher, Phase, Share, StartAnswer};
 
 impl State {
     pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {

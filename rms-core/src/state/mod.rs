@@ -2,18 +2,24 @@
 
 mod apply;
 mod check;
+mod constraint;
 mod cores;
+pub mod course;
 mod evolving;
+pub mod fact;
 mod free;
 mod ghost;
 mod holders;
 mod index;
+pub mod job;
 mod jobs;
 mod launcher;
 mod negotiate;
+pub mod node;
 mod nodes;
 mod occupation;
 mod stored;
+pub mod talks;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +32,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use apply::Bumped;
 pub use apply::Misfit;
 pub use check::Violation;
+pub(crate) use constraint::{constraint_of, takes_any_hosts};
 pub(crate) use evolving::spread;
 use free::FreeHosts;
 pub use holders::Holders;
@@ -39,7 +46,7 @@ pub(crate) use usage::{Usage, environment_bytes, work_bytes};
 use rms_api::audit::AuditEntry;
 use rms_api::subscription::ClusterLink;
 
-use crate::job::{Job, Started};
+use job::{Job, Started};
 
 /// Everything that survives a restart. Two servers that applied the same facts have equal states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, JobId, NodeId, Time};
 
 use super::{Bumped, Misfit, State};
-use crate::job::Job;
-use crate::negotiate::talks::{Asking, Talks};
+use crate::state::job::Job;
+use crate::state::talks::{Asking, Talks};
 
 impl State {
     pub(super) fn talked(

@@ -8,7 +8,7 @@ use std::slice;
 use rms_model::NodeId;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::node::Node;
+use crate::state::node::Node;
 
 /// A map in a sorted vector. Ids are given in turn and nodes are seldom removed, so a node mostly is as far behind the
 /// first one as its id is, and never further.

@@ -6,8 +6,8 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View};
 
 use super::Nodes;
-use crate::job::{Job, Phase, Started};
-use crate::node::HostGhost;
+use crate::state::job::{Job, Phase, Started};
+use crate::state::node::HostGhost;
 
 /// Derived from jobs and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Jobs;
-use crate::job::Job;
+use crate::state::job::Job;
 
 /// What is written. The jobs come one by one, so that no copy of all of them is made.
 #[derive(Serialize)]

@@ -185,7 +185,7 @@ impl Launchers {
     }
 
     fn state(&self, job: JobId) -> Option<JobState> {
-        self.world.rms.state().jobs().get(&job).map(crate::job::Job::state)
+        self.world.rms.state().jobs().get(&job).map(crate::state::job::Job::state)
     }
 
     fn secs(&self, profile: &Profile) -> Vec<(i64, i64)> {

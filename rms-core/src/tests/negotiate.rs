@@ -167,7 +167,7 @@ impl Scene {
         let Some(node) = state.node_named(name) else { return Vec::new() };
         let runs = state.jobs().iter().filter_map(|(job, entry)| {
             let share = entry.started()?.shares.get(&node)?;
-            let is_up = matches!(share, crate::job::Share::Running { .. });
+            let is_up = matches!(share, crate::state::job::Share::Running { .. });
             is_up.then(|| JobReport { job: *job, run: entry.run, status: self.runs(name, *job) })
         });
         runs.collect()

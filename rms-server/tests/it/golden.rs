@@ -12,8 +12,8 @@ use rms_api::audit::AuditEntry;
 use rms_api::desired::NodeExit;
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_core::Fact;
-use rms_core::course::{Course, Leg};
-use rms_core::job::{LauncherLink, Promise};
+use rms_core::state::course::{Course, Leg};
+use rms_core::state::job::{LauncherLink, Promise};
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{

@@ -6,7 +6,7 @@ use negotiation::{
     Desk, Dialogue, Direction, Item, NegotiationId, Parties, Price, Resource, Rules, Side, Statement, Template,
 };
 use rms_api::negotiate::{Ask, Asked, Declared, NegotiationRecord};
-use rms_core::negotiate::talks::Asking;
+use rms_core::state::talks::Asking;
 use rms_core::{Fact, State};
 use rms_model::{
     ClusterId, Inventory, JobId, NodeId, NodeLink, Request, Run, Settings, Sizes, Span, Speedup, Time, Usage,

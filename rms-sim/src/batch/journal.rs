@@ -184,7 +184,7 @@ impl Workload for JournalJobs {
 
 /// The nodes that a server knows, as they described themselves.
 pub fn known_hosts(state: &State) -> Vec<Hosts> {
-    let host = |node: &rms_core::node::Node| Hosts {
+    let host = |node: &rms_core::state::node::Node| Hosts {
         cluster: state.clusters()[&node.cluster].clone(),
         names: vec![node.name.clone()],
         inventory: node.inventory.clone(),

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::job::Job;
 use rms_core::plan::Scope;
+use rms_core::state::job::Job;
 use rms_core::{Fact, State, plan};
 use rms_model::{JobId, Settings, Time};
 

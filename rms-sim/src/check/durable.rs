@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rms_core::job::Share;
+use rms_core::state::job::Share;
 use rms_core::{Fact, State};
 use rms_model::{JobId, Run};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use negotiation::{Direction, Item, Resource, SetRule, Template};
 use rms_core::State;
-use rms_core::negotiate::talks::Case;
+use rms_core::state::talks::Case;
 use rms_model::{ClusterId, JobId, NodeId};
 
 use super::{Rule, Violation};

@@ -34,7 +34,7 @@ pub(crate) fn nobody_overstays(state: &State, now: Time) -> Result<(), Violation
         let to_go = settings.release_grace + settings.exit_grace + settings.kill_grace + SLACK;
         let to_be_gone = settings.exit_grace + settings.kill_grace + SLACK;
         let late = |(node, since): (&NodeId, &Time), span: Span| {
-            let is_reached = state.nodes().get(node).is_some_and(rms_core::node::Node::is_connected);
+            let is_reached = state.nodes().get(node).is_some_and(rms_core::state::node::Node::is_connected);
             is_reached && *since + span < now
         };
         let stays = evolved.departing.iter().find(|entry| late(*entry, to_go));

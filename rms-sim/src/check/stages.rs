@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_core::course::Course;
+use rms_core::state::course::Course;
 use rms_core::{Fact, State};
 use rms_model::{ExpandLimit, JobId, Outcome, Span, Time};
 
@@ -134,7 +134,7 @@ fn is_evolving(job: JobId, state: &State) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rms_core::course::Leg;
+    use rms_core::state::course::Leg;
 
     use super::*;
 

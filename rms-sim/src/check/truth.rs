@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::desired::NodeExit;
 use rms_core::Fact;
-use rms_core::job::LauncherLink;
+use rms_core::state::job::LauncherLink;
 use rms_model::{JobId, JobRecord, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Work};
 
 use super::{Rule, Violation, is_natural};

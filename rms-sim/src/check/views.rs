@@ -1,8 +1,8 @@
 //! Views converge: once nothing happens, what each launcher holds is what the plan says (001, §4.1 and §5.3.2).
 
 use rms_api::subscription::LauncherView;
-use rms_core::job::{Job, Started};
 use rms_core::plan::Scope;
+use rms_core::state::job::{Job, Started};
 use rms_core::{State, plan};
 use rms_model::{ClusterId, JobId, Profile, Time, View};
 

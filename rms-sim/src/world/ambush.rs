@@ -171,7 +171,7 @@ impl World {
         let entry = state.jobs().get(&job)?;
         let starts = |node: &&_| {
             let share = entry.started().and_then(|started| started.shares.get(node));
-            matches!(share, Some(rms_core::job::Share::Ordered))
+            matches!(share, Some(rms_core::state::job::Share::Ordered))
         };
         let held = entry.talks.iter().flat_map(|talks| &talks.cases).flat_map(|case| case.held.iter().copied());
         let mut hosts: Vec<_> = held.chain(entry.leaving()).collect();

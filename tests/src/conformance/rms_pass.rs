@@ -81,7 +81,7 @@ pub fn check(line: &str) -> Result<(), String> {
     rms.state().check().map_err(|violation| violation.to_string())?;
 
     for (id, expected) in &vector.states {
-        let actual = rms.state().jobs().get(&JobId(*id)).map_or(JobState::Finished, rms_core::job::Job::state);
+        let actual = rms.state().jobs().get(&JobId(*id)).map_or(JobState::Finished, rms_core::state::job::Job::state);
         same(&format!("state of {id}"), &actual.word(), &expected.as_str())?;
     }
     for (id, expected) in &vector.estimates {

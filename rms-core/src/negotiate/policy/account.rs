@@ -49,15 +49,6 @@ impl Account {
     }
 }
 
-/// What so many hosts cost for so long, rounded up; what is more than any budget is as much as can be said.
-pub fn cost(price: Price, hosts: u32, held: Span) -> u64 {
-    let millis = u128::from(held.as_millis().max(0).unsigned_abs());
-    // At most 2⁶⁴ · 2³², and then times what a span can be: it may be more than 128 bits.
-    let host_price = u128::from(price.0) * u128::from(hosts);
-    let whole = host_price.checked_mul(millis).map(|total| total.div_ceil(MILLIS_AN_HOUR));
-    whole.and_then(|cost| u64::try_from(cost).ok()).unwrap_or(u64::MAX)
-}
-
 /// How many hosts can be paid for so long with what is left; `None`: any number.
 pub fn affordable(left: Option<u64>, price: Price, held: Span) -> Option<u32> {
     let left = u128::from(left?);
@@ -77,16 +68,6 @@ const MILLIS_AN_HOUR: u128 = 3_600_000;
 mod tests {
     use super::*;
     use crate::tests::dice::for_seeds;
-
-    #[test]
-    fn host_hours_cost_what_the_list_says() {
-        assert_eq!(cost(Price(1500), 4, Span::from_hours(2)), 12_000);
-        assert_eq!(cost(Price(1500), 4, Span::from_mins(1)), 100);
-        assert_eq!(cost(Price(1), 1, Span::from_millis(1)), 1, "rounded up");
-        assert_eq!(cost(Price(0), 9, Span::from_hours(9)), 0);
-        assert_eq!(cost(Price(u64::MAX), u32::MAX, Span::from_millis(i64::MAX)), u64::MAX);
-        assert_eq!(cost(Price(5), 5, Span::from_millis(-5)), 0);
-    }
 
     #[test]
     fn what_is_set_aside_and_not_used_comes_back() {
@@ -116,11 +97,11 @@ mod tests {
                     let left = account.left(Some(budget)).expect("there is a budget");
                     let most = affordable(Some(left), price, held);
                     if let Some(most) = most {
-                        assert!(cost(price, most, held) <= left, "{most} at {price:?} for {held}");
-                        let one_more = most.checked_add(1).map(|more| cost(price, more, held));
+                        assert!(price.cost(most, held) <= left, "{most} at {price:?} for {held}");
+                        let one_more = most.checked_add(1).map(|more| price.cost(more, held));
                         assert!(one_more.is_none_or(|cost| cost > left || left == u64::MAX), "{most} are not the most");
                     }
-                    let needed = cost(price, dice.number(0, most.unwrap_or(7).min(100)), held);
+                    let needed = price.cost(dice.number(0, most.unwrap_or(7).min(100)), held);
                     account.reserve(Some(budget), needed).expect("it is affordable");
                     open.push(needed);
                 } else {

@@ -13,7 +13,7 @@ mod offers;
 mod price;
 mod shrinks;
 
-pub use account::{Account, Exhausted, affordable, cost};
+pub use account::{Account, Exhausted, affordable};
 pub use drain::hosts_to_leave;
 pub use limit::may_gain;
 pub use occasion::Occasion;

@@ -7,8 +7,8 @@ use rms_api::Call;
 use rms_api::desired::{Aim, Launch};
 use rms_api::negotiate::{Ask, Asked};
 use rms_api::subscription::LauncherView;
-use rms_core::course::Course;
 use rms_core::plan::{Placed, Placement, Shortage};
+use rms_core::state::course::Course;
 use rms_model::{
     ClusterId, ExpandLimit, Limits, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Stdio, Work,
 };

@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Reason, Side, Sizes};
+use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Reason, Side, Sizes, Template};
 use rms_api::negotiate::{Ask, Declared, NegotiationRecord, RoundRecord, Said};
-use rms_model::{ClusterId, NodeId, Time};
+use rms_model::{ClusterId, NodeId, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
-
-use super::places::hosts_by_cluster;
-use super::policy::cost;
 
 /// All negotiations of one execution of a job. It comes with the first word, and goes with the execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -247,7 +244,7 @@ impl Charge {
         match self.direction {
             Direction::Grow => {
                 let until = self.until.map_or(at, |until| until.min(at));
-                cost(self.price, u32::try_from(hosts).unwrap_or(u32::MAX), until.since(self.since))
+                self.price.cost(u32::try_from(hosts).unwrap_or(u32::MAX), until.since(self.since))
             }
             Direction::Shrink => 0,
         }
@@ -297,7 +294,7 @@ impl Case {
             Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => false,
             Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
         };
-        let hosts = self.dialogue.proposal().filter(|_| is_agreed).map(hosts_by_cluster)?;
+        let hosts = self.dialogue.proposal().filter(|_| is_agreed).map(Template::hosts_by_cluster)?;
         (!hosts.is_empty()).then(|| (self.since(), hosts))
     }
 
@@ -375,3 +372,16 @@ const MOST_CASES: usize = 16;
 const MOST_CHARGES: usize = 1024;
 /// Records of one execution that are kept beside those.
 pub const MOST_PAST: usize = 64;
+
+/// When hosts are free at the latest that an application has agreed to give back: who does not keep to it is made to.
+pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
+    agreed + promise_span(settings) + promise_span(settings) + settings.exit_grace + settings.kill_grace
+}
+
+/// How long an application may take to give what it has promised, before it is warned.
+pub(crate) fn promise_span(settings: &Settings) -> Span {
+    if settings.release_grace.is_zero() { LONGEST_PROMISE } else { settings.release_grace }
+}
+
+/// An application reaches its next breakpoint within that, unless an admin knows better.
+const LONGEST_PROMISE: Span = Span::from_secs(60);

@@ -6,8 +6,6 @@ use negotiation::NegotiationId;
 use rms_model::{Evolution, Evolving, ExpandLimit, Generation, NodeId, Span, Stage, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::fit::Fit;
-
 /// The stages from the current one on, as they were promised (003: the scheduled EP).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Course {
@@ -30,10 +28,9 @@ pub struct Leg {
 }
 
 impl Course {
-    /// What was asked for, at the times that were found for it. `number` is that of its first stage.
-    pub fn of(evolving: &Evolving, fit: &Fit, number: u32) -> Course {
+    /// What was asked for, with the times that were found for its stages. `number` is that of the first.
+    pub fn of(evolving: &Evolving, starts: impl Iterator<Item = Time>, number: u32) -> Course {
         let requested = evolving.stages.stages().iter();
-        let starts = fit.expanded.blocks(fit.start).map(|block| block.from);
         let leg = |(stage, start): (&Stage, Time)| Leg { hosts: stage.hosts, span: stage.span, start };
         let legs = requested.zip(starts).map(leg).collect();
         Course { number, legs, limit: evolving.expansion.limit, open: evolving.open }

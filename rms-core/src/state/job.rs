@@ -10,8 +10,8 @@ use rms_api::answer::JobState;
 use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::course::{Cores, Evolved};
-use crate::negotiate::talks::{Case, Talks};
+use crate::state::course::{Cores, Evolved};
+use crate::state::talks::{Case, Talks};
 
 pub(crate) use launcher::AwaitedIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};

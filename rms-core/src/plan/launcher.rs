@@ -3,37 +3,36 @@
 //! It takes the same path as an external launcher: it subscribes with the submit, sends its first request when
 //! the job is eligible, and adapts the request to each view, here without delay.
 
-use rms_model::job::Constraint;
-use rms_model::{ClusterId, JobSpec, Request, Time};
+use rms_model::{ClusterId, Request, Time};
 
-use crate::plan::Blocked;
+use super::Blocked;
 
 /// The request a launcher sends for its view.
 #[derive(Debug)]
-pub(crate) struct Choice<'a> {
+pub(super) struct Choice<'a> {
     /// Where its spec lists it.
-    pub(crate) option_idx: u32,
-    pub(crate) request: &'a Request,
-    pub(crate) start: Time,
-    pub(crate) blocked: Option<Blocked>,
+    pub(super) option_idx: u32,
+    pub(super) request: &'a Request,
+    pub(super) start: Time,
+    pub(super) blocked: Option<Blocked>,
 }
 
 /// A size, where its spec lists it, and where it fits; the error names the cluster that is too small and the hosts wanted there.
-pub(crate) type SizedHole<'a> = (usize, &'a Request, Result<(Time, Option<Blocked>), (ClusterId, u32)>);
+pub(super) type SizedHole<'a> = (usize, &'a Request, Result<(Time, Option<Blocked>), (ClusterId, u32)>);
 
 /// A size that the usable hosts are too few for.
 #[derive(Debug)]
-pub(crate) struct TooSmall<'a> {
-    pub(crate) request: &'a Request,
-    pub(crate) cluster: ClusterId,
-    pub(crate) wanted: u32,
+pub(super) struct TooSmall<'a> {
+    pub(super) request: &'a Request,
+    pub(super) cluster: ClusterId,
+    pub(super) wanted: u32,
 }
 
 /// The size that completes first; of equals the one listed first (PAPERS §2: strict <, as OAR does).
 ///
 /// # Errors
 /// No size fits; the last one listed, and which of its clusters is too small for how many hosts.
-pub(crate) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, TooSmall<'a>> {
+pub(super) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<Choice<'a>, TooSmall<'a>> {
     let mut best: Option<Choice<'a>> = None;
     let mut too_small = None;
     for (option_idx, request, hole) in holes {
@@ -49,18 +48,4 @@ pub(crate) fn choose<'a>(holes: impl Iterator<Item = SizedHole<'a>>) -> Result<C
         }
     }
     best.ok_or_else(|| too_small.expect("an accepted job has at least one size"))
-}
-
-/// Will any hosts do, whatever size the job starts with?
-pub(crate) fn takes_any_hosts(spec: &JobSpec) -> bool {
-    // Every host has one CPU.
-    let is_one_cpu = |request: &Request| spec.tasks.most_on_a_host(request.n_hosts()) * spec.cpus_per_task <= 1;
-    spec.constraint == Constraint::default() && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
-}
-
-/// What every host must have if the job starts with this size: CPUs for its share of the tasks, if it asked.
-pub(crate) fn constraint_of(spec: &JobSpec, request: &Request) -> Constraint {
-    let tasks_here = spec.tasks.most_on_a_host(request.n_hosts());
-    let cpus = tasks_here.saturating_mul(spec.cpus_per_task).max(spec.constraint.cpus);
-    Constraint { cpus, ..spec.constraint.clone() }
 }

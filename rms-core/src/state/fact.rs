@@ -15,10 +15,10 @@ use rms_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::course::Course;
-use crate::job::{LauncherLink, Promise};
-use crate::negotiate::talks::Asking;
 use crate::state::State;
+use crate::state::course::Course;
+use crate::state::job::{LauncherLink, Promise};
+use crate::state::talks::Asking;
 
 /// One thing that became true. New kinds are added at the end; fields only with a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
