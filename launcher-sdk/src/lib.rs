@@ -19,7 +19,7 @@
 //!
 //! let client = Client::connect("/home/ada/.config/limber".as_ref()).await?;
 //! for line in client.queue().await?.jobs {
-//!     println!("{} {} {}", line.job, line.name, line.state.word());
+//!     println!("{} {} {}", line.job, line.labels.name, line.state.word());
 //! }
 //! # Ok(())
 //! # }

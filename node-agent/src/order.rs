@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rms_api::desired::JobReport;
-use rms_model::{Environment, JobId, Limits, Mebibytes, OnResize, Owner, Run, Span, Stdio, Work};
+use rms_model::{Environment, JobId, Labels, Limits, Mebibytes, OnResize, Owner, Run, Span, Stdio, Work};
 use rms_wire::peer::StepPart;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::pmi::frames::{Down, HubFrame, Up};
 pub struct Order {
     pub job: JobId,
     pub run: Run,
-    pub name: String,
+    pub labels: Labels,
     pub owner: Owner,
     pub work: Work,
     pub n_tasks: u32,
@@ -316,7 +316,7 @@ pub mod tests {
             aliases: None,
             job: JobId(1),
             run: Run(1),
-            name: "story".to_owned(),
+            labels: Labels::named("story"),
             owner: Owner("ada".to_owned()),
             work: Work::Hosts,
             n_tasks: 1,

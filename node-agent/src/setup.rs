@@ -88,7 +88,7 @@ impl Setup {
         Order {
             job: desired.job,
             run: desired.run,
-            name: launch.name.clone(),
+            labels: launch.labels.clone(),
             owner: launch.owner.clone(),
             work: launch.work.clone(),
             n_tasks: launch.n_tasks,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, Outcome, Owner, Policy, Profile, Request, Run, Span,
-    Time,
+    ClusterId, Generation, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner, Policy, Profile, Request, Run,
+    Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,9 @@ pub enum Answer {
 pub struct JobLine {
     pub job: JobId,
     pub run: Run,
-    pub name: String,
+    /// Without the comment, which is in the details.
+    #[serde(default)]
+    pub labels: Labels,
     pub owner: Owner,
     pub state: JobState,
     pub priority: i32,

@@ -6,7 +6,9 @@ use negotiation::NegotiationId;
 use rms_model::checked;
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
-use rms_model::{Environment, Evolution, Evolving, Identity, JobId, Limits, Malleable, Span, Stdio, Time, Work};
+use rms_model::{
+    Environment, Evolution, Evolving, Identity, JobId, Labels, Limits, Malleable, Span, Stdio, Time, Work,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::negotiate::{Ask, Order};
@@ -213,8 +215,8 @@ pub struct HistoryQuery {
 /// A job as it was asked for; nothing in it is checked yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
-    #[serde(deserialize_with = "checked::text")]
-    pub name: String,
+    #[serde(default)]
+    pub labels: Labels,
     pub work: Work,
     /// Absent: one per node.
     pub n_tasks: Option<u32>,
@@ -236,7 +238,6 @@ pub struct Submission {
     /// After a node of it was lost; absent: as the setting says.
     pub requeue: Option<bool>,
     pub begin: Option<Time>,
-    pub comment: String,
     /// Check and estimate only: nothing is submitted.
     pub test_only: bool,
     /// Stages, in place of the shapes.
@@ -254,7 +255,7 @@ impl Submission {
             Work::Hosts => "hosts".to_owned(),
         };
         Submission {
-            name,
+            labels: Labels::named(name),
             work,
             n_tasks: None,
             cpus_per_task: 0,
@@ -270,7 +271,6 @@ impl Submission {
             hold: false,
             requeue: None,
             begin: None,
-            comment: String::new(),
             test_only: false,
             evolving: None,
             malleable: None,

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use rms_model::{
-    Environment, Generation, Inventory, JobId, Limits, Mebibytes, NodeId, OnResize, Owner, Run, Span, Stdio, Time,
-    Usage, Work,
+    Environment, Generation, Inventory, JobId, Labels, Limits, Mebibytes, NodeId, OnResize, Owner, Run, Span, Stdio,
+    Time, Usage, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,8 +52,8 @@ pub enum Aim {
 /// How to execute a job; complete, so that an agent needs to ask nobody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    #[serde(deserialize_with = "rms_model::checked::text")]
-    pub name: String,
+    #[serde(default)]
+    pub labels: Labels,
     pub owner: Owner,
     pub work: Work,
     pub n_tasks: u32,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Environment, JobId, Limits, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio, Time,
-    Work,
+    ClusterId, Environment, JobId, Labels, Limits, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio,
+    Time, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,17 +56,25 @@ impl LauncherCall {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tag(pub u64);
 
-/// An application that a launcher brings.
+/// An application as a launcher brings it (001, §4.2: subscribe).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
-    #[serde(deserialize_with = "rms_model::checked::text")]
-    pub name: String,
+    #[serde(default)]
+    pub labels: Labels,
+    /// Which clusters to see, and what their hosts must have.
     pub filter: Filter,
+    /// The higher, the sooner; only an admin may go above 0.
     pub priority: i32,
-    #[serde(deserialize_with = "rms_model::checked::text")]
-    pub comment: String,
-    /// What it launches changes its size while it runs, within these limits, unless the launch says otherwise.
+    /// What is launched changes its size while it runs, within these limits (002), unless the launch says otherwise. The
+    /// processes negotiate, or are told by a signal or a hook.
     pub malleable: Option<Malleable>,
+}
+
+impl Subscription {
+    /// An application that sees every cluster, of ordinary priority.
+    pub fn named(name: impl Into<String>) -> Subscription {
+        Subscription { labels: Labels::named(name), filter: Filter::default(), priority: 0, malleable: None }
+    }
 }
 
 /// 001: FILTER. Which clusters a launcher wants to see; only hosts that meet the constraint are counted in them.

@@ -157,7 +157,7 @@ pub fn line(
     let open: Vec<&NegotiationLine> =
         negotiations.iter().filter(|other| other.job == line.job && !other.phase.is_over()).collect();
     let open = open.as_slice();
-    let job = format!("Job {} ({})", line.job, crate::table::plain(&line.name));
+    let job = format!("Job {} ({})", line.job, crate::table::plain(&line.labels.name));
     let on = || rms_model::hostlist::fold(&line.nodes);
     let why = line.reason.as_ref().map(|why| reason(why, negotiations, now));
     match line.state {
@@ -228,7 +228,7 @@ fn broken_terms(line: &JobLine, negotiations: &[NegotiationLine], allowed: &Allo
 
 /// The same of a job that is history.
 pub fn record(record: &JobRecord) -> String {
-    let job = format!("Job {} ({})", record.job, crate::table::plain(&record.name));
+    let job = format!("Job {} ({})", record.job, crate::table::plain(&record.labels.name));
     let ended = stamp::iso_secs(record.ended);
     match record.started {
         Some(started) => {

@@ -1,6 +1,7 @@
 //! The JSON forms of jobs, those that run and those that are over; their fields are an interface and only grow.
 
 use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState};
+use rms_model::labels::Label;
 use rms_model::{JobRecord, Work};
 use serde_json::{Value, json};
 
@@ -10,10 +11,9 @@ use crate::sizes;
 use crate::stages;
 
 pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
-    json!({
+    let mut value = json!({
         "job": json::job_id(line.job),
         "run": line.run.0,
-        "name": line.name,
         "user": line.owner.0,
         "state": line.state.word(),
         "priority": line.priority,
@@ -30,7 +30,15 @@ pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
         "outcome": json::outcome(line.outcome.as_ref()),
         "stages": stages::to_json(line.stages.as_ref().filter(|_| line.malleable.is_none())),
         "malleable": sizes::to_json(line),
-    })
+    });
+    add_labels(&mut value, line.labels.all().into_iter().filter(|label| label.is_public));
+    value
+}
+
+fn add_labels<'a>(value: &mut Value, labels: impl IntoIterator<Item = Label<'a>>) {
+    for label in labels {
+        value[label.key] = label.text.into();
+    }
 }
 
 fn cores_line(line: &CoresLine) -> Value {
@@ -61,21 +69,20 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "streamed": spec.stdio.stream,
         "requeue": spec.requeue,
         "begin": json::time(spec.begin),
-        "comment": spec.comment,
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
         "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
     });
     if let (Value::Object(line), Value::Object(more)) = (&mut value, more) {
         line.extend(more);
     }
+    add_labels(&mut value, spec.labels.all());
     value
 }
 
 pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
-    json!({
+    let mut value = json!({
         "job": json::job_id(record.job),
         "run": record.run.0,
-        "name": record.name,
         "user": record.owner.0,
         "state": JobState::Finished.word(),
         "tasks": record.n_tasks,
@@ -90,5 +97,7 @@ pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
         "cpu_ms": json::span(record.usage.cpu),
         "peak_memory_kib": record.usage.peak_memory_kib,
         "stages_held": stages::evolution(record.evolution.as_ref()),
-    })
+    });
+    add_labels(&mut value, record.labels.all());
+    value
 }

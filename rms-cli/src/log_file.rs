@@ -29,7 +29,7 @@ pub fn path(detail: &JobDetail) -> Option<PathBuf> {
     }
     let names = Names {
         job: line.job.0,
-        job_name: &line.name,
+        job_name: &line.labels.name,
         user: &line.owner.0,
         node: node.unwrap_or_default(),
         node_idx: 0,

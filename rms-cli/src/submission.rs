@@ -6,7 +6,7 @@ use std::path::Path;
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
 use rms_model::variables;
-use rms_model::{Environment, Evolving, Expansion, Malleable, Mebibytes, OnResize, Stdio, Work};
+use rms_model::{Environment, Evolving, Expansion, Labels, Malleable, Mebibytes, OnResize, Stdio, Work};
 use thiserror::Error;
 
 use crate::export::{self, ExportError};
@@ -129,8 +129,9 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         memory: options.mem.map_or(Mebibytes(0), |memory| memory.0),
         cpus: 0,
     };
+    let labels = Labels { name: options.name.unwrap_or(order.name), comment: options.comment.unwrap_or_default() };
     Ok(Submission {
-        name: options.name.unwrap_or(order.name),
+        labels,
         work: order.work,
         n_tasks,
         // Nobody counts the CPUs of tasks that share them.
@@ -153,7 +154,6 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         hold: options.hold,
         requeue,
         begin,
-        comment: options.comment.unwrap_or_default(),
         test_only: order.test_only,
         malleable,
         evolving,
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(submission.n_tasks, None);
         assert_eq!(submission.cwd, "/home/ada");
         assert_eq!(submission.stdio.output.as_deref(), Some(DEFAULT_OUTPUT));
-        assert_eq!(submission.name, "true");
+        assert_eq!(submission.labels.name, "true");
     }
 
     #[test]

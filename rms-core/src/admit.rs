@@ -10,7 +10,7 @@ use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
-use rms_model::{ClusterId, Evolving, Identity, Inventory, JobSpec, Owner, Request, Span};
+use rms_model::{ClusterId, Evolving, Identity, Inventory, JobSpec, Labels, Owner, Request, Span};
 
 use crate::executable::{self, too_large};
 use crate::plan::meets;
@@ -60,7 +60,7 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
         }
     };
     Ok(JobSpec {
-        name: submission.name,
+        labels: submission.labels,
         owner: Owner(who.name.clone()),
         work: submission.work,
         tasks,
@@ -75,7 +75,6 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
         priority: submission.priority,
         requeue: submission.requeue,
         begin: submission.begin,
-        comment: submission.comment,
         evolving: submission.evolving,
         malleable: submission.malleable,
     })
@@ -283,21 +282,21 @@ pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(
 
 fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     check_lists(submission.clusters.len(), &submission.constraint)?;
-    check_label(&submission.name, &submission.comment)?;
+    check_labels(&submission.labels)?;
     executable::check(&submission.work, &submission.cwd, &submission.environment, &submission.stdio)?;
     submission.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
     Ok(())
 }
 
-/// What a job is called.
-pub(crate) fn check_label(name: &str, comment: &str) -> Result<(), Refusal> {
-    let is_plain = |text: &str| !text.chars().any(char::is_control);
-    too_large("the name", name.len(), MAX_NAME)?;
-    too_large("the comment", comment.len(), MAX_COMMENT)?;
-    if name.is_empty() || !is_plain(name) || !is_plain(comment) {
-        return Err(Refusal::Malformed("a job's name is not empty, and names and comments have no control characters"));
+/// What a job is called and marked with.
+pub(crate) fn check_labels(labels: &Labels) -> Result<(), Refusal> {
+    for label in labels.all() {
+        too_large(label.key, label.text.len(), label.max_bytes)?;
+        if label.text.chars().any(char::is_control) {
+            return Err(Refusal::Malformed("names, comments and accounts of jobs have no control characters"));
+        }
     }
-    Ok(())
+    if labels.name.is_empty() { Err(Refusal::Malformed("a job's name is not empty")) } else { Ok(()) }
 }
 
 /// A pass looks at every size on every cluster, for every job: the lists must be short.
@@ -308,5 +307,3 @@ pub(crate) fn check_lists(n_clusters: usize, constraint: &Constraint) -> Result<
 
 const MAX_NAMES: usize = 256;
 const MAX_SHAPES: usize = 1024;
-const MAX_NAME: usize = 128;
-const MAX_COMMENT: usize = 1024;

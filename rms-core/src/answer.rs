@@ -118,7 +118,7 @@ impl Rms {
         JobLine {
             job,
             run: entry.run,
-            name: entry.spec.name.clone(),
+            labels: entry.spec.labels.public(),
             owner: entry.spec.owner.clone(),
             state: entry.state(),
             priority: entry.spec.priority,
@@ -294,7 +294,7 @@ impl Rms {
 fn redact(spec: &mut rms_model::JobSpec) {
     use rms_model::Work;
     spec.environment = Default::default();
-    spec.comment = String::new();
+    spec.labels = spec.labels.public();
     match &mut spec.work {
         Work::Script { script, args } => {
             *script = String::new();

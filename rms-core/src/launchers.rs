@@ -85,13 +85,13 @@ impl Rms {
                 return Err(not_allowed(who, "subscribe", "users and admins may"));
             }
         }
-        let Subscription { name, filter, priority, comment, malleable } = subscription;
+        let Subscription { labels, filter, priority, malleable } = subscription;
         check_priority(who, priority)?;
         let max = self.state.settings().max_jobs;
         if self.state.jobs().len() >= max as usize {
             return Err(Refusal::SystemFull { max });
         }
-        admit::check_label(&name, &comment)?;
+        admit::check_labels(&labels)?;
         self.check_filter(&filter)?;
         if let Some(limits) = &malleable {
             // What will be launched is not known yet; it is looked at then.
@@ -99,12 +99,11 @@ impl Rms {
         }
         let job = self.state.last_job.next();
         let spec = JobSpec {
-            name,
+            labels,
             constraint: filter.constraint.clone(),
             priority,
             // A new execution would be another start, of which its launcher knows nothing.
             requeue: Some(false),
-            comment,
             malleable,
             ..JobSpec::of(Owner(who.name.clone()), Work::Hosts, Vec::new())
         };

@@ -245,7 +245,7 @@ impl Rms {
         let spec = &entry.spec;
         let hosts = self.hosts(entry, started);
         let launch = Arc::new(Launch {
-            name: spec.name.clone(),
+            labels: spec.labels.clone(),
             owner: spec.owner.clone(),
             work: spec.work.clone(),
             n_tasks: hosts.iter().map(|host| host.n_tasks).sum(),

@@ -11,6 +11,7 @@ use crate::checked::MAX_ENVIRONMENT_BYTES;
 use crate::evolution::Evolution;
 use crate::evolving::Evolving;
 use crate::id::{JobId, Run};
+use crate::labels::Labels;
 use crate::malleable::Malleable;
 use crate::request::Request;
 use crate::resources::Mebibytes;
@@ -176,7 +177,8 @@ impl TaskCount {
 /// A job that was accepted: everything in it is possible on the clusters as they were known then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
-    pub name: String,
+    #[serde(default)]
+    pub labels: Labels,
     pub owner: Owner,
     pub work: Work,
     pub tasks: TaskCount,
@@ -196,7 +198,6 @@ pub struct JobSpec {
     pub requeue: Option<bool>,
     /// Not eligible before this time.
     pub begin: Option<Time>,
-    pub comment: String,
     /// The stages of an application whose needs change; its options are then its peak for all of its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evolving: Option<Evolving>,
@@ -209,7 +210,7 @@ impl JobSpec {
     /// The least that can be said of a job: one task on each host in `/`, with an empty environment and no name.
     pub fn of(owner: Owner, work: Work, options: Vec<Request>) -> JobSpec {
         JobSpec {
-            name: String::new(),
+            labels: Labels::default(),
             owner,
             work,
             tasks: TaskCount::PerHost(1),
@@ -224,7 +225,6 @@ impl JobSpec {
             priority: 0,
             requeue: None,
             begin: None,
-            comment: String::new(),
             evolving: None,
             malleable: None,
         }
@@ -384,7 +384,8 @@ impl Usage {
 pub struct JobRecord {
     pub job: JobId,
     pub run: Run,
-    pub name: String,
+    #[serde(default)]
+    pub labels: Labels,
     pub owner: Owner,
     pub submitted: Time,
     /// When it could first have started: after its hold and its begin time.
@@ -410,7 +411,7 @@ impl JobRecord {
         JobRecord {
             job,
             run: Run(1),
-            name: String::new(),
+            labels: Labels::default(),
             owner,
             submitted: at,
             eligible: at,

@@ -269,7 +269,7 @@ fn sql_of(page: &Page, n_wanted: u64) -> (String, Vec<Value>) {
 #[cfg(test)]
 mod tests {
     use rms_core::Fact;
-    use rms_model::{ClusterId, Outcome, Owner, Request, Span};
+    use rms_model::{ClusterId, Labels, Outcome, Owner, Request, Span};
 
     use super::table::open_reader;
     use super::*;
@@ -278,7 +278,7 @@ mod tests {
     fn done(job: u64, owner: &str, name: &str, outcome: Outcome) -> Fact {
         let at = |secs| Time::from_secs(1000 * job as i64 + secs);
         let record = JobRecord {
-            name: name.to_owned(),
+            labels: Labels::named(name),
             started: Some(at(10)),
             ended: at(20),
             n_tasks: 1,

@@ -6,7 +6,7 @@ use rms_core::Fact;
 pub fn fact(fact: &Fact) {
     match fact {
         Fact::JobSubmitted { job, spec, .. } => {
-            tracing::debug!(target: "facts", %job, owner = spec.owner.0, name = spec.name, "submitted");
+            tracing::debug!(target: "facts", %job, owner = spec.owner.0, name = spec.labels.name, "submitted");
         }
         Fact::JobStarted { job, run, nodes, .. } => {
             tracing::debug!(target: "facts", %job, %run, n_nodes = nodes.len(), "started");
@@ -59,7 +59,7 @@ pub fn fact(fact: &Fact) {
         | Fact::GhostExpired { job } => tracing::debug!(target: "facts", %job, "{fact:?}"),
         Fact::HostGhostsExpired { nodes, .. } => tracing::debug!(target: "facts", ?nodes, "ghosts expired"),
         Fact::LauncherSubscribed { job, spec, .. } => {
-            tracing::info!(target: "facts", %job, owner = spec.owner.0, name = spec.name, "a launcher subscribed");
+            tracing::info!(target: "facts", %job, owner = spec.owner.0, name = spec.labels.name, "a launcher subscribed");
         }
         Fact::ClusterLinkSet { link, by, .. } => {
             tracing::info!(target: "facts", ?link, by, "link between clusters set")

@@ -8,7 +8,7 @@ pub use launcher_schedule::moldable::Sizes;
 use launcher_schedule::moldable::{self, Amdahl};
 use rms_api::Refusal;
 use rms_api::subscription::{
-    Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish,
+    Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish,
 };
 use rms_model::{Environment, JobId, Limits, Profile, Request, Span, Stdio, Time, Work};
 
@@ -94,13 +94,7 @@ impl ModelLauncher {
         self.view = LauncherView::default();
         match self.job {
             Some(job) => LauncherCall::Attach { job },
-            None => LauncherCall::Subscribe(Box::new(Subscription {
-                name: self.name.clone(),
-                filter: Filter::default(),
-                priority: 0,
-                comment: String::new(),
-                malleable: None,
-            })),
+            None => LauncherCall::Subscribe(Box::new(Subscription::named(&*self.name))),
         }
     }
 

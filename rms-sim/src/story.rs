@@ -126,10 +126,10 @@ impl World {
     pub fn submission(&mut self, job: ModelJob) -> Call {
         let mut submission = job.submission;
         // Nodes find the program by the job's name.
-        submission.name = format!("model{}", self.programs.len());
-        self.programs.insert(submission.name.clone(), job.program);
+        submission.labels.name = format!("model{}", self.programs.len());
+        self.programs.insert(submission.labels.name.clone(), job.program);
         if let Some(manner) = job.manner {
-            self.applications.manners.insert(submission.name.clone(), manner);
+            self.applications.manners.insert(submission.labels.name.clone(), manner);
         }
         Call::Submit(Box::new(submission))
     }

@@ -47,7 +47,7 @@ pub(crate) fn short_fact(fact: &Fact) -> String {
     match fact {
         Fact::JobSubmitted { job, at: _, spec, held } => {
             let sizes: Vec<String> = spec.options.iter().map(short_request).collect();
-            format!("JobSubmitted {job} {} by {} {sizes:?} held: {held}", spec.name, spec.owner.0)
+            format!("JobSubmitted {job} {} by {} {sizes:?} held: {held}", spec.labels.name, spec.owner.0)
         }
         Fact::Talked { job, dialogue, asking, at: _ } => {
             let (id, phase) = (dialogue.id(), dialogue.phase());
@@ -73,7 +73,9 @@ fn short_request(request: &Request) -> String {
 /// An event on one line.
 pub(crate) fn short_event(event: &Event) -> String {
     match event {
-        Event::Called { who, call: Call::Submit(submission), .. } => format!("{who} submits {}", submission.name),
+        Event::Called { who, call: Call::Submit(submission), .. } => {
+            format!("{who} submits {}", submission.labels.name)
+        }
         Event::Called { who, call, .. } => format!("{who} {call:?}"),
         Event::AgentConnected { name, report, .. } => format!("{name} connected: {}", short_report(report)),
         Event::CertificateUsed { serial } => format!("the certificate {serial} is used"),

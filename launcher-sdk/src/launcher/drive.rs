@@ -12,9 +12,10 @@ use rms_wire::Backoff;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use super::Subscription;
 use super::program::Program;
 use super::seen::Seen;
-use super::session::{News, Session, Subscription};
+use super::session::{News, Session};
 use crate::client::Client;
 use crate::client::follow::{RECONNECT_PATIENCE, is_passing, is_wrong};
 use crate::error::{CallError, ConnectError};

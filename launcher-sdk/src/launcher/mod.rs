@@ -60,7 +60,7 @@ pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using
 pub use program::Program;
 pub use ready::{Model, NoModel, Planned, Walls, cem, moldable, planned, rigid};
 pub use rms_api::subscription::{
-    ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable, LauncherView, Tag,
+    ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedHost, Launchable, LauncherView, Subscription, Tag,
 };
 pub use seen::{Kept, Seen};
-pub use session::{News, Session, Subscription, Traffic};
+pub use session::{News, Session, Traffic};

@@ -4,41 +4,15 @@ use rms_api::Refused;
 use std::time::Instant;
 
 use rms_api::subscription::{
-    self, ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Tag, Wish,
+    ClusterInfos, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Subscription, Tag, Wish,
 };
-use rms_model::{JobId, Malleable, Outcome, Request, Span, Time};
+use rms_model::{JobId, Outcome, Request, Span, Time};
 use rms_wire::link::{Outbox, OutboxClosed};
 use rms_wire::parts::ViewParts;
 use rms_wire::{ByteCount, ClientRequest, LauncherSays, LauncherTold, LinkError, Receiver};
 
 use crate::client::Client;
 use crate::error::CallError;
-
-/// An application as a launcher brings it (001, §4.2: subscribe).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscription {
-    /// What `rms queue` shows; at most 128 bytes.
-    pub name: String,
-    /// Which clusters to see, and what their hosts must have.
-    pub filter: Filter,
-    /// The higher, the sooner; only an admin may go above 0.
-    pub priority: i32,
-    /// For people; at most 1024 bytes.
-    pub comment: String,
-    /// What is launched changes its size while it runs, within these limits (002), unless [`Program::malleable`] says
-    /// otherwise. The processes negotiate by [`negotiator`](crate::negotiator), or are told by a signal or a hook.
-    ///
-    /// [`Program::malleable`]: super::Program::malleable
-    pub malleable: Option<Malleable>,
-}
-
-impl Subscription {
-    /// An application that sees every cluster, of ordinary priority.
-    pub fn named(name: &str) -> Subscription {
-        let (name, comment) = (name.to_owned(), String::new());
-        Subscription { name, filter: Filter::default(), priority: 0, comment, malleable: None }
-    }
-}
 
 /// What a launcher is told without asking.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,8 +78,6 @@ impl Session {
     /// # Errors
     /// As every call. Refused: names that cannot be, clusters that do not exist, a system that is full.
     pub async fn subscribe(client: &Client, subscription: Subscription) -> Result<Session, CallError> {
-        let Subscription { name, filter, priority, comment, malleable } = subscription;
-        let subscription = subscription::Subscription { name, filter, priority, comment, malleable };
         Session::open(client, LauncherCall::Subscribe(Box::new(subscription))).await
     }
 

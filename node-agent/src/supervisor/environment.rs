@@ -42,7 +42,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
 
     let names: Vec<&str> = order.usable().map(|host| host.name.as_str()).collect();
     set("RMS_JOB_ID", order.job.to_string());
-    set("RMS_JOB_NAME", order.name.clone());
+    set("RMS_JOB_NAME", order.labels.name.clone());
     set("RMS_RUN", order.run.to_string());
     set("RMS_NODELIST", hostlist::fold(&names));
     set("RMS_NNODES", names.len().to_string());

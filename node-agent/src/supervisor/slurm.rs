@@ -24,7 +24,7 @@ pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submi
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("SLURM_JOB_ID", order.job.to_string());
     set("SLURM_JOBID", order.job.to_string());
-    set("SLURM_JOB_NAME", order.name.clone());
+    set("SLURM_JOB_NAME", order.labels.name.clone());
     set("SLURM_JOB_NODELIST", nodes.clone());
     set("SLURM_NODELIST", nodes);
     set("SLURM_JOB_NUM_NODES", names.len().to_string());

@@ -174,7 +174,7 @@ impl Opener<'_> {
         let order = self.order;
         let names = Names {
             job: order.job.0,
-            job_name: &order.name,
+            job_name: &order.labels.name,
             user: &order.owner.0,
             node: order.place().map_or("", |place| &place.name),
             node_idx: order.host_idx,

@@ -23,7 +23,9 @@ use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
 use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
-use rms_model::{Environment, Generation, JobId, Limits, Mebibytes, NodeId, Owner, Run, Span, Stdio, Usage, Work};
+use rms_model::{
+    Environment, Generation, JobId, Labels, Limits, Mebibytes, NodeId, Owner, Run, Span, Stdio, Usage, Work,
+};
 use tokio::sync::mpsc;
 
 /// Longer than anything here takes on the slowest machine; reached only by a failing test.
@@ -307,7 +309,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         departing: false,
     };
     Launch {
-        name: "story".to_owned(),
+        labels: Labels::named("story"),
         owner: Owner(me()),
         work,
         n_tasks,

@@ -18,8 +18,8 @@ use rms_api::subscription::AdaptationDelays;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Malleable, Mebibytes, OnResize, Outcome,
-    Owner, Profile, Request, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount, Time, Usage, Work,
+    ClusterId, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Labels, Malleable, Mebibytes, OnResize,
+    Outcome, Owner, Profile, Request, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount, Time, Usage, Work,
 };
 
 use super::{
@@ -312,7 +312,7 @@ fn line(job: u64, state: JobState) -> JobLine {
     JobLine {
         job: JobId(job),
         run: Run(1),
-        name: "nbody".into(),
+        labels: Labels::named("nbody"),
         owner: Owner("ada".into()),
         state,
         priority: 0,
@@ -357,7 +357,7 @@ fn malleable() -> JobLine {
         n_violations: 0,
     };
     JobLine {
-        name: "farm".into(),
+        labels: Labels::named("farm"),
         nodes: vec!["a3".into(), "a4".into()],
         malleable: Some(declared),
         stages: Some(stages),
@@ -468,7 +468,7 @@ pub fn blocked() -> JobLine {
         Blocker { is_offer: true, ..blocker(7, JobState::Started, 1, 50) },
     ];
     JobLine {
-        name: "a name that is much too long for a column".into(),
+        labels: Labels::named("a name that is much too long for a column"),
         estimate: Some(NOW + Span::from_mins(50)),
         reason: Some(Reason::Blocked {
             cluster: "a".into(),
@@ -491,12 +491,11 @@ fn held() -> JobLine {
 
 fn detail(line: JobLine) -> JobDetail {
     let spec = JobSpec {
-        name: line.name.clone(),
+        labels: Labels { comment: "second try".into(), ..line.labels.clone() },
         tasks: TaskCount::Total(4),
         cpus_per_task: 1,
         cwd: "/home/ada".into(),
         stdio: Stdio { output: Some("rms-%j.out".into()), ..Stdio::default() },
-        comment: "second try".into(),
         ..JobSpec::of(
             line.owner.clone(),
             Work::Script { script: "#!/bin/sh\nmpirun ./nbody\n".into(), args: vec!["--fast".into()] },
@@ -509,7 +508,7 @@ fn detail(line: JobLine) -> JobDetail {
 
 fn record() -> JobRecord {
     JobRecord {
-        name: "first".into(),
+        labels: Labels::named("first"),
         started: Some(NOW - Span::from_mins(100)),
         ended: NOW - Span::from_mins(90),
         n_tasks: 1,

@@ -96,7 +96,7 @@ impl Show for HistoryAnswer {
             table.row(vec![
                 record.job.to_string(),
                 record.owner.0.clone(),
-                record.name.clone(),
+                record.labels.name.clone(),
                 record.outcome.word().to_owned(),
                 exit(record),
                 sizes(record),
@@ -143,7 +143,7 @@ impl Show for HistoryAnswer {
                 record.job.to_string(),
                 record.run.to_string(),
                 record.owner.0.clone(),
-                record.name.clone(),
+                record.labels.name.clone(),
                 record.outcome.word().to_owned(),
                 exit(record),
                 record.request.n_hosts().to_string(),

@@ -187,7 +187,7 @@ impl QueueAnswer {
             table.row(vec![
                 line.job.to_string(),
                 line.owner.0.clone(),
-                line.name.clone(),
+                line.labels.name.clone(),
                 line.state.word().to_owned(),
                 line.request.n_hosts().to_string(),
                 line.n_tasks.to_string(),

@@ -2,7 +2,7 @@
 
 use rms_api::answer::{CoresLine, JobDetail};
 use rms_api::call::Select;
-use rms_model::{JobRecord, Time, Work, hostlist};
+use rms_model::{JobRecord, Labels, Time, Work, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -85,7 +85,7 @@ impl ShowAnswer {
         let (line, spec) = (&detail.line, &detail.spec);
         let time = |time: Option<Time>| time.map_or_else(|| "-".to_owned(), stamp::iso_secs);
         let mut fields = Fields::new(&format!("job {}", line.job));
-        fields.add("name", plain(&line.name));
+        fields.labels(&spec.labels);
         fields.add("user", line.owner.0.clone());
         fields.add("state", line.state.word());
         if let Some(outcome) = &line.outcome {
@@ -136,9 +136,6 @@ impl ShowAnswer {
         if let Some(error) = &spec.stdio.error {
             fields.add("error", plain(error));
         }
-        if !spec.comment.is_empty() {
-            fields.add("comment", plain(&spec.comment));
-        }
         let mut text = fields.text();
         if let (Work::Script { script, args: _ }, true) = (&spec.work, self.with_script) {
             text += &format!("\n{}\n", script.trim_end());
@@ -149,7 +146,7 @@ impl ShowAnswer {
     fn record(&self, record: &JobRecord) -> String {
         let mut fields = Fields::new(&format!("job {}", record.job));
         let (code, signal) = record.outcome.code_signal();
-        fields.add("name", plain(&record.name));
+        fields.labels(&record.labels);
         fields.add("user", record.owner.0.clone());
         fields.add("state", "finished");
         fields.add("outcome", format!("{} ({code}:{signal})", record.outcome));
@@ -204,6 +201,13 @@ impl Fields {
 
     fn add(&mut self, name: &'static str, value: impl Into<String>) {
         self.fields.push((name, value.into()));
+    }
+
+    /// Those that are set.
+    fn labels(&mut self, labels: &Labels) {
+        for label in labels.all().into_iter().filter(|label| !label.text.is_empty()) {
+            self.add(label.key, plain(label.text));
+        }
     }
 
     fn text(&self) -> String {

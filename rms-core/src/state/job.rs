@@ -223,7 +223,7 @@ impl Job {
         JobRecord {
             job,
             run: self.run,
-            name: self.spec.name.clone(),
+            labels: self.spec.labels.clone(),
             owner: self.spec.owner.clone(),
             submitted: self.submitted,
             eligible: self.requested.unwrap_or(ended),

@@ -82,8 +82,7 @@ impl Launchers {
     }
 
     fn subscribe_with(&mut self, filter: Filter) -> Result<JobId, Refusal> {
-        let (name, comment) = ("app".to_owned(), String::new());
-        let subscription = Subscription { name, filter, priority: 0, comment, malleable: None };
+        let subscription = Subscription { filter, ..Subscription::named("app") };
         match self.ann(LauncherCall::Subscribe(Box::new(subscription)))? {
             LauncherAnswer::Subscribed { job, .. } => Ok(job),
             other => panic!("not subscribed: {other:?}"),
@@ -353,14 +352,7 @@ fn limits_that_do_not_fit_the_granted_hosts_are_refused() {
         survives_loss: None,
     };
     let mut launchers = Launchers::new();
-    let filter = Filter::default();
-    let wrong = Subscription {
-        name: "app".to_owned(),
-        filter,
-        priority: 0,
-        comment: String::new(),
-        malleable: Some(limits(5, 4)),
-    };
+    let wrong = Subscription { malleable: Some(limits(5, 4)), ..Subscription::named("app") };
     let refused = launchers.ann(LauncherCall::Subscribe(Box::new(wrong)));
     assert_eq!(refused, Err(Refusal::MalleableSizes), "no number is from five to four");
     let job = launchers.waiting(on_a(2, 1000));

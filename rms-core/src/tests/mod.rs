@@ -16,7 +16,7 @@ use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, NodeReport};
 use rms_api::{Call, Query};
-use rms_model::{Identity, Inventory, JobId, NodeId, Role, Span, Time, Work};
+use rms_model::{Identity, Inventory, JobId, Labels, NodeId, Role, Span, Time, Work};
 
 use crate::effect::Effect;
 use crate::{Config, Event, Fact, Journal, Rms, Step, Ticket};
@@ -121,7 +121,10 @@ impl World {
 
     /// The least that can be submitted.
     fn submission(&self) -> Submission {
-        Submission { name: "j".to_owned(), ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new()) }
+        Submission {
+            labels: Labels::named("j"),
+            ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new())
+        }
     }
 
     fn line(&mut self, job: JobId) -> JobLine {

@@ -65,7 +65,7 @@ const KEPT_PAGES: u64 = 256;
 
 #[cfg(test)]
 mod tests {
-    use rms_model::{ClusterId, JobId, JobRecord, Owner, Request};
+    use rms_model::{ClusterId, JobId, JobRecord, Labels, Owner, Request};
 
     use super::*;
     use crate::history::{Row, table};
@@ -74,7 +74,7 @@ mod tests {
         let at = Time::from_secs(1000 * job as i64);
         let record = JobRecord {
             // So that the file has a size.
-            name: "x".repeat(2000),
+            labels: Labels::named("x".repeat(2000)),
             started: Some(at),
             n_tasks: 1,
             cpus_per_task: 1,

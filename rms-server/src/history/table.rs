@@ -125,7 +125,7 @@ pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
     insert.execute(params![
         record.job.0,
         record.owner.0,
-        record.name,
+        record.labels.name,
         record.outcome.word(),
         record.submitted.as_millis(),
         record.started.map(|time| time.as_millis()),

@@ -12,7 +12,7 @@ use rms_api::call::{Call, Query, Shape, Submission, TokenOrder};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_model::token::TokenIdentity;
-use rms_model::{Environment, Generation, Identity, Inventory, JobId, Role, Run, Span, Work};
+use rms_model::{Environment, Generation, Identity, Inventory, JobId, Labels, Role, Run, Span, Work};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::tls::Credentials;
@@ -286,7 +286,7 @@ fn server() -> Expect {
 /// One task on one node for a minute.
 pub fn job(name: &str) -> Submission {
     Submission {
-        name: name.to_owned(),
+        labels: Labels::named(name),
         cpus_per_task: 1,
         environment: Environment(vec![("SECRET".to_owned(), "of the owner".to_owned())]),
         ..Submission::of(

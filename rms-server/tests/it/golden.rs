@@ -18,7 +18,7 @@ use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
     ClusterId, Environment, Evolving, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId, JobRecord,
-    JobSpec, Limits, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio,
+    JobSpec, Labels, Limits, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio,
     TaskCount, Time, Usage, Work,
 };
 
@@ -207,7 +207,7 @@ fn link() -> ClusterLink {
 
 pub fn spec(request: Request) -> JobSpec {
     JobSpec {
-        name: "cfd".to_owned(),
+        labels: Labels { comment: "a comment".to_owned(), ..Labels::named("cfd") },
         tasks: TaskCount::PerHost(4),
         cpus_per_task: 2,
         cwd: "/home/ann".to_owned(),
@@ -216,7 +216,6 @@ pub fn spec(request: Request) -> JobSpec {
         limits: Limits { open_files: Some(1024), ..Limits::default() },
         constraint: Constraint { features: BTreeSet::from(["ib".to_owned()]), memory: Mebibytes(1000), cpus: 8 },
         requeue: Some(true),
-        comment: "a comment".to_owned(),
         ..JobSpec::of(
             Owner("ann".to_owned()),
             Work::Script { script: "#!/bin/sh\nhostname\n".to_owned(), args: vec!["x".to_owned()] },
@@ -228,7 +227,7 @@ pub fn spec(request: Request) -> JobSpec {
 pub fn record(request: Request, usage: Usage) -> JobRecord {
     JobRecord {
         run: Run(2),
-        name: "cfd".to_owned(),
+        labels: Labels::named("cfd"),
         eligible: Time::from_secs(1_700_000_001),
         started: Some(Time::from_secs(1_700_000_002)),
         ended: Time::from_secs(1_700_000_092),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rms_api::Call;
 use rms_api::call::{Nodes, Query, Shape};
-use rms_api::subscription::{Filter, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish};
+use rms_api::subscription::{LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish};
 use rms_model::{ClusterId, JobId, Outcome, Request, Span};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::parts::ViewParts;
@@ -134,14 +134,7 @@ impl Peer {
 }
 
 fn subscription(name: &str) -> LauncherCall {
-    let (filter, comment) = (Filter::default(), String::new());
-    LauncherCall::Subscribe(Box::new(Subscription {
-        name: name.to_owned(),
-        filter,
-        priority: 0,
-        comment,
-        malleable: None,
-    }))
+    LauncherCall::Subscribe(Box::new(Subscription::named(name)))
 }
 
 /// A server with idle nodes of cluster a, and Ann.

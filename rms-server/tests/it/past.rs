@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rms_core::{Config, Fact, Rms, State};
-use rms_model::{ClusterId, Inventory, JobId, JobRecord, NodeId, NodeLink, Owner, Request, Run, Span, Time};
+use rms_model::{ClusterId, Inventory, JobId, JobRecord, Labels, NodeId, NodeLink, Owner, Request, Run, Span, Time};
 use rms_server::journal::{FactLog, Past, SnapshotPolicy, backup};
 
 use crate::golden::spec;
@@ -19,7 +19,7 @@ fn facts() -> Vec<Fact> {
     let request = Request::on_one(cluster, 1, Span::from_mins(1));
     let record = JobRecord {
         run,
-        name: "cfd".to_owned(),
+        labels: Labels::named("cfd"),
         eligible: at(11),
         started: Some(at(12)),
         ended: at(32),

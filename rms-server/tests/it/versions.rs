@@ -87,7 +87,7 @@ fn a_newer_client_is_served_and_hears_what_is_not_known() {
         // The same link serves what is known.
         let known = ann.link.call(&ClientRequest::Call(Call::Query(Query::Queue))).await;
         let Ok(Answer::Queue { jobs, .. }) = known else { panic!("{known:?}") };
-        assert_eq!(jobs[0].name, "later");
+        assert_eq!(jobs[0].labels.name, "later");
     });
 }
 

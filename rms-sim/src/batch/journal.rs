@@ -198,7 +198,7 @@ pub fn known_hosts(state: &State) -> Vec<Hosts> {
 #[cfg(test)]
 mod tests {
     use rms_model::evolution::Stage;
-    use rms_model::{Owner, Request, Settings};
+    use rms_model::{Labels, Owner, Request, Settings};
 
     use super::*;
     use crate::batch::{Batch, TraceJobs, uniform_hosts};
@@ -211,7 +211,7 @@ mod tests {
     fn record(state: &State, job: u64, n_hosts: u32, started: Option<i64>, ended: i64) -> JobRecord {
         let cluster = *state.clusters().keys().next().expect("there is one");
         JobRecord {
-            name: format!("j{job}"),
+            labels: Labels::named(format!("j{job}")),
             started: started.map(secs),
             ended: secs(ended),
             n_tasks: n_hosts,

@@ -2,14 +2,14 @@
 
 mod objections;
 
-use rms_model::{JobRecord, NodeId, Outcome, Owner, Request, Span};
+use rms_model::{JobRecord, Labels, NodeId, Outcome, Owner, Request, Span};
 
 use super::*;
 
 /// Run 1 of a job that ends on the host `a1`.
 pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
     JobRecord {
-        name: "model".to_owned(),
+        labels: Labels::named("model"),
         started: Some(Time::EPOCH),
         n_tasks: 1,
         nodes: vec!["a1".to_owned()],

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rms_api::answer::Answer;
 use rms_api::call::{Call, Query};
 use rms_api::refusal::Refusal;
-use rms_api::subscription::{Filter, Grant, LauncherAnswer, LauncherCall, Notice, Subscription, ViewChange};
+use rms_api::subscription::{Grant, LauncherAnswer, LauncherCall, Notice, Subscription, ViewChange};
 use rms_core::event::Ticket;
 use rms_core::plan::notify;
 use rms_core::{Effect, Event};
@@ -59,8 +59,7 @@ impl Crowd<'_, '_> {
         match happening {
             Happening::Arrived { application } => {
                 let name = format!("application {application}");
-                let filter = Filter::default();
-                let subscription = Subscription { name, filter, priority: 0, comment: String::new(), malleable: None };
+                let subscription = Subscription::named(name);
                 self.call(now, application, LauncherCall::Subscribe(Box::new(subscription)))
             }
             Happening::Adapted { application } => {

@@ -77,7 +77,7 @@ impl World {
             return;
         }
         let Some(entry) = self.journal.shadow().jobs().get(&job) else { return };
-        let Some(manner) = self.applications.manners.get(&entry.spec.name).cloned() else { return };
+        let Some(manner) = self.applications.manners.get(&entry.spec.labels.name).cloned() else { return };
         let model = ModelApplication::new(self.seed, (job, run), manner, self.now);
         let seat = Seat { model, node, epoch: 0, is_up: false, is_present: true };
         self.applications.seats.insert((job, run), seat);

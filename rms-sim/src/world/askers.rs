@@ -106,7 +106,7 @@ impl World {
         for (execution, generation) in changed {
             self.askers.told.insert(execution, generation);
             let entry = self.journal.shadow().jobs().get(&execution.0);
-            let confirms = entry.and_then(|entry| self.programs.get(&entry.spec.name)?.confirms_in);
+            let confirms = entry.and_then(|entry| self.programs.get(&entry.spec.labels.name)?.confirms_in);
             if let Some(confirms_in) = confirms {
                 self.agenda.push(self.now + confirms_in, Item::Confirms { who: execution, generation, n_tries: 0 });
             }

@@ -71,7 +71,7 @@ impl World {
             match effect {
                 AgentEffect::Start(wanted) => {
                     self.checks.starting(self.now, &node.name, &wanted, node.supervisors())?;
-                    let program = self.programs.get(&wanted.launch.name).cloned().unwrap_or_default();
+                    let program = self.programs.get(&wanted.launch.labels.name).cloned().unwrap_or_default();
                     node.start(self.now, &wanted, &program);
                 }
                 AgentEffect::Update(wanted) => node.update(self.now, &wanted),

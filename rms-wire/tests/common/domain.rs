@@ -17,8 +17,8 @@ use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
     ClusterId, Environment, Evolving, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId, JobRecord,
-    JobSpec, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Profile, Request, Role, Run, Span, Stdio, Time,
-    Usage, Work,
+    JobSpec, Labels, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Profile, Request, Role, Run, Span, Stdio,
+    Time, Usage, Work,
 };
 
 use super::negotiating;
@@ -66,7 +66,7 @@ fn request() -> Request {
 
 pub fn submission() -> Submission {
     Submission {
-        name: "nbody".to_owned(),
+        labels: labels(),
         work: script(),
         n_tasks: Some(4),
         cpus_per_task: 2,
@@ -89,11 +89,14 @@ pub fn submission() -> Submission {
         hold: true,
         requeue: None,
         begin: Some(secs(1_800_000_000)),
-        comment: "überprüft".to_owned(),
         test_only: false,
         evolving: Some(evolving()),
         malleable: Some(negotiating::malleable(OnResize::Negotiates)),
     }
+}
+
+fn labels() -> Labels {
+    Labels { comment: "überprüft".to_owned(), ..Labels::named("nbody") }
 }
 
 fn evolving() -> Evolving {
@@ -204,7 +207,7 @@ fn host(idx: u32) -> Host {
 
 pub fn desired() -> Desired {
     let launch = Arc::new(Launch {
-        name: "nbody".to_owned(),
+        labels: labels(),
         owner: Owner("alice".to_owned()),
         work: script(),
         n_tasks: 4,
@@ -353,7 +356,7 @@ pub fn job_line(job: u64) -> JobLine {
     JobLine {
         job: JobId(job),
         run: Run(1),
-        name: "nbody".to_owned(),
+        labels: labels(),
         owner: Owner("alice".to_owned()),
         state: STATES[job as usize % STATES.len()],
         priority: 3,
@@ -390,7 +393,7 @@ pub fn stages() -> Stages {
 
 fn spec(tasks: TaskCount) -> JobSpec {
     JobSpec {
-        name: "nbody".to_owned(),
+        labels: labels(),
         tasks,
         cpus_per_task: 2,
         cwd: "/home/alice".to_owned(),
@@ -457,7 +460,7 @@ pub fn change() -> JobChange {
 
 pub fn record(job: u64) -> JobRecord {
     JobRecord {
-        name: "nbody".to_owned(),
+        labels: labels(),
         eligible: secs(2),
         started: Some(secs(3)),
         ended: secs(4),

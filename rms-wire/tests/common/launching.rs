@@ -13,8 +13,8 @@ use rms_api::subscription::{
 };
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Environment, JobId, Limits, Malleable, Mebibytes, OnResize, Outcome, Profile, Request, Run, Sizes, Span,
-    Speedup, Stdio, Time, Work,
+    ClusterId, Environment, JobId, Labels, Limits, Malleable, Mebibytes, OnResize, Outcome, Profile, Request, Run,
+    Sizes, Span, Speedup, Stdio, Time, Work,
 };
 
 const JOB: JobId = JobId(300);
@@ -31,15 +31,9 @@ fn request() -> Request {
 pub fn calls() -> Vec<LauncherCall> {
     let constraint = Constraint { features: BTreeSet::from(["gpu".to_owned()]), memory: Mebibytes(4096), cpus: 8 };
     let filter = Filter { clusters: BTreeSet::from(["a".to_owned(), "b".to_owned()]), least_hosts: 3, constraint };
-    let named =
-        Subscription { name: "nbody".to_owned(), filter, priority: -3, comment: "of ann".to_owned(), malleable: None };
-    let any = Subscription {
-        name: "any".to_owned(),
-        filter: Filter::default(),
-        priority: 0,
-        comment: String::new(),
-        malleable: None,
-    };
+    let labels = Labels { comment: "of ann".to_owned(), ..Labels::named("nbody") };
+    let named = Subscription { labels, filter, priority: -3, malleable: None };
+    let any = Subscription::named("any");
     let launch = Launchable {
         work: Work::Tasks { argv: vec!["./nbody".to_owned(), "1000".to_owned()] },
         n_tasks: Some(64),

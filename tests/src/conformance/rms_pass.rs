@@ -10,8 +10,8 @@ use rms_core::plan::views::Streams;
 use rms_core::plan::{self, Scope, notify};
 use rms_core::{Config, Event, Fact, Rms, State};
 use rms_model::{
-    ClusterId, Inventory, JobId, JobRecord, JobSpec, NodeId, NodeLink, Owner, Profile, Request, Run, Span, Time, View,
-    Work,
+    ClusterId, Inventory, JobId, JobRecord, JobSpec, Labels, NodeId, NodeLink, Owner, Profile, Request, Run, Span,
+    Time, View, Work,
 };
 use serde::Deserialize;
 
@@ -202,14 +202,14 @@ fn setting(key: &str, new: &str) -> Fact {
 
 fn spec(request: Request) -> JobSpec {
     JobSpec {
-        name: "app".to_owned(),
+        labels: Labels::named("app"),
         ..JobSpec::of(Owner("user".to_owned()), Work::Tasks { argv: vec!["true".to_owned()] }, vec![request])
     }
 }
 
 fn record(job: JobId, started: Time, ended: Time, request: Request) -> JobRecord {
     JobRecord {
-        name: "app".to_owned(),
+        labels: Labels::named("app"),
         started: Some(started),
         ended,
         n_tasks: request.n_hosts(),

@@ -149,7 +149,7 @@ fn what_a_job_is_made_of_is_shown_to_its_owner_and_to_admins_only() {
     let mut world = two_clusters();
     let mut job = rigid(1, hours(1)).by("ann");
     job.submission.environment.0.push(("PASSWORD".to_owned(), "sesame".to_owned()));
-    job.submission.comment = "secret".to_owned();
+    job.submission.labels.comment = "secret".to_owned();
     let job = world.submit(job);
     let sees = |world: &mut World, who| {
         let call = Call::Query(Query::Job(Select::Ids(vec![job])));

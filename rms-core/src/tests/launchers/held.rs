@@ -122,13 +122,7 @@ impl Turmoil {
     fn act(&mut self) {
         match self.roll(10) {
             0 | 1 => {
-                let subscription = Subscription {
-                    name: "app".to_owned(),
-                    filter: Filter::default(),
-                    priority: -(self.roll(2) as i32),
-                    comment: String::new(),
-                    malleable: None,
-                };
+                let subscription = Subscription { priority: -(self.roll(2) as i32), ..Subscription::named("app") };
                 self.say(LauncherCall::Subscribe(Box::new(subscription)));
             }
             2..=4 => {

@@ -55,13 +55,7 @@ fn nobody_speaks_for_the_application_of_another() {
         assert!(matches!(answer, Err(Refusal::NotYourJob { .. })), "{call:?}: {answer:?}");
     }
     let agent = Identity::new(Role::Agent, "a1").expect("a plain name");
-    let subscription = Subscription {
-        name: "x".to_owned(),
-        filter: Filter::default(),
-        priority: 0,
-        comment: String::new(),
-        malleable: None,
-    };
+    let subscription = Subscription::named("x");
     let subscribe = LauncherCall::Subscribe(Box::new(subscription.clone()));
     let effects = launchers.event(Event::LauncherCalled { ticket: Ticket(7), who: agent, call: subscribe });
     assert!(matches!(&effects[0], Effect::LauncherAnswer { answer: Err(Refusal::NotAllowed { .. }), .. }));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use negotiation::Direction;
-use rms_api::subscription::{Filter, Launchable, LauncherCall, Subscription, Tag, Wish};
+use rms_api::subscription::{Launchable, LauncherCall, Subscription, Tag, Wish};
 use rms_model::{ClusterId, Environment, Identity, JobId, Limits, Malleable, Request, Role, Sizes, Stdio, Work};
 
 use super::super::negotiate::hosts;
@@ -18,14 +18,8 @@ impl Scene {
 
     /// An application that was granted so many hosts.
     fn granted(&mut self, n_hosts: u32, malleable: Option<Malleable>) -> JobId {
-        let (name, filter, comment) = ("app".to_owned(), Filter::default(), String::new());
-        self.launcher(LauncherCall::Subscribe(Box::new(Subscription {
-            name,
-            filter,
-            priority: 0,
-            comment,
-            malleable,
-        })));
+        let subscription = Subscription { malleable, ..Subscription::named("app") };
+        self.launcher(LauncherCall::Subscribe(Box::new(subscription)));
         let job = self.world.rms.state().jobs().keys().next_back().copied().expect("it is there");
         let request = Request { hosts: BTreeMap::from([(ClusterId(0), n_hosts)]), wall: hour() };
         self.launcher(LauncherCall::Request { job, wish: Wish { tag: Tag(1), seen: 0, request } });

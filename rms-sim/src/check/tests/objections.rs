@@ -10,7 +10,7 @@ use rms_api::subscription::LauncherView;
 use rms_core::plan::{Placed, Placement, Shortage};
 use rms_core::state::course::Course;
 use rms_model::{
-    ClusterId, ExpandLimit, Limits, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Stdio, Work,
+    ClusterId, ExpandLimit, Labels, Limits, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Stdio, Work,
 };
 
 use super::*;
@@ -440,7 +440,7 @@ fn retold(world: &World, change: impl Fn(&mut Fact)) -> Result<(), Violation> {
 
 fn desired(job: JobId) -> DesiredJob {
     let launch = Launch {
-        name: "model".to_owned(),
+        labels: Labels::named("model"),
         owner: Owner("ann".to_owned()),
         work: Work::Hosts,
         n_tasks: 1,

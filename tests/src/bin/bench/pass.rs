@@ -11,7 +11,7 @@ use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::{Config, Event, Fact, Journal, Rms, Step, Ticket};
-use rms_model::{Generation, Identity, Inventory, Role, Settings, Span, Time, Usage, Work};
+use rms_model::{Generation, Identity, Inventory, Labels, Role, Settings, Span, Time, Usage, Work};
 
 use crate::table::{Table, Target, quantile};
 
@@ -130,7 +130,7 @@ pub fn submitted(n_nodes: u32, wall: Span) -> Result<Event> {
 
 fn submission(shapes: Vec<Shape>) -> Submission {
     Submission {
-        name: "bench".to_owned(),
+        labels: Labels::named("bench"),
         cpus_per_task: 1,
         ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, shapes)
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rms_api::answer::Status;
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::{Call, Query};
-use rms_model::{Environment, Span, Stdio as JobStdio, Work};
+use rms_model::{Environment, Labels, Span, Stdio as JobStdio, Work};
 use rms_wire::{ClientRequest, Credentials, Endpoint, Expect, Link};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -186,7 +186,7 @@ const IN_FLIGHT: usize = 128;
 
 pub fn submission(argv: &[&str], wall: Span) -> Submission {
     Submission {
-        name: "bench".to_owned(),
+        labels: Labels::named("bench"),
         n_tasks: Some(1),
         cpus_per_task: 1,
         cwd: "/tmp".to_owned(),

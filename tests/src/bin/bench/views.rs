@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rms_api::subscription::{Filter, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, Wish};
+use rms_api::subscription::{LauncherAnswer, LauncherCall, Notice, Subscription, Tag, Wish};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms, Ticket};
 use rms_model::{ClusterId, Identity, JobId, Request, Role, Settings, Span, Time};
 
@@ -94,13 +94,7 @@ impl World {
     }
 
     fn subscribe(&mut self) -> Result<JobId> {
-        let subscription = Subscription {
-            name: "bench".to_owned(),
-            filter: Filter::default(),
-            priority: 0,
-            comment: String::new(),
-            malleable: None,
-        };
+        let subscription = Subscription::named("bench");
         for effect in self.call(LauncherCall::Subscribe(Box::new(subscription))) {
             if let Effect::LauncherAnswer { answer: Ok(LauncherAnswer::Subscribed { job, .. }), .. } = effect {
                 return Ok(job);

@@ -10,7 +10,7 @@ use rms_api::audit::AuditEntry;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Fact, Rms};
 use rms_model::{
-    ClusterId, Environment, Inventory, JobId, JobSpec, NodeId, NodeLink, Owner, Request, Run, Span, Time, Work,
+    ClusterId, Environment, Inventory, JobId, JobSpec, Labels, NodeId, NodeLink, Owner, Request, Run, Span, Time, Work,
 };
 
 use crate::table::{Table, Target};
@@ -83,7 +83,7 @@ fn unlimited_depth() -> AuditEntry {
 /// A job that was submitted and whose launcher has sent its request.
 fn asked(job: JobId, options: Vec<Request>, environment: &Arc<Environment>) -> [Fact; 2] {
     let spec = JobSpec {
-        name: "bench".to_owned(),
+        labels: Labels::named("bench"),
         environment: Arc::clone(environment),
         ..JobSpec::of(Owner("bench".to_owned()), Work::Tasks { argv: vec!["true".to_owned()] }, options)
     };
