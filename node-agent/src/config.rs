@@ -11,6 +11,7 @@ use clap::Args;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use rms_model::Mebibytes;
+use rms_model::error::chain;
 use rms_model::identity::{NameError, check_name};
 use rms_model::pointed::pointed;
 use serde::{Deserialize, Serialize};
@@ -171,16 +172,6 @@ fn located(file: &Path, error: ConfigError) -> ConfigError {
         Some((text, span)) => ConfigError::Wrong(pointed(&file.display().to_string(), &text, span, &said)),
         None => error,
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 impl ConfigError {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rms_api::desired::AgentHello;
 use rms_api::desired::NodeReport;
 use rms_model::Inventory;
+use rms_model::error::chain;
 use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::{
     Backoff, Channel, Credentials, End, Endpoint, Expect, FollowOrder, Link, NewKey, Outbox, Revoked, ToAgent, ToServer,
@@ -261,14 +262,4 @@ async fn serve_channel(mut channel: Channel, shares: Shares, watches: Watches) {
     if let Ok(Some(order)) = channel.recv::<FollowOrder>().await {
         follow::serve(order, channel, shares, &watches).await;
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

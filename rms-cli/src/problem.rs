@@ -1,8 +1,7 @@
 //! Turns the errors of the parts into the one form in which commands fail.
 
-use std::error::Error;
-
 use launcher_sdk::{CallError, ConnectError, JoinFailure};
+use rms_model::error::chain;
 use rms_model::hostlist::HostlistError;
 
 use crate::directive::DirectiveError;
@@ -11,20 +10,6 @@ use crate::model_options::ModelError;
 use crate::profile::ProfileError;
 use crate::select::SelectError;
 use crate::submission::SubmissionError;
-
-/// An error with its causes in one line, each said once.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
-}
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Failure {

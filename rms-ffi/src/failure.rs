@@ -1,12 +1,12 @@
 //! Why a call of the C ABI did not do what was asked, as a number for programs and as a text for people.
 
 use std::cell::RefCell;
-use std::error::Error;
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::time::Duration;
 
 use launcher_sdk::negotiator::{ActError, ConnectError, NegotiatorError};
+use rms_model::error::chain;
 
 use crate::layout as c;
 
@@ -123,18 +123,6 @@ impl From<NegotiatorError> for Failure {
             NegotiatorError::Stopped => Failure::Panicked(text),
         }
     }
-}
-
-/// The error and its causes; an error does not repeat its cause itself.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Why the latest call of this thread that failed did so; empty if none has.

@@ -5,6 +5,7 @@
 //! names hosts per cluster and a wall time.
 
 pub mod checked;
+pub mod error;
 pub mod evolution;
 pub mod evolving;
 pub mod hostlist;

@@ -10,8 +10,8 @@ use rms_wire::tls::{Authority, AuthorityError, Credentials, CredentialsError, Ke
 use thiserror::Error;
 
 use crate::clock::Clock;
-use crate::error::chain;
 use crate::inbox::SignOrder;
+use rms_model::error::chain;
 
 /// Certificates for one who asked, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,6 @@ pub mod clock;
 pub mod config;
 pub mod dir;
 pub mod driver;
-mod error;
 pub mod history;
 pub mod inbox;
 pub mod init;

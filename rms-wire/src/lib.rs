@@ -5,7 +5,6 @@
 //! frame. [`tls`] says who speaks, [`link`] carries frames over QUIC.
 
 pub mod answer;
-mod chain;
 pub mod codec;
 pub mod follow;
 pub mod hello;

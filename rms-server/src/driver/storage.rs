@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rms_core::{Config, Effect, Fact, Journal, Rms, Step, Uncommitted};
 use rms_model::{Span, Time};
 
-use crate::error::chain;
 use crate::history::{HistoryWriter, Retention};
 use crate::inbox::{Failing, Inbound, Inbox};
 use crate::journal::{AppendError, Compaction, FactLog, SnapshotError, SnapshotMade};
+use rms_model::error::chain;
 
 /// The journal, with what still has to go there.
 #[derive(Debug)]

@@ -194,7 +194,7 @@ pub fn for_each(journal: &Path, mut look: impl FnMut(JobRecord)) -> Result<(), O
     };
     read().map_err(|error: HistoryError| match error {
         HistoryError::Sqlite(source) => OpenError::from_sqlite(&path, source),
-        other => OpenError::Damaged { path: path.clone(), problem: crate::error::chain(&other) },
+        other => OpenError::Damaged { path: path.clone(), problem: rms_model::error::chain(&other) },
     })
 }
 

@@ -15,8 +15,8 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::prune::{Retention, prune};
 use super::{HistoryError, table};
-use crate::error::chain;
 use crate::open_error::OpenError;
+use rms_model::error::chain;
 
 /// What the history keeps of one job.
 #[derive(Clone, Debug)]

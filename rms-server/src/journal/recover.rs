@@ -10,9 +10,9 @@ use thiserror::Error;
 use super::replay::{Files, read};
 use super::segment::{self, Segment};
 use crate::dir::{copy_durably, sync_dir};
-use crate::error::chain;
 use crate::history::HistoryWriter;
 use crate::open_error::OpenError;
+use rms_model::error::chain;
 
 /// What going on costs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use rms_wire::tls::{draw_serial, key_of_request};
 use rms_wire::token::digest;
 
 use crate::authority::{Signed, sign};
-use crate::error::chain;
 use crate::history::{Cause, HistoryError};
 use crate::inbox::{Answered, Stopping, WatchError};
 use crate::shared::Shared;
+use rms_model::error::chain;
 
 /// Answers one attempt.
 pub async fn join(joining: Joining, shared: Arc<Shared>) {

@@ -17,10 +17,10 @@ use super::peering::{Bond, Link, Wire};
 use super::places::{Place, Places, network};
 use super::shares::Shares;
 use super::tuning::Tuning;
-use crate::chain::chain;
 use crate::hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
 use crate::tls::{ALPN, ALPN_JOIN, Credentials, Peer, Revoked};
 use rms_api::Refused;
+use rms_model::error::chain;
 
 /// Who has come.
 #[derive(Debug)]

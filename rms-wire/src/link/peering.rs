@@ -13,9 +13,9 @@ use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REA
 use super::knock::Expecting;
 use super::lasting::Listed;
 use super::shares::{Sharing, large_frames};
-use crate::chain::chain;
 use crate::message::HELLO_BYTES;
 use crate::tls::{Credentials, Peer, Revoked};
+use rms_model::error::chain;
 
 /// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
 /// the peer falls silent, when the peer's certificate expires or is revoked, or when the last clone and channel are

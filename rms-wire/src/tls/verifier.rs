@@ -16,7 +16,7 @@ use thiserror::Error as ThisError;
 
 use super::peer::{Peer, fingerprint};
 use super::revoked::Revoked;
-use crate::chain::chain;
+use rms_model::error::chain;
 
 /// Whom a client expects at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]

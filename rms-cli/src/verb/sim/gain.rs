@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rms_model::error::chain;
 use rms_model::{Policy, Span};
 use rms_sim::batch::BatchError;
 use rms_sim::gain::{Metric, Nature, Row, Spread, Study, nbody};
@@ -14,7 +15,6 @@ use crate::chart::{self, Chart, Panel};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
-use crate::problem::chain;
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use rms_model::Settings;
+use rms_model::error::chain;
 use rms_server::journal::Past;
 use rms_sim::batch::tune::Launchers;
 use rms_sim::batch::{Hosts, JournalJobs, known_hosts};
 
 use crate::failure::Failure;
 use crate::place;
-use crate::problem::chain;
 
 /// What is needed to run it again.
 pub(super) struct Journal {

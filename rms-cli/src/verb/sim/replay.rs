@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use rms_model::error::chain;
 use rms_sim::batch::{Batch, Hosts, Workload};
 
 use super::against_past::ReplayAnswer;
@@ -12,7 +13,6 @@ use super::journal_file;
 use super::progress::Progress;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
-use crate::problem::chain;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\

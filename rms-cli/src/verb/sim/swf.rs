@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use rms_model::error::chain;
 use rms_model::{Policy, Settings, Span};
 use rms_sim::batch::{Batch, Summary, TraceJobs, Workload, uniform_hosts};
 
@@ -13,7 +14,6 @@ use super::side_by_side;
 use super::trace_file::TraceArgs;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
-use crate::problem::chain;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use flate2::bufread::MultiGzDecoder;
 use rms_model::Span;
+use rms_model::error::chain;
 use rms_sim::workload::swf::{Cleaned, Cleaning, Overrun, SizeFrom, Trace, ZeroRun};
 
 use crate::failure::Failure;
-use crate::problem::chain;
 
 /// Which trace, and for which cluster.
 #[derive(clap::Args, Debug)]

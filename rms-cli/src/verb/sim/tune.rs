@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rms_model::error::chain;
 use rms_model::{Policy, Settings, Span};
 use rms_sim::batch::tune::{Answer, Interval, LEAST_RESAMPLES, Launchers, Point, Study, Sweep, Tuned};
 use rms_sim::batch::{Hosts, TraceJobs, Workload, uniform_hosts};
@@ -14,7 +15,6 @@ use super::trace_file::{CleaningArgs, read_trace};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
-use crate::problem::chain;
 use crate::screen;
 use crate::table::{Table, wrapped};
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rms_model::error::chain;
 use rms_sim::views::{Case, Claim, Effort, Figure, Logs, Report, Values};
 use rms_sim::workload::swf::Trace;
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use super::trace_file;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
-use crate::problem::chain;
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]

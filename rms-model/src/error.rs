@@ -1,0 +1,17 @@
+//! Errors as people read them.
+
+use std::error::Error;
+
+/// An error with its causes in one line, each said once, from the outside in.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
