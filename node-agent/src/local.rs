@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::{Pid, Uid, User};
+use rms_api::desired::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -16,7 +17,6 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::exec::{self, Command, FromCommand, ToCommand};
 use crate::frame::{self, Decoder, Frame};
-use crate::order::Place;
 use crate::peer::Peers;
 use crate::rsh::{Answer, Call, Request, STDERR, STDIN, STDOUT};
 use crate::setup::Setup;
@@ -119,7 +119,7 @@ fn caller_share(stream: &UnixStream, shares: &Shares) -> Result<Share, String> {
     let running = shares.all();
     while let Some(pid) = ancestor.filter(|pid| pid.as_raw() > 1) {
         if let Some(share) = running.iter().find(|share| share.supervisor() == Some(pid.as_raw())) {
-            let owner = &share.order().owner.0;
+            let owner = &share.order().launch.owner.0;
             let uid = Uid::from_raw(peer.uid());
             let is_owner = User::from_name(owner).ok().flatten().is_none_or(|user| user.uid == uid);
             return if is_owner { Ok(share.clone()) } else { Err(format!("the job is {owner}'s")) };
@@ -132,7 +132,7 @@ fn caller_share(stream: &UnixStream, shares: &Shares) -> Result<Share, String> {
 /// The key of a job that nobody has asked for is made now; the caller waits for its files.
 fn credentials(share: &Share, setup: &Setup) -> Answer {
     let (job, run) = (share.job(), share.run());
-    setup.keys.want(job, run, &share.order().owner);
+    setup.keys.want(job, run, &share.order().launch.owner);
     // Had it ended before, nobody would take the key away.
     if share.has_ended() {
         setup.keys.forget(job, run);
@@ -160,16 +160,16 @@ async fn first_frame(read: &mut OwnedReadHalf, decoder: &mut Decoder) -> io::Res
 
 async fn start(share: &Share, peers: &Peers, request: Request) -> Result<Command, String> {
     let order = share.order();
-    let names = |place: &Place| place.name == request.host;
+    let names = |place: &Host| place.name == request.host;
     let is_local = ["localhost", "127.0.0.1"].contains(&request.host.as_str());
-    let host_idx = order.hosts.iter().position(names).or(is_local.then_some(order.host_idx as usize));
+    let host_idx = order.launch.hosts.iter().position(names).or(is_local.then_some(order.host_idx as usize));
     let Some(host_idx) = host_idx else {
         return Err(format!("{} is not a node of job {}", request.host, order.job));
     };
     if host_idx == order.host_idx as usize {
         return Ok(exec::start(share, request.command));
     }
-    let place = &order.hosts[host_idx];
+    let place = &order.launch.hosts[host_idx];
     peers.exec(share, place, request.command).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 

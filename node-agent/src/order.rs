@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rms_api::desired::JobReport;
-use rms_model::{Environment, JobId, Labels, Limits, Mebibytes, OnResize, Owner, Run, Span, Stdio, Work};
+use rms_api::desired::{Host, JobReport, Launch};
+use rms_model::{JobId, Run, Span};
 use rms_wire::peer::StepPart;
 use serde::{Deserialize, Serialize};
 
@@ -17,31 +17,9 @@ use crate::pmi::frames::{Down, HubFrame, Up};
 pub struct Order {
     pub job: JobId,
     pub run: Run,
-    pub labels: Labels,
-    pub owner: Owner,
-    pub work: Work,
-    pub n_tasks: u32,
-    pub cpus_per_task: u32,
-    pub cwd: String,
-    pub environment: Arc<Environment>,
-    pub umask: u32,
-    pub stdio: Stdio,
-    pub limits: Limits,
-    pub wall: Span,
-    pub grace: Span,
-    pub hosts: Vec<Place>,
-    /// Counts the changes of the hosts, from 1.
-    #[serde(default = "first")]
-    pub generation: u32,
-    /// Of a malleable job: how it learns of such a change.
-    #[serde(default)]
-    pub on_resize: Option<OnResize>,
-    /// Between how many hosts it was submitted; 0 and 0 where it named none.
-    #[serde(default)]
-    pub least: u32,
-    #[serde(default)]
-    pub most: u32,
-    /// Which of the hosts this is.
+    /// As the server said it, the same on every host of the job.
+    pub launch: Arc<Launch>,
+    /// Which of [`Launch::hosts`] this is.
     pub host_idx: u32,
     /// The CPUs of every process of the job; absent: all that there are.
     pub mask: Option<BTreeSet<u32>>,
@@ -52,13 +30,8 @@ pub struct Order {
     /// Tells this execution on this node from any other process on the machine.
     pub mark: String,
     /// Where processes of the job find what they negotiate with, if they may.
-    #[serde(default)]
     pub negotiates: Option<Negotiates>,
-    /// So much memory the job may have here; 0: all.
-    #[serde(default)]
-    pub memory: Mebibytes,
     /// The directory with `srun`, if `rms` is installed beside the agent.
-    #[serde(default)]
     pub aliases: Option<PathBuf>,
 }
 
@@ -71,37 +44,20 @@ pub struct Negotiates {
     pub server: String,
 }
 
-/// One host of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    pub name: String,
-    pub cluster: String,
-    pub address: String,
-    pub first_task: u32,
-    pub n_tasks: u32,
-    /// Those that the job has there.
-    pub cpus: u32,
-    /// The generation with which it came.
-    #[serde(default = "first")]
-    pub joined: u32,
-    /// The job is to leave it: nothing more is started there.
-    #[serde(default)]
-    pub departing: bool,
-}
-
-fn first() -> u32 {
-    1
-}
-
 impl Order {
+    /// What is executed otherwise here than on the other hosts of the job.
+    pub fn launch_mut(&mut self) -> &mut Launch {
+        Arc::make_mut(&mut self.launch)
+    }
+
     /// This host.
-    pub fn place(&self) -> Option<&Place> {
-        self.hosts.get(self.host_idx as usize)
+    pub fn place(&self) -> Option<&Host> {
+        self.launch.hosts.get(self.host_idx as usize)
     }
 
     /// The hosts that the job may use: all but those that it is to leave.
-    pub fn usable(&self) -> impl Iterator<Item = &Place> {
-        self.hosts.iter().filter(|place| !place.departing)
+    pub fn usable(&self) -> impl Iterator<Item = &Host> {
+        self.launch.hosts.iter().filter(|place| !place.departing)
     }
 
     /// With which generation this host came.
@@ -111,7 +67,7 @@ impl Order {
 
     /// Do the streams of the tasks stay in the spool for a client that follows them?
     pub fn is_streamed(&self) -> bool {
-        self.stdio.stream && self.stdio.output.is_none()
+        self.launch.stdio.stream && self.launch.stdio.output.is_none()
     }
 }
 
@@ -306,38 +262,40 @@ pub const MAX_PIECES_PER_WINDOW: u64 = 64;
 
 #[cfg(test)]
 pub mod tests {
+    use rms_model::{Labels, NodeId, Owner, Work};
+
     use super::*;
 
-    /// A job of no hosts, for tests to complete.
-    pub fn order() -> Order {
+    /// With one task on one CPU.
+    pub fn host(name: &str) -> Host {
+        Host {
+            node: NodeId(1),
+            name: name.to_owned(),
+            cluster: "a".to_owned(),
+            address: "127.0.0.1:1".to_owned(),
+            first_task: 0,
+            n_tasks: 1,
+            cpus: 1,
+            joined: 1,
+            departing: false,
+        }
+    }
+
+    /// A share of a job with these hosts.
+    pub fn order(hosts: impl IntoIterator<Item = Host>) -> Order {
+        let labels = Labels::named("story");
+        let hosts = hosts.into_iter().collect();
         Order {
-            negotiates: None,
-            memory: Mebibytes(0),
-            aliases: None,
             job: JobId(1),
             run: Run(1),
-            labels: Labels::named("story"),
-            owner: Owner("ada".to_owned()),
-            work: Work::Hosts,
-            n_tasks: 1,
-            cpus_per_task: 1,
-            cwd: "/".to_owned(),
-            environment: Arc::default(),
-            umask: 0o022,
-            stdio: Stdio::default(),
-            limits: Limits::default(),
-            wall: Span::ZERO,
-            grace: Span::ZERO,
-            hosts: Vec::new(),
-            generation: 1,
-            on_resize: None,
-            least: 0,
-            most: 0,
+            launch: Arc::new(Launch { labels, hosts, ..Launch::of(Owner("ada".to_owned()), Work::Hosts) }),
             host_idx: 0,
             mask: None,
             agent_socket: PathBuf::new(),
             rsh: None,
             mark: String::new(),
+            negotiates: None,
+            aliases: None,
         }
     }
 }

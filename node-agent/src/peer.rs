@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rms_api::desired::Host;
 use rms_model::{JobId, Run, Work};
 use rms_wire::peer::{Exec, StepPart};
 use rms_wire::{
@@ -15,7 +16,7 @@ use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::exec::{self, Command, FromCommand, MAX_PIECES, ToCommand};
-use crate::order::{Place, ToSupervisor};
+use crate::order::ToSupervisor;
 use crate::perform::Carrier;
 use crate::pmi::HostId;
 use crate::pmi::frames::{Down, HubFrame, Up};
@@ -78,7 +79,7 @@ impl Peers {
         }
     }
 
-    async fn link(&self, place: &Place) -> Result<Link, PeerError> {
+    async fn link(&self, place: &Host) -> Result<Link, PeerError> {
         let mut links = self.0.links.lock().await;
         if let Some(link) = links.get(&place.name).filter(|link| !link.is_closed()) {
             return Ok(link.clone());
@@ -93,7 +94,7 @@ impl Peers {
         Ok(link)
     }
 
-    async fn channel(&self, place: &Place, open: &PeerOpen) -> Result<Channel, PeerError> {
+    async fn channel(&self, place: &Host, open: &PeerOpen) -> Result<Channel, PeerError> {
         let link = self.link(place).await?;
         let opened = async {
             let mut channel = link.open().await?;
@@ -107,7 +108,7 @@ impl Peers {
     ///
     /// # Errors
     /// Its agent cannot be reached.
-    pub async fn exec(&self, share: &Share, place: &Place, command: String) -> Result<Command, PeerError> {
+    pub async fn exec(&self, share: &Share, place: &Host, command: String) -> Result<Command, PeerError> {
         let open = PeerOpen::Exec(Exec { job: share.job(), run: share.run(), command });
         let channel = self.channel(place, &open).await?;
         let (to, input) = mpsc::channel(MAX_PIECES);
@@ -132,7 +133,7 @@ impl Peers {
     ///
     /// # Errors
     /// Its agent cannot be reached.
-    pub async fn step(&self, place: &Place, step: StepPart) -> Result<Part, PeerError> {
+    pub async fn step(&self, place: &Host, step: StepPart) -> Result<Part, PeerError> {
         Ok(step_part::on_channel(self.channel(place, &PeerOpen::Step(Box::new(step))).await?))
     }
 
@@ -186,7 +187,7 @@ impl Peers {
 
     /// Keeps a way to the hub for as long as the share has a supervisor.
     async fn keep_pmi(self, share: Share, mut ups: mpsc::Receiver<Up>) {
-        let Some(hub) = share.order().hosts.first().cloned() else { return };
+        let Some(hub) = share.order().launch.hosts.first().cloned() else { return };
         let (job, run, joined) = (share.job(), share.run(), share.order().joined());
         let n_local = share.order().place().map_or(0, |place| place.n_tasks);
         let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
@@ -222,7 +223,7 @@ enum Carried {
     Broken,
 }
 
-async fn carry_pmi(share: &Share, hub: &Place, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> Carried {
+async fn carry_pmi(share: &Share, hub: &Host, channel: Channel, ups: &mut mpsc::Receiver<Up>) -> Carried {
     let (mut sender, mut receiver) = channel.split();
     let heard = share.clone();
     let host = HostId { node: hub.name.clone(), joined: hub.joined };
@@ -270,7 +271,7 @@ impl Carrier for Peers {
     fn resume(&self, share: &Share) {
         let order = share.order();
         let has_own_tasks = order.place().is_some_and(|place| place.n_tasks > 0);
-        let may_have_ranks = matches!(order.work, Work::Tasks { .. }) && (order.joined() == 1 || !has_own_tasks);
+        let may_have_ranks = matches!(order.launch.work, Work::Tasks { .. }) && (order.joined() == 1 || !has_own_tasks);
         if may_have_ranks && order.host_idx > 0 {
             self.way_to_hub(share);
         }

@@ -207,7 +207,7 @@ impl Node {
     /// Beside the start: whoever needs it in the job waits for it.
     fn want_key(&self, order: &Order) {
         if order.negotiates.is_some() {
-            self.setup.keys.want(order.job, order.run, &order.owner);
+            self.setup.keys.want(order.job, order.run, &order.launch.owner);
         }
     }
 

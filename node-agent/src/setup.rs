@@ -5,13 +5,14 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rms_api::desired::{DesiredJob, Host};
+use rms_api::desired::DesiredJob;
 
 use crate::cgroup::Parent;
 use crate::hash::fnv1a;
 use crate::keys::Keys;
-use crate::order::{Negotiates, Order, Place};
+use crate::order::{Negotiates, Order};
 use crate::spool::Spool;
 use crate::topology::cpulist::CpuSet;
 
@@ -74,45 +75,17 @@ pub fn make_aliases(program: &Path, dir: &Path) -> io::Result<Option<PathBuf>> {
 impl Setup {
     /// The order for a supervisor.
     pub fn order(&self, desired: &DesiredJob) -> Order {
-        let launch = &*desired.launch;
-        let place = |host: &Host| Place {
-            name: host.name.clone(),
-            cluster: host.cluster.clone(),
-            address: host.address.clone(),
-            first_task: host.first_task,
-            n_tasks: host.n_tasks,
-            cpus: host.cpus,
-            joined: host.joined,
-            departing: host.departing,
-        };
         Order {
             job: desired.job,
             run: desired.run,
-            labels: launch.labels.clone(),
-            owner: launch.owner.clone(),
-            work: launch.work.clone(),
-            n_tasks: launch.n_tasks,
-            cpus_per_task: launch.cpus_per_task,
-            cwd: launch.cwd.clone(),
-            environment: launch.environment.clone(),
-            umask: launch.umask,
-            stdio: launch.stdio.clone(),
-            limits: launch.limits.clone(),
-            wall: launch.wall,
-            grace: launch.grace,
-            hosts: launch.hosts.iter().map(place).collect(),
-            generation: launch.generation,
-            on_resize: launch.on_resize.clone(),
-            least: launch.least,
-            most: launch.most,
-            memory: launch.memory,
+            launch: Arc::clone(&desired.launch),
             host_idx: desired.host_idx,
             mask: self.mask_of(desired),
             aliases: self.aliases.clone(),
             agent_socket: self.agent_socket.clone(),
             rsh: self.rsh.clone(),
             mark: format!("{}.{}.{}", self.instance, desired.job, desired.run),
-            negotiates: launch.on_resize.as_ref().map(|_| Negotiates {
+            negotiates: desired.launch.on_resize.as_ref().map(|_| Negotiates {
                 credentials: self.keys.dir(desired.job, desired.run),
                 server: self.server.clone(),
             }),

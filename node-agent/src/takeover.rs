@@ -85,8 +85,8 @@ pub fn unknown(job: JobId, run: Run) -> JobReport {
 pub fn known(report: JobReport, order: Option<&Order>) -> agent::Found {
     let joined = order.map_or(1, Order::joined);
     let told = order.map_or(Told { generation: 1, wall: Span::ZERO }, |order| Told {
-        generation: order.generation,
-        wall: order.wall,
+        generation: order.launch.generation,
+        wall: order.launch.wall,
     });
     agent::Found { report, joined, told }
 }

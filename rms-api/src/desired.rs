@@ -49,7 +49,7 @@ pub enum Aim {
     End { patience: Span, grace: Span },
 }
 
-/// How to execute a job; complete, so that an agent needs to ask nobody.
+/// How to execute a job; complete, so that an agent, and the supervisor that it hands this to, need to ask nobody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     #[serde(default)]
@@ -71,15 +71,50 @@ pub struct Launch {
     /// Host 0 runs a script; tasks are spread in blocks in this order.
     pub hosts: Vec<Host>,
     /// Counts the changes of the hosts, from 1: an agent that sees a higher one tells the processes.
+    #[serde(default = "first")]
     pub generation: u32,
     /// Of a malleable job: what happens in it when its hosts change. Its processes may negotiate for it then, with
     /// credentials that the agent places.
     pub on_resize: Option<OnResize>,
     /// Between how many hosts a malleable job was submitted; 0 and 0 where it named none.
+    #[serde(default)]
     pub least: u32,
+    #[serde(default)]
     pub most: u32,
     /// So much its processes may have on each host, where the host can see to that; 0: all.
+    #[serde(default)]
     pub memory: Mebibytes,
+}
+
+impl Launch {
+    /// The least that can be said of an execution: one task in `/`, with an empty environment, and no host yet.
+    pub fn of(owner: Owner, work: Work) -> Launch {
+        Launch {
+            labels: Labels::default(),
+            owner,
+            work,
+            n_tasks: 1,
+            cpus_per_task: 0,
+            cwd: "/".to_owned(),
+            environment: Arc::default(),
+            umask: 0o022,
+            stdio: Stdio::default(),
+            limits: Limits::default(),
+            wall: Span::ZERO,
+            grace: Span::ZERO,
+            hosts: Vec::new(),
+            generation: first(),
+            on_resize: None,
+            least: 0,
+            most: 0,
+            memory: Mebibytes(0),
+        }
+    }
+}
+
+/// Of the hosts of a job.
+fn first() -> u32 {
+    1
 }
 
 /// One host of a job and its share of the tasks.
@@ -97,8 +132,10 @@ pub struct Host {
     /// Those that the job has there: all of the node, unless it has given some back.
     pub cpus: u32,
     /// The generation with which it came. A host that was freed and comes again is started again.
+    #[serde(default = "first")]
     pub joined: u32,
     /// The job was asked to leave it; what runs there runs on until it has, or is given up.
+    #[serde(default)]
     pub departing: bool,
 }
 

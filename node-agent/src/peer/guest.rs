@@ -29,7 +29,7 @@ pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Res
             let changed = share.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if share.has_ended() || share.order().hosts.iter().any(|host| host.name == peer) {
+            if share.has_ended() || share.order().launch.hosts.iter().any(|host| host.name == peer) {
                 return;
             }
             changed.await;
@@ -47,23 +47,13 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::order::tests::order;
-    use crate::order::{Order, Place};
+    use crate::order::Order;
+    use crate::order::tests::{host, order};
 
     const JOB: (JobId, Run) = (JobId(1), Run(1));
 
     fn on(names: &[&str]) -> Order {
-        let place = |name: &&str| Place {
-            name: (*name).to_owned(),
-            cluster: "a".to_owned(),
-            address: String::new(),
-            first_task: 0,
-            n_tasks: 1,
-            cpus: 1,
-            joined: 1,
-            departing: false,
-        };
-        Order { hosts: names.iter().map(place).collect(), ..order() }
+        order(names.iter().map(|name| host(name)))
     }
 
     async fn ask(shares: &Shares, peer: &str) -> Result<JobId, Refusal> {

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use rms_api::desired::Host;
 use rms_model::hostlist;
 use thiserror::Error;
 
-use crate::order::{Order, Place};
+use crate::order::Order;
 use crate::pmi::place::MAX_PER_HOST;
 use crate::rsh::StepRequest;
 
 /// The tasks of a step on one node, in the order of the job's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTasks {
-    pub place: Place,
+    pub place: Host,
     pub n_tasks: u32,
 }
 
@@ -43,7 +44,7 @@ pub fn lay_out(
     step: &StepRequest,
     taken: &BTreeMap<String, u32>,
 ) -> Result<Vec<NodeTasks>, LayoutError> {
-    let cpus_per_task = step.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
+    let cpus_per_task = step.cpus_per_task.unwrap_or(order.launch.cpus_per_task).max(1);
     let seats = seats(order, step, taken, cpus_per_task)?;
     let there = seats.len() as u32;
     let n_named = step.named.len() as u32;
@@ -86,7 +87,7 @@ pub fn lay_out(
 
 /// A node that the step may use.
 struct Seat<'a> {
-    place: &'a Place,
+    place: &'a Host,
     /// Tasks that the job itself has there.
     own: u32,
     /// Tasks of the step that have room there, and of these, those that no other step is in the way of.
@@ -107,7 +108,7 @@ fn seats<'a>(
         let nodes = hostlist::fold(&places);
         return Err(LayoutError::Stranger { name: name.clone(), job: order.job.0, nodes });
     }
-    let seat = |place: &'a Place| {
+    let seat = |place: &'a Host| {
         let cpus = place.cpus.max(1);
         let taken = taken.get(&place.name).copied().unwrap_or(0);
         // A job that was let have more tasks than CPUs has them in its steps, too.
@@ -116,7 +117,7 @@ fn seats<'a>(
         let free = room.saturating_sub(taken.div_ceil(cpus_per_task));
         Seat { place, own: place.n_tasks.max(1), room, free, taken }
     };
-    let may_be = |place: &&Place| !step.excluded.contains(&place.name);
+    let may_be = |place: &&Host| !step.excluded.contains(&place.name);
     Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(seat).collect())
 }
 
@@ -170,20 +171,13 @@ fn names(seats: &[Seat<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::tests;
 
     /// A job with these nodes: name, CPUs and tasks of each.
     fn job(nodes: &[(&str, u32, u32)]) -> Order {
-        let place = |(name, cpus, n_tasks): &(&str, u32, u32)| Place {
-            name: (*name).to_owned(),
-            cluster: "a".to_owned(),
-            address: String::new(),
-            first_task: 0,
-            n_tasks: *n_tasks,
-            cpus: *cpus,
-            joined: 1,
-            departing: false,
-        };
-        Order { hosts: nodes.iter().map(place).collect(), ..crate::order::tests::order() }
+        let place =
+            |(name, cpus, n_tasks): &(&str, u32, u32)| Host { n_tasks: *n_tasks, cpus: *cpus, ..tests::host(name) };
+        tests::order(nodes.iter().map(place))
     }
 
     fn three() -> Order {
@@ -251,7 +245,7 @@ mod tests {
         check(|step| step.named = vec!["n9".to_owned()], "n9 is not a node of job 1");
         check(|step| step.first_node = 3, "0 of job 1");
         let mut leaving = three();
-        leaving.hosts[2].departing = true;
+        leaving.launch_mut().hosts[2].departing = true;
         assert_eq!(laid_out(&leaving, &StepRequest::default()), "n1:2 n2:2");
         let many = asking(|step| (step.tasks, step.overcommit) = (Some(30), true));
         assert_eq!(laid_out(&three(), &many), "n1:10 n2:10 n3:10");

@@ -8,6 +8,7 @@ pub mod layout;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use rms_api::desired::Host;
 use rms_model::hostlist;
 use rms_wire::peer::StepPart;
 use rms_wire::{StepDown, StepUp};
@@ -21,7 +22,7 @@ use self::layout::{LayoutError, NodeTasks, lay_out};
 use crate::exec::MAX_PIECES;
 use crate::frame::{self, Decoder, Frame};
 use crate::hash::fnv1a;
-use crate::order::{Order, Place};
+use crate::order::Order;
 use crate::peer::{PeerError, Peers};
 use crate::pmi::HostId;
 use crate::pmi::hub::{Grown, Hub, HubOut, Member};
@@ -162,7 +163,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
 }
 
 /// The agent there may be restarting.
-async fn open_there(peers: &Peers, place: &Place, step: &StepPart) -> Result<Part, String> {
+async fn open_there(peers: &Peers, place: &Host, step: &StepPart) -> Result<Part, String> {
     let begun = Instant::now();
     loop {
         match peers.step(place, step.clone()).await {
@@ -185,7 +186,7 @@ async fn find_room(
         tokio::pin!(changed);
         changed.as_mut().enable();
         let order = share.order();
-        let cpus_per_task = request.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
+        let cpus_per_task = request.cpus_per_task.unwrap_or(order.launch.cpus_per_task).max(1);
         let found = share.take_cpus(|taken| {
             let layout = lay_out(&order, request, taken)?;
             let cpus = |node: &NodeTasks| (node.place.name.clone(), node.n_tasks.saturating_mul(cpus_per_task));
@@ -229,9 +230,9 @@ fn orders(
 ) -> Result<Vec<StepPart>, String> {
     let names: Vec<&str> = layout.iter().map(|node| node.place.name.as_str()).collect();
     let n_tasks = layout.iter().map(|node| node.n_tasks).sum();
-    let cpus_per_task = request.cpus_per_task.unwrap_or(order.cpus_per_task).max(1);
+    let cpus_per_task = request.cpus_per_task.unwrap_or(order.launch.cpus_per_task).max(1);
     let files = HostFiles::of(share.entry_dir());
-    let account = Account::resolve(&order.owner.0).map_err(|error| error.to_string())?;
+    let account = Account::resolve(&order.launch.owner.0).map_err(|error| error.to_string())?;
     let (set, unset) = changes(order, &environment::of_job(order, &account, &files), &request.environment);
     let counts: Vec<u32> = layout.iter().map(|node| node.n_tasks).collect();
     let mapping = process_mapping(counts.iter().copied().enumerate());
@@ -269,7 +270,7 @@ fn orders(
             kvsname: kvsname.clone(),
             mapping: mapping.clone(),
             universe: layout.iter().map(capacity).sum(),
-            grace: order.grace,
+            grace: order.launch.grace,
         }
     };
     Ok((0..).zip(layout).map(step).collect())
@@ -286,7 +287,7 @@ fn changes(order: &Order, of_job: &Variables, here: &[(String, String)]) -> (Vec
     let is_changed = |(name, value): &&(String, String)| of_job.get(name) != Some(value);
     let set = here.iter().filter(is_changed).cloned().collect();
     let there: BTreeSet<&String> = here.iter().map(|(name, _)| name).collect();
-    let unset = order.environment.0.iter().map(|(name, _)| name).filter(|name| !there.contains(name)).cloned();
+    let unset = order.launch.environment.0.iter().map(|(name, _)| name).filter(|name| !there.contains(name)).cloned();
     (set, unset.collect())
 }
 
@@ -329,7 +330,7 @@ impl Running {
         let n_ranks: Vec<u32> = layout.iter().map(|node| node.n_tasks).collect();
         let n_tasks = n_ranks.iter().sum();
         let kvsname = steps.first().map(|step| step.kvsname.clone()).unwrap_or_default();
-        let hub = Hub::new(kvsname, layout.iter().map(member).collect(), &n_ranks, order.cpus_per_task, n_tasks);
+        let hub = Hub::new(kvsname, layout.iter().map(member).collect(), &n_ranks, order.launch.cpus_per_task, n_tasks);
         let reads = steps.iter().enumerate().filter(|(_, step)| step.n_readers > 0).map(|(idx, _)| idx);
         let (to, ups) = mpsc::channel(MAX_PIECES);
         let mut carriers = JoinSet::new();

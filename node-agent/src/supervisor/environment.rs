@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::net::SocketAddr;
 
+use rms_api::desired::Host;
 use rms_model::hostlist;
 use rms_model::job::to_bytes;
 use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
@@ -13,7 +14,7 @@ use rms_wire::peer::StepPart;
 
 use super::slurm;
 use super::user::Account;
-use crate::order::{Order, Place};
+use crate::order::Order;
 
 /// Variables by name; the last setting of a name wins.
 pub type Variables = BTreeMap<String, String>;
@@ -24,7 +25,7 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables {
     let mut variables = Variables::new();
     variables.insert("PATH".to_owned(), DEFAULT_PATH.to_owned());
-    let submitted = &order.environment.0;
+    let submitted = &order.launch.environment.0;
     let speaks_slurm = submitted.iter().any(|(name, value)| name == SLURM && value == "1");
     let is_the_submitters = |name: &str| match name {
         SUBMIT_DIR | SUBMIT_HOST => true,
@@ -42,13 +43,13 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
 
     let names: Vec<&str> = order.usable().map(|host| host.name.as_str()).collect();
     set("RMS_JOB_ID", order.job.to_string());
-    set("RMS_JOB_NAME", order.labels.name.clone());
+    set("RMS_JOB_NAME", order.launch.labels.name.clone());
     set("RMS_RUN", order.run.to_string());
     set("RMS_NODELIST", hostlist::fold(&names));
     set("RMS_NNODES", names.len().to_string());
-    set("RMS_NTASKS", order.n_tasks.to_string());
+    set("RMS_NTASKS", order.launch.n_tasks.to_string());
     // Who asked for none has the one that he was counted for; scripts take it for a number of threads.
-    set("RMS_CPUS_PER_TASK", order.cpus_per_task.max(1).to_string());
+    set("RMS_CPUS_PER_TASK", order.launch.cpus_per_task.max(1).to_string());
     set("RMS_TASKS_PER_NODE", slurm::on_each(order.usable().map(|host| host.n_tasks)));
     set("RMS_NODE_ID", order.host_idx.to_string());
     if let Some(place) = order.place() {
@@ -59,7 +60,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("RMS_HOSTFILE", files.openmpi.display().to_string());
     set("RMS_HOSTFILE_MPICH", files.mpich.display().to_string());
     // Counts the host file's contents; it is rewritten when the job's hosts change.
-    set("RMS_GENERATION", order.generation.to_string());
+    set("RMS_GENERATION", order.launch.generation.to_string());
     set("RMS_AGENT_SOCKET", order.agent_socket.display().to_string());
     set("RMS_GENERATION_FILE", files.generation.display().to_string());
     set("RMS_MARK", order.mark.clone());
@@ -67,11 +68,11 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         set("RMS_JOB_CREDENTIALS", negotiates.credentials.display().to_string());
         set("RMS_SERVER", negotiates.server.clone());
     }
-    if order.on_resize.is_some() && order.most > 0 {
-        set("RMS_MALLEABLE_LEAST", order.least.to_string());
-        set("RMS_MALLEABLE_MOST", order.most.to_string());
+    if order.launch.on_resize.is_some() && order.launch.most > 0 {
+        set("RMS_MALLEABLE_LEAST", order.launch.least.to_string());
+        set("RMS_MALLEABLE_MOST", order.launch.most.to_string());
     }
-    let submit_dir = variables.entry(SUBMIT_DIR.to_owned()).or_insert_with(|| order.cwd.clone()).clone();
+    let submit_dir = variables.entry(SUBMIT_DIR.to_owned()).or_insert_with(|| order.launch.cwd.clone()).clone();
     if slurm::is_spoken(&variables) {
         slurm::of_job(&mut variables, order, account, &submit_dir);
     }
@@ -114,7 +115,7 @@ pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
 /// over what the agents say there. In Slurm's words it is the first task on the first node, as under sbatch, as far as it
 /// names what says so, or where there is nobody else.
 pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
-    let hosts: Vec<&Place> = order.usable().collect();
+    let hosts: Vec<&Host> = order.usable().collect();
     let mut hide = |name: &str| drop(variables.remove(name));
     hide("RMS_NODE_ID");
     hide("RMS_NODE_NAME");
@@ -126,7 +127,7 @@ pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
     }
     if slurm::is_spoken(variables) {
         slurm::of_task(variables, 0, 0);
-        let is_alone = hosts.len() == 1 && order.n_tasks <= 1 && order.on_resize.is_none();
+        let is_alone = hosts.len() == 1 && order.launch.n_tasks <= 1 && order.launch.on_resize.is_none();
         let is_named = |name: &str| is_alone || text.contains(name);
         variables.retain(|name, _| !slurm::OF_ONE.contains(&name.as_str()) || is_named(name));
     }
@@ -167,7 +168,7 @@ pub fn of_step(variables: &mut Variables, step: &StepPart) {
 /// a task than a script.
 pub fn of_hook(variables: &mut Variables, order: &Order, command: &str) {
     of_script(variables, order, command);
-    let generation = order.generation;
+    let generation = order.launch.generation;
     variables.insert("RMS_RESIZE_GENERATION".to_owned(), generation.to_string());
 }
 
@@ -202,8 +203,8 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
         // would take each other's for their own.
         set("OMPI_MCA_btl", "self,tcp");
     }
-    let is_loopback = |host: &Place| host.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
-    if order.hosts.iter().all(is_loopback) {
+    let is_loopback = |host: &Host| host.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
+    if order.launch.hosts.iter().all(is_loopback) {
         // Open MPI passes over the loopback interface and tries every other: of a machine without a network there
         // would be none, and on one with several it has been seen to hang.
         set("OMPI_MCA_btl_tcp_if_include", "lo");
@@ -233,12 +234,12 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
 /// Are two nodes of the job the same machine, as in a cluster for trying things? There, each node has a loopback
 /// address of its own.
 fn share_a_machine(order: &Order) -> bool {
-    let machine = |host: &Place| match host.address.parse::<SocketAddr>() {
+    let machine = |host: &Host| match host.address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => "this one".to_owned(),
         Ok(address) => address.ip().to_string(),
         Err(_) => host.address.clone(),
     };
-    let mut machines: Vec<String> = order.hosts.iter().map(machine).collect();
+    let mut machines: Vec<String> = order.launch.hosts.iter().map(machine).collect();
     machines.sort_unstable();
     machines.windows(2).any(|two| two[0] == two[1])
 }
@@ -259,33 +260,30 @@ mod tests {
     use std::sync::Arc;
 
     use nix::unistd::{User, geteuid};
+    use rms_api::desired::Launch;
     use rms_model::variables::SLURM_OF_AGENT;
     use rms_model::{Environment, Run};
 
     use super::*;
-    use crate::order::tests::order;
+    use crate::order::tests::{host, order};
 
-    fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> Place {
-        let (name, cluster, address) = (name.to_owned(), "alpha".to_owned(), format!("10.0.0.1:{first_task}"));
-        Place { name, cluster, address, first_task, n_tasks, cpus: 4, joined: 1, departing }
+    fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> Host {
+        let (cluster, address) = ("alpha".to_owned(), format!("10.0.0.1:{first_task}"));
+        Host { cluster, address, first_task, n_tasks, cpus: 4, departing, ..host(name) }
     }
 
     fn variables(environment: &[(&str, &str)], change: impl FnOnce(&mut Order)) -> Variables {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let mut order = Order {
-            environment: Arc::new(Environment(environment.iter().map(own).collect())),
-            hosts: vec![
-                place("n01", 0, 2, false),
-                place("n02", 2, 2, false),
-                place("n03", 4, 1, false),
-                place("n09", 5, 0, true),
-            ],
-            n_tasks: 5,
-            cpus_per_task: 0,
-            cwd: "/work".to_owned(),
-            rsh: Some(PathBuf::from("/usr/bin/rms-rsh")),
-            ..order()
-        };
+        let mut order = order([
+            place("n01", 0, 2, false),
+            place("n02", 2, 2, false),
+            place("n03", 4, 1, false),
+            place("n09", 5, 0, true),
+        ]);
+        order.rsh = Some(PathBuf::from("/usr/bin/rms-rsh"));
+        let launch = order.launch_mut();
+        launch.environment = Arc::new(Environment(environment.iter().map(own).collect()));
+        (launch.n_tasks, launch.cwd) = (5, "/work".to_owned());
         change(&mut order);
         let owner = User::from_uid(geteuid()).ok().flatten().map_or_else(|| geteuid().to_string(), |user| user.name);
         let account = Account::resolve(&owner).expect("ourselves");
@@ -326,24 +324,23 @@ mod tests {
 
     #[test]
     fn a_script_is_told_nothing_that_holds_on_one_node_only() {
-        let of_script = |text: &str, change: fn(&mut Order)| {
-            let mut order = order();
-            order.hosts = vec![place("n01", 0, 1, false), place("n02", 1, 1, false)];
-            order.n_tasks = 2;
-            change(&mut order);
+        let of_script = |text: &str, change: fn(&mut Launch)| {
+            let mut order = order([place("n01", 0, 1, false), place("n02", 1, 1, false)]);
+            order.launch_mut().n_tasks = 2;
+            change(order.launch_mut());
             let told = ["RMS_NODE_ID", "RMS_NODE_NAME", "RMS_CLUSTER", "RMS_CPUS_ON_NODE", SLURM, "SLURM_NODEID"];
             let mut variables: Variables = told.map(|name| (name.to_owned(), "0".to_owned())).into();
             of_script(&mut variables, &order, text);
             variables.into_keys().filter(|name| name != SLURM).collect::<Vec<_>>()
         };
         assert_eq!(of_script("true", |_| {}), ["RMS_CLUSTER", "RMS_CPUS_ON_NODE"]);
-        let mixed: fn(&mut Order) = |order| (order.hosts[1].cpus, order.hosts[1].cluster) = (8, "b".to_owned());
+        let mixed: fn(&mut Launch) = |launch| (launch.hosts[1].cpus, launch.hosts[1].cluster) = (8, "b".to_owned());
         assert_eq!(of_script("true", mixed), [] as [&str; 0]);
         let named = of_script("[ $SLURM_PROCID = 0 ] && echo ${SLURM_NODEID}", |_| {});
         assert_eq!(named, ["RMS_CLUSTER", "RMS_CPUS_ON_NODE", "SLURM_NODEID", "SLURM_PROCID"]);
-        let alone = of_script("python train.py", |order| {
-            order.hosts.truncate(1);
-            order.n_tasks = 1;
+        let alone = of_script("python train.py", |launch| {
+            launch.hosts.truncate(1);
+            launch.n_tasks = 1;
         });
         assert!(alone.contains(&"SLURM_PROCID".to_owned()) && alone.contains(&"SLURM_LOCALID".to_owned()), "{alone:?}");
     }
@@ -351,7 +348,7 @@ mod tests {
     #[test]
     fn what_sbatch_sets_on_request_is_set_on_request() {
         let variables = variables(&[(SLURM, "1")], |order| {
-            order.cpus_per_task = 2;
+            order.launch_mut().cpus_per_task = 2;
             order.run = Run(3);
         });
         assert_eq!((variables["SLURM_CPUS_PER_TASK"].as_str(), variables["SLURM_RESTART_COUNT"].as_str()), ("2", "2"));
@@ -372,9 +369,7 @@ mod tests {
         let account = Account::resolve(&User::from_uid(geteuid()).expect("asked").expect("there is one").name);
         let account = account.expect("it is ours");
         let base = |n_hosts: usize, host_idx: u32, environment: &[(&str, &str)]| {
-            let mut order = order();
-            order.hosts = vec![place("n01", 0, 2, false), place("n02", 2, 2, false)];
-            order.hosts.truncate(n_hosts);
+            let mut order = order([place("n01", 0, 2, false), place("n02", 2, 2, false)].into_iter().take(n_hosts));
             order.host_idx = host_idx;
             let variables = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             of_command(&variables, &order, &account).get("OMPI_MCA_orte_tmpdir_base").cloned()

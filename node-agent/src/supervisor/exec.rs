@@ -64,7 +64,7 @@ impl Exec {
         Exec::with_pipes(stream, WINDOW, account, |stdin, stdout, stderr| {
             let program = Program {
                 order,
-                cwd: &order.cwd,
+                cwd: &order.launch.cwd,
                 account,
                 argv: &argv,
                 candidates: &[CString::from(c"/bin/sh")],

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::order::{Order, Place};
+use crate::order::Order;
+use rms_api::desired::Host;
 
 /// `name slots=n` as Open MPI reads it.
 pub fn openmpi(order: &Order) -> String {
@@ -25,7 +26,7 @@ pub fn mpich(order: &Order) -> String {
 
 /// How often the hosts have changed, counted from 1.
 pub fn generation(order: &Order) -> String {
-    format!("{}\n", order.generation)
+    format!("{}\n", order.launch.generation)
 }
 
 /// Where the host files of an execution are.
@@ -47,11 +48,11 @@ impl HostFiles {
 }
 
 fn heading(order: &Order) -> String {
-    format!("# job {} run {} generation {}\n", order.job, order.run, order.generation)
+    format!("# job {} run {} generation {}\n", order.job, order.run, order.launch.generation)
 }
 
 /// A host that holds no task still has its CPUs, which a script may use. One that the job is to leave is none of its any
 /// more.
-fn slots(order: &Order) -> impl Iterator<Item = (&Place, u32)> {
+fn slots(order: &Order) -> impl Iterator<Item = (&Host, u32)> {
     order.usable().map(|host| (host, if host.n_tasks > 0 { host.n_tasks } else { host.cpus.max(1) }))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::{Pid, getpid};
-use rms_api::desired::{JobReport, JobStatus, NodeExit};
+use rms_api::desired::{Host, JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, Mebibytes, OnResize, Run, Span, Time, Usage, Work};
 
 use super::confine::confine;
@@ -25,7 +25,7 @@ use super::streams::Streams;
 use super::tree;
 use super::user::Account;
 use crate::cgroup::{Baseline, Cgroup, Meter};
-use crate::order::{Order, Place};
+use crate::order::Order;
 use crate::pmi::RankId;
 use crate::pmi::frames::Placement;
 use crate::pmi::hub::Need;
@@ -138,10 +138,10 @@ const UNKILLABLE: Duration = Duration::from_secs(60);
 
 impl Job {
     pub fn new(order: Order, baseline: Baseline, cgroup: &Cgroup) -> Job {
-        let n_out_of_memory = if order.memory > Mebibytes(0) { cgroup.n_out_of_memory() } else { 0 };
+        let n_out_of_memory = if order.launch.memory > Mebibytes(0) { cgroup.n_out_of_memory() } else { 0 };
         // A wall time that no clock can hold never comes.
         let begun = Instant::now();
-        let wall_at = begun.checked_add(order.wall.to_std()).unwrap_or_else(far_away);
+        let wall_at = begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_away);
         Job {
             phase: Phase::Running,
             since: now(),
@@ -197,7 +197,7 @@ impl Job {
         self.spooled.extend(started.tasks.first().map(|first| first.task..first.task + self.n_own as u32));
         self.tasks = started.tasks;
         self.pump.add(started.piped);
-        self.streams = started.streams.filter(|_| match &self.order.on_resize {
+        self.streams = started.streams.filter(|_| match &self.order.launch.on_resize {
             Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
             Some(OnResize::Negotiates | OnResize::Workers) | None => self.desk.is_some(),
         });
@@ -247,8 +247,8 @@ impl Job {
 
     /// May there be ranks here, if only later? The tasks of hosts that come later are none.
     fn has_ranks(&self) -> bool {
-        let is_rank_host = |place: &Place| place.joined == 1 || place.n_tasks == 0;
-        match self.order.work {
+        let is_rank_host = |place: &Host| place.joined == 1 || place.n_tasks == 0;
+        match self.order.launch.work {
             Work::Tasks { .. } => self.order.place().is_some_and(is_rank_host),
             Work::Script { .. } | Work::Hosts => false,
         }
@@ -257,11 +257,11 @@ impl Job {
     /// The hosts of the job or its wall time have changed: what is started from now on has them in its environment.
     /// False where that is no news.
     pub fn update(&mut self, order: Order, files: &HostFiles, errands: &mut Vec<Errand>) -> bool {
-        let is_outdated = order.generation < self.order.generation;
+        let is_outdated = order.launch.generation < self.order.launch.generation;
         if is_outdated || matches!(self.phase, Phase::Ended { .. }) {
             return false;
         }
-        self.wall_at = self.begun.checked_add(order.wall.to_std()).unwrap_or_else(far_away);
+        self.wall_at = self.begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_away);
         self.order = order;
         if let Some(account) = &self.account {
             self.variables = environment::of_job(&self.order, account, files);
@@ -323,7 +323,7 @@ impl Job {
                 JobReport { job: self.job(), run: self.run(), status: JobStatus::Starting }
             }
             Phase::Running | Phase::Ending(_) => {
-                let (since, generation, is_confined) = (self.since, self.order.generation, self.is_confined);
+                let (since, generation, is_confined) = (self.since, self.order.launch.generation, self.is_confined);
                 let status = JobStatus::Running { since, generation, is_confined };
                 JobReport { job: self.job(), run: self.run(), status }
             }
@@ -387,7 +387,7 @@ impl Job {
                     // Ranks that TERM ends are no crash; of others this asks nothing.
                     desk.end(ranks::Ending::Ordered, &mut Vec::new());
                 }
-                self.end(NodeExit::WallTime, self.order.grace, cgroup);
+                self.end(NodeExit::WallTime, self.order.launch.grace, cgroup);
             }
             Phase::Ending(ending) if now < ending.kill_at => {
                 if ending.term_at.take_if(|at| *at <= now).is_some() {
@@ -549,7 +549,7 @@ impl Job {
             // It had its time after TERM, and KILL was needed.
             NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
             NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. }
-                if self.order.memory > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
+                if self.order.launch.memory > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
             {
                 NodeExit::OutOfMemory
             }

@@ -343,7 +343,7 @@ impl Supervisor {
             ToSupervisor::Exec(order) => self.exec(order.stream, order.command),
             ToSupervisor::Violated { reason } => {
                 self.job.iter().for_each(|job| complaint::complain(job, &reason));
-                let grace = self.job.as_ref().map_or(Span::ZERO, |job| job.order.grace);
+                let grace = self.job.as_ref().map_or(Span::ZERO, |job| job.order.launch.grace);
                 self.end(Span::ZERO, NodeExit::Violated { reason }, grace);
             }
             ToSupervisor::ExecAbandon { stream } => {
@@ -443,13 +443,13 @@ impl Supervisor {
 
     /// Only who asks for memory, and who comes after one, pays for it.
     fn limit_memory(&mut self, order: &Order) -> Result<(), Unstarted> {
-        let is_limited = order.memory > Mebibytes(0);
+        let is_limited = order.launch.memory > Mebibytes(0);
         let was_limited = std::mem::replace(&mut self.is_limited, is_limited && self.seat.cgroup.kind() != Kind::None);
         if !self.is_limited && !was_limited {
             return Ok(());
         }
-        self.seat.cgroup.limit_memory(order.memory).map_err(|error| {
-            let reason = format!("cannot limit its memory to {}: {error}", order.memory);
+        self.seat.cgroup.limit_memory(order.launch.memory).map_err(|error| {
+            let reason = format!("cannot limit its memory to {}: {error}", order.launch.memory);
             // What we hold for the job counts for it, too: a large script or environment may be more than it may have.
             Unstarted { reason, is_fault: error.kind() != std::io::ErrorKind::ResourceBusy }
         })

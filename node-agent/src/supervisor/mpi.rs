@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crate::hash::fnv1a;
-use crate::order::{Order, Place};
+use crate::order::Order;
 use crate::pmi::frames::{Down, HubFrame, Placement, Up};
 use crate::pmi::host::{HostRanks, first_birth};
 use crate::pmi::hub::{Grown, Growth, Hub, HubOut, Member, Need};
@@ -15,6 +15,7 @@ use crate::pmi::place::process_mapping;
 use crate::pmi::ranks::{Birth, Ending, Out};
 use crate::pmi::{HostId, RankId};
 use crate::sys::End;
+use rms_api::desired::Host;
 
 /// The ranks of one share.
 #[derive(Debug)]
@@ -74,16 +75,17 @@ impl Desk {
     /// The ranks that the job begins with, by their tasks and with their sockets.
     pub fn new(order: &Order, sockets: Vec<(u32, OwnedFd)>) -> Desk {
         let members = members(order);
-        let n_ranks: Vec<u32> = order.hosts.iter().map(n_first_ranks).collect();
+        let n_ranks: Vec<u32> = order.launch.hosts.iter().map(n_first_ranks).collect();
         let mapping = process_mapping(n_ranks.iter().copied().enumerate());
         let universe = members.iter().map(|member| member.capacity).sum();
         let kvsname = kvsname(order);
         let (first_rank, n_local) = order.place().map_or((0, 0), |place| (place.first_task, n_first_ranks(place)));
         let own = first_birth(&kvsname, n_ranks.iter().sum(), universe, mapping, first_rank, n_local);
-        let next_task = order.hosts.iter().map(|host| host.first_task.saturating_add(host.n_tasks)).max().unwrap_or(0);
+        let next_task =
+            order.launch.hosts.iter().map(|host| host.first_task.saturating_add(host.n_tasks)).max().unwrap_or(0);
         let mut desk = Desk {
             own: order.place().map_or_else(nowhere, host_id),
-            first: order.hosts.first().map_or_else(nowhere, host_id),
+            first: order.launch.hosts.first().map_or_else(nowhere, host_id),
             ranks: HostRanks::new(own),
             hub: (order.host_idx == 0).then(|| Hub::new(kvsname, members, &n_ranks, newcomer(order), next_task)),
             lines: BTreeMap::new(),
@@ -223,7 +225,7 @@ impl Desk {
 
     /// The hosts of the job have changed.
     pub fn update(&mut self, order: &Order, errands: &mut Vec<Errand>) {
-        let outs = self.hub.as_mut().map(|hub| hub.update(members(order), order.generation)).unwrap_or_default();
+        let outs = self.hub.as_mut().map(|hub| hub.update(members(order), order.launch.generation)).unwrap_or_default();
         self.carry_hub(outs, errands);
     }
 
@@ -322,14 +324,15 @@ impl Desk {
     }
 }
 
-fn host_id(place: &Place) -> HostId {
+fn host_id(place: &Host) -> HostId {
     HostId { node: place.name.clone(), joined: place.joined }
 }
 
 /// MPICH names its shared memory after the key-value space, and what ranks leave there that were killed stays: the
 /// name is that of this execution in this cluster, also where others have jobs of the same number.
 fn kvsname(order: &Order) -> String {
-    let cluster = order.hosts.first().map(|first| format!("{} {}", first.address, first.name)).unwrap_or_default();
+    let cluster =
+        order.launch.hosts.first().map(|first| format!("{} {}", first.address, first.name)).unwrap_or_default();
     format!("kvs_{}_{}_{:08x}", order.job, order.run, fnv1a(cluster.as_bytes()))
 }
 
@@ -338,27 +341,27 @@ fn nowhere() -> HostId {
 }
 
 /// Ranks of the first world are the tasks of the hosts that the job begins with.
-fn n_first_ranks(place: &Place) -> u32 {
+fn n_first_ranks(place: &Host) -> u32 {
     if place.joined == 1 { place.n_tasks } else { 0 }
 }
 
 fn members(order: &Order) -> Vec<Member> {
-    let capacity = |place: &Place| match (place.n_tasks, place.joined) {
+    let capacity = |place: &Host| match (place.n_tasks, place.joined) {
         (0, _) => ranks_of_cpus(place.cpus, order),
         (n_tasks, 1) => n_tasks,
         // It came with tasks, which are no ranks.
         (_, _) => 0,
     };
     let member =
-        |place: &Place| Member { host: host_id(place), capacity: capacity(place), is_departing: place.departing };
-    order.hosts.iter().map(member).collect()
+        |place: &Host| Member { host: host_id(place), capacity: capacity(place), is_departing: place.departing };
+    order.launch.hosts.iter().map(member).collect()
 }
 
 fn ranks_of_cpus(cpus: u32, order: &Order) -> u32 {
-    (cpus / order.cpus_per_task.max(1)).max(1)
+    (cpus / order.launch.cpus_per_task.max(1)).max(1)
 }
 
 /// What a host is taken to have room for before it is known which one it will be.
 fn newcomer(order: &Order) -> u32 {
-    order.hosts.first().map_or(1, |place| ranks_of_cpus(place.cpus, order))
+    order.launch.hosts.first().map_or(1, |place| ranks_of_cpus(place.cpus, order))
 }

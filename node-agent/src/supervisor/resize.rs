@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
+use rms_api::desired::Host;
 use rms_model::OnResize;
 
 use super::child::{ChildError, Program, Word};
@@ -12,7 +13,7 @@ use super::environment;
 use super::job::{Job, Phase};
 use super::start::{StartError, c_string};
 use super::streams::{Input, Streams};
-use crate::order::{Order, Place};
+use crate::order::Order;
 use crate::sys::{self, End, SingleThreaded};
 
 /// What a job has not been told yet.
@@ -46,14 +47,14 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Have the hosts changed that the job may use, or its cores on them? One that leaves, after it had been asked to, is no news.
 pub fn is_news(before: &Order, now: &Order) -> bool {
-    let usable = |place: &&Place| !place.departing;
-    let key = |place: &Place| (place.name.clone(), place.joined, place.cpus);
-    !before.hosts.iter().filter(usable).map(key).eq(now.hosts.iter().filter(usable).map(key))
+    let usable = |place: &&Host| !place.departing;
+    let berth = |place: &Host| (place.name.clone(), place.joined, place.cpus);
+    !before.launch.hosts.iter().filter(usable).map(berth).eq(now.launch.hosts.iter().filter(usable).map(berth))
 }
 
 /// The host files tell the change already. Called once for each; what cannot be executed is told in the job's output.
 pub fn tell(job: &mut Job, single: &SingleThreaded) {
-    match &job.order.on_resize {
+    match &job.order.launch.on_resize {
         // Who negotiates hears it from the server, and workers need not know.
         None | Some(OnResize::Negotiates | OnResize::Workers) => {}
         Some(OnResize::Signal(signal)) => {
@@ -64,7 +65,7 @@ pub fn tell(job: &mut Job, single: &SingleThreaded) {
             on_time(job, now);
         }
         Some(OnResize::Hook(_)) if job.order.host_idx == 0 => {
-            job.untold.due = Some(job.order.generation);
+            job.untold.due = Some(job.order.launch.generation);
             go_on(job, single);
         }
         // The first host speaks for all.
@@ -155,7 +156,7 @@ pub fn go_on(job: &mut Job, single: &SingleThreaded) {
 }
 
 fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, StartError> {
-    let (Some(OnResize::Hook(command)), Some(account)) = (&job.order.on_resize, &job.account) else {
+    let (Some(OnResize::Hook(command)), Some(account)) = (&job.order.launch.on_resize, &job.account) else {
         return Ok(None);
     };
     let Some(Streams { stdin: _, stdout, stderr }) = &job.streams else { return Ok(None) };
@@ -168,7 +169,7 @@ fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, St
     let program = Program {
         order: &job.order,
         account,
-        cwd: &job.order.cwd,
+        cwd: &job.order.launch.cwd,
         argv: &argv,
         candidates: &[CString::from(c"/bin/sh")],
         environment: environment::to_c(&variables),
@@ -183,21 +184,15 @@ fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::tests;
 
     fn order(hosts: &[(&str, u32, bool)]) -> Order {
-        let place = |(name, joined, departing): &(&str, u32, bool)| Place {
-            name: (*name).to_owned(),
-            cluster: "c".to_owned(),
-            address: "127.0.0.1:1".to_owned(),
-            first_task: 0,
-            n_tasks: 1,
-            cpus: 1,
+        let place = |(name, joined, departing): &(&str, u32, bool)| Host {
             joined: *joined,
             departing: *departing,
+            ..tests::host(name)
         };
-        let mut order = crate::order::tests::order();
-        order.hosts = hosts.iter().map(place).collect();
-        order
+        tests::order(hosts.iter().map(place))
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Tells a job of itself in Slurm's words: the variables that sbatch and srun would set.
 
+use rms_api::desired::Host;
 use rms_model::hostlist;
 use rms_model::variables::SLURM;
 
 use super::environment::Variables;
 use super::user::Account;
-use crate::order::{Order, Place};
+use crate::order::Order;
 
 /// What holds on one node, or for one task, and nowhere else.
 pub const OF_ONE: [&str; 6] =
@@ -18,25 +19,25 @@ pub fn is_spoken(variables: &Variables) -> bool {
 
 /// What all processes of the job on this host have in common.
 pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submit_dir: &str) {
-    let usable: Vec<&Place> = order.usable().collect();
+    let usable: Vec<&Host> = order.usable().collect();
     let names: Vec<&str> = usable.iter().map(|host| host.name.as_str()).collect();
     let nodes = hostlist::fold(&names);
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("SLURM_JOB_ID", order.job.to_string());
     set("SLURM_JOBID", order.job.to_string());
-    set("SLURM_JOB_NAME", order.labels.name.clone());
+    set("SLURM_JOB_NAME", order.launch.labels.name.clone());
     set("SLURM_JOB_NODELIST", nodes.clone());
     set("SLURM_NODELIST", nodes);
     set("SLURM_JOB_NUM_NODES", names.len().to_string());
     set("SLURM_NNODES", names.len().to_string());
-    set("SLURM_NTASKS", order.n_tasks.to_string());
-    set("SLURM_NPROCS", order.n_tasks.to_string());
+    set("SLURM_NTASKS", order.launch.n_tasks.to_string());
+    set("SLURM_NPROCS", order.launch.n_tasks.to_string());
     set("SLURM_TASKS_PER_NODE", on_each(usable.iter().map(|host| host.n_tasks)));
     set("SLURM_JOB_CPUS_PER_NODE", on_each(usable.iter().map(|host| host.cpus)));
     // As sbatch, which sets it only where the user did: scripts fall back on what they think best. One may be nobody's wish,
     // and is told by the submitter.
-    if order.cpus_per_task > 1 {
-        set("SLURM_CPUS_PER_TASK", order.cpus_per_task.to_string());
+    if order.launch.cpus_per_task > 1 {
+        set("SLURM_CPUS_PER_TASK", order.launch.cpus_per_task.to_string());
     }
     if order.run.0 > 1 {
         set("SLURM_RESTART_COUNT", (order.run.0 - 1).to_string());

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::Pid;
+use rms_api::desired::Host;
 use rms_model::Work;
 use thiserror::Error;
 
@@ -17,7 +18,7 @@ use super::folder::Folder;
 use super::pump::Piped;
 use super::streams::{self, Occasion, Streams, StreamsError};
 use super::user::{Account, AccountError};
-use crate::order::{Order, Place};
+use crate::order::Order;
 use crate::spool;
 use crate::sys::{End, SingleThreaded};
 
@@ -93,11 +94,11 @@ impl StartError {
 /// # Errors
 /// Nothing of the share was left running; the caller kills what was forked before the failure.
 pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<Started, StartError> {
-    let account = Account::resolve(&order.owner.0)?;
+    let account = Account::resolve(&order.launch.owner.0)?;
     let place = order.place().ok_or(StartError::NoPlace)?;
     let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
-    let Begun { tasks, input, streams, piped, rank_sockets } = match &order.work {
+    let Begun { tasks, input, streams, piped, rank_sockets } = match &order.launch.work {
         Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
         // The other hosts of a script, and hosts alone, wait for what is started on them.
         Work::Script { .. } | Work::Hosts => {
@@ -111,7 +112,7 @@ pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<
 
 struct Starter<'a> {
     order: &'a Order,
-    place: &'a Place,
+    place: &'a Host,
     account: &'a Account,
     variables: &'a Variables,
     entry_dir: &'a Path,
@@ -151,7 +152,7 @@ impl Starter<'_> {
         for streams in &all.tasks {
             let program = Program {
                 order: self.order,
-                cwd: &self.order.cwd,
+                cwd: &self.order.launch.cwd,
                 account: self.account,
                 argv: &argv,
                 candidates: std::slice::from_ref(&name),
@@ -169,7 +170,7 @@ impl Starter<'_> {
     }
 
     fn tasks(&self, argv: &[String]) -> Result<Begun, StartError> {
-        let Place { first_task, n_tasks: n_local, joined, .. } = *self.place;
+        let Host { first_task, n_tasks: n_local, joined, .. } = *self.place;
         // The ranks of an MPI program are those that it begins with: hosts that come later bring tasks, no ranks.
         let has_ranks = joined == 1;
         let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local, Occasion::Start)?;
@@ -184,11 +185,11 @@ impl Starter<'_> {
             environment::of_task(&mut variables, rank, local);
             if let Some(theirs) = &theirs {
                 let pmi_fd = std::os::fd::AsRawFd::as_raw_fd(theirs);
-                environment::of_rank(&mut variables, pmi_fd, rank, local, n_local, self.order.n_tasks);
+                environment::of_rank(&mut variables, pmi_fd, rank, local, n_local, self.order.launch.n_tasks);
             }
             let program = Program {
                 order: self.order,
-                cwd: &self.order.cwd,
+                cwd: &self.order.launch.cwd,
                 account: self.account,
                 argv: &argv,
                 candidates: &candidates,

@@ -114,7 +114,9 @@ impl Step {
 
     /// The limits and the CPUs are the job's.
     fn as_job(&self, parent: &Parent<'_>) -> Order {
-        Order { umask: self.order.umask, ..parent.order.clone() }
+        let mut job = parent.order.clone();
+        job.launch_mut().umask = self.order.umask;
+        job
     }
 
     fn start_own(&mut self, parent: &Parent<'_>, single: &SingleThreaded) -> Result<(), StartError> {

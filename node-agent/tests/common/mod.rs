@@ -23,9 +23,7 @@ use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
 use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
-use rms_model::{
-    Environment, Generation, JobId, Labels, Limits, Mebibytes, NodeId, Owner, Run, Span, Stdio, Usage, Work,
-};
+use rms_model::{Environment, Generation, JobId, Labels, NodeId, Owner, Run, Span, Usage, Work};
 use tokio::sync::mpsc;
 
 /// Longer than anything here takes on the slowest machine; reached only by a failing test.
@@ -310,23 +308,14 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
     };
     Launch {
         labels: Labels::named("story"),
-        owner: Owner(me()),
-        work,
         n_tasks,
         cpus_per_task: 1,
         cwd: cwd.display().to_string(),
         environment: Arc::new(Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())])),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
         wall: Span::from_mins(5),
         grace: Span::from_secs(5),
         hosts: vec![host],
-        generation: 1,
-        on_resize: None,
-        least: 0,
-        most: 0,
-        memory: Mebibytes(0),
+        ..Launch::of(Owner(me()), work)
     }
 }
 

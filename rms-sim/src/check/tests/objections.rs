@@ -9,9 +9,7 @@ use rms_api::negotiate::{Ask, Asked};
 use rms_api::subscription::LauncherView;
 use rms_core::plan::{Placed, Placement, Shortage};
 use rms_core::state::course::Course;
-use rms_model::{
-    ClusterId, ExpandLimit, Labels, Limits, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Stdio, Work,
-};
+use rms_model::{ClusterId, ExpandLimit, Labels, Malleable, NodeId, OnResize, Outcome, Owner, Request, Span, Work};
 
 use super::*;
 use crate::application::{Manner, Want};
@@ -439,25 +437,7 @@ fn retold(world: &World, change: impl Fn(&mut Fact)) -> Result<(), Violation> {
 }
 
 fn desired(job: JobId) -> DesiredJob {
-    let launch = Launch {
-        labels: Labels::named("model"),
-        owner: Owner("ann".to_owned()),
-        work: Work::Hosts,
-        n_tasks: 1,
-        cpus_per_task: 0,
-        cwd: "/".to_owned(),
-        environment: Arc::default(),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        wall: hours(1),
-        grace: Span::ZERO,
-        hosts: Vec::new(),
-        generation: 1,
-        on_resize: None,
-        least: 0,
-        most: 0,
-        memory: rms_model::Mebibytes(0),
-    };
+    let launch =
+        Launch { labels: Labels::named("model"), wall: hours(1), ..Launch::of(Owner("ann".to_owned()), Work::Hosts) };
     DesiredJob { job, run: Run(1), aim: Aim::Run, launch: Arc::new(launch), host_idx: 0 }
 }
