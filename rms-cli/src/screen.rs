@@ -14,11 +14,15 @@ pub fn choose(fits: bool) {
 
 /// How many columns a table may take; `None`: as many as it needs.
 pub fn table_width() -> Option<usize> {
+    #[cfg(test)]
+    if let Some(columns) = tests::COLUMNS.get() {
+        return Some(columns);
+    }
     FITS.get().copied().unwrap_or(false).then(columns)
 }
 
-/// Sentences in lines that are no wider than the terminal, broken between words; what is broken off is indented by
-/// `hang`. Where the output is no terminal, lines stay whole.
+/// Sentences in lines that are no wider than the terminal, broken between words, and lists that are wider behind their
+/// commas; what is broken off is indented by `hang`. Where the output is no terminal, lines stay whole.
 pub fn folded(text: &str, hang: usize) -> String {
     match table_width() {
         Some(columns) => text.split_inclusive('\n').map(|line| fold(line, hang, columns)).collect(),
@@ -31,7 +35,9 @@ fn fold(line: &str, hang: usize, columns: usize) -> String {
     let mut used = 0;
     // Where there is hardly room behind the indentation, there is none.
     let hang = if 2 * hang > columns { 0 } else { hang };
-    for word in line.split_inclusive(' ') {
+    let is_list = |word: &str| width(word.trim_end()) > columns - hang;
+    let words = line.split_inclusive(' ');
+    for word in words.flat_map(|word| word.split_inclusive(if is_list(word) { ',' } else { ' ' })) {
         let bare = width(word.trim_end());
         let is_begun = used > hang && !text.trim_end_matches(' ').ends_with('\n');
         if bare > 0 && used + bare > columns && is_begun {
@@ -99,10 +105,17 @@ pub fn cut(text: &str, columns: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    thread_local! {
+        /// Of the terminal that a test imagines.
+        pub static COLUMNS: Cell<Option<usize>> = const { Cell::new(None) };
+    }
 
     #[test]
     fn texts_are_cut_by_columns_not_by_bytes() {
@@ -130,6 +143,7 @@ mod tests {
         assert_eq!(fold("one two three\n", 0, 8), "one two\nthree\n");
         assert_eq!(fold("  why  it waits for others\n", 7, 16), "  why  it waits\n       for\n       others\n");
         assert_eq!(fold("a-word-that-is-much-too-long is\n", 2, 10), "a-word-that-is-much-too-long\n  is\n");
+        assert_eq!(fold("on a[1,3,5,7,9] now\n", 2, 9), "on a[1,3,\n  5,7,9]\n  now\n");
         assert_eq!(fold("計算 計算\n", 0, 8), "計算\n計算\n", "these take two columns each");
         for columns in 10..60 {
             let folded = fold("  10:20:30  the server proposes -4 nodes of a, at least 1, for 10m\n", 12, columns);

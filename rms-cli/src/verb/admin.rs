@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::json;
 use crate::output::Show;
+use crate::screen;
 use crate::stamp;
 use crate::table::{Table, plain};
 
@@ -302,14 +303,14 @@ impl Show for LinkDone {
     }
 }
 
-struct NodesDone {
-    word: &'static str,
-    nodes: Vec<String>,
+pub(super) struct NodesDone {
+    pub(super) word: &'static str,
+    pub(super) nodes: Vec<String>,
 }
 
 impl Show for NodesDone {
     fn text(&self) -> String {
-        format!("{}: {}\n", hostlist::fold(&self.nodes), self.word)
+        screen::folded(&format!("{}: {}\n", hostlist::fold(&self.nodes), self.word), 2)
     }
 
     fn json(&self) -> Value {

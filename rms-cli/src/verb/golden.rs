@@ -33,6 +33,8 @@ use crate::view::blocks::Canvas;
 use crate::view::slabs::Window;
 use crate::view::svg;
 
+mod many;
+
 /// 2026-11-20T12:30:00Z
 const NOW: Time = Time::from_secs(1_795_177_800);
 
@@ -96,7 +98,9 @@ fn the_nodes() {
         node("a5", NodeState::Idle, None, Vec::new()),
     ];
     let clusters = vec![(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())];
-    check("nodes", &nodes::NodesAnswer { list: NodeList { now: NOW, nodes, clusters }, negotiations: talks() });
+    let list = NodeList { now: NOW, nodes, clusters };
+    check("nodes", &nodes::NodesAnswer { list: list.clone(), negotiations: talks(), each: true });
+    check_form("nodes_summary", &nodes::NodesAnswer { list, negotiations: talks(), each: false }, Form::Text);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Form, Output, Show};
+use crate::screen;
 use crate::table::Table;
 
 /// The answer of `cancel`, `hold`, `release` and `priority`.
@@ -72,7 +73,7 @@ impl Show for JobsDone {
         if !self.done.is_empty() {
             let ids: Vec<String> = self.done.iter().map(JobId::to_string).collect();
             let jobs = if ids.len() == 1 { "job" } else { "jobs" };
-            text += &format!("{jobs} {}: {}\n", ids.join(", "), self.word);
+            text += &screen::folded(&format!("{jobs} {}: {}\n", ids.join(", "), self.word), 2);
         }
         text
     }

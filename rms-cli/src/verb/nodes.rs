@@ -1,9 +1,11 @@
 //! `rms nodes`: lists the nodes, their states and what they are made of.
 
+use std::collections::BTreeSet;
+
 use launcher_sdk::NodeList;
 use rms_api::answer::{NodeLine, NodeState};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::hostlist;
+use rms_model::{JobId, hostlist};
 use serde_json::{Value, json};
 
 use super::negotiations;
@@ -18,8 +20,9 @@ use crate::table::{Table, plain};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  rms nodes                      all nodes
-  rms nodes 'a[1-4]'             some
+  rms nodes                      all nodes, those that are alike on one line
+  rms nodes 'a[1-4]'             some, each on a line of its own
+  rms nodes --each               all, each on a line of its own
   rms nodes -M a                 those of one cluster
   rms nodes --json
 States: idle, busy, offered (kept for a running job that may have it), ghost
@@ -32,6 +35,9 @@ pub struct Args {
     /// Only nodes of these clusters
     #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
+    /// One line for each node
+    #[arg(long)]
+    each: bool,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -45,14 +51,14 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             .map(String::as_str)
             .collect();
         if !missing.is_empty() {
-            let failure = Failure::new("no_such_node", format!("there is no node {}", missing.join(", ")));
+            let failure = Failure::new("no_such_node", format!("there is no node {}", hostlist::fold(&missing)));
             return Err(failure.hint("'rms nodes' lists them all"));
         }
         list.nodes.retain(|node| wanted.contains(&node.name));
     }
     list.nodes.retain(|node| args.clusters.is_empty() || args.clusters.contains(&node.cluster));
     let (_, negotiations) = negotiations::ask(&client, None).await?;
-    context.output.show(&NodesAnswer { list, negotiations })?;
+    context.output.show(&NodesAnswer { list, negotiations, each: args.each || wanted.is_some() })?;
     Ok(Exit::OK)
 }
 
@@ -62,13 +68,15 @@ pub struct NodesAnswer {
     pub list: NodeList,
     /// Of those that are open, some may hold nodes that nobody has yet.
     pub negotiations: Vec<NegotiationLine>,
+    /// People get a line for each, not for all that are alike.
+    pub each: bool,
 }
 
 impl Show for NodesAnswer {
     fn text(&self) -> String {
         let empty =
             "no node has joined yet: make a token with 'rms token create --role agent', and start an agent with it";
-        self.table_of(true).text(empty)
+        if self.each { self.table_of(true).text(empty) } else { self.summary().text(empty) }
     }
 
     fn json(&self) -> Value {
@@ -95,26 +103,73 @@ impl Show for NodesAnswer {
 }
 
 impl NodesAnswer {
+    /// Nodes that differ in nothing but their names, their jobs and how long they have been so are one line.
+    fn summary(&self) -> Table {
+        let columns = [
+            "!nodes",
+            ">count",
+            "cluster",
+            "state",
+            ">cpus",
+            ">memory",
+            "?>speed",
+            "?~features",
+            "?~jobs",
+            "?@since",
+            "!reason",
+        ];
+        let now = self.list.now;
+        let mut groups: Vec<(Vec<String>, Vec<&NodeLine>)> = Vec::new();
+        for node in &self.list.nodes {
+            let alike = self.description(node, true);
+            match groups.iter_mut().find(|(of_group, _)| *of_group == alike) {
+                Some((_, nodes)) => nodes.push(node),
+                None => groups.push((alike, vec![node])),
+            }
+        }
+        let mut table = Table::new(&columns).in_zone(stamp::zone_name(now));
+        for (mut row, nodes) in groups {
+            let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+            let jobs: BTreeSet<JobId> = nodes.iter().flat_map(|node| node.jobs.iter().copied()).collect();
+            let since = nodes.iter().map(|node| node.since).max().unwrap_or(now);
+            let reason = row.pop();
+            row.splice(0..0, [hostlist::fold(&names), nodes.len().to_string()]);
+            row.push(jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+            row.push(stamp::short(since, now));
+            row.extend(reason);
+            table.row(row);
+        }
+        table
+    }
+
+    /// Cluster, state, what it is made of, and last why it is not used.
+    fn description(&self, node: &NodeLine, brief: bool) -> Vec<String> {
+        // Nobody has it, and nobody else may: not idle to who looks for nodes.
+        let is_offered = brief && node.state == NodeState::Idle && self.holder(node).is_some();
+        vec![
+            node.cluster.clone(),
+            if is_offered { "offered".to_owned() } else { node.state.word().to_owned() },
+            node.inventory.cpus.to_string(),
+            memory(node),
+            format!("{:.2}", f64::from(node.inventory.speed_milli) / 1000.0),
+            node.inventory.features.iter().cloned().collect::<Vec<_>>().join(","),
+            self.reason(node),
+        ]
+    }
+
     fn table_of(&self, brief: bool) -> Table {
         let columns =
             ["node", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features", "~jobs", "?@since", "!reason"];
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.list.now));
         for node in &self.list.nodes {
-            // Nobody has it, and nobody else may: not idle to who looks for nodes.
-            let is_offered = brief && node.state == NodeState::Idle && self.holder(node).is_some();
             let since = if brief { stamp::short(node.since, self.list.now) } else { stamp::iso_secs(node.since) };
-            table.row(vec![
-                node.name.clone(),
-                node.cluster.clone(),
-                if is_offered { "offered".to_owned() } else { node.state.word().to_owned() },
-                node.inventory.cpus.to_string(),
-                memory(node),
-                format!("{:.2}", f64::from(node.inventory.speed_milli) / 1000.0),
-                node.inventory.features.iter().cloned().collect::<Vec<_>>().join(","),
-                node.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-                since,
-                self.reason(node),
-            ]);
+            let mut row = self.description(node, brief);
+            let reason = row.pop();
+            row.insert(0, node.name.clone());
+            row.push(node.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+            row.push(since);
+            row.extend(reason);
+            table.row(row);
         }
         table
     }

@@ -96,7 +96,7 @@ impl ShowAnswer {
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
         if !detail.cores.is_empty() {
-            fields.add("cores", detail.cores.iter().map(cores).collect::<Vec<_>>().join(", "));
+            fields.add("cores", cores(&detail.cores));
         }
         let changes = match (&spec.malleable, &line.stages) {
             (Some(malleable), _) => sizes::lines(malleable, line),
@@ -182,13 +182,21 @@ fn tasks(n_tasks: u32, cpus_per_task: u32) -> String {
     }
 }
 
-/// Names and values, aligned.
-/// `a2: 3 of 8`
-fn cores(line: &CoresLine) -> String {
-    let until_told = if line.is_in_force { "" } else { " (being set)" };
-    format!("{}: {} of {}{until_told}", line.node, line.n_cores, line.all)
+/// `a[2-4]: 3 of 8, a5: 8 of 8`
+fn cores(lines: &[CoresLine]) -> String {
+    let alike = |one: &CoresLine, next: &CoresLine| {
+        (one.n_cores, one.all, one.is_in_force) == (next.n_cores, next.all, next.is_in_force)
+    };
+    let group = |lines: &[CoresLine]| {
+        let names: Vec<&str> = lines.iter().map(|line| line.node.as_str()).collect();
+        let CoresLine { n_cores, all, is_in_force, .. } = &lines[0];
+        let until_told = if *is_in_force { "" } else { " (being set)" };
+        format!("{}: {n_cores} of {all}{until_told}", hostlist::fold(&names))
+    };
+    lines.chunk_by(alike).map(group).collect::<Vec<_>>().join(", ")
 }
 
+/// Names and values, aligned.
 struct Fields {
     title: String,
     fields: Vec<(&'static str, String)>,

@@ -180,19 +180,18 @@ fn paint(cells: &[Cell], colours: bool) -> String {
 
 fn time_axis(window: Window, n_columns: usize, label_width: usize) -> String {
     let mut line: Vec<char> = vec!['─'; n_columns];
-    let mut labels: Vec<char> = vec![' '; n_columns + 12];
+    let mut labels: Vec<char> = vec![' '; n_columns];
     let mut free_from = 0;
     let span = i128::from(window.span().as_millis().max(1));
     for (at, label) in axis::time_marks(window, (n_columns / 14).max(1) as i64) {
         let column = i128::from(at.since(window.from).as_millis()) * n_columns as i128 / span;
         let column = usize::try_from(column).unwrap_or(usize::MAX);
-        let fits = column < n_columns && column >= free_from;
+        let n_chars = label.chars().count();
+        let fits = column >= free_from && column.saturating_add(n_chars) <= n_columns;
         if fits {
             line[column] = '┬';
-            for (idx, c) in label.chars().enumerate().take(12) {
-                labels[column + idx] = c;
-            }
-            free_from = column + label.chars().count() + 2;
+            labels.splice(column..column + n_chars, label.chars());
+            free_from = column + n_chars + 2;
         }
     }
     let pad = " ".repeat(label_width + 1);
