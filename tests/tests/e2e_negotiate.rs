@@ -31,6 +31,10 @@ fn wait_for_line(deployment: &Deployment, line: &str, n_times: usize) {
 
 /// Submits a script that runs the example, again when it was killed, and logs what it tells.
 fn submit_elastic(deployment: &Deployment, limits: &str, arguments: &str) -> u64 {
+    submit_elastic_of(deployment, "1", limits, arguments)
+}
+
+fn submit_elastic_of(deployment: &Deployment, n_nodes: &str, limits: &str, arguments: &str) -> u64 {
     let program = example("elastic");
     let log = deployment.path().join("log");
     let text = format!(
@@ -39,7 +43,7 @@ fn submit_elastic(deployment: &Deployment, limits: &str, arguments: &str) -> u64
         log.display()
     );
     let script = deployment.script("elastic.sh", &text);
-    deployment.submit(&["--nodes", "1", "--malleable", limits, "--negotiable", "--time", "10m", &script])
+    deployment.submit(&["--nodes", n_nodes, "--malleable", limits, "--negotiable", "--time", "10m", &script])
 }
 
 fn stop(deployment: &Deployment, job: u64) {
@@ -85,6 +89,29 @@ fn an_evolving_program_gets_what_it_asks_for_though_its_server_is_killed() {
     let record = deployment.wait_for_end(rigid);
     assert_eq!(record["outcome"]["word"], "completed", "{record}");
     stop(&deployment, job);
+}
+
+/// It has said that it goes on without hosts that are lost. One is lost while the server is dead, and the process, which is
+/// stopped, cannot say it again.
+#[test]
+fn long_what_a_program_said_of_losses_outlives_the_server() {
+    let mut deployment = deployment(3, "never");
+    deployment.rms(&["admin", "set", "node_lost_after", "1s"]).ok();
+    let job = submit_elastic_of(&deployment, "3", "1-3", "1-3");
+    wait_for_line(&deployment, "begins on a1 a2 a3", 1);
+    let elastic = Pid::from_raw(elastic_pid(&deployment));
+    kill(elastic, Signal::SIGSTOP).expect("it is ours");
+    deployment.kill_server();
+    deployment.kill_agent("a3");
+    deployment.start_server();
+    let is_lost = || deployment.rms(&["nodes", "--json"]).ok().stdout.contains("\"lost\"").then_some(());
+    wait_until("the node to be lost", SOON, is_lost);
+    assert_eq!(held(&deployment, job), ["a1", "a2"], "it goes on");
+    kill(elastic, Signal::SIGCONT).expect("it is ours");
+    wait_for_line(&deployment, "lost a3", 1);
+    stop(&deployment, job);
+    assert!(log(&deployment).contains("ends on a1 a2\n"), "{}", log(&deployment));
+    deployment.restart_agent("a3");
 }
 
 #[test]
