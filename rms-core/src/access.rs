@@ -9,15 +9,22 @@ use rms_model::identity::check_name;
 use rms_model::token::{Issued, Redeemed, Token, TokenIdentity, TokenState};
 use rms_model::{Identity, JobId, Role, Run, Span, Time};
 
-use crate::calls::{admins_only, not_allowed};
+use crate::context::Context;
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::rms::Rms;
+use crate::jobs::Jobs;
+use crate::rights::{admins_only, not_allowed};
+use crate::state::State;
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase};
 use crate::step::Step;
 
-impl Rms {
+/// The rights of people and nodes at work.
+pub(crate) struct Access<'a> {
+    pub(crate) jobs: Jobs<'a>,
+}
+
+impl Access<'_> {
     pub(crate) fn create_token(
         &mut self,
         now: Time,
@@ -54,7 +61,7 @@ impl Rms {
             state: TokenState::Open,
             redeemed: None,
         };
-        self.record(step, Fact::TokenCreated { token });
+        self.jobs.context.record(step, Fact::TokenCreated { token });
         Ok(Answer::Done)
     }
 
@@ -66,10 +73,11 @@ impl Rms {
         id: &str,
     ) -> Result<Answer, Refusal> {
         admins_only(who, "revoke tokens")?;
-        let token = self.state.tokens.get(id).ok_or_else(|| Refusal::NoSuchToken(id.chars().take(80).collect()))?;
+        let token =
+            self.jobs.state().tokens.get(id).ok_or_else(|| Refusal::NoSuchToken(id.chars().take(80).collect()))?;
         match token.state {
             TokenState::Open => {
-                self.record(step, Fact::TokenRevoked { id: id.to_owned(), at: now, by: who.name.clone() });
+                self.jobs.context.record(step, Fact::TokenRevoked { id: id.to_owned(), at: now, by: who.name.clone() });
                 Ok(Answer::Done)
             }
             // It gives no further certificate; the one that it gave is revoked by itself.
@@ -87,7 +95,7 @@ impl Rms {
         name: Option<&str>,
         (redeemed, replaces): (Redeemed, Option<&str>),
     ) -> Result<(Issued, Option<String>), Refusal> {
-        let token = self.state.tokens.get(token_id).ok_or(Refusal::TokenInvalid)?;
+        let token = self.jobs.state().tokens.get(token_id).ok_or(Refusal::TokenInvalid)?;
         if now >= token.expires || !equal_in_constant_time(&token.digest, digest) {
             return Err(Refusal::TokenInvalid);
         }
@@ -95,7 +103,7 @@ impl Rms {
             (TokenState::Open, _) => None,
             // The answer was lost on its way, and whoever holds the key asks again.
             (TokenState::Used { .. }, Some(before)) if before.key == redeemed.key => {
-                let issued = self.state.certificates.get(&before.serial);
+                let issued = self.jobs.state().certificates.get(&before.serial);
                 let is_good = |issued: &&Issued| issued.revoked.is_none() && now < issued.expires;
                 Some(issued.filter(is_good).ok_or(Refusal::TokenInvalid)?)
             }
@@ -117,26 +125,33 @@ impl Rms {
             None => {}
         }
         let serial = redeemed.serial.clone();
-        self.record(step, Fact::TokenUsed { id: token_id.to_owned(), at: now, redeemed: Some(redeemed) });
+        self.jobs.context.record(step, Fact::TokenUsed { id: token_id.to_owned(), at: now, redeemed: Some(redeemed) });
         // A node is in one place, so its newest certificate is the only one. People have several machines: there only the
         // one goes that the new one takes the place of.
         let is_replaced = |issued: &Issued| {
             issued.identity == identity && (identity.role == Role::Agent || replaces == Some(&*issued.serial))
         };
-        let old = self.valid_serials(is_replaced);
+        let old = valid_serials(self.jobs.state(), is_replaced);
         let detail = if old.is_empty() { "" } else { "in place of an older certificate" };
-        self.audit(now, step, identity.to_string(), "token-redeem", token_id.to_owned(), detail.to_owned());
+        self.jobs.context.audit(
+            now,
+            step,
+            identity.to_string(),
+            "token-redeem",
+            token_id.to_owned(),
+            detail.to_owned(),
+        );
         Ok((self.issue(now, step, identity, serial, old), cluster))
     }
 
     /// Somebody has come with a certificate for the first time: those that it replaces are revoked.
     pub(crate) fn certificate_used(&mut self, now: Time, step: &mut Step, serial: &str) {
-        let Some(issued) = self.state.certificates.get(serial).filter(|issued| issued.revoked.is_none()) else {
+        let Some(issued) = self.jobs.state().certificates.get(serial).filter(|issued| issued.revoked.is_none()) else {
             return;
         };
         let by = issued.identity.to_string();
-        let older = self.valid_serials(|older| issued.replaces.contains(&older.serial));
-        self.revoke(now, step, older, &by);
+        let older = valid_serials(self.jobs.state(), |older| issued.replaces.contains(&older.serial));
+        revoke(self.jobs.context, now, step, older, &by);
     }
 
     pub(crate) fn renew(
@@ -153,7 +168,7 @@ impl Rms {
         }
         self.forget_old(now, step);
         let is_valid = |issued: &&Issued| issued.identity == *who && issued.revoked.is_none();
-        if self.state.certificates.values().filter(is_valid).count() >= MAX_CERTIFICATES {
+        if self.jobs.state().certificates.values().filter(is_valid).count() >= MAX_CERTIFICATES {
             return Err(Refusal::TooManyCertificates { who: who.to_string(), max: MAX_CERTIFICATES });
         }
         Ok(self.issue(now, step, who.clone(), serial, Vec::new()))
@@ -170,8 +185,8 @@ impl Rms {
         (job, run): (JobId, Run),
         (csr, serial): (Vec<u8>, String),
     ) {
-        let is_here = self.state.node_named(node).is_some_and(|node| {
-            let entry = self.state.jobs().get(&job).filter(|entry| entry.run == run);
+        let is_here = self.jobs.state().node_named(node).is_some_and(|node| {
+            let entry = self.jobs.state().jobs().get(&job).filter(|entry| entry.run == run);
             entry.and_then(Job::started).is_some_and(|started| started.nodes.contains(&node))
         });
         if is_here {
@@ -191,12 +206,19 @@ impl Rms {
         replaces: Vec<String>,
     ) -> Issued {
         let issued = self.certificate(now, identity, serial, replaces);
-        self.record(step, Fact::CertificateIssued { issued: issued.clone() });
+        self.jobs.context.record(step, Fact::CertificateIssued { issued: issued.clone() });
         issued
     }
 
     fn certificate(&self, now: Time, identity: Identity, serial: String, replaces: Vec<String>) -> Issued {
-        Issued { serial, identity, issued: now, expires: now + self.config.certificate_life, revoked: None, replaces }
+        Issued {
+            serial,
+            identity,
+            issued: now,
+            expires: now + self.jobs.context.config.certificate_life,
+            revoked: None,
+            replaces,
+        }
     }
 
     pub(crate) fn revoke_certificate(
@@ -212,25 +234,25 @@ impl Rms {
             CertificateSelect::Serial(serial) => issued.serial == *serial,
             CertificateSelect::Identity(identity) => issued.identity == *identity,
         };
-        if !self.state.certificates.values().any(matches) {
+        if !self.jobs.state().certificates.values().any(matches) {
             return Err(Refusal::NoSuchCertificate);
         }
-        let serials = self.valid_serials(matches);
+        let serials = valid_serials(self.jobs.state(), matches);
         let left_behind = self.jobs_of_shut_out(&serials);
         match jobs {
             None if !left_behind.is_empty() => {
-                let user = self.state.jobs()[&left_behind[0]].spec.owner.0.clone();
+                let user = self.jobs.state().jobs()[&left_behind[0]].spec.owner.0.clone();
                 return Err(Refusal::JobsOfRevoked { user, n_jobs: left_behind.len() });
             }
             None | Some(JobsOfRevoked::Keep) => {}
             Some(JobsOfRevoked::Cancel) => {
                 for job in left_behind {
                     // One that ends already ends.
-                    let _ = self.cancel(now, step, who, job);
+                    let _ = self.jobs.cancel(now, step, who, job);
                 }
             }
         }
-        self.revoke(now, step, serials, &who.name);
+        revoke(self.jobs.context, now, step, serials, &who.name);
         Ok(Answer::Done)
     }
 
@@ -238,7 +260,8 @@ impl Rms {
     fn jobs_of_shut_out(&self, serials: &[String]) -> Vec<JobId> {
         let is_person = |issued: &Issued| matches!(issued.identity.role, Role::User | Role::Admin);
         let people = |wanted: bool| {
-            let of = self.state.certificates.values().filter(|issued| is_person(issued) && issued.revoked.is_none());
+            let of =
+                self.jobs.state().certificates.values().filter(|issued| is_person(issued) && issued.revoked.is_none());
             let of = of.filter(move |issued| serials.contains(&issued.serial) == wanted);
             of.map(|issued| issued.identity.name.as_str()).collect::<BTreeSet<&str>>()
         };
@@ -248,35 +271,35 @@ impl Rms {
             let is_over = matches!(entry.phase, Phase::Ghost(_));
             !is_over && shut_out.contains(owner) && !others.contains(owner)
         };
-        self.state.jobs().iter().filter(|(_, entry)| is_left(entry)).map(|(job, _)| *job).collect()
-    }
-
-    pub(crate) fn valid_serials(&self, matches: impl Fn(&Issued) -> bool) -> Vec<String> {
-        let valid = self.state.certificates.values().filter(|issued| issued.revoked.is_none() && matches(issued));
-        valid.map(|issued| issued.serial.clone()).collect()
-    }
-
-    pub(crate) fn revoke(&mut self, now: Time, step: &mut Step, serials: Vec<String>, by: &str) {
-        if !serials.is_empty() {
-            self.record(step, Fact::CertificatesRevoked { serials: serials.clone(), at: now, by: by.to_owned() });
-            step.order(Effect::CloseLinks { serials });
-        }
+        self.jobs.state().jobs().iter().filter(|(_, entry)| is_left(entry)).map(|(job, _)| *job).collect()
     }
 
     /// Tokens are remembered for a day after they expired, so that a list can show what became of them;
     /// certificates until nobody could use them anyway.
     fn forget_old(&mut self, now: Time, step: &mut Step) {
         let is_old = |token: &&Token| token.expires + Span::from_hours(24) < now;
-        let old: Vec<String> = self.state.tokens.values().filter(is_old).map(|token| token.id.clone()).collect();
+        let old: Vec<String> = self.jobs.state().tokens.values().filter(is_old).map(|token| token.id.clone()).collect();
         for id in old {
-            self.record(step, Fact::TokenForgotten { id });
+            self.jobs.context.record(step, Fact::TokenForgotten { id });
         }
         let is_over = |issued: &&Issued| issued.expires < now;
         let over: Vec<String> =
-            self.state.certificates.values().filter(is_over).map(|issued| issued.serial.clone()).collect();
+            self.jobs.state().certificates.values().filter(is_over).map(|issued| issued.serial.clone()).collect();
         for serial in over {
-            self.record(step, Fact::CertificateForgotten { serial });
+            self.jobs.context.record(step, Fact::CertificateForgotten { serial });
         }
+    }
+}
+
+pub(crate) fn valid_serials(state: &State, matches: impl Fn(&Issued) -> bool) -> Vec<String> {
+    let valid = state.certificates.values().filter(|issued| issued.revoked.is_none() && matches(issued));
+    valid.map(|issued| issued.serial.clone()).collect()
+}
+
+pub(crate) fn revoke(context: &mut Context, now: Time, step: &mut Step, serials: Vec<String>, by: &str) {
+    if !serials.is_empty() {
+        context.record(step, Fact::CertificatesRevoked { serials: serials.clone(), at: now, by: by.to_owned() });
+        step.order(Effect::CloseLinks { serials });
     }
 }
 

@@ -6,15 +6,20 @@ use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::refusal::Refusal;
 use rms_model::identity::check_name;
-use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run, Time, Usage};
+use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Run, Time, Usage};
 
 use crate::effect::Effect;
-use crate::rms::Rms;
+use crate::jobs::Jobs;
 use crate::state::fact::Fact;
 use crate::state::job::Share;
 use crate::step::Step;
 
-impl Rms {
+/// The agents at work.
+pub(crate) struct Agents<'a> {
+    pub(crate) jobs: Jobs<'a>,
+}
+
+impl Agents<'_> {
     pub(crate) fn agent_connected(
         &mut self,
         now: Time,
@@ -30,13 +35,13 @@ impl Rms {
                 return;
             }
         };
-        if report.seen > self.state.nodes()[&node].generation {
-            self.record(step, Fact::NodeGenerationRaised { node, generation: report.seen.next() });
+        if report.seen > self.jobs.state().nodes()[&node].generation {
+            self.jobs.context.record(step, Fact::NodeGenerationRaised { node, generation: report.seen.next() });
         }
-        self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: now } });
+        self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: now } });
         self.take_in(now, step, node, &report, true);
-        self.tell(node);
-        self.passes.wanted = true;
+        self.jobs.context.tell(node);
+        self.jobs.context.passes.wanted = true;
     }
 
     fn admit_agent(
@@ -58,45 +63,45 @@ impl Rms {
             check_name(feature)?;
         }
         let AgentHello { cluster: cluster_name, address, inventory } = hello;
-        let known = self.state.node_named(name);
+        let known = self.jobs.state().node_named(name);
         if let Some(node) = known {
-            let entry = &self.state.nodes()[&node];
-            let home = &self.state.clusters()[&entry.cluster];
+            let entry = &self.jobs.state().nodes()[&node];
+            let home = &self.jobs.state().clusters()[&entry.cluster];
             if *home != cluster_name {
                 let (node, known, asked) = (name.to_owned(), home.clone(), cluster_name);
                 return Err(Refusal::NodeInAnotherCluster { node, known, asked });
             }
             if entry.inventory != inventory || entry.address != address {
-                self.record(step, Fact::NodeDescribed { node, inventory, address });
+                self.jobs.context.record(step, Fact::NodeDescribed { node, inventory, address });
             }
             return Ok(node);
         }
         check_name(name)?;
-        let cluster = match self.state.cluster_named(&cluster_name) {
+        let cluster = match self.jobs.state().cluster_named(&cluster_name) {
             Some(cluster) => cluster,
             None => {
-                let cluster = self.state.next_cluster();
-                self.record(step, Fact::ClusterAdded { cluster, name: cluster_name });
+                let cluster = self.jobs.state().next_cluster();
+                self.jobs.context.record(step, Fact::ClusterAdded { cluster, name: cluster_name });
                 cluster
             }
         };
-        let node = self.state.last_node.next();
+        let node = self.jobs.state().last_node.next();
         let name = name.to_owned();
-        let home = format!("cluster {}", self.state.clusters()[&cluster]);
-        self.audit(now, step, format!("agent/{name}"), "node-join", name.clone(), home);
-        self.record(step, Fact::NodeJoined { node, cluster, name, inventory, address, at: now });
+        let home = format!("cluster {}", self.jobs.state().clusters()[&cluster]);
+        self.jobs.context.audit(now, step, format!("agent/{name}"), "node-join", name.clone(), home);
+        self.jobs.context.record(step, Fact::NodeJoined { node, cluster, name, inventory, address, at: now });
         Ok(node)
     }
 
     pub(crate) fn agent_reported(&mut self, now: Time, step: &mut Step, name: &str, report: NodeReport) {
-        let Some(node) = self.state.node_named(name) else { return };
+        let Some(node) = self.jobs.state().node_named(name) else { return };
         self.take_in(now, step, node, &report, false);
     }
 
     /// A node that can start nothing is drained, and resumed once it can, unless an admin has said otherwise meanwhile.
     pub(crate) fn agent_troubled(&mut self, now: Time, step: &mut Step, name: &str, reason: Option<String>) {
-        let Some(node) = self.state.node_named(name) else { return };
-        let admin = match (&self.state.nodes()[&node].admin, reason) {
+        let Some(node) = self.jobs.state().node_named(name) else { return };
+        let admin = match (&self.jobs.state().nodes()[&node].admin, reason) {
             (NodeAdmin::Enabled, Some(reason)) => NodeAdmin::Drain { reason, by: BY_ITSELF.to_owned(), since: now },
             (NodeAdmin::Drain { reason: old, by, since }, Some(reason)) if by == BY_ITSELF && *old != reason => {
                 NodeAdmin::Drain { reason, by: BY_ITSELF.to_owned(), since: *since }
@@ -104,32 +109,32 @@ impl Rms {
             (NodeAdmin::Drain { by, .. }, None) if by == BY_ITSELF => NodeAdmin::Enabled,
             (NodeAdmin::Enabled, None) | (NodeAdmin::Drain { .. } | NodeAdmin::Down { .. }, _) => return,
         };
-        self.record(step, Fact::NodeAdminChanged { node, admin });
-        self.passes.wanted = true;
+        self.jobs.context.record(step, Fact::NodeAdminChanged { node, admin });
+        self.jobs.context.passes.wanted = true;
     }
 
     pub(crate) fn agent_gone(&mut self, now: Time, step: &mut Step, name: &str) {
-        let Some(node) = self.state.node_named(name) else { return };
-        if self.state.nodes()[&node].is_connected() {
-            self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since: now } });
-            self.passes.wanted = true;
+        let Some(node) = self.jobs.state().node_named(name) else { return };
+        if self.jobs.state().nodes()[&node].is_connected() {
+            self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since: now } });
+            self.jobs.context.passes.wanted = true;
         }
-        self.forget_sent(node);
+        self.jobs.context.forget_sent(node);
     }
 
     /// Compares reality with what should be. A `whole` report names every job on the node, so one that is missing
     /// has vanished.
     fn take_in(&mut self, now: Time, step: &mut Step, node: NodeId, report: &NodeReport, whole: bool) {
-        let known = &self.state.nodes()[&node].stale;
+        let known = &self.jobs.state().nodes()[&node].stale;
         let mut stale: BTreeSet<(JobId, Run)> = if whole { BTreeSet::new() } else { known.iter().copied().collect() };
         for JobReport { job, run, status } in &report.jobs {
-            let is_wanted = self.share(*job, *run, node).is_some_and(|share| share != Share::Ended);
+            let is_wanted = self.jobs.share(*job, *run, node).is_some_and(|share| share != Share::Ended);
             match status {
                 JobStatus::Running { since, generation, is_confined } if is_wanted => {
-                    if self.share(*job, *run, node) == Some(Share::Ordered) {
-                        self.record(step, Fact::ShareRunning { job: *job, node, since: *since });
+                    if self.jobs.share(*job, *run, node) == Some(Share::Ordered) {
+                        self.jobs.context.record(step, Fact::ShareRunning { job: *job, node, since: *since });
                     }
-                    self.confined(now, step, (*job, node), *generation, *is_confined);
+                    self.jobs.negotiations().confined(now, step, (*job, node), *generation, *is_confined);
                 }
                 JobStatus::Starting if is_wanted => {}
                 JobStatus::Running { .. } | JobStatus::Starting => {
@@ -137,8 +142,8 @@ impl Rms {
                 }
                 JobStatus::Ended { at: _, exit, usage } => {
                     stale.remove(&(*job, *run));
-                    if is_wanted && !self.is_of_earlier_place(*job, node, report.seen) {
-                        self.share_ended(now, step, *job, node, exit.clone(), *usage);
+                    if is_wanted && !self.jobs.context.is_of_earlier_place(*job, node, report.seen) {
+                        self.jobs.share_ended(now, step, *job, node, exit.clone(), *usage);
                     }
                 }
             }
@@ -147,75 +152,30 @@ impl Rms {
             self.find_vanished(now, step, node, report);
         }
         let stale: Vec<(JobId, Run)> = stale.into_iter().collect();
-        if self.state.nodes()[&node].stale != stale {
-            self.record(step, Fact::NodeFenced { node, stale });
-            self.passes.wanted = true;
+        if self.jobs.state().nodes()[&node].stale != stale {
+            self.jobs.context.record(step, Fact::NodeFenced { node, stale });
+            self.jobs.context.passes.wanted = true;
         }
     }
 
     fn find_vanished(&mut self, now: Time, step: &mut Step, node: NodeId, report: &NodeReport) {
-        let holders: Vec<JobId> = self.state.nodes()[&node].holders.iter().copied().collect();
+        let holders: Vec<JobId> = self.jobs.state().nodes()[&node].holders.iter().copied().collect();
         for job in holders {
-            let run = self.state.jobs()[&job].run;
-            let was_running = matches!(self.share(job, run, node), Some(Share::Running { .. }));
+            let run = self.jobs.state().jobs()[&job].run;
+            let was_running = matches!(self.jobs.share(job, run, node), Some(Share::Running { .. }));
             let is_reported = report.jobs.iter().any(|report| report.job == job && report.run == run);
             if was_running && !is_reported {
                 let exit = NodeExit::Vanished { reason: "the agent knows nothing of it any more".to_owned() };
-                self.share_ended(now, step, job, node, exit, Usage::default());
+                self.jobs.share_ended(now, step, job, node, exit, Usage::default());
             }
         }
-    }
-
-    fn share(&self, job: JobId, run: Run, node: NodeId) -> Option<Share> {
-        let entry = self.state.jobs().get(&job)?;
-        let started = entry.started()?;
-        (entry.run == run).then(|| started.shares.get(&node).copied()).flatten()
     }
 
     /// Its agent has been away for too long.
     pub(crate) fn node_lost(&mut self, now: Time, step: &mut Step, node: NodeId) {
-        self.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Lost { since: now } });
-        self.give_up_shares(now, step, node);
-        self.passes.wanted = true;
-    }
-
-    /// Ends the jobs of a node that cannot be reached; their shares there count as ended. Should the agent come
-    /// back with them, they are fenced.
-    pub(crate) fn give_up_shares(&mut self, now: Time, step: &mut Step, node: NodeId) {
-        let holders: Vec<JobId> = self.state.nodes()[&node].holders.iter().copied().collect();
-        for job in holders {
-            let run = self.state.jobs()[&job].run;
-            let is_alive = self.share(job, run, node).is_some_and(|share| share != Share::Ended);
-            let is_bare = self.state.jobs()[&job].started().is_some_and(|started| started.shares.is_empty());
-            if is_alive {
-                let exit = NodeExit::Vanished { reason: "the node is lost".to_owned() };
-                self.share_ended(now, step, job, node, exit, Usage::default());
-            } else if is_bare {
-                self.end_lost(now, step, job, node);
-            }
-        }
-    }
-
-    /// The job ends, or waits again, because `node` is not to be had any more.
-    pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
-        let outcome = Outcome::NodeLost { node: self.state.nodes()[&node].name.clone() };
-        self.end_lost_as(now, step, job, node, outcome);
-    }
-
-    /// The same for another reason, which the job's record tells.
-    pub(crate) fn end_lost_as(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, outcome: Outcome) {
-        // What it only may get, or what has not come yet, is no part of it.
-        if self.is_awaited(job, node) {
-            self.arrival_failed(now, step, job, node);
-            return;
-        }
-        let entry = &self.state.jobs()[&job];
-        let is_promised = entry.promised_hosts().any(|promised| promised == node);
-        let is_running = entry.started().is_some_and(|started| started.ending.is_none() && !started.is_leaving(node));
-        if is_running && !is_promised {
-            let requeue = entry.spec.may_run_again(self.state.settings().lost_policy);
-            self.end(now, step, job, outcome, requeue);
-        }
+        self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Lost { since: now } });
+        self.jobs.give_up_shares(now, step, node);
+        self.jobs.context.passes.wanted = true;
     }
 }
 

@@ -7,7 +7,9 @@ use rms_api::negotiate::Order;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, JobId, Role, Time, hostlist};
 
-use crate::rms::Rms;
+use crate::context::Context;
+use crate::rights;
+use crate::state::State;
 use crate::state::fact::Fact;
 use crate::step::Step;
 
@@ -28,73 +30,7 @@ enum Subject {
     },
 }
 
-impl Rms {
-    /// What is to be written down of this call if it is carried out. Matches every call by name: a new one must say.
-    pub(crate) fn act_of(&self, who: &Identity, call: &Call) -> Option<Act> {
-        if who.role != Role::Admin {
-            return None;
-        }
-        let named =
-            |action, subject: String, detail: String| Some(Act { action, subject: Subject::Named(subject), detail });
-        let nodes = |action, nodes: &[String], reason: &str| named(action, hostlist::fold(nodes), reason.to_owned());
-        match call {
-            Call::Drain { nodes: names, reason } => nodes("drain", names, reason),
-            Call::Down { nodes: names, reason } => nodes("down", names, reason),
-            Call::Resume { nodes: names } => nodes("resume", names, ""),
-            Call::Remove { nodes: names } => nodes("remove", names, ""),
-            Call::RemoveCluster { name } => named("cluster-remove", name.clone(), String::new()),
-            Call::CreateToken(TokenOrder { id, identity, cluster, .. }) => {
-                let cluster = cluster.iter().map(|cluster| format!(", cluster {cluster}"));
-                named("token-create", id.clone(), format!("for {}{}", of_token(identity), cluster.collect::<String>()))
-            }
-            Call::RevokeToken { id } => named("token-revoke", id.clone(), String::new()),
-            Call::RevokeCertificate { which, jobs } => {
-                let which = match which {
-                    CertificateSelect::Serial(serial) => serial.clone(),
-                    CertificateSelect::Identity(identity) => identity.to_string(),
-                };
-                let detail = match jobs {
-                    None => "",
-                    Some(JobsOfRevoked::Keep) => "jobs go on",
-                    Some(JobsOfRevoked::Cancel) => "jobs are cancelled",
-                };
-                named("certificate-revoke", which, detail.to_owned())
-            }
-            Call::OrderNegotiation { job, negotiation, order } => {
-                let action = match order {
-                    Order::Withdraw => "negotiation-withdraw",
-                    Order::Force => "negotiation-force",
-                };
-                named(action, format!("job {job} {negotiation}"), String::new())
-            }
-            Call::Cancel { select } => self.of_jobs("cancel", who, select, String::new()),
-            Call::Signal { select, signal } => self.of_jobs("signal", who, select, signal.to_string()),
-            Call::Hold { select } => self.of_jobs("hold", who, select, String::new()),
-            Call::Release { select } => self.of_jobs("release", who, select, String::new()),
-            Call::SetPriority { select, priority } => self.of_jobs("priority", who, select, priority.to_string()),
-            Call::Evolve { job, .. } => self.of_job("evolve", who, *job, String::new()),
-            Call::FreeNodes { job, nodes } => self.of_job("free", who, *job, hostlist::fold(nodes)),
-            Call::Negotiate { job, .. } => self.of_job("negotiate", who, *job, String::new()),
-            Call::ResizeDone { job, .. } => self.of_job("resize-done", who, *job, String::new()),
-            // Write their own entries, with the old value; what changes nothing is not written down.
-            Call::Set { .. } | Call::SetLink { .. } => None,
-            // Written down with whom it made.
-            Call::Join { .. } => None,
-            // An admin's own jobs are a user's matter, and so is the age of one's certificate.
-            Call::Submit(_) | Call::Renew { .. } | Call::Query(_) => None,
-        }
-    }
-
-    fn of_job(&self, action: &'static str, who: &Identity, job: JobId, detail: String) -> Option<Act> {
-        self.of_jobs(action, who, &Select::Ids(vec![job]), detail)
-    }
-
-    fn of_jobs(&self, action: &'static str, who: &Identity, select: &Select, detail: String) -> Option<Act> {
-        let is_others = |job: &JobId| self.state.jobs().get(job).is_some_and(|entry| entry.spec.owner.0 != who.name);
-        let others: Vec<JobId> = self.selected(who, select).ok()?.into_iter().filter(is_others).collect();
-        (!others.is_empty()).then_some(Act { action, subject: Subject::Jobs { others }, detail })
-    }
-
+impl Context {
     /// Writes down what was carried out.
     pub(crate) fn audit_call(&mut self, now: Time, step: &mut Step, who: &Identity, act: Act, answer: &Answer) {
         let subject = match act.subject {
@@ -129,6 +65,72 @@ impl Rms {
         let entry = AuditEntry { at: now, by, subject, old: String::new(), new, action: action.to_owned() };
         self.record(step, Fact::Audited { entry });
     }
+}
+
+/// What is to be written down of this call if it is carried out. Matches every call by name: a new one must say.
+pub(crate) fn act_of(state: &State, who: &Identity, call: &Call) -> Option<Act> {
+    if who.role != Role::Admin {
+        return None;
+    }
+    let named =
+        |action, subject: String, detail: String| Some(Act { action, subject: Subject::Named(subject), detail });
+    let nodes = |action, nodes: &[String], reason: &str| named(action, hostlist::fold(nodes), reason.to_owned());
+    match call {
+        Call::Drain { nodes: names, reason } => nodes("drain", names, reason),
+        Call::Down { nodes: names, reason } => nodes("down", names, reason),
+        Call::Resume { nodes: names } => nodes("resume", names, ""),
+        Call::Remove { nodes: names } => nodes("remove", names, ""),
+        Call::RemoveCluster { name } => named("cluster-remove", name.clone(), String::new()),
+        Call::CreateToken(TokenOrder { id, identity, cluster, .. }) => {
+            let cluster = cluster.iter().map(|cluster| format!(", cluster {cluster}"));
+            named("token-create", id.clone(), format!("for {}{}", of_token(identity), cluster.collect::<String>()))
+        }
+        Call::RevokeToken { id } => named("token-revoke", id.clone(), String::new()),
+        Call::RevokeCertificate { which, jobs } => {
+            let which = match which {
+                CertificateSelect::Serial(serial) => serial.clone(),
+                CertificateSelect::Identity(identity) => identity.to_string(),
+            };
+            let detail = match jobs {
+                None => "",
+                Some(JobsOfRevoked::Keep) => "jobs go on",
+                Some(JobsOfRevoked::Cancel) => "jobs are cancelled",
+            };
+            named("certificate-revoke", which, detail.to_owned())
+        }
+        Call::OrderNegotiation { job, negotiation, order } => {
+            let action = match order {
+                Order::Withdraw => "negotiation-withdraw",
+                Order::Force => "negotiation-force",
+            };
+            named(action, format!("job {job} {negotiation}"), String::new())
+        }
+        Call::Cancel { select } => of_jobs(state, "cancel", who, select, String::new()),
+        Call::Signal { select, signal } => of_jobs(state, "signal", who, select, signal.to_string()),
+        Call::Hold { select } => of_jobs(state, "hold", who, select, String::new()),
+        Call::Release { select } => of_jobs(state, "release", who, select, String::new()),
+        Call::SetPriority { select, priority } => of_jobs(state, "priority", who, select, priority.to_string()),
+        Call::Evolve { job, .. } => of_job(state, "evolve", who, *job, String::new()),
+        Call::FreeNodes { job, nodes } => of_job(state, "free", who, *job, hostlist::fold(nodes)),
+        Call::Negotiate { job, .. } => of_job(state, "negotiate", who, *job, String::new()),
+        Call::ResizeDone { job, .. } => of_job(state, "resize-done", who, *job, String::new()),
+        // Write their own entries, with the old value; what changes nothing is not written down.
+        Call::Set { .. } | Call::SetLink { .. } => None,
+        // Written down with whom it made.
+        Call::Join { .. } => None,
+        // An admin's own jobs are a user's matter, and so is the age of one's certificate.
+        Call::Submit(_) | Call::Renew { .. } | Call::Query(_) => None,
+    }
+}
+
+fn of_job(state: &State, action: &'static str, who: &Identity, job: JobId, detail: String) -> Option<Act> {
+    of_jobs(state, action, who, &Select::Ids(vec![job]), detail)
+}
+
+fn of_jobs(state: &State, action: &'static str, who: &Identity, select: &Select, detail: String) -> Option<Act> {
+    let is_others = |job: &JobId| state.jobs().get(job).is_some_and(|entry| entry.spec.owner.0 != who.name);
+    let others: Vec<JobId> = rights::selected(state, who, select).ok()?.into_iter().filter(is_others).collect();
+    (!others.is_empty()).then_some(Act { action, subject: Subject::Jobs { others }, detail })
 }
 
 fn of_token(identity: &TokenIdentity) -> String {

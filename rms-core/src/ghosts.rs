@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::settings::GhostRule;
 use rms_model::{ClusterId, JobId, NodeId, NodeLink, Span, Time};
 
+use crate::context::Context;
 use crate::plan::views;
-use crate::rms::Rms;
 use crate::state::fact::Fact;
 use crate::state::job::Phase;
 use crate::step::Step;
 
-impl Rms {
+impl Context {
     pub(crate) fn expire_ghost(&mut self, step: &mut Step, job: JobId) {
         self.record(step, Fact::GhostExpired { job });
         self.passes.wanted = true;
@@ -20,16 +20,16 @@ impl Rms {
 
     /// When the ghost of a started job leaves each of its clusters (001, §5.3.1: the fair-start delay).
     pub(crate) fn ghost_untils(&self, now: Time, job: JobId) -> BTreeMap<ClusterId, Time> {
-        let Some(started) = self.state.jobs()[&job].started() else { return BTreeMap::new() };
-        let settings = self.state.settings();
+        let Some(started) = self.state().jobs()[&job].started() else { return BTreeMap::new() };
+        let settings = self.state().settings();
         let is_same_for_all = settings.fair_start_at.is_empty() && settings.ghosts == GhostRule::Always;
         if is_same_for_all {
-            let first = started.nodes.first().and_then(|node| self.state.nodes().get(node));
+            let first = started.nodes.first().and_then(|node| self.state().nodes().get(node));
             return first.into_iter().map(|node| (node.cluster, now + settings.fair_start)).collect();
         }
         let mut untils = BTreeMap::new();
         for node in &started.nodes {
-            let cluster = self.state.nodes()[node].cluster;
+            let cluster = self.state().nodes()[node].cluster;
             untils.entry(cluster).or_insert_with(|| now + self.fair_start(cluster));
         }
         untils
@@ -55,7 +55,7 @@ impl Rms {
 
     /// The ghost leaves the cluster whose delay is over, or what is left of it.
     pub(crate) fn expire_next(&mut self, now: Time, step: &mut Step, job: JobId) {
-        let part = match &self.state.jobs()[&job].phase {
+        let part = match &self.state().jobs()[&job].phase {
             Phase::Ghost(ghost) => ghost.next_part().filter(|(until, _)| *until <= now),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
         };
@@ -70,18 +70,18 @@ impl Rms {
 
     /// For how long hosts of a cluster that are given back now are kept.
     fn fair_start(&self, cluster: ClusterId) -> Span {
-        let delay = self.state.settings().fair_start_of(&self.state.clusters()[&cluster]);
+        let delay = self.state().settings().fair_start_of(&self.state().clusters()[&cluster]);
         let is_kept = !delay.is_zero() && self.keeps_ghosts(cluster);
         if is_kept { delay } else { Span::ZERO }
     }
 
     /// Is anybody there for whom a ghost on this cluster is worth the idle hosts?
     fn keeps_ghosts(&self, cluster: ClusterId) -> bool {
-        match self.state.settings().ghosts {
+        match self.state().settings().ghosts {
             GhostRule::Always => true,
-            GhostRule::IfWanted => self.state.jobs().values().any(|entry| {
+            GhostRule::IfWanted => self.state().jobs().values().any(|entry| {
                 let launcher = entry.launcher.as_ref().filter(|_| entry.is_before_its_start());
-                launcher.is_some_and(|launcher| views::shown(&self.state, &launcher.filter).contains(&cluster))
+                launcher.is_some_and(|launcher| views::shown(self.state(), &launcher.filter).contains(&cluster))
             }),
         }
     }
@@ -90,7 +90,7 @@ impl Rms {
     pub(crate) fn leave_ghosts(&mut self, now: Time, step: &mut Step, job: JobId, freed: &[NodeId]) {
         let mut nodes: BTreeMap<ClusterId, Vec<NodeId>> = BTreeMap::new();
         for node in freed {
-            let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.holders.is_empty()) else { continue };
+            let Some(entry) = self.state().nodes().get(node).filter(|entry| entry.holders.is_empty()) else { continue };
             // Nobody could ask for it: that would only keep it for a while once it is back.
             if matches!(entry.link, NodeLink::Lost { .. }) {
                 continue;
@@ -114,9 +114,9 @@ impl Rms {
 
     /// Are there any, and could they have become useless?
     pub(crate) fn has_ghosts_to_end(&self) -> bool {
-        match self.state.settings().ghosts {
+        match self.state().settings().ghosts {
             GhostRule::Always => false,
-            GhostRule::IfWanted => self.state.next_ghost().is_some() || self.state.host_ghosts().next().is_some(),
+            GhostRule::IfWanted => self.state().next_ghost().is_some() || self.state().host_ghosts().next().is_some(),
         }
     }
 
@@ -125,33 +125,33 @@ impl Rms {
         if !self.has_ghosts_to_end() {
             return;
         }
-        let clusters = self.state.clusters().keys().copied();
+        let clusters = self.state().clusters().keys().copied();
         let unwanted: Vec<ClusterId> = clusters.filter(|cluster| !self.keeps_ghosts(*cluster)).collect();
         if unwanted.is_empty() {
             return;
         }
         let is_unwanted =
-            |node: &NodeId| self.state.nodes().get(node).is_some_and(|entry| unwanted.contains(&entry.cluster));
-        let nodes: Vec<NodeId> = self.state.host_ghosts().map(|(_, node)| node).filter(is_unwanted).collect();
+            |node: &NodeId| self.state().nodes().get(node).is_some_and(|entry| unwanted.contains(&entry.cluster));
+        let nodes: Vec<NodeId> = self.state().host_ghosts().map(|(_, node)| node).filter(is_unwanted).collect();
         self.free_host_ghosts(now, step, nodes);
         let ghosts: Vec<JobId> = self
-            .state
+            .state()
             .holding()
             .filter(|(_, entry)| matches!(entry.phase, Phase::Ghost(_)))
             .map(|(job, _)| job)
             .collect();
         for job in ghosts {
-            let Phase::Ghost(ghost) = &self.state.jobs()[&job].phase else { continue };
+            let Phase::Ghost(ghost) = &self.state().jobs()[&job].phase else { continue };
             let is_unwanted = |cluster: &ClusterId| unwanted.contains(cluster);
             // Those of its hosts that it has still: it may have left some of the clusters that it requested.
             let clusters: BTreeSet<ClusterId> =
-                ghost.nodes.iter().map(|node| self.state.nodes()[node].cluster).collect();
+                ghost.nodes.iter().map(|node| self.state().nodes()[node].cluster).collect();
             if clusters.iter().any(is_unwanted) {
                 let until_in = |cluster: &ClusterId| if is_unwanted(cluster) { now } else { ghost.until_in(*cluster) };
                 let untils = clusters.iter().map(|cluster| (*cluster, until_in(cluster))).collect();
                 let until = ghost.until;
                 self.part_ghost(now, step, job, until, untils);
-                let is_empty = self.state.jobs().get(&job).is_some_and(|entry| entry.nodes().is_empty());
+                let is_empty = self.state().jobs().get(&job).is_some_and(|entry| entry.nodes().is_empty());
                 if is_empty {
                     self.expire_ghost(step, job);
                 }

@@ -1,6 +1,5 @@
 //! What external launchers say for their applications: who may, and what it does (001, §4.2 and §5.3.1).
 
-mod notices;
 mod rate;
 mod requests;
 mod status;
@@ -10,28 +9,32 @@ use rms_model::identity::check_name;
 use rms_model::job::TaskCount;
 use rms_model::{Identity, JobId, JobSpec, Outcome, Owner, Role, Time, Work};
 
-pub(crate) use rate::MOST_CALLS;
-#[cfg(test)]
-pub(crate) use rate::MOST_EXCEEDED;
-pub(crate) use rate::{CallRate, Rate};
 pub(crate) use status::LauncherCounts;
 
-use rms_api::answer::Answer;
 use rms_api::refusal::Refusal;
-use rms_api::subscription::{ClusterLink, Filter, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag};
+use rms_api::subscription::{Filter, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag};
 
 use crate::admit;
-use crate::calls::{admins_only, check_priority, not_allowed, wrong_state};
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::executable;
+use crate::jobs::Jobs;
+use crate::notices::launcher_of;
 use crate::plan::views;
-use crate::rms::Rms;
+use crate::quota::{self, Paces};
+use crate::rights::{check_priority, not_allowed, wrong_state};
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Launcher, LauncherLink, Phase, StartAnswer, Started};
 use crate::step::Step;
 
-impl Rms {
+/// The external launchers at work.
+pub(crate) struct Launchers<'a> {
+    pub(crate) jobs: Jobs<'a>,
+    pub(crate) counts: &'a mut LauncherCounts,
+    pub(crate) paces: &'a mut Paces,
+}
+
+impl Launchers<'_> {
     pub(crate) fn handle_launcher_call(
         &mut self,
         now: Time,
@@ -43,7 +46,7 @@ impl Rms {
         // What follows from a call is told after its answer.
         let mut after = Step::default();
         let answer = self.launcher_call(now, step, &mut after, who, call);
-        self.launcher_counts.count(&answer);
+        self.counts.count(&answer);
         step.order(Effect::LauncherAnswer { ticket, answer });
         step.merge(after);
     }
@@ -87,8 +90,8 @@ impl Rms {
         }
         let Subscription { labels, filter, priority, malleable } = subscription;
         check_priority(who, priority)?;
-        let max = self.state.settings().max_jobs;
-        if self.state.jobs().len() >= max as usize {
+        let max = self.jobs.state().settings().max_jobs;
+        if self.jobs.state().jobs().len() >= max as usize {
             return Err(Refusal::SystemFull { max });
         }
         admit::check_labels(&labels)?;
@@ -97,7 +100,7 @@ impl Rms {
             // What will be launched is not known yet; it is looked at then.
             admit::check_limits(limits, &Work::Tasks { argv: Vec::new() })?;
         }
-        let job = self.state.last_job.next();
+        let job = self.jobs.state().last_job.next();
         let spec = JobSpec {
             labels,
             constraint: filter.constraint.clone(),
@@ -107,12 +110,12 @@ impl Rms {
             malleable,
             ..JobSpec::of(Owner(who.name.clone()), Work::Hosts, Vec::new())
         };
-        self.check_quota(who, &spec)?;
-        self.check_pace(now, who, &spec.work, &spec.environment)?;
-        self.streams.open(job, &filter);
-        self.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
-        self.tell_first_view(now, step, job);
-        let request_until = self.state.request_until(&self.state.jobs()[&job]);
+        quota::check_quota(self.jobs.state(), who, &spec)?;
+        self.paces.check(self.jobs.context.state(), now, who, &spec.work, &spec.environment)?;
+        self.jobs.context.streams.open(job, &filter);
+        self.jobs.context.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
+        self.jobs.context.tell_first_view(now, step, job);
+        let request_until = self.jobs.state().request_until(&self.jobs.state().jobs()[&job]);
         Ok(LauncherAnswer::Subscribed { job, request_until })
     }
 
@@ -120,12 +123,12 @@ impl Rms {
     fn check_filter(&self, filter: &Filter) -> Result<(), Refusal> {
         admit::check_lists(filter.clusters.len(), &filter.constraint)?;
         filter.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
-        if self.state.nodes().is_empty() {
+        if self.jobs.state().nodes().is_empty() {
             return Err(Refusal::NoNodes);
         }
-        filter.clusters.iter().try_for_each(|name| admit::cluster(&self.state, name).map(|_| ()))?;
-        admit::check_features(&self.state, &filter.constraint)?;
-        if views::shown(&self.state, filter).is_empty() {
+        filter.clusters.iter().try_for_each(|name| admit::cluster(self.jobs.state(), name).map(|_| ()))?;
+        admit::check_features(self.jobs.state(), &filter.constraint)?;
+        if views::shown(self.jobs.state(), filter).is_empty() {
             let wanted = filter.least_hosts.max(1);
             let constraint = admit::describe(&filter.constraint);
             return Err(Refusal::TooManyNodes { wanted, constraint, possible: self.hosts_meeting(filter) });
@@ -135,7 +138,7 @@ impl Rms {
 
     /// Speaks for an application again.
     fn attach(&mut self, now: Time, before: &mut Step, step: &mut Step, job: JobId) -> Result<LauncherAnswer, Refusal> {
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.jobs.state().jobs()[&job];
         if let Phase::Ghost(_) = &entry.phase {
             return Err(wrong_state(job, "done", "there is nothing left to speak for"));
         }
@@ -144,32 +147,32 @@ impl Rms {
         if launcher.is_connected() {
             before.order(Effect::Notify { job, notice: Notice::Replaced });
         }
-        self.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Connected { since: now } });
-        let entry = &self.state.jobs()[&job];
+        self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Connected { since: now } });
+        let entry = &self.jobs.state().jobs()[&job];
         match &entry.phase {
             Phase::Submitted { .. } => {
-                self.streams.open(job, &filter);
-                self.tell_first_view(now, step, job);
+                self.jobs.context.streams.open(job, &filter);
+                self.jobs.context.tell_first_view(now, step, job);
             }
             Phase::RequestSent | Phase::Waiting => {
                 // Its view is what is before it in the queue, so the pass tells it, once for all who come back.
-                self.streams.open(job, &filter);
-                self.passes.wanted = true;
+                self.jobs.context.streams.open(job, &filter);
+                self.jobs.context.passes.wanted = true;
             }
-            Phase::Started(_) => self.tell_start(step, job),
+            Phase::Started(_) => self.jobs.context.tell_start(step, job),
             Phase::Ghost(_) => {}
         }
-        let request_until = self.state.request_until(&self.state.jobs()[&job]);
+        let request_until = self.jobs.state().request_until(&self.jobs.state().jobs()[&job]);
         Ok(LauncherAnswer::Subscribed { job, request_until })
     }
 
     /// The connection of a launcher is gone.
     pub(crate) fn launcher_gone(&mut self, now: Time, step: &mut Step, job: JobId) {
-        let Some(entry) = self.state.jobs().get(&job) else { return };
+        let Some(entry) = self.jobs.state().jobs().get(&job) else { return };
         let is_connected = entry.launcher.as_ref().is_some_and(Launcher::is_connected);
         if is_connected {
-            self.streams.close(job);
-            self.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: now } });
+            self.jobs.context.streams.close(job);
+            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: now } });
         }
     }
 
@@ -179,9 +182,9 @@ impl Rms {
             Some(LauncherLink::Connected { .. } | LauncherLink::Away { .. }) => true,
             Some(LauncherLink::Lost { .. }) | None => false,
         };
-        let jobs: Vec<JobId> = self.state.jobs().iter().filter(has_launcher).map(|(job, _)| *job).collect();
+        let jobs: Vec<JobId> = self.jobs.state().jobs().iter().filter(has_launcher).map(|(job, _)| *job).collect();
         for job in jobs {
-            self.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: now } });
+            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: now } });
         }
     }
 
@@ -199,7 +202,7 @@ impl Rms {
             return Err(wrong_state(job, "running", "it has launched its processes already"));
         }
         executable::check(&launch.work, &launch.cwd, &launch.environment, &launch.stdio)?;
-        let limits = launch.malleable.as_ref().or(self.state.jobs()[&job].spec.malleable.as_ref());
+        let limits = launch.malleable.as_ref().or(self.jobs.state().jobs()[&job].spec.malleable.as_ref());
         if let Some(limits) = limits {
             admit::check_limits(limits, &launch.work)?;
             admit::check_launched(limits, &started.request)?;
@@ -213,15 +216,16 @@ impl Rms {
         executable::check_spread(&launch.work, tasks, n_hosts)?;
         let tasks_here = tasks.most_on_a_host(n_hosts);
         let wanted_cpus = tasks_here.saturating_mul(launch.cpus_per_task);
-        let smallest = started.nodes.iter().map(|node| self.state.nodes()[node].inventory.cpus).min().unwrap_or(0);
+        let smallest =
+            started.nodes.iter().map(|node| self.jobs.state().nodes()[node].inventory.cpus).min().unwrap_or(0);
         if wanted_cpus > smallest {
             let cpus_per_task = launch.cpus_per_task;
             let place = " that every task could be on".to_owned();
             return Err(Refusal::TooManyCpus { tasks: tasks_here, cpus_per_task, cpus: smallest, place });
         }
-        self.check_bytes(who, &launch.work, &launch.environment)?;
-        self.check_pace(now, who, &launch.work, &launch.environment)?;
-        self.record(step, Fact::LauncherLaunched { job, at: now, launch: Box::new(launch) });
+        quota::check_bytes(self.jobs.state(), who, &launch.work, &launch.environment)?;
+        self.paces.check(self.jobs.context.state(), now, who, &launch.work, &launch.environment)?;
+        self.jobs.context.record(step, Fact::LauncherLaunched { job, at: now, launch: Box::new(launch) });
         Ok(LauncherAnswer::Done)
     }
 
@@ -234,7 +238,7 @@ impl Rms {
             Some(StartAnswer::Launched { at: _ }) => {
                 return Err(wrong_state(job, "running", "it has launched its processes already"));
             }
-            None => self.record(step, Fact::LauncherAccepted { job, at: now }),
+            None => self.jobs.context.record(step, Fact::LauncherAccepted { job, at: now }),
         }
         Ok(LauncherAnswer::Done)
     }
@@ -249,12 +253,12 @@ impl Rms {
         code: i32,
     ) -> Result<LauncherAnswer, Refusal> {
         let outcome = if code == 0 { Outcome::Completed } else { Outcome::Failed { code } };
-        match &self.state.jobs()[&job].phase {
+        match &self.jobs.state().jobs()[&job].phase {
             // It withdraws, whichever of its requests it speaks of.
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => self.done(now, step, job, outcome),
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => self.jobs.done(now, step, job, outcome),
             Phase::Started(_) => {
                 self.granted(job, tag)?;
-                self.end(now, step, job, outcome, false);
+                self.jobs.end(now, step, job, outcome, false);
             }
             Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the hosts")),
         }
@@ -263,7 +267,7 @@ impl Rms {
 
     /// The start that the launcher speaks of.
     fn granted(&self, job: JobId, tag: Tag) -> Result<(&Launcher, &Started), Refusal> {
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.jobs.state().jobs()[&job];
         let launcher = launcher_of(entry);
         let started = match &entry.phase {
             Phase::Started(started) => started,
@@ -285,7 +289,7 @@ impl Rms {
 
     /// Only its owner speaks for an application.
     fn may_speak_for(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
-        let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
+        let entry = self.jobs.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         let is_owner = match who.role {
             Role::User | Role::Admin => entry.spec.owner.0 == who.name,
             Role::Agent | Role::Server | Role::Job => false,
@@ -298,32 +302,4 @@ impl Rms {
         }
         Ok(())
     }
-
-    /// 001: ICINFO, entered by an admin.
-    pub(crate) fn set_link(
-        &mut self,
-        now: Time,
-        step: &mut Step,
-        who: &Identity,
-        names: [&str; 2],
-        latency_us: u32,
-        bandwidth_mbit: u32,
-    ) -> Result<Answer, Refusal> {
-        admins_only(who, "set what lies between clusters")?;
-        let a = admit::cluster(&self.state, names[0])?;
-        let b = admit::cluster(&self.state, names[1])?;
-        if a == b {
-            return Err(Refusal::Malformed("a link is between two clusters"));
-        }
-        let link = ClusterLink { between: (a.min(b), a.max(b)), latency_us, bandwidth_mbit };
-        if self.state.links.get(&link.between) != Some(&link) {
-            self.record(step, Fact::ClusterLinkSet { link, at: now, by: who.name.clone() });
-            self.passes.wanted = true;
-        }
-        Ok(Answer::Done)
-    }
-}
-
-pub(crate) fn launcher_of(entry: &Job) -> &Launcher {
-    entry.launcher.as_ref().expect("the caller has seen that a launcher speaks for it")
 }

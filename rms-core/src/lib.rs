@@ -5,33 +5,41 @@
 //! for one node. The simulator and the production programs run exactly this code.
 
 mod access;
+mod admin;
 mod admit;
 pub mod agent;
 mod agents;
 mod answer;
 mod audit;
 mod calls;
+mod context;
 pub mod effect;
 pub mod event;
-mod evolving;
 mod executable;
 mod ghosts;
+mod jobs;
+mod launch;
 mod launchers;
-mod lifecycle;
 pub mod negotiate;
+mod notices;
 pub mod plan;
+mod queue;
 mod quota;
+mod rate;
+mod rights;
 mod rms;
 pub mod share;
+mod stages;
 pub mod state;
 mod step;
 #[cfg(test)]
 mod tests;
 
+pub use context::Config;
 pub use effect::Effect;
 pub use event::{Event, Ticket};
 pub use plan::plan;
-pub use rms::{Config, Rms};
+pub use rms::Rms;
 pub use state::fact::Fact;
 pub use state::{Misfit, State};
 pub use step::{Journal, Step, Uncommitted};

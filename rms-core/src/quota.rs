@@ -1,15 +1,16 @@
 //! Bounds what one user may bring into the system: jobs, bytes, and submits in a time. Admins have no such bounds.
 
+use std::collections::BTreeMap;
+
 use rms_api::refusal::Refusal;
 use rms_model::job::Work;
 use rms_model::{Environment, Identity, JobSpec, Owner, Role, Span, Time};
 
-use crate::rms::Rms;
-use crate::state::{environment_bytes, work_bytes};
+use crate::state::{State, environment_bytes, work_bytes};
 
 /// A bucket that leaks: what a user has submitted of late, in thousandths of a submit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+struct Pace {
     level: u64,
     at: Time,
 }
@@ -45,66 +46,76 @@ const BYTES_OF_A_SUBMIT: u64 = 4096;
 /// Users whose pace is remembered; those who have paused are forgotten then.
 const MAX_PACES: usize = 10_000;
 
-impl Rms {
-    /// One more job of this user.
-    ///
-    /// # Errors
-    /// He has too many, or they take too much.
-    pub(crate) fn check_quota(&self, who: &Identity, spec: &JobSpec) -> Result<(), Refusal> {
-        if who.role == Role::Admin {
-            return Ok(());
-        }
-        let n_jobs = self.state.usage_of(&spec.owner).n_jobs;
-        if let Some(max) = self.state.settings().job_limit_of(&who.name)
-            && n_jobs >= max
-        {
-            return Err(Refusal::JobLimit { used: n_jobs, max });
-        }
-        self.check_bytes(who, &spec.work, &spec.environment)
-    }
+/// How fast users have submitted of late.
+#[derive(Debug, Default)]
+pub(crate) struct Paces(BTreeMap<Owner, Pace>);
 
-    /// What a job of this user is to execute, whether it comes with the job or later.
-    ///
-    /// # Errors
-    /// His jobs would take too much.
-    pub(crate) fn check_bytes(&self, who: &Identity, work: &Work, environment: &Environment) -> Result<(), Refusal> {
-        let Some(max) = self.state.settings().script_limit_of(&who.name).filter(|_| who.role != Role::Admin) else {
-            return Ok(());
-        };
-        let owner = Owner(who.name.clone());
-        let used = self.state.usage_of(&owner).n_bytes;
-        let wanted = used + work_bytes(work) + self.state.new_environment_bytes(&owner, environment);
-        if wanted > u64::from(max) * MIB {
-            return Err(Refusal::ScriptLimit { used: used / MIB, max });
-        }
-        Ok(())
-    }
-
+impl Paces {
     /// One more submit of this user, successful or not.
     ///
     /// # Errors
     /// They come too fast.
-    pub(crate) fn check_pace(
+    pub(crate) fn check(
         &mut self,
+        state: &State,
         now: Time,
         who: &Identity,
         work: &Work,
         environment: &Environment,
     ) -> Result<(), Refusal> {
-        let Some(max) = self.state.settings().submit_limit_of(&who.name).filter(|_| who.role != Role::Admin) else {
+        let Some(max) = state.settings().submit_limit_of(&who.name).filter(|_| who.role != Role::Admin) else {
             return Ok(());
         };
         if max == 0 {
             return Err(Refusal::NoSubmits);
         }
-        if self.paces.len() >= MAX_PACES {
-            self.paces.retain(|_, pace| !pace.is_empty(now));
+        if self.0.len() >= MAX_PACES {
+            self.0.retain(|_, pace| !pace.is_empty(now));
         }
         let n_bytes = work_bytes(work) + environment_bytes(environment);
-        let pace = self.paces.entry(Owner(who.name.clone())).or_default();
+        let pace = self.0.entry(Owner(who.name.clone())).or_default();
         let taken = pace.take(now, max, 1 + n_bytes / BYTES_OF_A_SUBMIT);
         taken.map_err(|wait| Refusal::SubmitLimit { max, wait })
     }
+}
+
+/// One more job of this user.
+///
+/// # Errors
+/// He has too many, or they take too much.
+pub(crate) fn check_quota(state: &State, who: &Identity, spec: &JobSpec) -> Result<(), Refusal> {
+    if who.role == Role::Admin {
+        return Ok(());
+    }
+    let n_jobs = state.usage_of(&spec.owner).n_jobs;
+    if let Some(max) = state.settings().job_limit_of(&who.name)
+        && n_jobs >= max
+    {
+        return Err(Refusal::JobLimit { used: n_jobs, max });
+    }
+    check_bytes(state, who, &spec.work, &spec.environment)
+}
+
+/// What a job of this user is to execute, whether it comes with the job or later.
+///
+/// # Errors
+/// His jobs would take too much.
+pub(crate) fn check_bytes(
+    state: &State,
+    who: &Identity,
+    work: &Work,
+    environment: &Environment,
+) -> Result<(), Refusal> {
+    let Some(max) = state.settings().script_limit_of(&who.name).filter(|_| who.role != Role::Admin) else {
+        return Ok(());
+    };
+    let owner = Owner(who.name.clone());
+    let used = state.usage_of(&owner).n_bytes;
+    let wanted = used + work_bytes(work) + state.new_environment_bytes(&owner, environment);
+    if wanted > u64::from(max) * MIB {
+        return Err(Refusal::ScriptLimit { used: used / MIB, max });
+    }
+    Ok(())
 }
 
 const MIB: u64 = 1024 * 1024;

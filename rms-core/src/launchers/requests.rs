@@ -6,16 +6,16 @@ use rms_api::refusal::Refusal;
 use rms_api::subscription::{ClusterInfo, ClusterInfos, Filter, LauncherAnswer, Wish};
 use rms_model::{ClusterId, Inventory, JobId, Mebibytes, Request, Span, Time};
 
-use super::launcher_of;
+use super::Launchers;
 use crate::admit;
-use crate::calls::wrong_state;
+use crate::notices::launcher_of;
 use crate::plan::{meets, notify, views};
-use crate::rms::Rms;
+use crate::rights::wrong_state;
 use crate::state::fact::Fact;
 use crate::state::job::Phase;
 use crate::step::Step;
 
-impl Rms {
+impl Launchers<'_> {
     /// 001: request. The first one gives the application its place in the queue; later ones keep it.
     pub(super) fn request(
         &mut self,
@@ -25,7 +25,7 @@ impl Rms {
         wish: Wish,
     ) -> Result<LauncherAnswer, Refusal> {
         let Wish { tag, seen, request } = wish;
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.jobs.state().jobs()[&job];
         let launcher = launcher_of(entry);
         let request = Request { hosts: request.hosts.into_iter().filter(|(_, hosts)| *hosts > 0).collect(), ..request };
         let is_known = launcher.tag == Some(tag) && entry.spec.options.first() == Some(&request);
@@ -45,16 +45,16 @@ impl Rms {
             return Err(Refusal::StaleTag { job, tag: tag.0, last: last.0 });
         }
         self.check_request(job, &launcher.filter, &request)?;
-        let delay = self.streams.answered(job, seen, now);
-        self.launcher_counts.request(notify::request_bytes(&request), delay);
-        self.record(step, Fact::LauncherRequested { job, at: now, tag, request });
-        self.passes.wanted = true;
+        let delay = self.jobs.context.streams.answered(job, seen, now);
+        self.counts.request(notify::request_bytes(&request), delay);
+        self.jobs.context.record(step, Fact::LauncherRequested { job, at: now, tag, request });
+        self.jobs.context.passes.wanted = true;
         Ok(LauncherAnswer::Done)
     }
 
     /// What it names must be in its view, exist in such numbers, and be wanted for a possible time.
     fn check_request(&self, job: JobId, filter: &Filter, request: &Request) -> Result<(), Refusal> {
-        let max = self.state.settings().max_wall;
+        let max = self.jobs.state().settings().max_wall;
         if request.hosts.is_empty() {
             return Err(Refusal::NothingAsked);
         }
@@ -64,14 +64,14 @@ impl Rms {
         if request.wall > max {
             return Err(Refusal::WallTooLong { wall: request.wall, max });
         }
-        let shown = views::shown(&self.state, filter);
+        let shown = views::shown(self.jobs.state(), filter);
         for (cluster, wanted) in &request.hosts {
             if !shown.contains(cluster) {
-                let name = self.state.clusters().get(cluster);
+                let name = self.jobs.state().clusters().get(cluster);
                 let cluster = name.cloned().unwrap_or_else(|| format!("number {cluster}, which does not exist"));
                 return Err(Refusal::NotInView { job, cluster, shown: self.hosts_meeting(filter) });
             }
-            if *wanted > views::n_meeting(&self.state, filter, *cluster) {
+            if *wanted > views::n_meeting(self.jobs.state(), filter, *cluster) {
                 let constraint = admit::describe(&filter.constraint);
                 let possible = self.hosts_meeting(filter);
                 return Err(Refusal::TooManyNodes { wanted: *wanted, constraint, possible });
@@ -84,18 +84,19 @@ impl Rms {
     pub(super) fn hosts_meeting(&self, filter: &Filter) -> String {
         let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
         let count = |(cluster, name): (&ClusterId, &String)| {
-            format!("cluster {name} has {}", views::n_meeting(&self.state, filter, *cluster))
+            format!("cluster {name} has {}", views::n_meeting(self.jobs.state(), filter, *cluster))
         };
-        let named = self.state.clusters().iter().filter(|(_, name)| is_named(name));
+        let named = self.jobs.state().clusters().iter().filter(|(_, name)| is_named(name));
         named.map(count).collect::<Vec<_>>().join(", ")
     }
 
     /// 001: listClustersInfo.
     pub(super) fn cluster_infos(&self, job: JobId) -> ClusterInfos {
-        let filter = &launcher_of(&self.state.jobs()[&job]).filter;
-        let shown = views::shown(&self.state, filter);
+        let filter = &launcher_of(&self.jobs.state().jobs()[&job]).filter;
+        let shown = views::shown(self.jobs.state(), filter);
         let is_shown = |cluster: &ClusterId| shown.contains(cluster);
-        let links = self.state.links.values().filter(|link| is_shown(&link.between.0) && is_shown(&link.between.1));
+        let links =
+            self.jobs.state().links.values().filter(|link| is_shown(&link.between.0) && is_shown(&link.between.1));
         ClusterInfos {
             clusters: shown.iter().map(|cluster| self.cluster_info(filter, *cluster)).collect(),
             links: links.copied().collect(),
@@ -103,13 +104,13 @@ impl Rms {
     }
 
     fn cluster_info(&self, filter: &Filter, cluster: ClusterId) -> ClusterInfo {
-        let meeting = self.state.kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint));
+        let meeting = self.jobs.state().kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint));
         let kinds: BTreeMap<&Inventory, u32> = meeting.collect();
         let features = |kind: &&Inventory| kind.features.clone();
         let common = |all: BTreeSet<String>, kind: &Inventory| all.intersection(&kind.features).cloned().collect();
         ClusterInfo {
             cluster,
-            name: self.state.clusters()[&cluster].clone(),
+            name: self.jobs.state().clusters()[&cluster].clone(),
             hosts: kinds.values().sum(),
             cpus: kinds.keys().map(|kind| kind.cpus).min().unwrap_or(0),
             memory: kinds.keys().map(|kind| kind.memory).min().unwrap_or(Mebibytes(0)),
@@ -117,11 +118,5 @@ impl Rms {
                 .keys()
                 .fold(kinds.keys().next().map(features).unwrap_or_default(), |all, kind| common(all, kind)),
         }
-    }
-
-    /// Is it shown what the pass leaves, because no pass has a place for it?
-    pub(crate) fn sees_what_is_left(&self, job: JobId) -> bool {
-        let entry = &self.state.jobs()[&job];
-        entry.launcher.is_some() && entry.is_before_its_start()
     }
 }

@@ -5,7 +5,8 @@ use rms_api::refusal::Refusal;
 use rms_api::subscription::{AdaptationDelays, LauncherAnswer};
 use rms_model::Span;
 
-use crate::rms::Rms;
+use crate::context::Context;
+use crate::state::State;
 use crate::state::job::{Job, Launcher};
 
 /// Since the server started.
@@ -32,25 +33,25 @@ impl LauncherCounts {
     }
 }
 
-impl Rms {
-    fn ghost_host_times(&self) -> Vec<(String, Span)> {
-        let name = |cluster| self.state.clusters().get(cluster).cloned().unwrap_or_default();
-        self.state.ghost_host_time_at.iter().map(|(cluster, span)| (name(cluster), *span)).collect()
+impl LauncherCounts {
+    fn ghost_host_times(state: &State) -> Vec<(String, Span)> {
+        let name = |cluster| state.clusters().get(cluster).cloned().unwrap_or_default();
+        state.ghost_host_time_at.iter().map(|(cluster, span)| (name(cluster), *span)).collect()
     }
 
-    pub(crate) fn launcher_status(&self) -> LauncherStatus {
-        let launchers = || self.state.jobs().values().filter_map(|entry: &Job| entry.launcher.as_ref());
-        let sent = self.streams.sent();
+    pub(crate) fn status(&self, context: &Context) -> LauncherStatus {
+        let launchers = || context.state().jobs().values().filter_map(|entry: &Job| entry.launcher.as_ref());
+        let sent = context.streams.sent();
         LauncherStatus {
             n_launchers: launchers().count() as u32,
             n_connected: launchers().filter(|launcher: &&Launcher| launcher.is_connected()).count() as u32,
             n_notices: sent.notices,
             notice_bytes: sent.bytes,
-            n_requests: self.launcher_counts.n_requests,
-            request_bytes: self.launcher_counts.request_bytes,
-            n_refused: self.launcher_counts.n_refused,
-            adaptations: self.launcher_counts.adaptations.clone(),
-            ghost_host_time: self.ghost_host_times(),
+            n_requests: self.n_requests,
+            request_bytes: self.request_bytes,
+            n_refused: self.n_refused,
+            adaptations: self.adaptations.clone(),
+            ghost_host_time: LauncherCounts::ghost_host_times(context.state()),
         }
     }
 }

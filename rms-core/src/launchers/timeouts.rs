@@ -3,46 +3,46 @@
 use rms_model::settings::LauncherPolicy;
 use rms_model::{JobId, Outcome, Time};
 
-use super::launcher_of;
-use crate::rms::Rms;
+use super::Launchers;
+use crate::notices::launcher_of;
 use crate::state::fact::Fact;
 use crate::state::job::LauncherLink;
 use crate::step::Step;
 
-impl Rms {
+impl Launchers<'_> {
     /// Ends, one after the other, what is overdue now.
     pub(crate) fn end_late_launchers(&mut self, now: Time, step: &mut Step) {
         let is_late = |(at, _): &(Time, JobId)| *at <= now;
-        while let Some((_, job)) = self.state.late_request().filter(is_late) {
-            let timeout = self.state.settings().request_timeout;
+        while let Some((_, job)) = self.jobs.state().late_request().filter(is_late) {
+            let timeout = self.jobs.state().settings().request_timeout;
             let reason = format!("its launcher sent no request within {timeout}");
-            self.end_for_violation(now, step, job, reason);
+            self.jobs.end_for_violation(now, step, job, reason);
         }
-        while let Some((_, job)) = self.state.late_answer().filter(is_late) {
-            let timeout = self.state.settings().start_timeout;
+        while let Some((_, job)) = self.jobs.state().late_answer().filter(is_late) {
+            let timeout = self.jobs.state().settings().start_timeout;
             let reason = format!("it was started, and its launcher neither launched nor accepted within {timeout}");
-            self.end_for_violation(now, step, job, reason);
+            self.jobs.end_for_violation(now, step, job, reason);
         }
-        while let Some((_, job)) = self.state.late_attach().filter(is_late) {
+        while let Some((_, job)) = self.jobs.state().late_attach().filter(is_late) {
             self.launcher_lost(now, step, job);
         }
-        while let Some((_, job)) = self.state.late_wall().filter(is_late) {
-            self.end_from_outside(now, step, job, Outcome::WallTime);
+        while let Some((_, job)) = self.jobs.state().late_wall().filter(is_late) {
+            self.jobs.end_from_outside(now, step, job, Outcome::WallTime);
         }
     }
 
     /// A launcher was away for too long. Hosts that it uses by its own means may be idle for all that is known, and
     /// what has not started never would. Processes that the agents started are watched, so they may be let run.
     fn launcher_lost(&mut self, now: Time, step: &mut Step, job: JobId) {
-        let runs_alone = launcher_of(&self.state.jobs()[&job]).has_launched();
-        let is_let_run = match self.state.settings().launcher_policy {
+        let runs_alone = launcher_of(&self.jobs.state().jobs()[&job]).has_launched();
+        let is_let_run = match self.jobs.state().settings().launcher_policy {
             LauncherPolicy::End => false,
             LauncherPolicy::Run => runs_alone,
         };
         if is_let_run {
-            self.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Lost { since: now } });
+            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Lost { since: now } });
         } else {
-            self.end_from_outside(now, step, job, Outcome::LauncherLost);
+            self.jobs.end_from_outside(now, step, job, Outcome::LauncherLost);
         }
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use negotiation::{Action, Item, ItemStatus, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
-use crate::rms::Rms;
+use super::Negotiations;
+use crate::plan;
 use crate::state::talks::Case;
 use crate::step::Step;
 
@@ -33,14 +34,14 @@ pub(super) enum Grant {
     Never(Reason),
 }
 
-impl Rms {
+impl Negotiations<'_> {
     /// The application's proposal to grow stands: it is accepted, countered or refused, or waits for hosts.
     pub(super) fn answer_growth(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
         let Some(proposal) = case.dialogue.proposal().cloned() else { return };
         let place = (case.opened, job, id);
         let case_lapses = case.dialogue.lapses();
-        let is_patient = Rms::last_moment(case).is_some_and(|at| at > now);
+        let is_patient = Negotiations::last_moment(case).is_some_and(|at| at > now);
         let action = match self.offer(now, job, id, &proposal) {
             // After a restart less may be there than in a moment.
             Ok(Offer { items, .. }) if self.may_become_more(&proposal, &items, case_lapses) => {
@@ -58,7 +59,7 @@ impl Rms {
             // Hosts may become free before its time is over.
             Err(Reason::NoResources) if is_patient && !self.is_beyond_all(&proposal) => {
                 // Others may have some to give.
-                self.passes.wanted |= self.negotiators.waiting.insert(place);
+                self.context.passes.wanted |= self.negotiators.waiting.insert(place);
                 return;
             }
             Err(reason) => Action::Reject(reason),
@@ -83,12 +84,12 @@ impl Rms {
 
     /// Are fewer hosts given than were asked for, of a cluster where agents are expected back before the proposal lapses?
     fn may_become_more(&self, proposal: &Template, items: &[Item], lapses: Option<Time>) -> bool {
-        let Some((since, _)) = self.state.longest_expected() else { return false };
-        let until = since + self.state.settings().restart_grace;
+        let Some((since, _)) = self.context.state().longest_expected() else { return false };
+        let until = since + self.context.state().settings().restart_grace;
         let is_less = |(given, asked): (&Item, &Item)| match asked.resource {
             Resource::Hosts(cluster) => {
                 let is_short = given.quantity < asked.quantity || given.status != asked.status;
-                is_short && self.state.n_expected(cluster) > 0
+                is_short && self.context.state().n_expected(cluster) > 0
             }
             Resource::Cores(_) | Resource::Time => false,
         };
@@ -101,7 +102,7 @@ impl Rms {
         let is_needed = |item: &&Item| proposal.rules().get(usize::from(item.set)) == Some(&SetRule::All);
         proposal.items().iter().filter(is_needed).any(|item| match item.resource {
             Resource::Hosts(cluster) => {
-                let n_hosts: u64 = self.state.kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
+                let n_hosts: u64 = self.context.state().kinds(cluster).map(|(_, n_alike)| u64::from(n_alike)).sum();
                 item.held.0.saturating_add(item.terms.least.0) > n_hosts
             }
             Resource::Cores(cluster) => self.is_beyond_nodes(proposal.parties().job, cluster, item),
@@ -173,7 +174,7 @@ impl Rms {
     fn grant_item(&mut self, now: Time, job: JobId, id: NegotiationId, item: &Item, given: &mut Given) -> Grant {
         match item.resource {
             Resource::Hosts(cluster) => {
-                if !self.state.clusters().contains_key(&cluster) {
+                if !self.context.state().clusters().contains_key(&cluster) {
                     return Grant::Never(Reason::Policy);
                 }
                 if item.held.0 != u64::from(self.n_hosts_on(job, cluster)) {
@@ -225,19 +226,24 @@ impl Rms {
         names: &BTreeSet<NodeId>,
     ) -> Option<Vec<NodeId>> {
         let held = self.held_on(job, id, cluster);
-        let mut can_be_had = names.iter().filter(|node| held.contains(node) || self.is_free_for(job, cluster, **node));
+        let mut can_be_had = names
+            .iter()
+            .filter(|node| held.contains(node) || plan::is_free_for(self.context.state(), job, cluster, **node));
         (can_be_had.by_ref().count() == names.len()).then(|| names.iter().copied().collect())
     }
 
     /// More wall time, as far as the longest allows and nobody who waits is delayed.
     fn grant_time(&mut self, now: Time, job: JobId, item: &Item) -> Grant {
-        let Some(started) = self.state.jobs()[&job].started() else { return Grant::Never(Reason::Stopping) };
-        let left = self.state.settings().max_wall.as_millis().saturating_sub(started.request.wall.as_millis());
+        let Some(started) = self.context.state().jobs()[&job].started() else { return Grant::Never(Reason::Stopping) };
+        let left =
+            self.context.state().settings().max_wall.as_millis().saturating_sub(started.request.wall.as_millis());
         let most = item.quantity.0.min(u64::try_from(left).unwrap_or(0));
         let Some(most) = item.greatest(negotiation::Direction::Grow, Quantity(most)) else {
             return Grant::Never(Reason::Policy);
         };
-        let fits = |rms: &mut Rms, quantity: Quantity| rms.may_stay(now, job, Span::from_millis(quantity.0 as i64));
+        let fits = |manager: &mut Negotiations<'_>, quantity: Quantity| {
+            manager.may_stay(now, job, Span::from_millis(quantity.0 as i64))
+        };
         if fits(self, most) {
             self.note_stay(now, job, Span::from_millis(most.0 as i64));
             return Grant::Of(most);

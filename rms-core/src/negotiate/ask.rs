@@ -10,14 +10,15 @@ use rms_api::negotiate::{Ask, Asked, NegotiatorNotice};
 use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Time};
 
+use super::Negotiations;
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::rms::Rms;
+use crate::rights;
 use crate::state::job::{Launcher, Started};
 use crate::state::talks::{Asking, Case};
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// An agent asks for a job that it has.
     pub(crate) fn agent_asks(
         &mut self,
@@ -27,8 +28,8 @@ impl Rms {
         (name, job, run): (&str, JobId, Run),
         ask: &Ask,
     ) {
-        let node = self.state.node_named(name);
-        let entry = self.state.jobs().get(&job).filter(|entry| entry.run == run);
+        let node = self.context.state().node_named(name);
+        let entry = self.context.state().jobs().get(&job).filter(|entry| entry.run == run);
         let is_here = node.is_some_and(|node| entry.is_some_and(|entry| entry.nodes().contains(&node)));
         let by = format!("agent/{name}");
         let is_same = |case: &Case| {
@@ -85,14 +86,14 @@ impl Rms {
     /// It does not run, or was not submitted so.
     pub(super) fn negotiable(&self, job: JobId) -> Result<&Started, Refusal> {
         let started = self.askable(job)?;
-        let is_negotiable = self.state.jobs()[&job].spec.malleable.is_some();
+        let is_negotiable = self.context.state().jobs()[&job].spec.malleable.is_some();
         if is_negotiable { Ok(started) } else { Err(Refusal::NotNegotiable(job)) }
     }
 
     /// A job that runs, and for which somebody may ask. It need not have been submitted as one that changes: its owner, or
     /// a rank of it that spawns, knows what it can do with hosts. Only one that has announced its stages holds to them.
     fn askable(&self, job: JobId) -> Result<&Started, Refusal> {
-        let entry = self.state.jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
+        let entry = self.context.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         if entry.spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
@@ -148,15 +149,15 @@ impl Rms {
         if !counts_hosts && let Some(greatest) = item.greatest(ask.direction, quantity) {
             item.quantity = greatest;
         }
-        let parties = Parties { job, run: self.state.jobs()[&job].run, initiator: Side::Application };
+        let parties = Parties { job, run: self.context.state().jobs()[&job].run, initiator: Side::Application };
         Ok((id, Template::of_one(parties, ask.direction, item)?))
     }
 
     /// The cluster that an ask names, or that of the hosts that it names, or the job's first one.
     fn cluster_of_ask(&self, job: JobId, name: Option<&str>, hosts: &BTreeSet<NodeId>) -> Result<ClusterId, Refusal> {
         let asked = match (name, hosts.first()) {
-            (Some(name), _) => crate::admit::cluster(&self.state, name)?,
-            (None, Some(node)) => self.state.nodes()[node].cluster,
+            (Some(name), _) => crate::admit::cluster(self.context.state(), name)?,
+            (None, Some(node)) => self.context.state().nodes()[node].cluster,
             (None, None) => self.home(job).ok_or(Refusal::NotRunning(job))?,
         };
         if hosts.iter().any(|node| self.cluster_of(*node) != Some(asked)) {
@@ -171,9 +172,9 @@ impl Rms {
             return Ok(BTreeSet::new());
         }
         let wrong = |hint| Refusal::WrongState { job, state: "started", hint };
-        let nodes = self.nodes_named(&ask.hosts)?;
+        let nodes = rights::nodes_named(self.context.state(), &ask.hosts)?;
         if let Asked::Cores { .. } = &ask.what {
-            let are_held = nodes.iter().all(|node| self.state.jobs()[&job].nodes().contains(node));
+            let are_held = nodes.iter().all(|node| self.context.state().jobs()[&job].nodes().contains(node));
             return are_held.then_some(nodes).ok_or(wrong("one of these nodes is not its own"));
         }
         let names_its_own = ask.direction == Direction::Grow || nodes.iter().all(|node| self.can_be_taken(job, *node));

@@ -5,15 +5,15 @@ use rms_api::negotiate::{Attached, Declared, NegotiatorAnswer, NegotiatorCall, N
 use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, Role, Sizes, Time};
 
+use super::Negotiations;
 use super::candidates::started_with;
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::launchers::{CallRate, MOST_CALLS, Rate};
-use crate::rms::Rms;
+use crate::rate::{CallRate, MOST_CALLS, Rate};
 use crate::state::fact::Fact;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     pub(crate) fn handle_negotiator_call(
         &mut self,
         now: Time,
@@ -21,14 +21,18 @@ impl Rms {
         ticket: Ticket,
         who: &Identity,
         call: NegotiatorCall,
-    ) {
+    ) -> Result<(), Violation> {
         let answer = |answer| Effect::NegotiatorAnswer { ticket, answer };
         let job = match self.speaks_for(who) {
             Ok(job) => job,
-            Err(refusal) => return step.order(answer(Err(refusal))),
+            Err(refusal) => {
+                step.order(answer(Err(refusal)));
+                return Ok(());
+            }
         };
-        if let Err(refusal) = self.count_words(now, step, job, &call) {
-            return step.order(answer(Err(refusal)));
+        if let Err(refusal) = self.count_words(now, job, &call)? {
+            step.order(answer(Err(refusal)));
+            return Ok(());
         }
         match call {
             NegotiatorCall::Attach(manner) => {
@@ -37,13 +41,13 @@ impl Rms {
                 }
                 let kept = self.kept_by(job, &manner.keeps);
                 let said_before = self.talks(job).is_some_and(|talks| talks.survives_loss);
-                let has_stages = self.state.jobs()[&job].spec.evolving.is_some();
+                let has_stages = self.context.state().jobs()[&job].spec.evolving.is_some();
                 if manner.survives_loss != said_before && !has_stages {
-                    self.record(step, Fact::LossDeclared { job, survives: manner.survives_loss });
+                    self.context.record(step, Fact::LossDeclared { job, survives: manner.survives_loss });
                 }
                 self.negotiators.attached.insert(job, kept);
                 self.negotiators.gone.remove(&job);
-                self.welcome(job);
+                self.context.welcome(job);
                 let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(now, job)));
                 step.order(answer(Ok(attached)));
                 let output = self.desk(job).resume(now);
@@ -65,13 +69,14 @@ impl Rms {
                 }
             }
         }
+        Ok(())
     }
 
-    /// One more call of who speaks for a job; messages are far more than the others.
+    /// One more call of who speaks for a job; messages are far more than the others. Refused if there are too many.
     ///
     /// # Errors
-    /// There are too many; if it goes on so, the job is ended.
-    fn count_words(&mut self, now: Time, step: &mut Step, job: JobId, call: &NegotiatorCall) -> Result<(), Refusal> {
+    /// It goes on so.
+    fn count_words(&mut self, now: Time, job: JobId, call: &NegotiatorCall) -> Result<Result<(), Refusal>, Violation> {
         let call_rates = self.negotiators.call_rates.entry(job).or_default();
         let (rate, most) = match call {
             NegotiatorCall::Attach(_) | NegotiatorCall::Declare(_) | NegotiatorCall::Free(_) => {
@@ -80,12 +85,11 @@ impl Rms {
             NegotiatorCall::Say(_) => (&mut call_rates.said, MOST_SAID),
         };
         match rate.call(now, most) {
-            Rate::Allowed => Ok(()),
-            Rate::Refused => Err(Refusal::RateLimit { job, most }),
+            Rate::Allowed => Ok(Ok(())),
+            Rate::Refused => Ok(Err(Refusal::RateLimit { job, most })),
             Rate::Ended => {
                 let reason = format!("who speaks for it called more than {most} times in each of several seconds");
-                self.end_for_violation(now, step, job, reason);
-                Err(Refusal::RateLimit { job, most })
+                Err(Violation { job, most, reason })
             }
         }
     }
@@ -94,7 +98,7 @@ impl Rms {
     fn speaks_for(&self, who: &Identity) -> Result<JobId, Refusal> {
         let wrong_role = Refusal::WrongRole { expected: Role::Job, actual: who.role };
         let (job, run) = who.as_job().ok_or(wrong_role)?;
-        let entry = self.state.jobs().get(&job).ok_or(Refusal::NotRunning(job))?;
+        let entry = self.context.state().jobs().get(&job).ok_or(Refusal::NotRunning(job))?;
         let is_running = entry.started().is_some_and(|started| started.ending.is_none());
         if entry.run != run {
             return Err(Refusal::AnotherRun { who: who.clone() });
@@ -114,14 +118,14 @@ impl Rms {
         if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen has no say"));
         }
-        self.free_nodes(step, who, job, names).map(drop)
+        self.context.free_nodes(step, who, job, names).map(drop)
     }
 
     pub(crate) fn attachment(&self, now: Time, job: JobId) -> Attached {
         let n_opened = self.talks(job).map_or(0, |talks| talks.heard_up_to);
-        let run = self.state.jobs()[&job].run;
+        let run = self.context.state().jobs()[&job].run;
         let (declared, holding) = (self.limits(job), self.holding_of(now, job));
-        let clusters = self.state.clusters().clone();
+        let clusters = self.context.state().clusters().clone();
         let (release_within, open) = (self.promise_span() + self.promise_span(), self.reminders(now, job));
         Attached { job, run, rules: Rules::default(), n_opened, declared, holding, release_within, open, clusters }
     }
@@ -131,7 +135,7 @@ impl Rms {
         if let Some(declared) = self.talks(job).and_then(|talks| talks.declared.clone()) {
             return declared;
         }
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.context.state().jobs()[&job];
         match (&entry.spec.malleable, entry.started()) {
             (Some(malleable), Some(started)) => {
                 let (least, most) = malleable.range(started_with(started));
@@ -147,7 +151,7 @@ impl Rms {
     /// The same as far as it can be: ranks that `mpirun` has started cannot leave.
     pub(super) fn bounds(&self, job: JobId) -> Declared {
         let declared = self.limits(job);
-        Declared { least: declared.least.max(self.n_kept(job)), ..declared }
+        Declared { least: declared.least.max(self.negotiators.n_kept(self.context.state(), job)), ..declared }
     }
 
     fn declare(&mut self, step: &mut Step, job: JobId, declared: Declared) -> Result<(), Refusal> {
@@ -156,10 +160,10 @@ impl Rms {
         }
         crate::admit::check_declared(&declared)?;
         // A program may be submitted either way. Stages are changed by nobody but by who announces others.
-        let has_stages = self.state.jobs()[&job].spec.evolving.is_some();
+        let has_stages = self.context.state().jobs()[&job].spec.evolving.is_some();
         if !has_stages && self.limits(job) != declared {
-            self.record(step, Fact::LimitsDeclared { job, declared });
-            self.welcome(job);
+            self.context.record(step, Fact::LimitsDeclared { job, declared });
+            self.context.welcome(job);
         }
         Ok(())
     }
@@ -169,7 +173,7 @@ impl Rms {
         if !self.negotiators.attached.contains_key(&job) {
             return Err(Refusal::Malformed("attach first: who does not listen has no say"));
         }
-        if self.state.jobs()[&job].spec.evolving.is_some() {
+        if self.context.state().jobs()[&job].spec.evolving.is_some() {
             return Err(Refusal::HasProfile(job));
         }
         let id = message.id;
@@ -187,7 +191,7 @@ impl Rms {
         }
         let mut output = self.desk(job).receive(now, message);
         if let Some(Unheard::NeverSaid { seen, said: _ }) = output.refused
-            && self.booted.is_some()
+            && self.context.booted.is_some()
         {
             output.merge(self.desk(job).give_up_lost_talk(now, id, seen));
         }
@@ -221,7 +225,7 @@ impl Rms {
     pub(crate) fn negotiator_gone(&mut self, now: Time, job: JobId) {
         if self.negotiators.attached.remove(&job).is_some() {
             self.negotiators.gone.insert(job, now);
-            self.negotiators.moved.remove(&job);
+            self.context.moved.remove(&job);
             self.schedule(job);
         }
     }
@@ -247,6 +251,15 @@ impl Rms {
     pub(super) fn silent_until(&self, job: JobId) -> Option<Time> {
         self.negotiators.gone.get(&job).map(|since| *since + LONGEST_SILENCE)
     }
+}
+
+/// Who speaks for a job did not keep to the rules: it is to be ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) job: JobId,
+    /// So many calls are allowed in a second.
+    pub(crate) most: u32,
+    pub(crate) reason: String,
 }
 
 /// The calls of who speaks for one execution.

@@ -6,15 +6,15 @@ use negotiation::{Direction, Phase, Reminder};
 use rms_api::negotiate::{HeldHost, Holding, NegotiatorNotice};
 use rms_model::{JobId, NodeId, Time};
 
+use super::Negotiations;
 use crate::effect::Effect;
-use crate::rms::Rms;
 use crate::state::talks::{Case, Talks};
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// The hosts of each application that were changed by this event are told once.
     pub(super) fn tell_moves(&mut self, now: Time, step: &mut Step) {
-        for job in std::mem::take(&mut self.negotiators.moved) {
+        for job in std::mem::take(&mut self.context.moved) {
             if self.negotiators.attached.contains_key(&job) {
                 let notice = NegotiatorNotice::Holding(Box::new(self.holding_of(now, job)));
                 step.order(Effect::TellNegotiator { job, notice });
@@ -47,21 +47,21 @@ impl Rms {
     }
 
     pub(super) fn holding_of(&self, now: Time, job: JobId) -> Holding {
-        let entry = self.state.jobs().get(&job);
+        let entry = self.context.state().jobs().get(&job);
         let Some((entry, started)) = entry.and_then(|entry| Some((entry, entry.started()?))) else {
             return Holding { generation: 0, hosts: Vec::new(), until: Time::EPOCH, stages: None };
         };
         // Only who has announced stages is told of some: a malleable one's course has a single leg.
-        let stages = entry.spec.evolving.as_ref().and_then(|_| self.stages(entry, None, now, usize::MAX));
+        let stages = entry.spec.evolving.as_ref().and_then(|_| self.context.stages(entry, None, now, usize::MAX));
         let evolved = started.evolved.as_ref();
         let overdue = self.overdue_hosts(job);
         let host = |node: &NodeId| {
-            let entry = &self.state.nodes()[node];
+            let entry = &self.context.state().nodes()[node];
             HeldHost {
                 node: *node,
                 name: entry.name.clone(),
                 cluster: entry.cluster,
-                cluster_name: self.state.clusters()[&entry.cluster].clone(),
+                cluster_name: self.context.state().clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
                 cpus: started.cores_usable_on(*node, entry.inventory.cpus),
                 is_departing: evolved

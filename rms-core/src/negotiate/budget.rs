@@ -6,16 +6,17 @@ use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules
 use rms_api::negotiate::{BudgetLine, Said};
 use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
 
+use super::Negotiations;
 use super::policy::{Account, Bargain, Reply, affordable};
-use crate::rms::Rms;
+use crate::state::State;
 use crate::state::job::Job;
 use crate::state::talks::Case;
 
-impl Rms {
+impl Negotiations<'_> {
     /// What a gained host of a cluster costs for an hour.
     pub(super) fn list_price(&self, cluster: ClusterId) -> Price {
-        let name = self.state.clusters().get(&cluster).map_or("", String::as_str);
-        Price(self.state.settings().price_in(name))
+        let name = self.context.state().clusters().get(&cluster).map_or("", String::as_str);
+        Price(self.context.state().settings().price_in(name))
     }
 
     /// What the server asks for a host and hour in answer to a bid: no more than the bid if that will do. `None` if it is
@@ -28,7 +29,7 @@ impl Rms {
     ) -> Option<Price> {
         let list = self.list_price(cluster);
         let case = self.case(job, id)?;
-        let floor = self.state.settings().price_floor;
+        let floor = self.context.state().settings().price_floor;
         let bargain = Bargain::new(list.0, floor, id.initiator, &Rules::default());
         match bargain.reply(bid, n_proposals(case)) {
             Reply::Accept => Some(bid),
@@ -49,7 +50,7 @@ impl Rms {
     ) -> (u64, Reason) {
         let held = self.case(job, id).map_or(0, |case| case.held.len() as u64);
         let n_given: u64 = given.iter().map(|item| item.quantity.0).sum();
-        let by_limit = self.may_still_gain(&self.state.jobs()[&job].spec.owner.0);
+        let by_limit = self.may_still_gain(&self.context.state().jobs()[&job].spec.owner.0);
         // What is kept for this one already counts as its user's.
         let by_limit = by_limit.map_or(u64::MAX, |hosts| u64::from(hosts).saturating_add(held).saturating_sub(n_given));
         let by_budget = self.affordable_hosts(now, job, self.list_price(cluster).max(bid), Some((id, given)));
@@ -67,52 +68,54 @@ impl Rms {
     /// For how many hosts more the user can pay until the application ends. The negotiation that is about them counts with
     /// what of it is given already, not with what it promised before.
     fn affordable_hosts(&self, now: Time, job: JobId, price: Price, own: Option<(NegotiationId, &[Item])>) -> u64 {
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.context.state().jobs()[&job];
         let user = entry.spec.owner.0.as_str();
-        let Some(budget) = self.state.settings().budget_of(user).filter(|_| price > Price(0)) else { return u64::MAX };
+        let Some(budget) = self.context.state().settings().budget_of(user).filter(|_| price > Price(0)) else {
+            return u64::MAX;
+        };
         let Some(started) = entry.started() else { return 0 };
         let until = started.at + started.request.wall;
-        let mut account = self.account(now, user, own.map(|(id, _)| (job, id)));
+        let mut account = account(self.context.state(), now, user, own.map(|(id, _)| (job, id)));
         let given = own.into_iter().flat_map(|(_, given)| given).map(|item| cost_of(item, until.since(now)));
         account.reserved = given.fold(account.reserved, u64::saturating_add);
         let left = account.left(Some(budget));
         affordable(left, price, until.since(now)).map_or(u64::MAX, u64::from)
     }
+}
 
-    /// What hosts have cost, user by user: the caller, and for an admin everybody who has a budget, pays or has paid.
-    pub(crate) fn budgets(&self, now: Time, who: &Identity) -> Vec<BudgetLine> {
-        let settings = self.state.settings();
-        let users: BTreeSet<&str> = match who.role {
-            Role::Admin => {
-                let pays = self.state.negotiating().map(|(_, entry)| entry.spec.owner.0.as_str());
-                self.state.payers().chain(pays).chain(settings.budget_of.names()).collect()
-            }
-            Role::Server | Role::Agent | Role::User | Role::Job => BTreeSet::from([who.name.as_str()]),
-        };
-        let line = |user: &str| {
-            let Account { spent, reserved } = self.account(now, user, None);
-            BudgetLine { user: user.to_owned(), budget: settings.budget_of(user), spent, reserved }
-        };
-        users.into_iter().map(line).collect()
-    }
-
-    /// What a user has spent, and what may become due for hosts that are held or promised.
-    pub(crate) fn account(&self, now: Time, user: &str, but: Option<(JobId, NegotiationId)>) -> Account {
-        let mut account = Account { spent: self.state.spent(user), reserved: 0 };
-        for (job, entry) in self.state.negotiating() {
-            if entry.spec.owner.0 != user {
-                continue;
-            }
-            let (Some(talks), Some(until)) = (&entry.talks, end(entry)) else { continue };
-            let spent = talks.spent(now);
-            account.spent = account.spent.saturating_add(spent);
-            account.reserved = account.reserved.saturating_add(talks.spent(until.max(now)).saturating_sub(spent));
-            let open = talks.open().filter(|case| but != Some((job, case.id())));
-            let promised = open.map(|case| promised_cost(case, until.since(now)));
-            account.reserved = promised.fold(account.reserved, u64::saturating_add);
+/// What hosts have cost, user by user: the caller, and for an admin everybody who has a budget, pays or has paid.
+pub(crate) fn budgets(state: &State, now: Time, who: &Identity) -> Vec<BudgetLine> {
+    let settings = state.settings();
+    let users: BTreeSet<&str> = match who.role {
+        Role::Admin => {
+            let pays = state.negotiating().map(|(_, entry)| entry.spec.owner.0.as_str());
+            state.payers().chain(pays).chain(settings.budget_of.names()).collect()
         }
-        account
+        Role::Server | Role::Agent | Role::User | Role::Job => BTreeSet::from([who.name.as_str()]),
+    };
+    let line = |user: &str| {
+        let Account { spent, reserved } = account(state, now, user, None);
+        BudgetLine { user: user.to_owned(), budget: settings.budget_of(user), spent, reserved }
+    };
+    users.into_iter().map(line).collect()
+}
+
+/// What a user has spent, and what may become due for hosts that are held or promised.
+pub(crate) fn account(state: &State, now: Time, user: &str, but: Option<(JobId, NegotiationId)>) -> Account {
+    let mut account = Account { spent: state.spent(user), reserved: 0 };
+    for (job, entry) in state.negotiating() {
+        if entry.spec.owner.0 != user {
+            continue;
+        }
+        let (Some(talks), Some(until)) = (&entry.talks, end(entry)) else { continue };
+        let spent = talks.spent(now);
+        account.spent = account.spent.saturating_add(spent);
+        account.reserved = account.reserved.saturating_add(talks.spent(until.max(now)).saturating_sub(spent));
+        let open = talks.open().filter(|case| but != Some((job, case.id())));
+        let promised = open.map(|case| promised_cost(case, until.since(now)));
+        account.reserved = promised.fold(account.reserved, u64::saturating_add);
     }
+    account
 }
 
 /// Proposals that the server has made.

@@ -6,9 +6,9 @@ use negotiation::Direction;
 use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, JobId, Time};
 
+use super::Negotiations;
 use super::policy::{Candidate, UserWeight, may_gain};
-use crate::rms::Rms;
-use crate::state::job::{Share, Started};
+use crate::state::job::Started;
 
 /// An application that the server may offer hosts, or ask for some.
 #[derive(Debug)]
@@ -42,29 +42,29 @@ impl Changeable {
     }
 }
 
-impl Rms {
+impl Negotiations<'_> {
     /// Is there any application that the server could ask for a change?
     pub(super) fn has_changeable(&self) -> bool {
-        self.state.malleable().next().is_some()
+        self.context.state().malleable().next().is_some()
     }
 
     /// Those with hosts of one cluster that hear what the server says, in the order of their ids. A first host elsewhere is
     /// for the application to ask for: the server does not know whether it can use it.
     pub(super) fn changeable(&self, now: Time, cluster: ClusterId, direction: Direction) -> Vec<Changeable> {
-        let jobs = self.state.malleable();
+        let jobs = self.context.state().malleable();
         jobs.filter_map(|job| self.as_changeable(now, job, cluster, direction)).collect()
     }
 
     fn as_changeable(&self, now: Time, job: JobId, cluster: ClusterId, direction: Direction) -> Option<Changeable> {
-        let entry = self.state.jobs().get(&job)?;
+        let entry = self.context.state().jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
         let is_here = self.n_hosts_on(job, cluster) > 0;
         let declared = self.bounds(job);
         let can_change = declared.least < declared.most && is_here && self.is_heard(job);
         let until = started.at + started.request.wall;
         // Who is still coming up, or is about to end, has something else to do.
-        let has_time = until > now + self.state.settings().offer_valid;
-        if !can_change || !is_settled(started) || !has_time {
+        let has_time = until > now + self.context.state().settings().offer_valid;
+        if !can_change || !started.is_settled() || !has_time {
             return None;
         }
         let is_leaving = started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty());
@@ -96,14 +96,14 @@ impl Rms {
         let refusals = &self.negotiators.refusals;
         let declined = refusals.hosts(job, direction);
         match direction {
-            Direction::Grow if self.state.n_queued() > 0 => declined.max(refusals.given(job)),
+            Direction::Grow if self.context.state().n_queued() > 0 => declined.max(refusals.given(job)),
             Direction::Grow | Direction::Shrink => declined,
         }
     }
 
     /// What counts of the users of these applications where hosts are shared.
     pub(super) fn weights<'a>(&self, candidates: &'a [Changeable]) -> BTreeMap<&'a str, UserWeight> {
-        let settings = self.state.settings();
+        let settings = self.context.state().settings();
         let mut weights = BTreeMap::new();
         for candidate in candidates {
             weights.entry(candidate.user.as_str()).or_insert_with_key(|user| UserWeight {
@@ -116,8 +116,8 @@ impl Rms {
 
     /// What is left of a user's limit; hosts that are kept for its applications count as theirs.
     pub(super) fn may_still_gain(&self, user: &str) -> Option<u32> {
-        let limit = self.state.settings().growth_limit_of(user)?;
-        let jobs = self.state.negotiating().map(|(_, entry)| entry);
+        let limit = self.context.state().settings().growth_limit_of(user)?;
+        let jobs = self.context.state().negotiating().map(|(_, entry)| entry);
         let own = jobs.filter(|entry| entry.spec.owner.0 == user);
         let sizes = own.filter_map(|entry| {
             let started = entry.started()?;
@@ -126,11 +126,6 @@ impl Rms {
         });
         may_gain(Some(limit), sizes)
     }
-}
-
-/// Are its processes up on all of its hosts?
-pub(super) fn is_settled(started: &Started) -> bool {
-    started.shares.values().all(|share| *share != Share::Ordered)
 }
 
 /// How many hosts it had first.

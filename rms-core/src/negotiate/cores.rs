@@ -4,17 +4,16 @@
 //! processes keep to it. Until then the larger of the two numbers counts as held; what fails is ordered back.
 
 use negotiation::{Action, Direction, Item, NegotiationId, Quantity, Reason, Resource, SetRule, Template};
-use rms_api::answer::CoresLine;
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
+use super::Negotiations;
 use super::answer::Grant;
 use super::grow::time_of;
-use crate::rms::Rms;
 use crate::state::fact::Fact;
 use crate::state::job::{Phase, Started};
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// More cores on each of the hosts that the item is about, as many as the one with the fewest left has.
     pub(super) fn grant_cores(&self, job: JobId, cluster: ClusterId, item: &Item) -> Grant {
         let hosts = match self.hosts_of_cores(job, cluster, item) {
@@ -67,10 +66,10 @@ impl Rms {
 
     /// Its hosts of a cluster but those that it is to leave.
     pub(super) fn hosts_with_cores(&self, job: JobId, cluster: ClusterId) -> Vec<NodeId> {
-        let Some(started) = self.state.jobs()[&job].started() else { return Vec::new() };
+        let Some(started) = self.context.state().jobs()[&job].started() else { return Vec::new() };
         let is_meant = |node: &&NodeId| {
             let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
-            self.state.nodes()[*node].cluster == cluster && !is_departing
+            self.context.state().nodes()[*node].cluster == cluster && !is_departing
         };
         started.nodes.iter().filter(is_meant).copied().collect()
     }
@@ -82,26 +81,15 @@ impl Rms {
     }
 
     fn cores_of(&self, job: JobId, node: NodeId) -> u32 {
-        let started = self.state.jobs()[&job].started();
+        let started = self.context.state().jobs()[&job].started();
         started.map_or(0, |started| started.cores_on(node, self.n_cpus(node)))
-    }
-
-    /// For who asks about the job.
-    pub(crate) fn cores_lines(&self, job: JobId) -> Vec<CoresLine> {
-        let Some(started) = self.state.jobs()[&job].started() else { return Vec::new() };
-        let line = |node: &NodeId| {
-            let is_in_force = started.evolved.as_ref()?.places.get(node)?.cores?.is_in_force;
-            let (entry, all) = (&self.state.nodes()[node], self.n_cpus(*node));
-            Some(CoresLine { node: entry.name.clone(), n_cores: started.cores_on(*node, all), all, is_in_force })
-        };
-        started.nodes.iter().filter_map(line).collect()
     }
 
     /// Cores of a node that neither this job nor anybody else has.
     fn spare_cores(&self, job: JobId, node: NodeId) -> u32 {
         let all = self.n_cpus(node);
-        let others = self.state.nodes()[&node].holders.iter().filter(|holder| **holder != job);
-        let of_others = others.map(|holder| match self.state.jobs().get(holder).map(|entry| &entry.phase) {
+        let others = self.context.state().nodes()[&node].holders.iter().filter(|holder| **holder != job);
+        let of_others = others.map(|holder| match self.context.state().jobs().get(holder).map(|entry| &entry.phase) {
             Some(Phase::Started(started)) => started.cores_kept_on(node, all),
             // A host is kept whole for who may get it, and by a ghost.
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) | None => all,
@@ -111,12 +99,12 @@ impl Rms {
     }
 
     fn n_cpus(&self, node: NodeId) -> u32 {
-        self.state.nodes().get(&node).map_or(0, |entry| entry.inventory.cpus)
+        self.context.state().nodes().get(&node).map_or(0, |entry| entry.inventory.cpus)
     }
 
     /// Has an agent yet to say that the job keeps to the cores that it was last given?
     pub(super) fn awaits_cores(&self, job: JobId) -> bool {
-        self.state.jobs()[&job].started().is_some_and(Started::awaits_cores)
+        self.context.state().jobs()[&job].started().is_some_and(Started::awaits_cores)
     }
 
     /// Are more cores needed than the nodes have? Waiting helps nobody then.
@@ -168,14 +156,14 @@ impl Rms {
         id: NegotiationId,
         cores: Vec<(NodeId, u32)>,
     ) {
-        let is_first = self.state.jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
+        let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
             let course = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
-            self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+            self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
         }
-        self.record(step, Fact::CoresSet { job, negotiation: id, cores });
-        self.launches.remove(&job);
-        self.passes.wanted = true;
+        self.context.record(step, Fact::CoresSet { job, negotiation: id, cores });
+        self.context.launches.remove(&job);
+        self.context.passes.wanted = true;
     }
 
     /// Agreed, and about no hosts: cores are ordered and waited for, time is given or taken at once.
@@ -225,15 +213,15 @@ impl Rms {
         generation: u32,
         is_confined: bool,
     ) {
-        let started = self.state.jobs().get(&job).and_then(|entry| entry.started());
+        let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
         let evolved = started.and_then(|started| started.evolved.as_ref());
         // Nobody can have heard of more generations than there are.
         let evolved = evolved.filter(|evolved| generation <= evolved.generation);
         let cores = evolved.and_then(|evolved| evolved.places.get(&node)?.cores);
         let Some(cores) = cores.filter(|cores| !cores.is_in_force && cores.generation <= generation) else { return };
         if is_confined {
-            self.record(step, Fact::CoresInForce { job, node, generation });
-            self.passes.wanted = true;
+            self.context.record(step, Fact::CoresInForce { job, node, generation });
+            self.context.passes.wanted = true;
         } else if self.case(job, cores.by).is_some_and(|case| !case.phase().is_over()) {
             let _ = self.act(now, step, job, cores.by, Action::Fail(Reason::Lost));
         }
@@ -241,7 +229,8 @@ impl Rms {
 
     /// It has failed: everywhere the job is to have as many cores as before.
     pub(super) fn roll_back_cores(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(started) = self.state.jobs()[&job].started().filter(|started| started.ending.is_none()) else {
+        let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
+        else {
             return;
         };
         let Some(evolved) = &started.evolved else { return };
@@ -256,7 +245,7 @@ impl Rms {
 
     /// It has failed and was about no hosts: time that was given or taken goes the same way back.
     pub(super) fn roll_back_time(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let is_running = self.state.jobs()[&job].started().is_some_and(|started| started.ending.is_none());
+        let is_running = self.context.state().jobs()[&job].started().is_some_and(|started| started.ending.is_none());
         let Some(case) = self.case(job, id).filter(|_| is_running) else { return };
         let alone = case.dialogue.proposal().filter(|agreed| agreed.n_hosts() == 0);
         let span = alone.map_or(Span::ZERO, |agreed| time_of(agreed.items()));

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use negotiation::NegotiationId;
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
-use crate::plan::{self, Plan, Scope};
-use crate::rms::Rms;
-use crate::state::fact::Fact;
+use super::Negotiations;
+use crate::plan;
 
-impl Rms {
+impl Negotiations<'_> {
     /// How many of these hosts of a cluster can be kept for a negotiation, beside those that are and those that it is
     /// `given` of other clusters, without delaying anybody who waits beyond the tolerance. They are taken in their order.
     pub(super) fn n_undelaying(
@@ -21,10 +20,10 @@ impl Rms {
         hosts: &[NodeId],
     ) -> usize {
         let n_held = self.held_on(job, id, cluster).len();
-        if self.state.n_queued() == 0 || hosts.len() <= n_held {
+        if self.context.state().n_queued() == 0 || hosts.len() <= n_held {
             return hosts.len();
         }
-        let before = self.estimates(now);
+        let before = self.context.estimates(now);
         let most = self.longest_delay();
         // What is kept on other clusters goes on being kept.
         let mut beside: BTreeSet<NodeId> = given.iter().copied().collect();
@@ -36,46 +35,34 @@ impl Rms {
         while delays - fits > 1 {
             let middle = if delays == hosts.len() + 1 { hosts.len() } else { fits.midpoint(delays) };
             let kept: Vec<NodeId> = beside.iter().chain(&hosts[..middle]).copied().collect();
-            let after = self.plan_if_held(now, job, id, &kept);
+            let after = plan::plan_if_kept(self.context.state(), now, job, id, &kept);
             match self.negotiators.undelayed.would_exceed(&before, &after, most) {
                 false => (fits, with_them) = (middle, Some(after)),
                 true => delays = middle,
             }
         }
         if let Some(after) = with_them {
-            self.negotiators.undelayed.note(&self.state, &before, &after);
+            self.negotiators.undelayed.note(self.context.state(), &before, &after);
         }
         fits
     }
 
-    /// The plan if these hosts were kept for a negotiation.
-    fn plan_if_held(&mut self, now: Time, job: JobId, id: NegotiationId, hosts: &[NodeId]) -> Plan {
-        let Some(case) = self.case(job, id) else { return plan::plan(&self.state, now, Scope::Estimates) };
-        let held: Vec<NodeId> = case.held.iter().copied().collect();
-        let hold = |nodes: &[NodeId]| Fact::HostsHeld { job, negotiation: id, nodes: nodes.to_vec() };
-        // Not recorded: it is undone before anybody sees it, and no node's desired state depends on it.
-        self.state.apply(&hold(hosts)).expect("these hosts are free or held for it");
-        let plan = plan::plan(&self.state, now, Scope::Estimates);
-        self.state.apply(&hold(&held)).expect("they were held before");
-        plan
-    }
-
     /// Could an application keep its hosts for so much longer without delaying anybody who waits beyond the tolerance?
     pub(super) fn may_stay(&mut self, now: Time, job: JobId, more: Span) -> bool {
-        if self.state.n_queued() == 0 {
+        if self.context.state().n_queued() == 0 {
             return true;
         }
-        let before = self.estimates(now);
-        let after = plan::plan_if_longer(&self.state, now, job, more);
+        let before = self.context.estimates(now);
+        let after = plan::plan_if_longer(self.context.state(), now, job, more);
         !self.negotiators.undelayed.would_exceed(&before, &after, self.longest_delay())
     }
 
     /// It will: whom that delays has waited for it from now on.
     pub(super) fn note_stay(&mut self, now: Time, job: JobId, more: Span) {
-        if self.state.n_queued() > 0 {
-            let before = self.estimates(now);
-            let after = plan::plan_if_longer(&self.state, now, job, more);
-            self.negotiators.undelayed.note(&self.state, &before, &after);
+        if self.context.state().n_queued() > 0 {
+            let before = self.context.estimates(now);
+            let after = plan::plan_if_longer(self.context.state(), now, job, more);
+            self.negotiators.undelayed.note(self.context.state(), &before, &after);
         }
     }
 }

@@ -4,16 +4,16 @@ use negotiation::{ActError, Action, Desk, Dialogue, Message, NegotiationId, Outp
 use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, OnResize, Time};
 
+use super::Negotiations;
 use crate::effect::Effect;
-use crate::rms::Rms;
 use crate::state::fact::Fact;
 use crate::state::job::Job;
 use crate::state::talks::{Asking, Case, Talks};
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     pub(super) fn talks(&self, job: JobId) -> Option<&Talks> {
-        self.state.jobs().get(&job)?.talks.as_deref()
+        self.context.state().jobs().get(&job)?.talks.as_deref()
     }
 
     pub(super) fn case(&self, job: JobId, id: NegotiationId) -> Option<&Case> {
@@ -27,7 +27,7 @@ impl Rms {
 
     /// The server's end of all negotiations with a job that runs.
     pub(super) fn desk(&mut self, job: JobId) -> &mut Desk {
-        let state = &self.state;
+        let state = &self.context.state();
         self.negotiators.desks.entry(job).or_insert_with(|| {
             let entry = &state.jobs()[&job];
             let none = Talks::default();
@@ -41,7 +41,7 @@ impl Rms {
     /// Does the server run the application's end, too? It does where somebody has asked, and where the application is
     /// told of its size instead of being asked.
     pub(super) fn is_in_house(&self, job: JobId, id: NegotiationId) -> bool {
-        let Some(entry) = self.state.jobs().get(&job) else { return false };
+        let Some(entry) = self.context.state().jobs().get(&job) else { return false };
         let is_asked = self.case(job, id).is_some_and(|case| case.asking.is_some());
         is_asked || (id.initiator == Side::Rms && !negotiates_itself(entry))
     }
@@ -82,7 +82,7 @@ impl Rms {
         let was_over = before.is_some_and(|before| before.phase().is_over());
         let is_over = dialogue.phase().is_over();
         let (dialogue, asking) = (Box::new(dialogue), asking.map(Box::new));
-        self.record(step, Fact::Talked { job, at: now, dialogue, asking });
+        self.context.record(step, Fact::Talked { job, at: now, dialogue, asking });
         if is_over && !was_over {
             self.close(now, step, job, id);
         }

@@ -1,15 +1,15 @@
 //! An agreed growth: the hosts come, and are ready once the agents say that they are; or none of them come.
 
-use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource, Template};
+use negotiation::{Action, NegotiationId, Quantity, Reason, Resource, Template};
 use rms_model::{ExpandLimit, JobId, NodeId, Span, Time};
 
-use crate::rms::Rms;
+use super::Negotiations;
 use crate::state::course::{Course, Leg};
 use crate::state::fact::Fact;
 use crate::state::job::Share;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// Agreed: what was kept becomes the application's. Accepted is not ready.
     pub(super) fn hand_over(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
@@ -39,7 +39,7 @@ impl Rms {
     /// Ready, once each of the new hosts runs its share.
     pub(super) fn await_arrival(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(hosts) = self.case(job, id).and_then(|case| case.dialogue.hosts()) else { return };
-        let Some(started) = self.state.jobs()[&job].started() else { return };
+        let Some(started) = self.context.state().jobs()[&job].started() else { return };
         let has_come = |node: &NodeId| started.shares.get(node).is_some_and(|share| *share != Share::Ordered);
         let has_cores =
             |agreed: &Template| agreed.items().iter().any(|item| matches!(item.resource, Resource::Cores(_)));
@@ -50,29 +50,9 @@ impl Rms {
         }
     }
 
-    /// The negotiation by which this host comes, if its share has not been seen yet.
-    fn awaited_in(&self, job: JobId, node: NodeId) -> Option<NegotiationId> {
-        let is_here = |case: &&crate::state::talks::Case| {
-            let comes = case.direction() == Direction::Grow && case.is_handed_over;
-            comes && case.dialogue.hosts().is_some_and(|hosts| hosts.contains(&node))
-        };
-        self.talks(job)?.open().find(is_here).map(crate::state::talks::Case::id)
-    }
-
-    /// Was this host agreed and given, and is not ready yet?
-    pub(crate) fn is_awaited(&self, job: JobId, node: NodeId) -> bool {
-        let is_ordered = || {
-            let started = self.state.jobs().get(&job).and_then(|entry| entry.started());
-            started.is_some_and(|started| {
-                started.ending.is_none() && started.shares.get(&node).is_some_and(|share| *share == Share::Ordered)
-            })
-        };
-        self.awaited_in(job, node).is_some() && is_ordered()
-    }
-
     /// A host that was given could not be made ready: all that came with it go again.
     pub(crate) fn arrival_failed(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
-        if let Some(id) = self.awaited_in(job, node) {
+        if let Some(id) = self.context.state().jobs()[&job].awaited_in(node) {
             let _ = self.act(now, step, job, id, Action::Fail(Reason::Lost));
         }
     }
@@ -80,7 +60,8 @@ impl Rms {
     /// What came for a growth that failed leaves again.
     pub(super) fn roll_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
-        let Some(started) = self.state.jobs()[&job].started().filter(|started| started.ending.is_none()) else {
+        let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
+        else {
             return;
         };
         let came = case.dialogue.hosts().into_iter().flatten().copied();
@@ -94,12 +75,12 @@ impl Rms {
     }
 
     pub(super) fn n_hosts(&self, job: JobId) -> u32 {
-        self.state.jobs()[&job].started().map_or(0, |started| started.nodes.len() as u32)
+        self.context.state().jobs()[&job].started().map_or(0, |started| started.nodes.len() as u32)
     }
 
     /// What the job will hold from now on: so many hosts, until its end, which is so much later.
     pub(super) fn course_of(&self, now: Time, job: JobId, n_hosts: u32, more: Span) -> Course {
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.context.state().jobs()[&job];
         let started = entry.started().expect("only a job that runs negotiates");
         let end = started.at + started.request.wall + more;
         let since = started.evolved.as_ref().map_or(started.at, |evolved| evolved.course.current().start);
@@ -110,11 +91,11 @@ impl Rms {
     }
 
     pub(super) fn set_course(&mut self, now: Time, step: &mut Step, job: JobId, course: Course) {
-        self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+        self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
         // Who speaks for it knows its new end before it hears that this is ready.
         self.tell_moves(now, step);
-        self.launches.remove(&job);
-        self.passes.wanted = true;
+        self.context.launches.remove(&job);
+        self.context.passes.wanted = true;
     }
 
     /// Hosts come or go. From the first time on, the job has a course.
@@ -127,17 +108,17 @@ impl Rms {
         freed: Vec<NodeId>,
         course: Course,
     ) {
-        let is_first = self.state.jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
+        let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
             let before = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
-            self.record(step, Fact::CourseSet { job, at: now, course: Box::new(before) });
+            self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(before) });
         }
         let left = freed.clone();
-        self.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
-        self.leave_ghosts(now, step, job, &left);
-        self.launches.remove(&job);
-        self.passes.wanted = true;
-        self.announce(step, job);
+        self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
+        self.context.leave_ghosts(now, step, job, &left);
+        self.context.launches.remove(&job);
+        self.context.passes.wanted = true;
+        self.context.announce(step, job);
     }
 }
 

@@ -6,14 +6,15 @@ use negotiation::{Action, NegotiationId, Phase, Reason, Resource, Template};
 use rms_model::{ClusterId, JobId, NodeAdmin, NodeId, NodeLink, Time};
 use thiserror::Error;
 
-use crate::rms::Rms;
+use super::Negotiations;
+use crate::plan;
 use crate::state::State;
 use crate::state::fact::Fact;
 use crate::state::node::Node;
 use crate::state::talks::Case;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// From now on these hosts, and no others, are kept for a negotiation.
     pub(super) fn keep(&mut self, step: &mut Step, job: JobId, id: NegotiationId, nodes: Vec<NodeId>) {
         let Some(case) = self.case(job, id) else { return };
@@ -22,15 +23,15 @@ impl Rms {
             return;
         }
         let gives_back = case.held.iter().any(|node| !nodes.contains(node));
-        self.record(step, Fact::HostsHeld { job, negotiation: id, nodes });
-        self.passes.wanted |= gives_back;
+        self.context.record(step, Fact::HostsHeld { job, negotiation: id, nodes });
+        self.context.passes.wanted |= gives_back;
     }
 
     /// What may be given for a growth on a cluster: what is kept for it already, then free hosts, plain ones first.
     pub(super) fn givable(&self, job: JobId, id: NegotiationId, cluster: ClusterId, most: usize) -> Vec<NodeId> {
         let mut hosts = self.held_on(job, id, cluster);
         hosts.truncate(most);
-        hosts.extend(self.free_for(job, cluster, most - hosts.len()));
+        hosts.extend(plan::free_for(self.context.state(), job, cluster, most - hosts.len()));
         hosts
     }
 
@@ -44,7 +45,7 @@ impl Rms {
     pub(super) fn replace_lost_holds(&mut self, now: Time, step: &mut Step, job: JobId) {
         for id in self.open_cases(job) {
             let Some(case) = self.case(job, id) else { continue };
-            let is_usable = |node: &NodeId| self.state.nodes().get(node).is_some_and(Node::is_usable);
+            let is_usable = |node: &NodeId| self.context.state().nodes().get(node).is_some_and(Node::is_usable);
             let (usable, lost): (Vec<NodeId>, Vec<NodeId>) = case.held.iter().partition(|node| is_usable(node));
             if lost.is_empty() {
                 continue;
@@ -56,10 +57,14 @@ impl Rms {
             for (cluster, n_wanted) in n_promised(case) {
                 let n_left = left.get(&cluster).copied().unwrap_or(0);
                 let n_missing = n_wanted.saturating_sub(n_left) as usize;
-                let mut others = self.free_for(job, cluster, n_missing);
+                let mut others = plan::free_for(self.context.state(), job, cluster, n_missing);
                 // An agent that is only away may come back in time.
                 let is_away = |node: &&NodeId| {
-                    self.state.nodes().get(node).is_some_and(|entry| entry.cluster == cluster && is_only_away(entry))
+                    self.context
+                        .state()
+                        .nodes()
+                        .get(node)
+                        .is_some_and(|entry| entry.cluster == cluster && is_only_away(entry))
                 };
                 others.extend(lost.iter().filter(is_away).take(n_missing - others.len()));
                 is_whole &= others.len() == n_missing;

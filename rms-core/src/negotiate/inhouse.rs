@@ -5,11 +5,11 @@ use negotiation::{
 };
 use rms_model::{JobId, Sizes, Time};
 
-use crate::rms::Rms;
+use super::Negotiations;
 use crate::state::talks::Asking;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// The server's proposal stands, and the server answers it for the application.
     pub(super) fn answer_in_house(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         if !self.is_in_house(job, id) {

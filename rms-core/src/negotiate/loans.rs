@@ -4,13 +4,13 @@ use negotiation::{Direction, NegotiationId};
 use rms_api::refusal::Refusal;
 use rms_model::{JobId, NodeId, Time};
 
+use super::Negotiations;
 use super::open::Wanted;
-use crate::rms::Rms;
 use crate::state::fact::Fact;
 use crate::state::talks::Loan;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// Loans that are due are called, and what was called in vain is taken.
     pub(super) fn call_loans(&mut self, now: Time, step: &mut Step, job: JobId) {
         let loans = self.talks(job).map(|talks| talks.loans.clone()).unwrap_or_default();
@@ -31,7 +31,7 @@ impl Rms {
         match opened {
             Ok(by) => {
                 let cluster = Some(loan.cluster);
-                self.record(step, Fact::LoanCalled { job, negotiation: loan.id, cluster, by });
+                self.context.record(step, Fact::LoanCalled { job, negotiation: loan.id, cluster, by });
             }
             // It is giving something back already: what then is left of the loan is called after that.
             Err(Refusal::AlreadyNegotiating { .. }) => return,
@@ -55,7 +55,7 @@ impl Rms {
 
     fn take_loan(&mut self, now: Time, step: &mut Step, job: JobId, loan: &Loan) {
         let n_hosts = self.n_lent(job, loan) as usize;
-        self.record(step, Fact::LoanEnded { job, negotiation: loan.id, cluster: Some(loan.cluster) });
+        self.context.record(step, Fact::LoanEnded { job, negotiation: loan.id, cluster: Some(loan.cluster) });
         let others = self.others_on(job, loan.cluster).rev();
         let nodes: Vec<NodeId> = others.filter(|node| self.can_be_taken(job, *node)).take(n_hosts).collect();
         self.free(now, step, job, nodes);

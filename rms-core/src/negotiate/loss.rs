@@ -4,31 +4,31 @@ use negotiation::{Action, Direction, Reason};
 use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, NodeAdmin, NodeId, NodeLink, Span, Time};
 
+use super::Negotiations;
 use super::shrink::are_workers;
 use crate::effect::Effect;
-use crate::rms::Rms;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// The application goes on without this host, of which nothing more is to be heard. False if it cannot: its processes
     /// need each other, or too few would be left.
     pub(crate) fn shrink_by_loss(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) -> bool {
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.context.state().jobs()[&job];
         let Some(started) = entry.started().filter(|started| started.ending.is_none()) else { return false };
         // Workers need nothing from each other, nor from the first of them; what leads any other runs there.
         let leads = !are_workers(entry) && started.nodes.first() == Some(&node);
-        let is_held = started.nodes.contains(&node) && !self.is_awaited(job, node);
+        let is_held = started.nodes.contains(&node) && !entry.is_awaited(node);
         if !self.survives_losses(job) || !is_held || leads {
             return false;
         }
         let limits = self.limits(job);
         // Hosts that it is about to leave, that have not come, or that are lost with what had ended there keep nothing going.
         let is_there = |host: NodeId| {
-            let node = &self.state.nodes()[&host];
+            let node = &self.context.state().nodes()[&host];
             !matches!(node.link, NodeLink::Lost { .. }) && !matches!(node.admin, NodeAdmin::Down { .. })
         };
         let stays = |host: &&NodeId| {
-            **host == node || (is_there(**host) && !started.is_leaving(**host) && !self.is_awaited(job, **host))
+            **host == node || (is_there(**host) && !started.is_leaving(**host) && !entry.is_awaited(**host))
         };
         let n_left = started.nodes.iter().filter(stays).count() as u32 - 1;
         // From an application that speaks for itself no more is taken than was lost.
@@ -50,7 +50,7 @@ impl Rms {
 
     /// Can it go on without a host? As its submission says, or else as it is, or as a process of it has said.
     fn survives_losses(&self, job: JobId) -> bool {
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.context.state().jobs()[&job];
         // What was planned for the stages to come needs all hosts of this one.
         if entry.spec.evolving.is_some() {
             return false;

@@ -38,13 +38,18 @@ mod undelayed;
 
 #[cfg(test)]
 pub(crate) use attach::MOST_SAID;
+#[cfg(test)]
+pub(crate) use budget::account;
+pub(crate) use budget::budgets;
 pub use hold::{Leak, check};
+pub(crate) use records::negotiations;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Desk, NegotiationId};
 use rms_model::{JobId, NodeId, Time};
 
+use crate::context::Context;
 use crate::event::Ticket;
 use attach::CallRates;
 use refusals::Refusals;
@@ -68,12 +73,14 @@ pub(crate) struct Negotiators {
     tickets: BTreeMap<(JobId, NegotiationId), Ticket>,
     /// Growth that waits for hosts, in the order in which it was asked for.
     waiting: BTreeSet<(Time, JobId, NegotiationId)>,
-    /// Jobs of which something has changed that matters to their negotiations.
-    noted: BTreeSet<JobId>,
     /// What applications have declined not long ago.
     refusals: Refusals,
     /// How late growth has made those who wait.
     undelayed: Undelayed,
-    /// Those whose holdings have changed, so that who speaks for them must be told.
-    moved: BTreeSet<JobId>,
+}
+
+/// The manager at work.
+pub(crate) struct Negotiations<'a> {
+    pub(crate) context: &'a mut Context,
+    pub(crate) negotiators: &'a mut Negotiators,
 }

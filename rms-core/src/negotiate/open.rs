@@ -9,8 +9,9 @@ use negotiation::{
 use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, Sizes, Time};
 
+use super::Negotiations;
 use super::desk::negotiates_itself;
-use crate::rms::Rms;
+use crate::plan;
 use crate::step::Step;
 
 /// What an application is asked to give back.
@@ -22,7 +23,7 @@ pub(crate) enum Wanted {
     These(BTreeSet<NodeId>),
 }
 
-impl Rms {
+impl Negotiations<'_> {
     /// Asks a running application to give hosts of a cluster back, to be done by `deadline`.
     ///
     /// # Errors
@@ -68,7 +69,7 @@ impl Rms {
     /// answered.
     ///
     /// # Errors
-    /// As [`Rms::open_shrink`], or there are not so many free hosts that it may use.
+    /// As [`Negotiations::open_shrink`], or there are not so many free hosts that it may use.
     pub(crate) fn open_growth_offer(
         &mut self,
         now: Time,
@@ -79,7 +80,7 @@ impl Rms {
     ) -> Result<NegotiationId, Refusal> {
         self.callable(job, Direction::Grow)?;
         let held = u64::from(self.n_hosts_on(job, cluster));
-        let hosts = self.free_for(job, cluster, n_hosts as usize);
+        let hosts = plan::free_for(self.context.state(), job, cluster, n_hosts as usize);
         if hosts.len() < n_hosts as usize {
             let possible = format!("{} are free for it", hosts.len());
             return Err(Refusal::TooManyNodes { wanted: n_hosts, constraint: String::new(), possible });
@@ -109,12 +110,12 @@ impl Rms {
 
     /// Does anybody hear for an application what the server says? The server itself does, if that is told of its size.
     pub(super) fn is_heard(&self, job: JobId) -> bool {
-        !negotiates_itself(&self.state.jobs()[&job]) || self.negotiators.attached.contains_key(&job)
+        !negotiates_itself(&self.context.state().jobs()[&job]) || self.negotiators.attached.contains_key(&job)
     }
 
     /// Does a process of the application answer for it, so that it can agree to a price?
     pub(super) fn bargains(&self, job: JobId) -> bool {
-        negotiates_itself(&self.state.jobs()[&job])
+        negotiates_itself(&self.context.state().jobs()[&job])
     }
 
     fn open(

@@ -6,11 +6,11 @@ use rms_api::negotiate::Order;
 use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, NodeId, Role, Time};
 
-use crate::calls::{admins_only, wrong_state};
-use crate::rms::Rms;
+use super::Negotiations;
+use crate::rights::{self, admins_only, wrong_state};
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     pub(crate) fn order_negotiation(
         &mut self,
         now: Time,
@@ -20,7 +20,7 @@ impl Rms {
         id: NegotiationId,
         order: Order,
     ) -> Result<Answer, Refusal> {
-        self.may_touch(who, job)?;
+        rights::may_touch(self.context.state(), who, job)?;
         let case = self.case(job, id).filter(|case| !case.phase().is_over());
         let direction = case.ok_or(Refusal::NoSuchNegotiation { job, id })?.direction();
         match order {
@@ -72,7 +72,7 @@ impl Rms {
         job: JobId,
         generation: u32,
     ) -> Result<Answer, Refusal> {
-        self.may_touch(who, job)?;
+        rights::may_touch(self.context.state(), who, job)?;
         let started = self.negotiable(job)?;
         let Some(evolved) = started.evolved.as_ref() else { return Ok(Answer::Done) };
         // It has not heard of the latest change: that one is still to be confirmed.

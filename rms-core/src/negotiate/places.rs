@@ -5,24 +5,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_api::negotiate::Keeps;
 use rms_model::{ClusterId, JobId, NodeId};
 
-use crate::rms::Rms;
+use super::{Negotiations, Negotiators};
+use crate::state::State;
 
-impl Rms {
+impl Negotiators {
+    /// Those of its hosts that who speaks for it has said to be bound to its end.
+    pub(super) fn kept_hosts<'a>(&'a self, state: &'a State, job: JobId) -> impl Iterator<Item = NodeId> + 'a {
+        let kept = self.attached.get(&job).into_iter().flatten().copied();
+        kept.filter(move |node| state.jobs().get(&job).is_some_and(|entry| entry.nodes().contains(node)))
+    }
+
+    pub(crate) fn n_kept(&self, state: &State, job: JobId) -> u32 {
+        self.kept_hosts(state, job).count() as u32
+    }
+}
+
+impl Negotiations<'_> {
+    pub(super) fn kept_hosts(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
+        self.negotiators.kept_hosts(self.context.state(), job)
+    }
+
     /// The cluster of its first host, which stays to its end.
     pub(super) fn home(&self, job: JobId) -> Option<ClusterId> {
-        let first = self.state.jobs().get(&job)?.started()?.nodes.first()?;
+        let first = self.context.state().jobs().get(&job)?.started()?.nodes.first()?;
         self.cluster_of(*first)
     }
 
     /// How many hosts of a cluster it has.
     pub(super) fn n_hosts_on(&self, job: JobId, cluster: ClusterId) -> u32 {
-        let started = self.state.jobs().get(&job).and_then(|entry| entry.started());
+        let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
         started.and_then(|started| started.request.hosts.get(&cluster)).copied().unwrap_or(0)
     }
 
     /// How many hosts of a cluster it can be without: at home all but the first, and those that it keeps.
     pub(super) fn n_spare_on(&self, job: JobId, cluster: ClusterId) -> u32 {
-        let first = self.state.jobs().get(&job).and_then(|entry| entry.started()?.nodes.first().copied());
+        let first = self.context.state().jobs().get(&job).and_then(|entry| entry.started()?.nodes.first().copied());
         let bound: BTreeSet<NodeId> = first.into_iter().chain(self.kept_hosts(job)).collect();
         let n_bound = bound.iter().filter(|node| self.cluster_of(**node) == Some(cluster)).count() as u32;
         self.n_hosts_on(job, cluster).saturating_sub(n_bound)
@@ -30,29 +47,19 @@ impl Rms {
 
     /// Its hosts on a cluster but the first of all, in the order in which it has them.
     pub(super) fn others_on(&self, job: JobId, cluster: ClusterId) -> impl DoubleEndedIterator<Item = NodeId> + '_ {
-        let started = self.state.jobs().get(&job).and_then(|entry| entry.started());
+        let started = self.context.state().jobs().get(&job).and_then(|entry| entry.started());
         let others = started.into_iter().flat_map(|started| started.nodes.iter().skip(1).copied());
         others.filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
-    /// Those of its hosts that who speaks for it has said to be bound to its end.
-    pub(super) fn kept_hosts(&self, job: JobId) -> impl Iterator<Item = NodeId> + '_ {
-        let kept = self.negotiators.attached.get(&job).into_iter().flatten().copied();
-        kept.filter(move |node| self.state.jobs().get(&job).is_some_and(|entry| entry.nodes().contains(node)))
-    }
-
-    pub(crate) fn n_kept(&self, job: JobId) -> u32 {
-        self.kept_hosts(job).count() as u32
-    }
-
     /// The hosts that somebody means who attaches; where it has none of those that are named, all.
     pub(super) fn kept_by(&self, job: JobId, keeps: &Keeps) -> BTreeSet<NodeId> {
-        let Some(started) = self.state.jobs().get(&job).and_then(|entry| entry.started()) else {
+        let Some(started) = self.context.state().jobs().get(&job).and_then(|entry| entry.started()) else {
             return BTreeSet::new();
         };
         let stays = |node: &&NodeId| !started.is_leaving(**node);
         let all = || started.nodes.iter().filter(stays).copied().collect();
-        let is_named = |names: &[String], node: &NodeId| names.contains(&self.state.nodes()[node].name);
+        let is_named = |names: &[String], node: &NodeId| names.contains(&self.context.state().nodes()[node].name);
         let named: BTreeSet<NodeId> = match keeps {
             Keeps::Nothing => return BTreeSet::new(),
             Keeps::All => return all(),
@@ -71,6 +78,6 @@ impl Rms {
     }
 
     pub(super) fn cluster_of(&self, node: NodeId) -> Option<ClusterId> {
-        self.state.nodes().get(&node).map(|entry| entry.cluster)
+        self.context.state().nodes().get(&node).map(|entry| entry.cluster)
     }
 }

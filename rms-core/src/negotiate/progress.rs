@@ -3,19 +3,18 @@
 use negotiation::{Direction, Ending, NegotiationId, Phase, Reason, Resource, Side};
 use rms_api::answer::Answer;
 use rms_api::negotiate::AskOutcome;
-use rms_model::{JobId, NodeId, Time};
+use rms_model::{JobId, Time};
 
+use super::Negotiations;
 use crate::effect::Effect;
-use crate::rms::Rms;
-use crate::state::fact::Fact;
 use crate::state::talks::Case;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// Whatever has changed: every negotiation of a job goes on as far as it can, and the next look is set.
     pub(super) fn review(&mut self, now: Time, step: &mut Step, job: JobId) {
         let is_running = self.talks(job).is_some()
-            && self.state.jobs()[&job].started().is_some_and(|started| started.ending.is_none());
+            && self.context.state().jobs()[&job].started().is_some_and(|started| started.ending.is_none());
         if is_running {
             self.tick_desk(now, step, job);
             self.replace_lost_holds(now, step, job);
@@ -76,8 +75,8 @@ impl Rms {
         }
         self.answer_ask(step, job, id);
         // What waited for its end, as a loan that was called by it, is looked at.
-        self.note_job(job);
-        self.passes.wanted = true;
+        self.context.note_job(job);
+        self.context.passes.wanted = true;
     }
 
     /// Who asked hears what came of it.
@@ -86,7 +85,7 @@ impl Rms {
         let Some(case) = self.case(job, id) else { return };
         let outcome = match case.phase() {
             Phase::Applied => {
-                let evolved = self.state.jobs()[&job].started().and_then(|started| started.evolved.as_ref());
+                let evolved = self.context.state().jobs()[&job].started().and_then(|started| started.evolved.as_ref());
                 AskOutcome::Ready {
                     negotiation: id,
                     quantity: super::records::quantity(case),
@@ -120,55 +119,11 @@ impl Rms {
         (is_short && n_free < item.terms.least.0).then_some(n_free as u32)
     }
 
-    /// The state will change in a way that may concern negotiations; noted here, done at the end of the event.
-    pub(crate) fn note_for_negotiators(&mut self, fact: &Fact) {
-        if let Fact::ShareRunning { job, .. } | Fact::ShareEnded { job, .. } = fact {
-            self.note_job(*job);
-        }
-        if let Fact::ShareRunning { job, .. } = fact {
-            self.welcome(*job);
-        }
-        if let Fact::CourseSet { job, .. }
-        | Fact::StageEntered { job, .. }
-        | Fact::HostsFreed { job, .. }
-        | Fact::HostsDeparting { job, .. }
-        | Fact::HostsChosen { job, .. }
-        | Fact::PromiseWarned { job, .. }
-        | Fact::CoresSet { job, .. }
-        | Fact::CoresInForce { job, .. }
-        | Fact::HostsStay { job } = fact
-        {
-            self.note_job(*job);
-            if self.negotiators.attached.contains_key(job) {
-                self.negotiators.moved.insert(*job);
-            }
-        }
-        if let Fact::NodeLinkChanged { node, .. }
-        | Fact::NodeAdminChanged { node, .. }
-        | Fact::NodeFenced { node, .. }
-        | Fact::NodeRemoved { node } = fact
-        {
-            self.note_holders(*node);
-        }
-    }
-
-    fn note_job(&mut self, job: JobId) {
-        if self.talks(job).is_some() {
-            self.negotiators.noted.insert(job);
-        }
-    }
-
-    fn note_holders(&mut self, node: NodeId) {
-        let Some(entry) = self.state.nodes().get(&node) else { return };
-        let holders: Vec<JobId> = entry.holders.iter().copied().collect();
-        holders.into_iter().for_each(|job| self.note_job(job));
-    }
-
     /// At the end of an event: what it has changed is looked at, and who speaks for an application is told.
     pub(crate) fn turn_negotiations(&mut self, now: Time, step: &mut Step) {
         // Each look can only finish something, so this comes to an end.
-        while let Some(job) = self.negotiators.noted.pop_first() {
-            if self.state.jobs().contains_key(&job) {
+        while let Some(job) = self.context.noted.pop_first() {
+            if self.context.state().jobs().contains_key(&job) {
                 self.review(now, step, job);
             }
         }

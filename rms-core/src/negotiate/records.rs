@@ -6,46 +6,45 @@ use rms_api::negotiate::NegotiationLine;
 use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, Time};
 
-use crate::rms::Rms;
+use crate::rights;
+use crate::state::State;
 use crate::state::job::Job;
 use crate::state::talks::{Case, Talks};
 
-impl Rms {
-    /// The negotiations of a job, or of all that the caller may touch.
-    pub(crate) fn negotiations(&self, now: Time, who: &Identity, job: Option<JobId>) -> Result<Answer, Refusal> {
-        let jobs: Vec<JobId> = match job {
-            Some(job) => {
-                self.may_touch(who, job)?;
-                vec![job]
-            }
-            None => {
-                let is_theirs = |job: &JobId| self.may_touch(who, *job).is_ok();
-                self.state.jobs().keys().copied().filter(is_theirs).collect()
-            }
-        };
-        let mut lines = Vec::new();
-        for job in jobs {
-            let entry = &self.state.jobs()[&job];
-            if let Some(talks) = &entry.talks {
-                lines.extend(self.lines(job, entry, talks));
-            }
+/// The negotiations of a job, or of all that the caller may touch.
+pub(crate) fn negotiations(state: &State, now: Time, who: &Identity, job: Option<JobId>) -> Result<Answer, Refusal> {
+    let jobs: Vec<JobId> = match job {
+        Some(job) => {
+            rights::may_touch(state, who, job)?;
+            vec![job]
         }
-        Ok(Answer::Negotiations { now, lines })
+        None => {
+            let is_theirs = |job: &JobId| rights::may_touch(state, who, *job).is_ok();
+            state.jobs().keys().copied().filter(is_theirs).collect()
+        }
+    };
+    let mut lines = Vec::new();
+    for job in jobs {
+        let entry = &state.jobs()[&job];
+        if let Some(talks) = &entry.talks {
+            lines.extend(lines_of(state, job, entry, talks));
+        }
     }
+    Ok(Answer::Negotiations { now, lines })
+}
 
-    fn lines(&self, job: JobId, entry: &Job, talks: &Talks) -> Vec<NegotiationLine> {
-        let line = |case: &Case| NegotiationLine {
-            job,
-            run: entry.run,
-            owner: entry.spec.owner.0.clone(),
-            record: case.record(),
-            phase: case.phase(),
-            until: case.dialogue.lapses().or(case.dialogue.due()),
-            held: self.state.node_names(&case.held.iter().copied().collect::<Vec<_>>()),
-        };
-        let past = talks.past.iter().map(|record| record.clone().line(job, entry.run, entry.spec.owner.0.clone()));
-        past.chain(talks.cases.iter().map(line)).collect()
-    }
+fn lines_of(state: &State, job: JobId, entry: &Job, talks: &Talks) -> Vec<NegotiationLine> {
+    let line = |case: &Case| NegotiationLine {
+        job,
+        run: entry.run,
+        owner: entry.spec.owner.0.clone(),
+        record: case.record(),
+        phase: case.phase(),
+        until: case.dialogue.lapses().or(case.dialogue.due()),
+        held: state.node_names(&case.held.iter().copied().collect::<Vec<_>>()),
+    };
+    let past = talks.past.iter().map(|record| record.clone().line(job, entry.run, entry.spec.owner.0.clone()));
+    past.chain(talks.cases.iter().map(line)).collect()
 }
 
 /// How much was agreed: hosts; or cores on each host, or milliseconds, where it is about those alone.

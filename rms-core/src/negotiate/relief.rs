@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use negotiation::{Direction, NegotiationId, Phase, Reason, Side};
 use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Request, ShrinkRule, Time};
 
+use super::Negotiations;
 use super::candidates::Changeable;
 use super::open::Wanted;
 use super::policy::{Candidate, Change, Occasion, hosts_to_leave, shrinks};
 use crate::plan::{self, Loss, Placed, Plan, meets};
-use crate::rms::Rms;
 use crate::state::constraint_of;
 use crate::state::talks::Case;
 use crate::state::talks::promise_end;
@@ -25,21 +25,21 @@ struct Lack {
     coming: u32,
 }
 
-impl Rms {
+impl Negotiations<'_> {
     /// After a pass: hosts are asked for, where that lets the first waiting job start. Returns the clusters where hosts
     /// come together for it, which are not to be given away before it has them.
     pub(super) fn make_room(&mut self, now: Time, step: &mut Step) -> BTreeSet<ClusterId> {
-        let rule = self.state.settings().shrink_for;
-        if rule == ShrinkRule::Never || self.state.n_queued() == 0 {
+        let rule = self.context.state().settings().shrink_for;
+        if rule == ShrinkRule::Never || self.context.state().n_queued() == 0 {
             return BTreeSet::new();
         }
-        let plan = self.estimates(now);
+        let plan = self.context.estimates(now);
         let Some((head, estimate)) = first_waiting(&plan) else { return BTreeSet::new() };
         // What is free as soon as an answer could come needs nobody to shrink.
-        if estimate <= now + self.state.settings().offer_valid {
+        if estimate <= now + self.context.state().settings().offer_valid {
             return BTreeSet::new();
         }
-        let spec = self.state.jobs()[&head].spec.clone();
+        let spec = self.context.state().jobs()[&head].spec.clone();
         let mut lacks: Vec<Lack> = spec.options.iter().filter_map(|request| self.lack(&plan, &spec, request)).collect();
         lacks.sort_by_key(|lack| (lack.hosts, lack.cluster));
         let gathering = lacks.iter().filter(|lack| lack.coming > 0).map(|lack| lack.cluster);
@@ -62,22 +62,22 @@ impl Rms {
         let now = plan.now;
         if let Some(busy) = plan.base.get(cluster) {
             let is_needed_later = busy.max(now, now + request.wall) > busy.at(now);
-            let is_too_large = *wanted > self.state.n_usable(*cluster);
+            let is_too_large = *wanted > self.context.state().n_usable(*cluster);
             if is_needed_later || is_too_large {
                 return None;
             }
         }
         let constraint = constraint_of(spec, request);
-        let is_right = |node: &NodeId| meets(&self.state.nodes()[node].inventory, &constraint);
-        let n_free = self.state.free(*cluster).filter(is_right).count() as u32;
+        let is_right = |node: &NodeId| meets(&self.context.state().nodes()[node].inventory, &constraint);
+        let n_free = self.context.state().free(*cluster).filter(is_right).count() as u32;
         let coming = self.coming(*cluster).filter(is_right).count() as u32 + self.n_asked(*cluster);
         Some(Lack { cluster: *cluster, hosts: wanted.saturating_sub(n_free).saturating_sub(coming), coming })
     }
 
     /// Hosts that applications are leaving, or have left a moment ago.
     pub(super) fn coming(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
-        let leaving = self.state.negotiating().flat_map(|(_, entry)| entry.leaving());
-        let ghosts = self.state.host_ghosts().map(|(_, node)| node);
+        let leaving = self.context.state().negotiating().flat_map(|(_, entry)| entry.leaving());
+        let ghosts = self.context.state().host_ghosts().map(|(_, node)| node);
         leaving.chain(ghosts).filter(move |node| self.cluster_of(*node) == Some(cluster))
     }
 
@@ -89,7 +89,7 @@ impl Rms {
     }
 
     fn end_of(&self, job: JobId) -> Option<Time> {
-        self.state.jobs()[&job].started().map(|started| started.at + started.request.wall)
+        self.context.state().jobs()[&job].started().map(|started| started.at + started.request.wall)
     }
 
     /// The same for what the server has asked for and nobody has begun to leave.
@@ -97,8 +97,10 @@ impl Rms {
         let asked = self.asked(cluster).filter_map(|(job, hosts)| {
             let loss = self.loss(job, cluster, hosts)?;
             // What was agreed is planned with from the latest time on by which it is given.
-            let agreed = self.state.jobs()[&job].agreed_to_leave().filter(|(_, hosts)| hosts.contains_key(&cluster));
-            let until = agreed.map_or(loss.until, |(at, _)| loss.until.min(promise_end(self.state.settings(), at)));
+            let agreed =
+                self.context.state().jobs()[&job].agreed_to_leave().filter(|(_, hosts)| hosts.contains_key(&cluster));
+            let until =
+                agreed.map_or(loss.until, |(at, _)| loss.until.min(promise_end(self.context.state().settings(), at)));
             Some(Loss { until, ..loss })
         });
         asked.collect()
@@ -110,7 +112,7 @@ impl Rms {
     }
 
     fn asked(&self, cluster: ClusterId) -> impl Iterator<Item = (JobId, u32)> + '_ {
-        self.state.malleable().flat_map(move |job| {
+        self.context.state().malleable().flat_map(move |job| {
             let cases = self.open_cases_of(job);
             let cases = cases.filter(|case| case.direction() == Direction::Shrink && !case.is_handed_over);
             let asked = cases.filter_map(move |case| case.dialogue.proposal()?.hosts_by_cluster().remove(&cluster));
@@ -125,12 +127,12 @@ impl Rms {
         let offered = self.unanswered_offers(lack.cluster);
         let n_offered: usize = offered.iter().map(|(_, _, hosts)| hosts).sum();
         let victims = self.changeable(now, lack.cluster, Direction::Shrink);
-        let occasion = Occasion::Waiting { priority: self.state.jobs()[&head].spec.priority };
+        let occasion = Occasion::Waiting { priority: self.context.state().jobs()[&head].spec.priority };
         let candidates: Vec<Candidate<'_>> = victims.iter().map(Changeable::as_candidate).collect();
         let missing = lack.hosts.saturating_sub(n_offered as u32);
         let Some(asked) = shrinks(missing, occasion, &candidates, rule) else { return false };
-        let recall = self.state.settings().offer_recall;
-        let may_recall = |job: &JobId| occasion.may_disturb(recall, self.state.jobs()[job].spec.priority);
+        let recall = self.context.state().settings().offer_recall;
+        let may_recall = |job: &JobId| occasion.may_disturb(recall, self.context.state().jobs()[job].spec.priority);
         let mut n_back = 0;
         let withdrawn: Vec<_> = offered
             .iter()
@@ -149,7 +151,7 @@ impl Rms {
         }));
         losses.extend(asked.iter().filter_map(|change| self.loss(change.job, lack.cluster, change.hosts)));
         // The hosts may not be all that it waits for.
-        if !plan::starts_after(&self.state, now, head, &losses) {
+        if !plan::starts_after(self.context.state(), now, head, &losses) {
             return false;
         }
         for (job, id, _) in withdrawn {
@@ -183,7 +185,8 @@ impl Rms {
             case.dialogue.proposal().is_some_and(|proposal| proposal.hosts_by_cluster().contains_key(&cluster))
         };
         let mut offers: Vec<_> = self
-            .state
+            .context
+            .state()
             .malleable()
             .flat_map(|job| self.open_cases_of(job).map(move |case| (job, case)))
             .filter(|(_, case)| case.phase() == Phase::Offered(Side::Rms) && case.direction() == Direction::Grow)
@@ -203,7 +206,7 @@ impl Rms {
         if drained.is_empty() {
             return;
         }
-        for cluster in self.state.clusters().keys().copied().collect::<Vec<_>>() {
+        for cluster in self.context.state().clusters().keys().copied().collect::<Vec<_>>() {
             for holder in self.changeable(now, cluster, Direction::Shrink) {
                 let candidate = holder.as_candidate();
                 let others: Vec<NodeId> =
@@ -226,7 +229,7 @@ impl Rms {
 
     /// Nodes on which nothing new starts, but what runs may end.
     fn drained(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.state.nodes().iter().filter_map(|(node, entry)| match entry.admin {
+        self.context.state().nodes().iter().filter_map(|(node, entry)| match entry.admin {
             NodeAdmin::Drain { .. } => Some(*node),
             NodeAdmin::Enabled | NodeAdmin::Down { .. } => None,
         })

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use negotiation::{Direction, Item, NegotiationId, Quantity, Resource, SetRule};
 use rms_model::{ClusterId, JobId, ShrinkRule, Time};
 
+use super::Negotiations;
 use super::candidates::Changeable;
 use super::policy::{Candidate, Change, Occasion, shrinks};
 use crate::plan::{self, Gain, Loss, Placed};
-use crate::rms::Rms;
 use crate::step::Step;
 
 /// What is to be given back so that a growth can be had.
@@ -20,11 +20,11 @@ struct Relief {
     gains: Vec<Gain>,
 }
 
-impl Rms {
+impl Negotiations<'_> {
     /// After a pass: for growth that waits for hosts, others are asked for some, the most urgent first. The clusters where
     /// hosts come together for it are not to be given away before; where they do for a job of the queue, that one is first.
     pub(super) fn make_room_for_growth(&mut self, now: Time, step: &mut Step, gathering: &mut BTreeSet<ClusterId>) {
-        let rule = self.state.settings().shrink_for;
+        let rule = self.context.state().settings().shrink_for;
         if rule == ShrinkRule::Never {
             return;
         }
@@ -48,7 +48,7 @@ impl Rms {
     }
 
     fn priority(&self, job: JobId) -> i32 {
-        self.state.jobs().get(&job).map_or(0, |entry| entry.spec.priority)
+        self.context.state().jobs().get(&job).map_or(0, |entry| entry.spec.priority)
     }
 
     /// Who is to give what, so that a proposal to grow can be met; `None` if it cannot be, or is not about hosts alone.
@@ -122,9 +122,9 @@ impl Rms {
 
     /// Nobody shrinks in vain: what is given back would not go to a job of the queue, nor would the growth delay one.
     fn is_worth_it(&self, now: Time, relief: &Relief) -> bool {
-        let Some(free) = plan::plan_after(&self.state, now, &relief.losses, &[]) else { return false };
+        let Some(free) = plan::plan_after(self.context.state(), now, &relief.losses, &[]) else { return false };
         let goes_to_queue = free.placements.iter().any(|placement| matches!(placement.outcome, Placed::Now { .. }));
-        let grown = plan::plan_after(&self.state, now, &relief.losses, &relief.gains);
+        let grown = plan::plan_after(self.context.state(), now, &relief.losses, &relief.gains);
         let undelayed = &self.negotiators.undelayed;
         !goes_to_queue && grown.is_some_and(|grown| !undelayed.would_exceed(&free, &grown, self.longest_delay()))
     }

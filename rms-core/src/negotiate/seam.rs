@@ -3,13 +3,13 @@
 use negotiation::Price;
 use rms_model::{JobId, Span};
 
-use crate::rms::Rms;
+use super::Negotiations;
 use crate::state::talks::promise_span;
 
-impl Rms {
+impl Negotiations<'_> {
     /// By how much a growth may delay the estimated start of a waiting job.
     pub(super) fn longest_delay(&self) -> Span {
-        self.state.settings().delay_tolerance
+        self.context.state().settings().delay_tolerance
     }
 
     /// What is paid at most for a host and hour that an application gives back: nothing, for what it saves is its own.
@@ -19,11 +19,11 @@ impl Rms {
 
     /// For how long the server's proposals stand.
     pub(super) fn offer_valid(&self) -> Span {
-        self.state.settings().offer_valid
+        self.context.state().settings().offer_valid
     }
 
     /// How long an application may take to give what it has promised, before it is warned; and as long again after that.
     pub(super) fn promise_span(&self) -> Span {
-        promise_span(self.state.settings())
+        promise_span(self.context.state().settings())
     }
 }

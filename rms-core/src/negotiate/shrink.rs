@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use negotiation::{Action, NegotiationId, Reason, Resource, Statement, Template};
 use rms_model::{JobId, NodeId, OnResize, Span, Time};
 
+use super::Negotiations;
 use super::cores::mixes_cores_with_hosts;
 use super::grow::time_of;
-use crate::rms::Rms;
 use crate::state::fact::Fact;
 use crate::state::job::Job;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// The application's proposal to shrink stands. The server takes what it is given, at its own price.
     pub(super) fn answer_shrink(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(case) = self.case(job, id) else { return };
@@ -49,7 +49,7 @@ impl Rms {
     /// # Errors
     /// Why this cannot be given back.
     fn check_shrink(&self, now: Time, job: JobId, proposal: &Template) -> Result<(), Reason> {
-        let started = self.state.jobs()[&job].started().ok_or(Reason::Stopping)?;
+        let started = self.context.state().jobs()[&job].started().ok_or(Reason::Stopping)?;
         if mixes_cores_with_hosts(proposal) {
             return Err(Reason::Policy);
         }
@@ -90,8 +90,8 @@ impl Rms {
 
     /// The same of what must be given back, whatever becomes of its ranks.
     pub(super) fn can_be_taken(&self, job: JobId, node: NodeId) -> bool {
-        let Some(started) = self.state.jobs()[&job].started() else { return false };
-        started.nodes.iter().skip(1).any(|held| *held == node) && !self.is_awaited(job, node)
+        let Some(started) = self.context.state().jobs()[&job].started() else { return false };
+        started.nodes.iter().skip(1).any(|held| *held == node) && !self.context.state().jobs()[&job].is_awaited(node)
     }
 
     /// Agreed: the application lets go at its next breakpoint. Where the server runs its end, the last hosts go.
@@ -124,7 +124,7 @@ impl Rms {
             return;
         }
         if !case.is_warned {
-            self.record(step, Fact::PromiseWarned { job, negotiation: id, at: now });
+            self.context.record(step, Fact::PromiseWarned { job, negotiation: id, at: now });
         }
         let taken_at = warned_at + self.promise_span();
         if now >= taken_at {
@@ -164,7 +164,7 @@ impl Rms {
         if hosts.is_empty() {
             return self.await_release(now, step, job, id);
         }
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.context.state().jobs()[&job];
         let Some(started) = entry.started() else { return };
         if case.is_handed_over {
             if !hosts.iter().any(|node| started.is_leaving(*node)) {
@@ -198,19 +198,20 @@ impl Rms {
 
     /// The application is asked to leave, and its processes run on until it has.
     fn depart(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
-        let is_first = self.state.jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
+        let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());
         if is_first {
             let course = self.course_of(now, job, self.n_hosts(job), Span::ZERO);
-            self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+            self.context.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
         }
-        self.record(step, Fact::HostsDeparting { job, at: now, nodes });
-        self.launches.remove(&job);
+        self.context.record(step, Fact::HostsDeparting { job, at: now, nodes });
+        self.context.launches.remove(&job);
     }
 
     /// Who was asked to leave and has not within its time has to.
     pub(super) fn end_departures(&mut self, now: Time, step: &mut Step, job: JobId) {
         let span = self.promise_span();
-        let Some(evolved) = self.state.jobs()[&job].started().and_then(|started| started.evolved.as_ref()) else {
+        let Some(evolved) = self.context.state().jobs()[&job].started().and_then(|started| started.evolved.as_ref())
+        else {
             return;
         };
         let is_over = |since: &Time| *since + span <= now;
@@ -223,27 +224,28 @@ impl Rms {
 
     /// It stays where it was asked to leave: the shrink has failed.
     pub(super) fn stay(&mut self, step: &mut Step, job: JobId) {
-        let is_departing = self.state.jobs()[&job].started().is_some_and(|started| {
+        let is_departing = self.context.state().jobs()[&job].started().is_some_and(|started| {
             started.ending.is_none() && started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty())
         });
         if is_departing {
-            self.record(step, Fact::HostsStay { job });
-            self.launches.remove(&job);
+            self.context.record(step, Fact::HostsStay { job });
+            self.context.launches.remove(&job);
         }
     }
 
     /// The application says that it has left these hosts: its processes there may be ending.
     pub(super) fn let_exit(&mut self, step: &mut Step, job: JobId, hosts: Vec<NodeId>) {
-        let Some(started) = self.state.jobs()[&job].started() else { return };
+        let Some(started) = self.context.state().jobs()[&job].started() else { return };
         let nodes: Vec<NodeId> = hosts.into_iter().filter(|node| started.is_leaving(*node)).collect();
         if !nodes.is_empty() {
-            self.record(step, Fact::HostsReleased { job, nodes });
+            self.context.record(step, Fact::HostsReleased { job, nodes });
         }
     }
 
     /// The hosts leave the application; they are free once no process is left there.
     pub(super) fn free(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
-        let Some(started) = self.state.jobs()[&job].started().filter(|started| started.ending.is_none()) else {
+        let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
+        else {
             return;
         };
         let freed: Vec<NodeId> = nodes.into_iter().filter(|node| started.nodes[1..].contains(node)).collect();

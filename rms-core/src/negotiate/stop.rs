@@ -4,11 +4,11 @@ use negotiation::{Action, Ending, Phase, Reason, Side, Statement};
 use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, Outcome, Time};
 
+use super::Negotiations;
 use crate::effect::Effect;
-use crate::rms::Rms;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// The job is being ended, or is gone: nothing is kept for it any more, and who speaks for it is told.
     pub(crate) fn end_talks(&mut self, now: Time, step: &mut Step, job: JobId, outcome: &Outcome) {
         for id in self.open_cases(job) {
@@ -33,8 +33,8 @@ impl Rms {
         self.negotiators.attached.remove(&job);
         self.negotiators.call_rates.remove(&job);
         self.negotiators.gone.remove(&job);
-        self.negotiators.noted.remove(&job);
-        self.negotiators.moved.remove(&job);
+        self.context.noted.remove(&job);
+        self.context.moved.remove(&job);
         self.schedule(job);
     }
 
@@ -42,7 +42,7 @@ impl Rms {
     /// goes on.
     pub(crate) fn boot_negotiations(&mut self, now: Time, step: &mut Step) {
         let is_talking = |job: &JobId| self.talks(*job).is_some();
-        let jobs: Vec<JobId> = self.state.jobs().keys().copied().filter(is_talking).collect();
+        let jobs: Vec<JobId> = self.context.state().jobs().keys().copied().filter(is_talking).collect();
         for job in jobs {
             for id in self.open_cases(job) {
                 let Some(case) = self.case(job, id) else { continue };

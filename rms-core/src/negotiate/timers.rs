@@ -3,16 +3,23 @@
 use negotiation::{Direction, NegotiationId, Phase, Side};
 use rms_model::{JobId, Time};
 
-use crate::rms::Rms;
+use super::{Negotiations, Negotiators};
 use crate::state::talks::Case;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiators {
     /// When the next negotiation has something to do.
-    pub(crate) fn next_negotiation(&self) -> Option<Time> {
-        self.negotiators.wakes.first().map(|(at, _)| *at)
+    pub(crate) fn next_wake(&self) -> Option<Time> {
+        self.wakes.first().map(|(at, _)| *at)
     }
 
+    /// When what was declined may be offered again.
+    pub(crate) fn next_offer(&self) -> Option<Time> {
+        self.refusals.next_due()
+    }
+}
+
+impl Negotiations<'_> {
     /// Time has passed.
     pub(crate) fn tick_negotiations(&mut self, now: Time, step: &mut Step) {
         while let Some((at, job)) = self.negotiators.wakes.first().copied()
@@ -45,7 +52,7 @@ impl Rms {
                 let waits =
                     matches!(case.phase(), Phase::Offered(Side::Application) | Phase::Countered(Side::Application));
                 let is_growth = case.direction() == Direction::Grow;
-                waits && is_growth && Rms::last_moment(case).is_some_and(|at| at <= now)
+                waits && is_growth && Negotiations::last_moment(case).is_some_and(|at| at <= now)
             });
             if is_in_vain {
                 // What there is now, or that there is nothing; too late even for that, it lapses.
@@ -77,7 +84,7 @@ impl Rms {
     }
 
     fn next_wake(&self, job: JobId) -> Option<Time> {
-        let entry = self.state.jobs().get(&job)?;
+        let entry = self.context.state().jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
         let talks = entry.talks.as_deref()?;
         let desk = self.negotiators.desks.get(&job).and_then(negotiation::Desk::next_deadline);
@@ -92,7 +99,7 @@ impl Rms {
     fn due_of(&self, case: &Case) -> Option<Time> {
         match (case.phase(), case.direction()) {
             (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
-                Rms::last_moment(case)
+                Negotiations::last_moment(case)
             }
             // The agents have to speak next.
             (Phase::Accepted, Direction::Shrink) if case.is_handed_over => None,

@@ -3,19 +3,18 @@
 use negotiation::{Direction, NegotiationId, Phase, Side};
 use rms_model::{JobId, Span, Time};
 
-use super::candidates::is_settled;
-use crate::rms::Rms;
+use super::Negotiations;
 use crate::state::talks::Case;
 use crate::step::Step;
 
-impl Rms {
+impl Negotiations<'_> {
     /// A pass has started all that can start. Nodes that are drained come first, then who waits, then who could use more.
     pub(crate) fn seek_changes(&mut self, now: Time, step: &mut Step) {
         if !self.has_changeable() {
             return;
         }
         self.clear_drained(now, step);
-        if self.state.longest_expected().is_some() {
+        if self.context.state().longest_expected().is_some() {
             // After a restart nobody is asked to give, or offered, what may be needed or free in a moment.
             return;
         }
@@ -24,26 +23,15 @@ impl Rms {
         self.offer_idle(now, step, &gathering);
     }
 
-    /// An application is ready to be asked: there may be something for it.
-    pub(super) fn welcome(&mut self, job: JobId) {
-        let entry = self.state.jobs().get(&job).filter(|entry| entry.spec.malleable.is_some());
-        self.passes.wanted |= entry.and_then(|entry| entry.started()).is_some_and(is_settled);
-    }
-
     /// When the same may be said again that is declined now. Never at once: who declines without a thought would be asked
     /// for ever.
     pub(super) fn ask_again(&self, now: Time) -> Time {
-        now + self.state.settings().offer_again.max(Span::from_secs(1))
-    }
-
-    /// When what was declined may be offered again.
-    pub(crate) fn next_offer(&self) -> Option<Time> {
-        self.negotiators.refusals.next_due()
+        now + self.context.state().settings().offer_again.max(Span::from_secs(1))
     }
 
     /// What was declined long ago is forgotten: the next pass may say it again.
     pub(crate) fn forget_refusals(&mut self, now: Time) {
-        self.passes.wanted |= self.negotiators.refusals.expire(now);
+        self.context.passes.wanted |= self.negotiators.refusals.expire(now);
     }
 
     /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives hosts back

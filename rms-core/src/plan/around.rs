@@ -1,5 +1,6 @@
 //! What the queue would look like if running applications had more hosts, or fewer.
 
+use negotiation::NegotiationId;
 use rms_model::job::TaskCount;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
 
@@ -36,12 +37,7 @@ pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gai
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let base = walk.pass.all.view.clone();
     let gains = gains.iter().map(|gain| as_another_job(state, now, gain)).collect::<Option<Vec<JobSpec>>>()?;
-    if !losses.is_empty() {
-        // Every ledger that somebody will look at shows them.
-        considered(state).for_each(|(waiting, _)| walk.pass.open_ledgers(&state.jobs()[&waiting].spec));
-        gains.iter().for_each(|spec| walk.pass.open_ledgers(spec));
-        losses.iter().for_each(|loss| walk.pass.free_up(&loss.nodes, loss.until));
-    }
+    losses.iter().for_each(|loss| walk.pass.free_up(&loss.nodes, loss.until));
     for spec in gains {
         match walk.pass.place(&spec, now) {
             Placed::Now { .. } => {}
@@ -57,8 +53,6 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let base = walk.pass.all.view.clone();
-    // Every ledger that a waiting application will look at shows it.
-    considered(state).for_each(|(waiting, _)| walk.pass.open_ledgers(&state.jobs()[&waiting].spec));
     let entry = &state.jobs()[&job];
     if let Some(started) = entry.started() {
         let from = (started.at + started.request.wall).max(now);
@@ -68,11 +62,30 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
     Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view }
 }
 
+/// The plan with all estimates, if these hosts, and no others, were kept for what is negotiated with a running
+/// application; those that are not kept yet are free.
+pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: NegotiationId, hosts: &[NodeId]) -> Plan {
+    let shows = |_: JobId| false;
+    let mut walk = Walk::new(state, now, n_free(state), &shows);
+    let entry = &state.jobs()[&job];
+    let case = entry.talks.as_ref().and_then(|talks| talks.case(id));
+    if let (Some(case), Some((from, until))) = (case, evolve::held(entry, now, state.settings())) {
+        let (more, fewer): (Vec<NodeId>, Vec<NodeId>) = (
+            hosts.iter().filter(|node| !case.held.contains(node)).copied().collect(),
+            case.held.iter().filter(|node| !hosts.contains(node)).copied().collect(),
+        );
+        walk.pass.free_up(&fewer, until);
+        walk.pass.keep_from_others(&more, from, until);
+    }
+    let base = walk.pass.all.view.clone();
+    walk.queue(considered(state), Scope::Estimates);
+    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view }
+}
+
 /// Would a waiting application start at once if these hosts were free, beside those that applications are leaving?
 pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[Loss]) -> bool {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
-    walk.pass.open_ledgers(&state.jobs()[&waiting].spec);
     let leaving = state.holding().flat_map(|(_, entry)| {
         let parts = evolve::parts(entry, now, state.settings()).into_iter().filter(|part| part.hosts == Hosts::Leaving);
         parts.map(|part| Loss { nodes: entry.leaving(), until: part.until })
@@ -113,4 +126,29 @@ fn as_another_job(state: &State, now: Time, gain: &Gain) -> Option<JobSpec> {
     let tasks = TaskCount::PerHost(spec.tasks.most_on_a_host(request.n_hosts()));
     let options = vec![Request::on_one(gain.cluster, gain.hosts, wall)];
     (!wall.is_zero()).then(|| JobSpec { tasks, options, evolving: None, malleable: None, ..spec.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+    use crate::tests::World;
+
+    /// Under each policy, whether or not they were promised.
+    #[test]
+    fn a_stay_delays_who_was_promised_the_hosts() {
+        for policy in ["views", "fcfs", "easy", "conservative"] {
+            let mut world = World::new();
+            world.set("policy", policy);
+            (1..=2).for_each(|number| _ = world.node(&format!("n{number}"), &[]));
+            let runs = world.submit(1, 100, &[]);
+            let waits = world.submit(2, 100, &[]);
+            let (state, now) = (world.rms.state(), world.now);
+            let before = plan(state, now, Scope::Estimates);
+            let after = plan_if_longer(state, now, runs, Span::from_secs(50));
+            let late = now + Span::from_secs(150);
+            let delayed: Vec<_> = delayed(&before, &after).collect();
+            assert_eq!(delayed, [(waits, now + Span::from_secs(100), Some(late))], "{policy}");
+        }
+    }
 }

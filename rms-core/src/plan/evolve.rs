@@ -50,6 +50,12 @@ pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     parts
 }
 
+/// From when until when a job holds what it holds, as far as anybody knows now.
+pub(super) fn held(entry: &Job, now: Time, settings: &Settings) -> Option<(Time, Time)> {
+    let parts = parts_as_held(entry, now, now + settings.kill_grace.max(Span::from_secs(1)));
+    parts.iter().find(|part| part.hosts == Hosts::Held).map(|part| (part.from, part.until))
+}
+
 /// What is held beyond that time is only what stays.
 fn split(parts: &mut Vec<Part>, at: Time) {
     let Some(held) = parts.iter_mut().find(|part| part.hosts == Hosts::Held && part.until > at) else { return };

@@ -11,6 +11,7 @@ mod digest;
 pub(crate) mod evolve;
 mod explain;
 pub mod fit;
+mod free;
 mod frontier;
 mod launcher;
 mod ledger;
@@ -23,8 +24,11 @@ pub mod views;
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View, profile};
 
-pub(crate) use around::{Gain, Loss, delayed, plan_after, plan_around, plan_if_longer, room, starts_after};
+pub(crate) use around::{
+    Gain, Loss, delayed, plan_after, plan_around, plan_if_kept, plan_if_longer, room, starts_after,
+};
 pub(crate) use explain::{outcome_reason, reason, short_reason};
+pub(crate) use free::{free_for, is_free_for};
 pub(crate) use ledger::{base_blocks, meets};
 
 use crate::state::State;

@@ -48,10 +48,30 @@ pub(super) struct Pass<'a> {
     n_taken: BTreeMap<ClusterId, usize>,
     /// The same hosts as a set, once a ledger is special.
     taken_set: BTreeSet<NodeId>,
+    /// What every ledger shows, though the state does not say so.
+    supposed: Vec<Supposed>,
     /// Hosts that are taken for free here, though somebody holds them.
     freed: BTreeMap<ClusterId, Vec<NodeId>>,
+    /// Hosts that are taken for held here, though nobody holds them.
+    kept: BTreeSet<NodeId>,
     /// Free hosts left, over all clusters.
     pub(super) n_free: usize,
+}
+
+/// Hosts that would be held, too, or with a `sign` of -1 no more.
+struct Supposed {
+    nodes: Vec<NodeId>,
+    from: Time,
+    until: Time,
+    sign: i64,
+}
+
+impl Supposed {
+    fn show(&self, state: &State, ledger: &mut Ledger) {
+        for (cluster, hosts) in ledger.count(state, &self.nodes) {
+            ledger.add(cluster, Block { from: self.from, until: self.until, hosts: self.sign * hosts });
+        }
+    }
 }
 
 /// Hosts that a placed application takes from the view.
@@ -99,7 +119,9 @@ impl<'a> Pass<'a> {
             taken: Vec::new(),
             n_taken: BTreeMap::new(),
             taken_set: BTreeSet::new(),
+            supposed: Vec::new(),
             freed: BTreeMap::new(),
+            kept: BTreeSet::new(),
             n_free,
         };
         // Hosts that a running application will need, and can use no others, are kept from the first one on.
@@ -111,11 +133,7 @@ impl<'a> Pass<'a> {
 
     /// As if these hosts, which somebody would hold until then, were free; before anybody is placed.
     pub(super) fn free_up(&mut self, nodes: &[NodeId], until: Time) {
-        for ledger in std::iter::once(&mut self.all).chain(self.special.values_mut()) {
-            for (cluster, hosts) in ledger.count(self.state, nodes) {
-                ledger.add(cluster, Block { from: self.now, until, hosts: -hosts });
-            }
-        }
+        self.suppose(Supposed { nodes: nodes.to_vec(), from: self.now, until, sign: -1 });
         for node in nodes {
             let Some(entry) = self.state.nodes().get(node).filter(|entry| entry.is_usable()) else { continue };
             self.freed.entry(entry.cluster).or_default().push(*node);
@@ -125,11 +143,21 @@ impl<'a> Pass<'a> {
 
     /// As if these hosts were held from then until then, too; before anybody is placed.
     pub(super) fn keep_busy(&mut self, nodes: &[NodeId], from: Time, until: Time) {
+        self.suppose(Supposed { nodes: nodes.to_vec(), from, until, sign: 1 });
+    }
+
+    /// As if these free hosts were held since then and until then; before anybody is placed.
+    pub(super) fn keep_from_others(&mut self, nodes: &[NodeId], from: Time, until: Time) {
+        self.keep_busy(nodes, from, until);
+        self.kept.extend(nodes);
+        self.n_free -= nodes.len();
+    }
+
+    fn suppose(&mut self, supposed: Supposed) {
         for ledger in std::iter::once(&mut self.all).chain(self.special.values_mut()) {
-            for (cluster, hosts) in ledger.count(self.state, nodes) {
-                ledger.add(cluster, Block { from, until, hosts });
-            }
+            supposed.show(self.state, ledger);
         }
+        self.supposed.push(supposed);
     }
 
     /// The last view as an application may see it: from now on, over all clusters (R5).
@@ -269,16 +297,15 @@ impl<'a> Pass<'a> {
         if !is_to_come || !knows_all {
             return false;
         }
-        let promised = self.state.occupation().promised();
-        for (cluster, profile) in promised {
+        let mut with_promises = Vec::new();
+        for (cluster, profile) in self.state.occupation().promised() {
             let sum = self.all.view.get(cluster).map_or_else(|| profile.clone(), |busy| busy + profile);
-            let capacity = i64::from(self.all.capacity_of(*cluster));
-            if sum.max(self.now, Time::NEVER) > capacity {
-                self.all = Ledger::of_all(self.state, self.now, None);
+            if sum.max(self.now, Time::NEVER) > i64::from(self.all.capacity_of(*cluster)) {
                 return false;
             }
-            self.all.view.insert(*cluster, sum);
+            with_promises.push((*cluster, sum));
         }
+        self.all.view.extend(with_promises);
         self.all.will_shrink();
         true
     }
@@ -337,7 +364,8 @@ impl<'a> Pass<'a> {
             let n_gone = if is_special { 0 } else { self.n_taken.get(cluster).copied().unwrap_or(0) };
             let is_left = |node: &NodeId| !is_special || (!self.taken_set.contains(node) && ledger.contains(*node));
             let freed = self.freed.get(cluster).into_iter().flatten().copied();
-            for node in self.state.free(*cluster).chain(freed).skip(n_gone).filter(is_left) {
+            let free = self.state.free(*cluster).chain(freed).filter(|node| !self.kept.contains(node));
+            for node in free.skip(n_gone).filter(is_left) {
                 if n_chosen == *wanted {
                     break;
                 }
@@ -462,6 +490,7 @@ impl<'a> Pass<'a> {
             if self.all.keeps_digests() {
                 ledger.keep_digests(self.now);
             }
+            self.supposed.iter().for_each(|supposed| supposed.show(self.state, &mut ledger));
             for taken in &self.placed {
                 for (cluster, block) in self.shares(taken, &ledger, &self.special) {
                     ledger.add(cluster, block);

@@ -6,6 +6,7 @@ mod shares;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
 use rms_model::{ClusterId, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage};
 use serde::{Deserialize, Serialize};
@@ -207,6 +208,23 @@ impl Job {
         cases.flat_map(|case| case.held.iter().copied())
     }
 
+    /// The negotiation by which this host comes, if its share has not been seen yet.
+    pub(crate) fn awaited_in(&self, node: NodeId) -> Option<NegotiationId> {
+        let is_here = |case: &&Case| {
+            let comes = case.direction() == Direction::Grow && case.is_handed_over;
+            comes && case.dialogue.hosts().is_some_and(|hosts| hosts.contains(&node))
+        };
+        self.talks.as_ref()?.open().find(is_here).map(Case::id)
+    }
+
+    /// Was this host agreed and given, and is not ready yet?
+    pub(crate) fn is_awaited(&self, node: NodeId) -> bool {
+        let is_ordered = self.started().is_some_and(|started| {
+            started.ending.is_none() && started.shares.get(&node).is_some_and(|share| *share == Share::Ordered)
+        });
+        is_ordered && self.awaited_in(node).is_some()
+    }
+
     /// The hosts it keeps from others, those that it is leaving or may get, too.
     pub fn held(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes().iter().copied().chain(self.leaving()).chain(self.promised_hosts())
@@ -241,6 +259,11 @@ impl Job {
 }
 
 impl Started {
+    /// Are its processes up on all of its hosts?
+    pub(crate) fn is_settled(&self) -> bool {
+        self.shares.values().all(|share| *share != Share::Ordered)
+    }
+
     /// Has it freed this host, whose processes are still there?
     pub fn is_leaving(&self, node: NodeId) -> bool {
         self.evolved.as_ref().is_some_and(|evolved| evolved.leaving.contains_key(&node))

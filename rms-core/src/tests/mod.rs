@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    fn node(&mut self, name: &str, features: &[&str]) -> NodeId {
+    pub(crate) fn node(&mut self, name: &str, features: &[&str]) -> NodeId {
         let features = features.iter().map(|feature| (*feature).to_owned()).collect();
         let inventory = Inventory { features, ..Inventory::default() };
         self.joins(name, inventory, Vec::new());
@@ -89,7 +89,7 @@ impl World {
         answer.expect("every call is answered").expect("it is allowed")
     }
 
-    fn submit(&mut self, n_hosts: u32, wall_secs: i64, features: &[&str]) -> JobId {
+    pub(crate) fn submit(&mut self, n_hosts: u32, wall_secs: i64, features: &[&str]) -> JobId {
         self.submit_with(|submission| {
             submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(Span::from_secs(wall_secs)) }];
             submission.constraint.features = features.iter().map(|feature| (*feature).to_owned()).collect();
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    fn set(&mut self, key: &str, value: &str) {
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
         self.ask(Call::Set { key: key.to_owned(), value: value.to_owned() });
     }
 }

@@ -183,7 +183,7 @@ impl Scene {
     pub(super) fn by_itself(&mut self, open: impl FnOnce(&mut Rms, Time, &mut Step)) {
         let mut step = Step::default();
         open(&mut self.world.rms, self.world.now, &mut step);
-        self.world.rms.turn_negotiations(self.world.now, &mut step);
+        self.world.rms.negotiations().turn_negotiations(self.world.now, &mut step);
         self.drain(&mut step);
         self.commit(step);
     }
@@ -268,7 +268,7 @@ impl Scene {
         for name in names {
             self.deaf.remove(*name);
             let node = self.world.rms.state().node_named(name).expect("it has joined");
-            let desired = self.world.rms.desired(node);
+            let desired = self.world.rms.context.desired(node);
             self.agent(name, &desired);
         }
     }

@@ -48,7 +48,7 @@ fn a_ghost_leaves_when_the_last_launcher_that_could_use_it_has_left() {
     launchers.finish(second, 0, 0);
     assert_eq!((n_free(&launchers, A), n_free(&launchers, B)), (4, 0), "who is left sees b alone");
     let mut step = crate::Step::default();
-    launchers.world.rms.end_unwanted_ghosts(launchers.world.now, &mut step);
+    launchers.world.rms.context.end_unwanted_ghosts(launchers.world.now, &mut step);
     assert!(step.is_empty(), "it has left a: {step:?}");
     launchers.finish(filtered, 0, 0);
     assert_eq!((n_free(&launchers, A), n_free(&launchers, B)), (4, 2));

@@ -48,9 +48,9 @@ impl Turmoil {
             return;
         }
         let planned = plan(world.rms.state(), world.now, Scope::Views);
-        let n_passes = world.rms.passes.count;
+        let n_passes = world.rms.context.passes.count;
         let Ok(effects) = world.rms.handle(world.now, Event::Tick).commit(&mut crate::tests::Nowhere);
-        let has_passed = world.rms.passes.count > n_passes;
+        let has_passed = world.rms.context.passes.count > n_passes;
         world.rms.state().check().expect("the state is sound");
         self.hear(effects);
         if has_passed {

@@ -239,7 +239,7 @@ fn a_ghost_leaves_each_cluster_when_its_own_delay_is_over() {
     launchers.after(7);
     assert_eq!(launchers.grant(on_a).hosts[0].name, "a1");
     assert_eq!(launchers.state(holder), None);
-    let status = launchers.world.rms.launcher_status();
+    let status = launchers.world.rms.answers().status(rms_model::Time::EPOCH).launchers;
     let kept = [("a".to_owned(), Span::from_secs(40)), ("b".to_owned(), Span::from_secs(6))];
     assert_eq!(status.ghost_host_time, kept);
     launchers.set("fair_start@b", "default");
@@ -261,7 +261,7 @@ fn bytes_and_adaptation_delays_are_counted() {
     let wish = Wish { tag: Tag(1), seen: 1, request: on_a(4, 100) };
     launchers.ann(LauncherCall::Request { job, wish }).expect("it is possible");
     let _second = launchers.subscribe();
-    let status = launchers.world.rms.launcher_status();
+    let status = launchers.world.rms.answers().status(rms_model::Time::EPOCH).launchers;
     assert_eq!((status.n_launchers, status.n_connected), (2, 2));
     assert_eq!((status.n_notices, status.notice_bytes), (2, 2 + (2 + 8)));
     assert_eq!((status.n_requests, status.request_bytes), (1, 9));

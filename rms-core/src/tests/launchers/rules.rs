@@ -1,7 +1,7 @@
 //! A launcher that does not keep to the rules is refused or ended, and nobody else notices.
 
 use super::*;
-use crate::launchers::{MOST_CALLS, MOST_EXCEEDED};
+use crate::rate::{MOST_CALLS, MOST_EXCEEDED};
 
 /// A holder and two that wait behind it, bystanders of what another launcher does.
 struct Bystanders {

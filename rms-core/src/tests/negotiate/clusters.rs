@@ -10,6 +10,7 @@ use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Span};
 
 use super::{Scene, hosts, malleable};
 use crate::Event;
+use crate::negotiate;
 use crate::negotiate::open::Wanted;
 
 const C: ClusterId = ClusterId(0);
@@ -62,7 +63,7 @@ impl Scene {
     fn wants_back_on(&mut self, job: JobId, cluster: ClusterId, n_hosts: u32) -> Option<NegotiationId> {
         let mut id = None;
         self.by_itself(|rms, now, step| {
-            id = rms.open_shrink(now, step, (job, cluster), &Wanted::Count(n_hosts, n_hosts), None).ok();
+            id = rms.negotiations().open_shrink(now, step, (job, cluster), &Wanted::Count(n_hosts, n_hosts), None).ok();
         });
         id
     }
@@ -149,7 +150,7 @@ fn what_is_offered_on_a_cluster_is_busy_in_the_view_of_that_cluster_only() {
     let job = scene.speaks_on_c(1);
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.open_growth_offer(now, step, (job, D), 2, Price(0)).ok();
+        id = rms.negotiations().open_growth_offer(now, step, (job, D), 2, Price(0)).ok();
     });
     let id = id.expect("two are free there");
     assert_eq!(scene.busy(), (1, 2));
@@ -371,7 +372,7 @@ fn each_cluster_has_its_price() {
     scene.app_acts(job, id, Action::Accept);
     assert_eq!(scene.held(job).len(), 5);
     let owner = scene.world.rms.state().jobs()[&job].spec.owner.0.clone();
-    let spent = |scene: &Scene| scene.world.rms.account(scene.world.now, &owner, None).spent;
+    let spent = |scene: &Scene| negotiate::account(scene.world.rms.state(), scene.world.now, &owner, None).spent;
     scene.after(Span::from_mins(10));
     assert_eq!(spent(&scene), 1200, "two hosts of `d` for ten minutes");
     // A host of the other cluster that goes is none of those.

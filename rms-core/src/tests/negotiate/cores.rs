@@ -29,7 +29,7 @@ impl Scene {
     /// What the agents are to give the job, host by host.
     fn ordered(&mut self, job: JobId) -> Vec<u32> {
         let node = NodeId(self.held(job)[0]);
-        let desired = self.world.rms.desired(node);
+        let desired = self.world.rms.context.desired(node);
         let launch = &desired.jobs.iter().find(|wanted| wanted.job == job).expect("it runs there").launch;
         launch.hosts.iter().map(|host| host.cpus).collect()
     }

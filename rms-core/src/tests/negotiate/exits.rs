@@ -10,7 +10,7 @@ use super::{Scene, hosts, malleable};
 
 /// What the agent of a node is to do about a job.
 fn aim(scene: &mut Scene, node: u32, job: JobId) -> Aim {
-    let desired = scene.world.rms.desired(NodeId(node));
+    let desired = scene.world.rms.context.desired(NodeId(node));
     desired.jobs.iter().find(|wanted| wanted.job == job).expect("it is still there").aim
 }
 

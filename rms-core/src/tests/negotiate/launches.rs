@@ -16,7 +16,7 @@ impl Scene {
     /// The hosts of the only job that a node has, as its agent is told.
     fn hosts_told(&mut self, name: &str) -> Vec<Host> {
         let node = self.world.rms.state().node_named(name).expect("it has joined");
-        let desired = self.world.rms.desired(node);
+        let desired = self.world.rms.context.desired(node);
         desired.jobs.first().expect("it has a job").launch.hosts.clone()
     }
 }
@@ -86,7 +86,7 @@ fn hosts_that_are_to_be_left_are_marked() {
     let departing: Vec<bool> = scene.hosts_told("n3").iter().map(|host| host.departing).collect();
     assert_eq!(departing, [false, false, true]);
     let node = scene.world.rms.state().node_named("n3").expect("it has joined");
-    let aim = scene.world.rms.desired(node).jobs[0].aim;
+    let aim = scene.world.rms.context.desired(node).jobs[0].aim;
     assert_eq!(aim, rms_api::desired::Aim::Run);
 }
 

@@ -26,7 +26,7 @@ fn attached(n_hosts: u32, n_nodes: u32) -> (Scene, JobId) {
 fn offers(scene: &mut Scene, job: JobId, n_hosts: u32) -> NegotiationId {
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.open_growth_offer(now, step, (job, ClusterId(0)), n_hosts, Default::default()).ok();
+        id = rms.negotiations().open_growth_offer(now, step, (job, ClusterId(0)), n_hosts, Default::default()).ok();
     });
     id.expect("there are hosts for it")
 }
@@ -332,7 +332,9 @@ fn nobody_is_asked_twice_for_the_same() {
     let mut answers = Vec::new();
     for _ in 0..2 {
         scene.by_itself(|rms, now, step| {
-            answers.push(rms.open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(1, 1), None).is_ok());
+            answers.push(
+                rms.negotiations().open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(1, 1), None).is_ok(),
+            );
         });
     }
     assert_eq!(answers, [true, false]);

@@ -34,13 +34,13 @@ fn who_comes_back_is_told_how_long_it_may_still_keep_what_it_gives() {
     scene.set("release_grace", "60s");
     let item = scene.item(job, 2);
     scene.app_opens(job, Direction::Shrink, item);
-    let told = |scene: &Scene| {
-        let attached = scene.world.rms.attachment(scene.world.now, job);
+    let told = |scene: &mut Scene| {
+        let attached = scene.world.rms.negotiations().attachment(scene.world.now, job);
         (attached.release_within, attached.open[0].left)
     };
-    assert_eq!(told(&scene), (Span::from_secs(120), Some(Span::from_secs(120))));
+    assert_eq!(told(&mut scene), (Span::from_secs(120), Some(Span::from_secs(120))));
     scene.after(Span::from_secs(100));
-    assert_eq!(told(&scene).1, Some(Span::from_secs(20)), "not the ten minutes of the dialogue");
+    assert_eq!(told(&mut scene).1, Some(Span::from_secs(20)), "not the ten minutes of the dialogue");
 }
 
 #[test]
@@ -48,7 +48,9 @@ fn an_offer_to_a_process_that_is_gone_is_answered_by_the_next_one() {
     let (mut scene, job) = attached(1, 3);
     scene.set("offer_valid", "10m");
     scene.by_itself(|rms, now, step| {
-        rms.open_growth_offer(now, step, (job, ClusterId(0)), 2, Default::default()).expect("there are idle hosts");
+        rms.negotiations()
+            .open_growth_offer(now, step, (job, ClusterId(0)), 2, Default::default())
+            .expect("there are idle hosts");
     });
     let id = scene.app_hears(job, Direction::Grow).expect("it was told");
     scene.hangs_up(job);

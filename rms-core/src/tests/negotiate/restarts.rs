@@ -105,7 +105,7 @@ fn a_counter_that_was_lost_after_the_opening_is_given_up() {
     let (mut scene, job) = attached(1, 4);
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.open_growth_offer(now, step, (job, ClusterId(0)), 1, negotiation::Price(7)).ok();
+        id = rms.negotiations().open_growth_offer(now, step, (job, ClusterId(0)), 1, negotiation::Price(7)).ok();
     });
     let id = id.expect("there are hosts for it");
     assert!(scene.facts.noted.is_empty(), "the server's opening is durable before it leaves");

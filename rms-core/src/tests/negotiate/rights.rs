@@ -206,7 +206,7 @@ fn an_owner_withdraws_and_only_an_admin_forces() {
 
     let mut id = None;
     scene.by_itself(|rms, now, step| {
-        id = rms.open_growth_offer(now, step, (job, ClusterId(0)), 1, Default::default()).ok();
+        id = rms.negotiations().open_growth_offer(now, step, (job, ClusterId(0)), 1, Default::default()).ok();
     });
     let id = id.expect("there is a host for it");
     let withdraw = Call::OrderNegotiation { job, negotiation: id, order: Order::Withdraw };
@@ -260,7 +260,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
     let message = negotiation::Message { id, number: 0, seen: 0, statement: None };
     let who = || Identity::of_job(job, Run(1));
     let said = || NegotiatorCall::Say(Box::new(message.clone()));
-    for second in 1..=crate::launchers::MOST_EXCEEDED {
+    for second in 1..=crate::rate::MOST_EXCEEDED {
         assert!(scene.is_started(job), "second {second}");
         for _ in 0..crate::negotiate::MOST_SAID {
             let event = Event::NegotiatorCalled { ticket: Ticket(0), who: who(), call: said() };
@@ -279,7 +279,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
 fn who_attaches_again_and_again_is_refused() {
     let (mut scene, job) = scene_with_job();
     scene.attach(job).expect("it may");
-    for _ in 1..crate::launchers::MOST_CALLS {
+    for _ in 1..crate::rate::MOST_CALLS {
         scene.negotiator_call(job, NegotiatorCall::Attach(Default::default())).expect("it may");
     }
     assert!(matches!(

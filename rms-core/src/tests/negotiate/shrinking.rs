@@ -17,7 +17,10 @@ impl Scene {
     fn wants_back(&mut self, job: JobId, n_hosts: u32) -> NegotiationId {
         let mut id = None;
         self.by_itself(|rms, now, step| {
-            id = rms.open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(n_hosts, n_hosts), None).ok();
+            id = rms
+                .negotiations()
+                .open_shrink(now, step, (job, ClusterId(0)), &Wanted::Count(n_hosts, n_hosts), None)
+                .ok();
         });
         id.expect("it can be asked")
     }

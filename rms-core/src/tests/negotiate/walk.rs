@@ -14,8 +14,10 @@ use rms_api::negotiate::{Asked, NegotiatorCall, Order};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Run, Sizes, Span, Work};
 
 use super::{Scene, hosts, malleable};
+use crate::Fact;
 use crate::event::Event;
 use crate::negotiate::open::Wanted;
+use crate::plan::{self, Scope};
 use crate::tests::dice::{Dice, for_seeds};
 
 const N_NODES: u32 = 6;
@@ -33,7 +35,7 @@ struct Walk<'a> {
 fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
     // Of each kind of negotiation, by who opened it and where it goes.
     let mut n_applied: BTreeMap<(Side, Option<Direction>), u32> = BTreeMap::new();
-    let (mut n_elsewhere, mut n_both, mut n_cores) = (0, 0, 0);
+    let (mut n_elsewhere, mut n_both, mut n_cores, mut n_compared) = (0, 0, 0, 0);
     let n_seeds = 40;
     let mut n_walked = 0;
     for_seeds("whatever_happens_nothing_is_leaked_and_nothing_is_forgotten", n_seeds, |dice| {
@@ -41,11 +43,14 @@ fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
         let mut walk = Walk { scene, dice, said: Vec::new() };
         walk.choose_policies();
         walk.begin();
-        (0..120).for_each(|_| walk.step());
+        for _ in 0..120 {
+            walk.step();
+            n_compared += walk.compare_plans();
+        }
         walk.heal();
         n_walked += 1;
         for fact in &walk.scene.facts.durable {
-            if let crate::Fact::Talked { dialogue, .. } = fact
+            if let Fact::Talked { dialogue, .. } = fact
                 && dialogue.phase() == Phase::Applied
             {
                 *n_applied.entry((dialogue.id().initiator, dialogue.direction())).or_default() += 1;
@@ -57,11 +62,11 @@ fn whatever_happens_nothing_is_leaked_and_nothing_is_forgotten() {
             }
         }
     });
-    let comes_far = n_applied.len() == 4 && n_elsewhere > 0 && n_both > 0 && n_cores > 0;
+    let comes_far = n_applied.len() == 4 && n_elsewhere > 0 && n_both > 0 && n_cores > 0 && n_compared > 100;
     assert!(
         n_walked < n_seeds || comes_far,
         "a walk that comes nowhere shows nothing: {n_applied:?}, on the second cluster {n_elsewhere}, on both {n_both}, \
-         of cores {n_cores}"
+         of cores {n_cores}, plans compared {n_compared}"
     );
 }
 
@@ -174,6 +179,35 @@ impl Walk<'_> {
                 }
             }
         }
+    }
+
+    /// The plan as if more hosts were kept for a negotiation is the plan once they are, under every policy. Says how many
+    /// there were with somebody who waits.
+    fn compare_plans(&self) -> u32 {
+        let (state, now) = (self.scene.world.rms.state(), self.scene.world.now);
+        let mut n_compared = 0;
+        for (job, entry) in state.jobs() {
+            let open = entry.talks.iter().flat_map(|talks| talks.open()).find(|case| !case.is_handed_over);
+            let Some(case) = open.filter(|_| state.n_queued() > 0) else { continue };
+            let free = state.clusters().keys().flat_map(|cluster| state.free(*cluster));
+            // Not by the dice: the walk goes where it goes without this.
+            let more = free
+                .enumerate()
+                .filter(|(idx, _)| !(idx + self.scene.facts.durable.len()).is_multiple_of(3))
+                .map(|(_, node)| node);
+            let nodes: Vec<NodeId> = case.held.iter().copied().chain(more).collect();
+            let kept = Fact::HostsHeld { job: *job, negotiation: case.id(), nodes: nodes.clone() };
+            for policy in ["views", "fcfs", "easy", "conservative"] {
+                let mut state = state.clone();
+                state.settings.set("policy", policy).expect("it is one");
+                let supposed = plan::plan_if_kept(&state, now, *job, case.id(), &nodes);
+                state.apply(&kept).expect("they are free, or kept for it");
+                let real = plan::plan(&state, now, Scope::Estimates);
+                assert_eq!(supposed.placements, real.placements, "{policy}, {kept:?}");
+            }
+            n_compared += 1;
+        }
+        n_compared
     }
 
     fn dice_hosts(&mut self) -> u32 {
@@ -346,7 +380,7 @@ impl Walk<'_> {
         let deadline = self.dice.chance(30).then(|| self.scene.world.now + Span::from_secs(45));
         let cluster = self.cluster();
         self.scene.by_itself(|rms, now, step| {
-            let _ = rms.open_shrink(now, step, (job, cluster), &wanted, deadline);
+            let _ = rms.negotiations().open_shrink(now, step, (job, cluster), &wanted, deadline);
         });
     }
 
@@ -354,7 +388,7 @@ impl Walk<'_> {
         let (n_hosts, price) = (self.dice.number(1, 3), Price(self.dice.number(0, 1).into()));
         let cluster = self.cluster();
         self.scene.by_itself(|rms, now, step| {
-            let _ = rms.open_growth_offer(now, step, (job, cluster), n_hosts, price);
+            let _ = rms.negotiations().open_growth_offer(now, step, (job, cluster), n_hosts, price);
         });
     }
 

@@ -5,6 +5,7 @@ use rms_api::negotiate::{Ask, AskOutcome, BudgetLine, Said};
 use rms_model::{Identity, JobId, Role, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
+use crate::negotiate;
 use crate::tests::negotiate::hosts;
 
 impl Scene {
@@ -29,11 +30,11 @@ impl Scene {
     }
 
     fn spent(&self, user: &str) -> u64 {
-        self.world.rms.account(self.world.now, user, None).spent
+        negotiate::account(self.world.rms.state(), self.world.now, user, None).spent
     }
 
     fn reserved(&self, user: &str) -> u64 {
-        self.world.rms.account(self.world.now, user, None).reserved
+        negotiate::account(self.world.rms.state(), self.world.now, user, None).reserved
     }
 }
 
@@ -80,7 +81,7 @@ fn users_see_what_they_have_paid_and_admins_what_all_have() {
     assert_eq!(scene.n_held(job), 8);
     scene.after(Span::from_mins(30));
     let seen = |scene: &Scene, role, name: &str| {
-        scene.world.rms.budgets(scene.world.now, &Identity { role, name: name.to_owned() })
+        negotiate::budgets(scene.world.rms.state(), scene.world.now, &Identity { role, name: name.to_owned() })
     };
     let (spent, reserved) = (scene.spent("ada"), scene.reserved("ada"));
     assert!((1_990..=2_010).contains(&spent) && reserved > 0, "four hosts for half an hour cost {spent}");

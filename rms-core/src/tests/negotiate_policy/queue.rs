@@ -7,10 +7,10 @@ use rms_api::desired::NodeExit;
 use rms_model::{JobId, Settings, Sizes, Span, Time};
 
 use super::{Scene, speaking, told};
+use crate::Fact;
 use crate::plan::{self, Scope};
 use crate::state::State;
 use crate::tests::dice::{Dice, for_seeds};
-use crate::{Config, Fact, Rms};
 
 impl Scene {
     fn running(&self) -> Vec<JobId> {
@@ -95,7 +95,7 @@ fn estimates(state: &State, now: Time) -> BTreeMap<JobId, Option<Time>> {
 
 /// Reads the facts again, one by one: at each offer, the plan with its hosts is held against the plan without.
 fn check(facts: &[Fact], tolerance: Span) -> usize {
-    let mut rms = Rms::restore(Config::default(), None, []).expect("nothing fits nothing");
+    let mut state = State::new(Settings::default());
     let mut n_offers = 0;
     let mut before = None;
     for fact in facts {
@@ -103,13 +103,13 @@ fn check(facts: &[Fact], tolerance: Span) -> usize {
             && dialogue.phase() == Phase::Offered(Side::Rms)
             && dialogue.direction() == Some(Direction::Grow)
         {
-            before = Some((*job, *at, estimates(&rms.state, *at)));
+            before = Some((*job, *at, estimates(&state, *at)));
         }
-        rms.state.apply(fact).expect("they fit");
+        state.apply(fact).expect("they fit");
         let Fact::HostsHeld { job, .. } = fact else { continue };
         let Some((_, at, before)) = before.take().filter(|(offered, ..)| offered == job) else { continue };
         n_offers += 1;
-        for (job, after) in estimates(&rms.state, at) {
+        for (job, after) in estimates(&state, at) {
             let Some(Some(before)) = before.get(&job) else { continue };
             let is_in_time = after.is_some_and(|after| after <= *before + tolerance);
             assert!(is_in_time, "job {job} is delayed from {before:?} to {after:?}");

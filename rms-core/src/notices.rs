@@ -3,22 +3,21 @@
 use rms_api::subscription::{Grant, GrantedHost, Notice};
 use rms_model::{JobId, Outcome, Time};
 
-use super::launcher_of;
+use crate::context::Context;
 use crate::effect::Effect;
-use crate::rms::Rms;
-use crate::state::job::Job;
+use crate::state::job::{Job, Launcher};
 use crate::step::Step;
 
-impl Rms {
-    pub(super) fn tell_first_view(&mut self, now: Time, step: &mut Step, job: JobId) {
-        if let Some(change) = self.streams.first(&self.state, now, job) {
+impl Context {
+    pub(crate) fn tell_first_view(&mut self, now: Time, step: &mut Step, job: JobId) {
+        if let Some(change) = self.first_view(now, job) {
             step.order(Effect::Notify { job, notice: Notice::Changed(change) });
         }
     }
 
     /// 001: startNotify.
     pub(crate) fn tell_start(&mut self, step: &mut Step, job: JobId) {
-        let entry = &self.state.jobs()[&job];
+        let entry = &self.state().jobs()[&job];
         if entry.launcher.is_none() {
             return;
         }
@@ -31,13 +30,13 @@ impl Rms {
     fn grant(&self, entry: &Job) -> Option<Grant> {
         let started = entry.started().filter(|started| started.ending.is_none())?;
         let until = started.at + started.request.wall;
-        let timeout = self.state.settings().start_timeout;
+        let timeout = self.state().settings().start_timeout;
         let answer_until = match entry.awaited().answer {
             Some(since) if !timeout.is_zero() => (since + timeout).min(until),
             Some(_) | None => until,
         };
         let host = |node: &rms_model::NodeId| {
-            let host = &self.state.nodes()[node];
+            let host = &self.state().nodes()[node];
             GrantedHost {
                 name: host.name.clone(),
                 cluster: host.cluster,
@@ -64,4 +63,8 @@ impl Rms {
             self.call_rates.remove(&job);
         }
     }
+}
+
+pub(crate) fn launcher_of(entry: &Job) -> &Launcher {
+    entry.launcher.as_ref().expect("the caller has seen that a launcher speaks for it")
 }

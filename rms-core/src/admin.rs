@@ -1,0 +1,162 @@
+//! What admins change: settings, nodes, clusters, and what is known of the network between them.
+
+use rms_api::answer::Answer;
+use rms_api::audit::AuditEntry;
+use rms_api::refusal::Refusal;
+use rms_api::subscription::ClusterLink;
+use rms_model::identity::check_name;
+use rms_model::settings::Subject;
+use rms_model::{Identity, JobId, NodeAdmin, Role, Settings, Time, hostlist};
+
+use crate::access;
+use crate::admit;
+use crate::jobs::Jobs;
+use crate::rights::{self, admins_only};
+use crate::state::fact::Fact;
+use crate::state::job::Job;
+use crate::step::Step;
+
+/// The administration at work.
+pub(crate) struct Admin<'a> {
+    pub(crate) jobs: Jobs<'a>,
+}
+
+impl Admin<'_> {
+    pub(crate) fn set(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        key: &str,
+        value: &str,
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "change settings")?;
+        match Settings::subject_of(key) {
+            Some(Subject::Cluster(cluster)) => {
+                admit::cluster(self.jobs.state(), cluster)?;
+            }
+            Some(Subject::User(user)) => check_name(user)?,
+            None => {}
+        }
+        let old = self.jobs.state().settings().get(key)?;
+        let mut after = self.jobs.state().settings().clone();
+        after.set(key, value)?;
+        after.check()?;
+        let new = after.get(key)?;
+        if old != new {
+            let change = AuditEntry::of_setting(now, &who.name, key, &old, &new);
+            self.jobs.context.record(step, Fact::SettingChanged { change });
+            self.jobs.context.passes.wanted = true;
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(crate) fn set_admin(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        names: &[String],
+        admin: NodeAdmin,
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "change nodes")?;
+        match &admin {
+            NodeAdmin::Enabled => {}
+            NodeAdmin::Drain { reason, .. } | NodeAdmin::Down { reason, .. } => check_reason(reason)?,
+        }
+        for node in rights::nodes_named(self.jobs.state(), names)? {
+            self.jobs.context.record(step, Fact::NodeAdminChanged { node, admin: admin.clone() });
+            match &admin {
+                NodeAdmin::Enabled | NodeAdmin::Drain { .. } => {}
+                NodeAdmin::Down { .. } if self.jobs.state().nodes()[&node].is_connected() => {
+                    let holders: Vec<JobId> = self.jobs.state().nodes()[&node].holders.iter().copied().collect();
+                    for job in holders {
+                        // Its agent ends what runs there; what goes on without a lost node does without this one.
+                        if !self.jobs.negotiations().shrink_by_loss(now, step, job, node) {
+                            self.jobs.end_lost(now, step, job, node);
+                        }
+                    }
+                }
+                NodeAdmin::Down { .. } => self.jobs.give_up_shares(now, step, node),
+            }
+        }
+        self.jobs.context.passes.wanted = true;
+        Ok(Answer::Done)
+    }
+
+    pub(crate) fn remove_nodes(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        names: &[String],
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "remove nodes")?;
+        let nodes = rights::nodes_named(self.jobs.state(), names)?;
+        for node in &nodes {
+            let entry = &self.jobs.state().nodes()[node];
+            if entry.is_connected() || !entry.holders.is_empty() {
+                return Err(Refusal::NodeInUse { node: entry.name.clone() });
+            }
+        }
+        for node in nodes {
+            self.jobs.context.forget_sent(node);
+            let identity = Identity { role: Role::Agent, name: self.jobs.state().nodes()[&node].name.clone() };
+            self.jobs.context.record(step, Fact::NodeRemoved { node });
+            // It comes back by a new token only, as any other node.
+            let serials = access::valid_serials(self.jobs.state(), |issued| issued.identity == identity);
+            access::revoke(self.jobs.context, now, step, serials, &who.name);
+        }
+        self.jobs.context.passes.wanted = true;
+        Ok(Answer::Done)
+    }
+
+    /// A cluster goes when its last node has gone and no job can mean it any more.
+    pub(crate) fn remove_cluster(&mut self, step: &mut Step, who: &Identity, name: &str) -> Result<Answer, Refusal> {
+        admins_only(who, "remove clusters")?;
+        let cluster = admit::cluster(self.jobs.state(), name)?;
+        let in_use = |what: String| Err(Refusal::ClusterInUse { cluster: name.to_owned(), what });
+        let nodes: Vec<&str> =
+            self.jobs.state().nodes().values().filter(|node| node.cluster == cluster).map(|node| &*node.name).collect();
+        if !nodes.is_empty() {
+            return in_use(format!("has the nodes {}: remove them first ('rms admin remove')", hostlist::fold(&nodes)));
+        }
+        let means_it = |entry: &Job| entry.spec.options.iter().any(|request| request.hosts.contains_key(&cluster));
+        if let Some((job, _)) = self.jobs.state().jobs().iter().find(|(_, entry)| means_it(entry)) {
+            return in_use(format!("is asked for by job {job}: wait for its end, or cancel it"));
+        }
+        self.jobs.context.record(step, Fact::ClusterRemoved { cluster });
+        self.jobs.context.passes.wanted = true;
+        Ok(Answer::Done)
+    }
+
+    /// 001: ICINFO, entered by an admin.
+    pub(crate) fn set_link(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        names: [&str; 2],
+        latency_us: u32,
+        bandwidth_mbit: u32,
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "set what lies between clusters")?;
+        let a = admit::cluster(self.jobs.state(), names[0])?;
+        let b = admit::cluster(self.jobs.state(), names[1])?;
+        if a == b {
+            return Err(Refusal::Malformed("a link is between two clusters"));
+        }
+        let link = ClusterLink { between: (a.min(b), a.max(b)), latency_us, bandwidth_mbit };
+        if self.jobs.state().links.get(&link.between) != Some(&link) {
+            self.jobs.context.record(step, Fact::ClusterLinkSet { link, at: now, by: who.name.clone() });
+            self.jobs.context.passes.wanted = true;
+        }
+        Ok(Answer::Done)
+    }
+}
+
+/// It is shown on everybody's terminal.
+fn check_reason(reason: &str) -> Result<(), Refusal> {
+    let is_plain = !reason.chars().any(char::is_control);
+    if is_plain { Ok(()) } else { Err(Refusal::Malformed("a reason has no control characters")) }
+}

@@ -1,0 +1,213 @@
+//! What every handler works with: the state, which changes by `record` alone, and what follows from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rms_api::desired::Launch;
+use rms_api::subscription::ViewChange;
+use rms_model::{Generation, JobId, NodeId, Policy, Settings, Span, Time};
+
+use crate::plan::views::Streams;
+use crate::plan::{self, Plan, Scope};
+use crate::rate::CallRate;
+use crate::state::fact::{Fact, Freed};
+use crate::state::{Bumped, Misfit, State};
+use crate::step::Step;
+
+/// What the core is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The settings of a new system; one that is restored has its own.
+    pub settings: Settings,
+    /// How long a certificate is valid.
+    pub certificate_life: Span,
+    /// Are agents told what to run on their nodes, and others what became of jobs? If not, nobody is there but
+    /// launchers that start and end processes themselves on the hosts they were granted, as in 001, and say when they
+    /// are done. What is decided, and what becomes true, is the same, but for the names of hosts in the history.
+    pub tells_anyone: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { settings: Settings::default(), certificate_life: Span::from_hours(24 * 90), tells_anyone: true }
+    }
+}
+
+/// The state, and what is known beside it; a server that is started again makes the latter anew.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) config: Config,
+    state: State,
+    pub(crate) passes: Passes,
+    /// What each node was last sent, so that a node is told once.
+    pub(crate) sent: BTreeMap<NodeId, Generation>,
+    /// Nodes whose desired state has changed since they were sent it.
+    pub(crate) bumped: BTreeSet<NodeId>,
+    /// Launches are the same for all nodes of a job and for as long as it runs.
+    pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
+    /// When to look again at applications whose next stage is late.
+    pub(crate) alarms: BTreeMap<JobId, Time>,
+    /// When this server was started again.
+    pub(crate) booted: Option<Time>,
+    /// The last full plan, for as long as no fact has passed since.
+    estimates: Option<Arc<Plan>>,
+    /// What external launchers were told of their views.
+    pub(crate) streams: Streams,
+    /// How often they call.
+    pub(crate) call_rates: BTreeMap<JobId, CallRate>,
+    /// Jobs of which something has changed that matters to their negotiations.
+    pub(crate) noted: BTreeSet<JobId>,
+    /// Those whose holdings have changed, so that who speaks for them must be told.
+    pub(crate) moved: BTreeSet<JobId>,
+}
+
+/// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Passes {
+    pub(crate) wanted: bool,
+    pub(crate) last: Option<Time>,
+    pub(crate) count: u64,
+    /// The most that a fact has freed since the last pass.
+    freed: Freed,
+}
+
+impl Context {
+    pub(crate) fn new(config: Config, state: State) -> Context {
+        Context {
+            config,
+            state,
+            passes: Passes { wanted: true, freed: Freed::Until(Time::NEVER), ..Passes::default() },
+            sent: BTreeMap::new(),
+            bumped: BTreeSet::new(),
+            launches: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            booted: None,
+            estimates: None,
+            streams: Streams::default(),
+            call_rates: BTreeMap::new(),
+            noted: BTreeSet::new(),
+            moved: BTreeSet::new(),
+        }
+    }
+
+    /// With the state that these facts make of another one.
+    ///
+    /// # Errors
+    /// The facts do not follow from each other: the journal is damaged.
+    pub(crate) fn restore(
+        config: Config,
+        mut state: State,
+        facts: impl IntoIterator<Item = Fact>,
+    ) -> Result<Context, Misfit> {
+        for fact in facts {
+            state.apply(&fact)?;
+        }
+        Ok(Context::new(config, state))
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The only way a fact comes about.
+    pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
+        self.streams.note(&self.state, &fact);
+        self.passes.freed = self.passes.freed.max(fact.frees(&self.state));
+        let mut bumped = if self.config.tells_anyone { Bumped::Noted(&mut self.bumped) } else { Bumped::Unnoted };
+        self.state.apply_noting(&fact, &mut bumped).expect("the core records only what fits its own state");
+        self.estimates = None;
+        self.note_for_negotiations(&fact);
+        step.record(fact);
+    }
+
+    /// The plan with all estimates, as of `now`; kept until a fact passes or time does.
+    pub(crate) fn estimates(&mut self, now: Time) -> Arc<Plan> {
+        match &self.estimates {
+            Some(plan) if plan.now == now => Arc::clone(plan),
+            Some(_) | None => {
+                let plan = Arc::new(plan::plan(&self.state, now, Scope::Estimates));
+                self.estimates = Some(Arc::clone(&plan));
+                plan
+            }
+        }
+    }
+
+    /// When the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
+    pub(crate) fn next_pass(&self) -> Option<Time> {
+        // A promise is kept even if nothing else happens at its time.
+        let due = if self.passes.wanted { Some(Time::EPOCH) } else { self.state.next_promise() };
+        let after = self.passes.last.map_or(Time::EPOCH, |last| last + self.state.settings().resched_timer);
+        due.map(|due| due.max(after))
+    }
+
+    /// The plan of a pass, no wider than what has changed since the last one needs; and what launchers are to be told.
+    pub(crate) fn pass(&mut self, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
+        let found = if self.streams.is_watched() {
+            self.streams.pass(&self.state, now)
+        } else {
+            self.streams.unseen_pass();
+            let scope = match (self.state.settings().policy, self.passes.freed) {
+                (Policy::Conservative, Freed::Nothing | Freed::AsPromised) | (Policy::Easy, Freed::Nothing) => {
+                    Scope::Arrivals
+                }
+                (Policy::Conservative, Freed::Until(until)) => Scope::Freed { until },
+                (Policy::Easy, Freed::AsPromised | Freed::Until(_)) => Scope::Starts,
+                (Policy::Views | Policy::Fcfs, Freed::Nothing | Freed::AsPromised | Freed::Until(_)) => Scope::Starts,
+            };
+            (plan::plan(&self.state, now, scope), Vec::new())
+        };
+        self.passes = Passes { wanted: false, last: Some(now), count: self.passes.count + 1, freed: Freed::Nothing };
+        found
+    }
+
+    /// What a launcher is told first of its view.
+    pub(crate) fn first_view(&mut self, now: Time, job: JobId) -> Option<ViewChange> {
+        self.streams.first(&self.state, now, job)
+    }
+
+    /// An application is ready to be asked: there may be something for it.
+    pub(crate) fn welcome(&mut self, job: JobId) {
+        let entry = self.state.jobs().get(&job).filter(|entry| entry.spec.malleable.is_some());
+        let started = entry.and_then(|entry| entry.started());
+        self.passes.wanted |= started.is_some_and(|started| started.is_settled());
+    }
+
+    /// It is looked at again at the end of the event, if it negotiates.
+    pub(crate) fn note_job(&mut self, job: JobId) {
+        if self.state.jobs().get(&job).is_some_and(|entry| entry.talks.is_some()) {
+            self.noted.insert(job);
+        }
+    }
+
+    /// The state has changed in a way that may concern negotiations; noted here, done at the end of the event.
+    fn note_for_negotiations(&mut self, fact: &Fact) {
+        if let Fact::ShareRunning { job, .. } | Fact::ShareEnded { job, .. } = fact {
+            self.note_job(*job);
+        }
+        if let Fact::ShareRunning { job, .. } = fact {
+            self.welcome(*job);
+        }
+        if let Fact::CourseSet { job, .. }
+        | Fact::StageEntered { job, .. }
+        | Fact::HostsFreed { job, .. }
+        | Fact::HostsDeparting { job, .. }
+        | Fact::HostsChosen { job, .. }
+        | Fact::PromiseWarned { job, .. }
+        | Fact::CoresSet { job, .. }
+        | Fact::CoresInForce { job, .. }
+        | Fact::HostsStay { job } = fact
+        {
+            self.note_job(*job);
+            self.moved.insert(*job);
+        }
+        if let Fact::NodeLinkChanged { node, .. }
+        | Fact::NodeAdminChanged { node, .. }
+        | Fact::NodeFenced { node, .. }
+        | Fact::NodeRemoved { node } = fact
+        {
+            let holders: Vec<JobId> =
+                self.state.nodes().get(node).map(|entry| entry.holders.iter().copied().collect()).unwrap_or_default();
+            holders.into_iter().for_each(|job| self.note_job(job));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What becomes of jobs on a node that cannot be reached, or is not to be had any more.
+
+use rms_api::desired::NodeExit;
+use rms_model::{JobId, NodeId, Outcome, Run, Time, Usage};
+
+use super::Jobs;
+use crate::state::job::Share;
+use crate::step::Step;
+
+impl Jobs<'_> {
+    /// Ends the jobs of a node that cannot be reached; their shares there count as ended. Should the agent come
+    /// back with them, they are fenced.
+    pub(crate) fn give_up_shares(&mut self, now: Time, step: &mut Step, node: NodeId) {
+        let holders: Vec<JobId> = self.state().nodes()[&node].holders.iter().copied().collect();
+        for job in holders {
+            let run = self.state().jobs()[&job].run;
+            let is_alive = self.share(job, run, node).is_some_and(|share| share != Share::Ended);
+            let is_bare = self.state().jobs()[&job].started().is_some_and(|started| started.shares.is_empty());
+            if is_alive {
+                let exit = NodeExit::Vanished { reason: "the node is lost".to_owned() };
+                self.share_ended(now, step, job, node, exit, Usage::default());
+            } else if is_bare {
+                self.end_lost(now, step, job, node);
+            }
+        }
+    }
+
+    /// The job ends, or waits again, because `node` is not to be had any more.
+    pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
+        let outcome = Outcome::NodeLost { node: self.state().nodes()[&node].name.clone() };
+        self.end_lost_as(now, step, job, node, outcome);
+    }
+
+    /// The same for another reason, which the job's record tells.
+    pub(crate) fn end_lost_as(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, outcome: Outcome) {
+        // What it only may get, or what has not come yet, is no part of it.
+        if self.state().jobs()[&job].is_awaited(node) {
+            self.negotiations().arrival_failed(now, step, job, node);
+            return;
+        }
+        let entry = &self.state().jobs()[&job];
+        let is_promised = entry.promised_hosts().any(|promised| promised == node);
+        let is_running = entry.started().is_some_and(|started| started.ending.is_none() && !started.is_leaving(node));
+        if is_running && !is_promised {
+            let requeue = entry.spec.may_run_again(self.state().settings().lost_policy);
+            self.end(now, step, job, outcome, requeue);
+        }
+    }
+
+    pub(crate) fn share(&self, job: JobId, run: Run, node: NodeId) -> Option<Share> {
+        let entry = self.state().jobs().get(&job)?;
+        let started = entry.started()?;
+        (entry.run == run).then(|| started.shares.get(&node).copied()).flatten()
+    }
+}

@@ -1,0 +1,275 @@
+//! How a job starts, how its end is settled from its shares, and how it leaves.
+
+mod lost;
+mod pass;
+mod stages;
+
+use rms_api::answer::{JobChange, JobState};
+use rms_api::desired::NodeExit;
+use rms_api::refusal::Refusal;
+use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Time, Usage, Work};
+
+use crate::context::Context;
+use crate::effect::Effect;
+use crate::negotiate::{Negotiations, Negotiators};
+use crate::rights::wrong_state;
+use crate::state::State;
+use crate::state::fact::Fact;
+use crate::state::job::{Job, Phase, Started};
+use crate::step::Step;
+
+/// The jobs at work: with a context, and with the negotiations that end with them.
+pub(crate) struct Jobs<'a> {
+    pub(crate) context: &'a mut Context,
+    pub(crate) negotiators: &'a mut Negotiators,
+}
+
+impl Jobs<'_> {
+    pub(crate) fn state(&self) -> &State {
+        self.context.state()
+    }
+
+    pub(crate) fn negotiations(&mut self) -> Negotiations<'_> {
+        Negotiations { context: self.context, negotiators: self.negotiators }
+    }
+}
+
+impl Jobs<'_> {
+    /// 001: startNotify.
+    pub(crate) fn start(&mut self, now: Time, step: &mut Step, job: JobId, request: Request, nodes: Vec<NodeId>) {
+        let run = self.state().jobs()[&job].run.next();
+        self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes });
+        // A launcher less that ghosts are kept for.
+        self.context.passes.wanted |= self.state().jobs()[&job].launcher.is_some() && self.context.has_ghosts_to_end();
+        self.context.announce(step, job);
+        self.context.tell_start(step, job);
+    }
+
+    /// The processes of one share are gone.
+    pub(crate) fn share_ended(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        job: JobId,
+        node: NodeId,
+        exit: NodeExit,
+        usage: Usage,
+    ) {
+        let is_leaving = self.state().jobs()[&job].started().is_some_and(|started| started.is_leaving(node));
+        if self.state().jobs()[&job].is_awaited(node) && has_not_come(&exit) {
+            self.context.record(step, Fact::ShareEnded { job, node, exit, usage });
+            self.negotiations().arrival_failed(now, step, job, node);
+            // All others may have ended before.
+            self.settle_if_clear(now, step, job);
+            return;
+        }
+        if is_leaving {
+            self.left(now, step, job, node, exit, usage);
+            self.settle_if_clear(now, step, job);
+            return;
+        }
+        let is_lost = matches!(exit, NodeExit::Vanished { .. } | NodeExit::Unsupervised { .. });
+        if is_lost && self.negotiations().shrink_by_loss(now, step, job, node) {
+            self.left(now, step, job, node, exit, usage);
+            self.settle_if_clear(now, step, job);
+            return;
+        }
+        match &exit {
+            NodeExit::Vanished { reason: _ } => self.end_lost(now, step, job, node),
+            NodeExit::Unsupervised { reason } => {
+                let name = self.state().nodes()[&node].name.clone();
+                self.end_lost_as(now, step, job, node, Outcome::Unsupervised { node: name, reason: reason.clone() });
+            }
+            NodeExit::Exited { .. }
+            | NodeExit::Signaled { .. }
+            | NodeExit::Aborted { .. }
+            | NodeExit::WallTime
+            | NodeExit::Ordered
+            | NodeExit::NotStarted { .. }
+            | NodeExit::Overstayed
+            | NodeExit::OutOfMemory
+            | NodeExit::Violated { .. } => {}
+        }
+        let entry = &self.state().jobs()[&job];
+        let started = entry.started().expect("the caller has looked");
+        let verdict = if started.ending.is_some() { None } else { self.verdict(entry, started, node, &exit) };
+        self.context.record(step, Fact::ShareEnded { job, node, exit, usage });
+        let is_clear = self.state().jobs()[&job].started().expect("shares do not change the phase").is_clear();
+        let verdict = verdict.or_else(|| self.verdict_of_idle(job));
+        match (verdict, is_clear) {
+            (Some(outcome), true) => self.done(now, step, job, outcome),
+            (Some(outcome), false) => self.end(now, step, job, outcome, false),
+            (None, true) => self.settle(now, step, job),
+            (None, false) => {}
+        }
+    }
+
+    /// Whether this share's end is the job's end, and which.
+    fn verdict(&self, entry: &Job, started: &Started, node: NodeId, exit: &NodeExit) -> Option<Outcome> {
+        let name = || self.state().nodes()[&node].name.clone();
+        let runs_script = match &entry.spec.work {
+            Work::Script { .. } => started.nodes.first() == Some(&node),
+            Work::Tasks { .. } | Work::Hosts => false,
+        };
+        match exit {
+            NodeExit::Exited { code: 0 } => runs_script.then_some(Outcome::Completed),
+            NodeExit::Exited { code } => runs_script.then_some(Outcome::Failed { code: *code }),
+            NodeExit::Signaled { signal } => Some(Outcome::Signaled { signal: *signal }),
+            NodeExit::Aborted { code } => Some(Outcome::Failed { code: if *code == 0 { 1 } else { *code } }),
+            NodeExit::WallTime => Some(Outcome::WallTime),
+            // The agent was told by hand, or by an order that a restart has forgotten.
+            NodeExit::Ordered | NodeExit::Overstayed => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
+            NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),
+            NodeExit::NotStarted { reason } => Some(Outcome::NotStarted { node: name(), reason: reason.clone() }),
+            NodeExit::Violated { reason } => Some(Outcome::Violation { reason: format!("{reason} (on {})", name()) }),
+            NodeExit::OutOfMemory => Some(Outcome::OutOfMemory { node: name(), limit: entry.spec.constraint.memory }),
+            NodeExit::Unsupervised { reason } => Some(Outcome::Unsupervised { node: name(), reason: reason.clone() }),
+        }
+    }
+
+    /// Once all hosts have ended that came with tasks of their own, nothing is waited for on those that came idle.
+    fn verdict_of_idle(&self, job: JobId) -> Option<Outcome> {
+        let entry = &self.state().jobs()[&job];
+        let started = entry.started().filter(|started| started.ending.is_none())?;
+        let evolved = started.evolved.as_ref()?;
+        let is_idle = |node: &NodeId| evolved.places.get(node).is_some_and(|place| place.n_tasks == Some(0));
+        let mut staying = started.alive().filter(|node| !started.is_leaving(*node)).peekable();
+        let is_over = staying.peek().is_some() && staying.all(|node| is_idle(&node));
+        is_over.then_some(match started.worst_code {
+            0 => Outcome::Completed,
+            code => Outcome::Failed { code },
+        })
+    }
+
+    /// How the job ends is known; what still runs of it is ended.
+    pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
+        let told = outcome.clone();
+        self.context.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
+        self.negotiations().end_talks(now, step, job, &told);
+        self.context.announce(step, job);
+        let is_clear = self.state().jobs()[&job].started().is_some_and(Started::is_clear);
+        if is_clear {
+            // Its launcher had started nothing through the agents: there is nothing to wait for.
+            self.settle(now, step, job);
+        }
+    }
+
+    /// Has the last share ended?
+    fn settle_if_clear(&mut self, now: Time, step: &mut Step, job: JobId) {
+        if self.state().jobs()[&job].started().is_some_and(Started::is_clear) {
+            self.settle(now, step, job);
+        }
+    }
+
+    /// The last share has ended.
+    fn settle(&mut self, now: Time, step: &mut Step, job: JobId) {
+        let started = self.state().jobs()[&job].started().expect("the caller has looked");
+        match &started.ending {
+            Some(ending) if ending.requeue => {
+                self.context.record(step, Fact::JobRequeued { job, at: now });
+                self.negotiations().forget_talks(job);
+                self.context.launches.remove(&job);
+                self.context.passes.wanted = true;
+                self.context.announce(step, job);
+            }
+            Some(ending) => {
+                let outcome = ending.outcome.clone();
+                self.done(now, step, job, outcome);
+            }
+            None => {
+                let outcome = match started.worst_code {
+                    0 => Outcome::Completed,
+                    code => Outcome::Failed { code },
+                };
+                self.done(now, step, job, outcome);
+            }
+        }
+    }
+
+    /// Its launcher says that it is done. An execution that is not there any more was told of before.
+    pub(crate) fn application_done(&mut self, now: Time, step: &mut Step, job: JobId, run: Run, outcome: Outcome) {
+        let is_running =
+            self.state().jobs().get(&job).is_some_and(|entry| entry.run == run && entry.started().is_some());
+        if is_running {
+            self.done(now, step, job, outcome);
+        }
+    }
+
+    /// 001: done. With a fair-start delay the hosts stay with the ghost, else they are free at once.
+    pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
+        self.negotiations().end_talks(now, step, job, &outcome);
+        let entry = &self.state().jobs()[&job];
+        // Nobody reads the history where nobody is told of jobs.
+        let names = if self.context.config.tells_anyone { self.state().node_names(entry.nodes()) } else { Vec::new() };
+        let has_launcher = entry.launcher.is_some();
+        let run = entry.run;
+        let record = entry.record(job, now, outcome.clone(), names.clone());
+        let untils = self.context.ghost_untils(now, job);
+        let ghost_until = untils.values().copied().max().unwrap_or(now);
+        let negotiations = self.state().jobs()[&job].talks.as_ref().map(|talks| talks.records()).unwrap_or_default();
+        self.context.record(step, Fact::JobDone { record: Box::new(record), ghost_until, negotiations });
+        self.context.part_ghost(now, step, job, ghost_until, untils);
+        self.context.launches.remove(&job);
+        self.context.tell_end(step, job, has_launcher, &outcome);
+        // A job that leaves the queue lets others move up, as much as one that frees hosts.
+        self.context.passes.wanted = true;
+        let state = if self.state().jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
+        if self.context.config.tells_anyone {
+            step.order(Effect::Announce(JobChange { job, run, state, nodes: names, outcome: Some(outcome) }));
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        let by = match who.role {
+            // Its processes are its owner's.
+            Role::Job => self.state().jobs()[&job].spec.owner.0.clone(),
+            Role::Admin | Role::User | Role::Agent | Role::Server => who.name.clone(),
+        };
+        let outcome = Outcome::Cancelled { by };
+        match &self.state().jobs()[&job].phase {
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                self.done(now, step, job, outcome);
+                Ok(())
+            }
+            Phase::Started(started) => match &started.ending {
+                // A job that would have waited again does not, once it is cancelled.
+                Some(ending) if !ending.requeue => Err(wrong_state(job, "ending", "it is being ended already")),
+                Some(_) | None => {
+                    self.end(now, step, job, outcome, false);
+                    Ok(())
+                }
+            },
+            Phase::Ghost(_) => {
+                Err(wrong_state(job, "done", "only its ghost keeps the hosts, for the fair-start delay"))
+            }
+        }
+    }
+
+    /// A launcher did not keep to the rules: its application is ended, whatever it does.
+    pub(crate) fn end_for_violation(&mut self, now: Time, step: &mut Step, job: JobId, reason: String) {
+        self.end_from_outside(now, step, job, Outcome::Violation { reason });
+    }
+
+    /// Ends an application in whatever state it is.
+    pub(crate) fn end_from_outside(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
+        let Some(entry) = self.state().jobs().get(&job) else { return };
+        if entry.is_before_its_start() {
+            self.done(now, step, job, outcome);
+        } else if entry.started().is_some_and(|started| started.ending.is_none()) {
+            self.end(now, step, job, outcome, false);
+        }
+    }
+}
+
+/// Did nothing of the job ever run there, or is it gone without a word?
+fn has_not_come(exit: &NodeExit) -> bool {
+    match exit {
+        NodeExit::NotStarted { .. }
+        | NodeExit::Vanished { .. }
+        | NodeExit::Unsupervised { .. }
+        | NodeExit::Ordered
+        | NodeExit::Overstayed => true,
+        NodeExit::OutOfMemory | NodeExit::Violated { .. } => false,
+        NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::WallTime => false,
+    }
+}

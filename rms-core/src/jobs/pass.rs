@@ -1,0 +1,54 @@
+//! 001, Fig. 5: plans, and turns the plan into facts.
+
+use rms_api::subscription::Notice;
+use rms_model::{JobId, Policy, Span, Time};
+
+use super::Jobs;
+use crate::effect::Effect;
+use crate::plan::Placed;
+use crate::state::fact::Fact;
+use crate::state::job::Promise;
+use crate::step::Step;
+
+impl Jobs<'_> {
+    pub(crate) fn pass(&mut self, now: Time, step: &mut Step) {
+        let (plan, changes) = self.context.pass(now);
+        let is_promised = self.state().settings().policy == Policy::Conservative;
+        let mut starts = Vec::new();
+        for placement in plan.placements {
+            let job = placement.job;
+            let promise = match placement.outcome {
+                // 001, §5.3.1: who is not there cannot be told of a start. What it would start on is kept for it in this
+                // pass, and so its place before those behind it.
+                Placed::Now { .. } if self.state().jobs()[&job].unheard_since().is_some() => {
+                    Some(Promise { at: now + Span::from_secs(1), option_idx: 0 })
+                }
+                Placed::Now { request, nodes, fit } => {
+                    self.start(now, step, job, request, nodes);
+                    fit.iter().for_each(|fit| self.context.begin_course(now, step, job, fit));
+                    continue;
+                }
+                // What is promised is one size for one time: an evolving application is placed anew at each pass.
+                Placed::Later { fit: Some(_), .. } => None,
+                // A promise for now that could not be kept for want of hosts is not worth another pass at once.
+                Placed::Later { option_idx, at, .. } => {
+                    Some(Promise { at: at.max(now + Span::from_secs(1)), option_idx })
+                }
+                Placed::Never { .. } => None,
+            };
+            if is_promised && self.state().jobs()[&job].promised != promise {
+                starts.push((job, promise));
+            }
+        }
+        if !starts.is_empty() {
+            self.context.record(step, Fact::StartsPromised { starts });
+        }
+        let unseen: Vec<JobId> = self.state().unseen().iter().copied().collect();
+        if !unseen.is_empty() {
+            self.context.record(step, Fact::JobsQueued { jobs: unseen });
+        }
+        for (job, change) in changes {
+            step.order(Effect::Notify { job, notice: Notice::Changed(change) });
+        }
+    }
+}

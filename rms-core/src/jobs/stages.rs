@@ -1,0 +1,166 @@
+//! Takes evolving applications from stage to stage.
+
+use rms_api::desired::NodeExit;
+use rms_model::{ExpandLimit, JobId, NodeId, Outcome, Time, Usage};
+
+use super::Jobs;
+use crate::plan;
+use crate::plan::evolve::cluster_of;
+use crate::state::fact::Fact;
+use crate::state::job::{Phase, Started};
+use crate::step::Step;
+
+impl Jobs<'_> {
+    /// Every stage that is due and possible begins. Applications that shrink go first: what they free, others may wait
+    /// for. Those that grow go in the order in which they were promised their hosts.
+    pub(crate) fn enter_stages(&mut self, now: Time, step: &mut Step) {
+        // Most of the time nobody is there whose hosts change, and time passes at each event.
+        if self.state().next_stages().next().is_none() {
+            self.context.alarms.clear();
+            return;
+        }
+        self.context.forget_alarms(now);
+        for job in self.due(now) {
+            if !self.is_growing(job) {
+                while self.advance(now, step, job) {}
+            }
+        }
+        for job in self.due(now) {
+            while self.advance(now, step, job) {}
+        }
+        self.break_standstill(now, step);
+    }
+
+    fn due(&self, now: Time) -> Vec<JobId> {
+        self.state().next_stages().take_while(|(at, _)| *at <= now).map(|(_, job)| job).collect()
+    }
+
+    fn is_growing(&self, job: JobId) -> bool {
+        let next = self.context.evolved(job).and_then(|(_, evolved)| Some((evolved, evolved.course.next()?)));
+        next.is_some_and(|(evolved, next)| next.hosts > evolved.course.current().hosts)
+    }
+
+    /// Takes one application into its next stage, if that is due and possible. False if it stays where it is.
+    fn advance(&mut self, now: Time, step: &mut Step, job: JobId) -> bool {
+        let Some((started, evolved)) = self.context.evolved(job) else { return false };
+        let course = &evolved.course;
+        if started.ending.is_some() || course.next_change() > now {
+            return false;
+        }
+        let held = started.nodes.len() as u32;
+        match course.next().copied() {
+            None => {
+                self.end(now, step, job, Outcome::WallTime, false);
+                false
+            }
+            Some(next) if next.hosts > held => self.grow(now, step, job, next.hosts - held),
+            Some(next) => self.shrink(now, step, job, (held - next.hosts) as usize),
+        }
+    }
+
+    fn grow(&mut self, now: Time, step: &mut Step, job: JobId, wanted: u32) -> bool {
+        let Some((started, _)) = self.context.evolved(job) else { return false };
+        let gained = plan::free_for(self.state(), job, cluster_of(&started.request), wanted as usize);
+        if gained.len() == wanted as usize {
+            self.enter(now, step, job, now, gained, Vec::new());
+            return true;
+        }
+        let latest = self.latest(job);
+        if now < latest {
+            self.context.alarms.insert(job, latest);
+        } else {
+            let stage = self.context.evolved(job).map_or(0, |(_, evolved)| evolved.course.number + 1);
+            self.end(now, step, job, Outcome::StageLate { stage }, false);
+        }
+        false
+    }
+
+    fn shrink(&mut self, now: Time, step: &mut Step, job: JobId, surplus: usize) -> bool {
+        let Some((started, evolved)) = self.context.evolved(job) else { return false };
+        let course = &evolved.course;
+        let is_chosen = evolved.chosen.len() >= surplus;
+        let start = course.next_change();
+        let after = course.legs.get(2).map_or_else(|| course.end(), |leg| leg.start);
+        let due = if is_chosen { start } else { (start + self.state().settings().release_grace).min(after) };
+        if now < due {
+            self.context.alarms.insert(job, due);
+            return false;
+        }
+        let mut freed: Vec<NodeId> = evolved.chosen.iter().take(surplus).copied().collect();
+        let others = started.nodes.iter().skip(1).rev().filter(|node| !evolved.chosen.contains(node));
+        freed.extend(others.take(surplus - freed.len()));
+        // What took the application to choose is a part of its smaller stage.
+        let at = if now.since(start) <= self.context.late_grace() { start } else { now };
+        self.enter(now, step, job, at, Vec::new(), freed);
+        true
+    }
+
+    fn enter(&mut self, now: Time, step: &mut Step, job: JobId, at: Time, gained: Vec<NodeId>, freed: Vec<NodeId>) {
+        let Some((_, evolved)) = self.context.evolved(job) else { return };
+        let late_by = at.since(evolved.course.next_change());
+        let mut course = evolved.course.entered(at);
+        // A moment moves all that comes after it, and who is planned next is late by as much, which its own grace
+        // covers. More than that is planned anew; if that is in vain now, it may not be when the next stage is due.
+        if late_by > self.context.late_grace()
+            && let Ok(refitted) = self.context.refit(now, job, &course)
+        {
+            course = refitted;
+        }
+        let left = freed.clone();
+        self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course: Box::new(course) });
+        self.context.leave_ghosts(now, step, job, &left);
+        self.context.alarms.remove(&job);
+        self.context.launches.remove(&job);
+        self.context.passes.wanted = true;
+        self.context.announce(step, job);
+    }
+
+    /// When a late application has waited for long enough: its stage cannot be expanded any more. Nobody waits beyond the
+    /// longest wall time, and nobody is given up before the agents could connect to a server that has just started.
+    fn latest(&self, job: JobId) -> Time {
+        let Some((started, evolved)) = self.context.evolved(job) else { return Time::EPOCH };
+        let settings = self.state().settings();
+        let latest = evolved.course.latest_change().max(evolved.course.next_change()) + self.context.late_grace();
+        let latest = latest.min(started.at + settings.max_wall);
+        self.context.booted.map_or(latest, |booted| latest.max(booted + settings.node_lost_after))
+    }
+
+    /// Applications without a limit may all wait for each other's hosts, if hosts were lost that they were promised. When
+    /// nothing but them holds hosts of a cluster, waiting helps none, and the one that began last gives way.
+    fn break_standstill(&mut self, now: Time, step: &mut Step) {
+        for cluster in self.state().clusters().keys().copied().collect::<Vec<_>>() {
+            let is_here = |started: &Started| started.request.hosts.contains_key(&cluster);
+            let mut youngest: Option<(Time, JobId)> = None;
+            let mut n_waiting = 0;
+            let mut others_move = self.state().is_any_away(cluster);
+            for (job, entry) in self.state().holding() {
+                match &entry.phase {
+                    Phase::Started(started) if is_here(started) => {
+                        let evolved = started.evolved.as_ref().filter(|evolved| {
+                            let is_endless = evolved.course.limit == ExpandLimit::Infinite;
+                            let is_late = evolved.course.next().is_some_and(|next| next.start <= now);
+                            is_endless && is_late && evolved.leaving.is_empty() && started.ending.is_none()
+                        });
+                        others_move |= evolved.is_none() || !self.is_growing(job);
+                        n_waiting += 1;
+                        youngest = youngest.max(Some((started.at, job)));
+                    }
+                    Phase::Ghost(ghost) => others_move |= ghost.request.hosts.contains_key(&cluster),
+                    Phase::Started(_) | Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {}
+                }
+            }
+            if let Some((_, job)) = youngest.filter(|_| n_waiting > 1 && !others_move) {
+                let stage = self.context.evolved(job).map_or(0, |(_, evolved)| evolved.course.number + 1);
+                self.end(now, step, job, Outcome::StageLate { stage }, false);
+            }
+        }
+    }
+
+    /// The processes on a host are gone that the application had freed.
+    pub(crate) fn left(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, exit: NodeExit, usage: Usage) {
+        self.context.record(step, Fact::ShareEnded { job, node, exit, usage });
+        self.context.record(step, Fact::HostsFreed { job, nodes: vec![node] });
+        self.context.leave_ghosts(now, step, job, &[node]);
+        self.context.passes.wanted = true;
+    }
+}

@@ -1,0 +1,159 @@
+//! What each node should be doing, and who is told of it when.
+
+use std::sync::Arc;
+
+use rms_api::answer::JobChange;
+use rms_api::desired::{Aim, Desired, DesiredJob, Host, Launch};
+use rms_model::{JobId, NodeId, OnResize, Span};
+
+use crate::context::Context;
+use crate::effect::Effect;
+use crate::state::job::{Job, Share, Started};
+use crate::state::spread;
+use crate::step::Step;
+
+impl Context {
+    pub(crate) fn announce(&self, step: &mut Step, job: JobId) {
+        if !self.config.tells_anyone {
+            return;
+        }
+        let entry = &self.state().jobs()[&job];
+        let ending = entry.started().and_then(|started| started.ending.as_ref());
+        step.order(Effect::Announce(JobChange {
+            job,
+            run: entry.run,
+            state: entry.state(),
+            nodes: self.state().node_names(entry.nodes()),
+            outcome: ending.filter(|ending| !ending.requeue).map(|ending| ending.outcome.clone()),
+        }));
+    }
+
+    /// Everything a node should be doing.
+    pub(crate) fn desired(&mut self, node: NodeId) -> Desired {
+        let entry = &self.state().nodes()[&node];
+        let generation = entry.generation;
+        let holders: Vec<JobId> = entry.holders.iter().copied().collect();
+        let mut jobs = Vec::new();
+        for job in holders {
+            let Some(started) = self.state().jobs()[&job].started() else { continue };
+            let is_over = started.shares.get(&node).is_none_or(|share| *share == Share::Ended);
+            if is_over {
+                continue;
+            }
+            let is_to_end = started.ending.is_some() || started.is_leaving(node);
+            let settings = self.state().settings();
+            let patience = if started.has_released(node) { settings.exit_grace } else { Span::ZERO };
+            let aim = if is_to_end { Aim::End { patience, grace: settings.kill_grace } } else { Aim::Run };
+            // A host that it has freed is none of the launch's any more, and is only to end.
+            let host_idx = started.nodes.iter().position(|host| *host == node).unwrap_or(0) as u32;
+            let run = self.state().jobs()[&job].run;
+            jobs.push(DesiredJob { job, run, aim, launch: self.launch(job), host_idx });
+        }
+        Desired { generation, jobs }
+    }
+
+    fn launch(&mut self, job: JobId) -> Arc<Launch> {
+        if let Some(launch) = self.launches.get(&job) {
+            return Arc::clone(launch);
+        }
+        let entry = &self.state().jobs()[&job];
+        let started = entry.started().expect("only started jobs are launched");
+        let spec = &entry.spec;
+        let hosts = self.hosts(entry, started);
+        let launch = Arc::new(Launch {
+            labels: spec.labels.clone(),
+            owner: spec.owner.clone(),
+            work: spec.work.clone(),
+            n_tasks: hosts.iter().map(|host| host.n_tasks).sum(),
+            cpus_per_task: spec.cpus_per_task,
+            cwd: spec.cwd.clone(),
+            environment: Arc::clone(&spec.environment),
+            umask: spec.umask,
+            stdio: spec.stdio.clone(),
+            limits: spec.limits.clone(),
+            wall: self.longest_wall(entry, started),
+            grace: self.state().settings().kill_grace,
+            hosts,
+            generation: started.evolved.as_ref().map_or(1, |evolved| evolved.generation),
+            // Who has announced stages speaks for itself, too (000).
+            on_resize: spec
+                .malleable
+                .as_ref()
+                .map(|malleable| malleable.on_resize.clone())
+                .or(spec.evolving.as_ref().map(|_| OnResize::Negotiates)),
+            least: spec.malleable.as_ref().map_or(0, |malleable| malleable.least),
+            most: spec.malleable.as_ref().map_or(0, |malleable| malleable.most),
+            memory: spec.constraint.memory,
+        });
+        self.launches.insert(job, Arc::clone(&launch));
+        launch
+    }
+
+    /// The supervisors let an evolving application wait for late stages, as long as it may; the server knows its end.
+    fn longest_wall(&self, entry: &Job, started: &Started) -> Span {
+        let wall = entry.wall_of_work().expect("it has started");
+        // Each stage may be late by a grace, and a node that is out of reach then is not told.
+        let longest = started.evolved.as_ref().map(|evolved| {
+            let graces = evolved.course.legs.iter().skip(1).map(|_| self.late_grace());
+            let longest = evolved.course.latest_end().since(started.at);
+            graces.fold(longest, |longest, grace| longest + grace)
+        });
+        longest.map_or(wall, |longest| longest.min(self.state().settings().max_wall).max(wall))
+    }
+
+    /// The hosts with their blocks of tasks, the first hosts taking one more where it does not divide.
+    fn hosts(&self, entry: &Job, started: &Started) -> Vec<Host> {
+        let mut first_task = 0;
+        let mut hosts = Vec::with_capacity(started.nodes.len());
+        for (node, n_tasks) in started.nodes.iter().zip(spread(&entry.spec, started.nodes.len() as u32)) {
+            let entry = &self.state().nodes()[node];
+            let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
+            let n_tasks = place.and_then(|place| place.n_tasks).unwrap_or(n_tasks);
+            let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
+            hosts.push(Host {
+                node: *node,
+                name: entry.name.clone(),
+                cluster: self.state().clusters()[&entry.cluster].clone(),
+                address: entry.address.clone(),
+                first_task: place.map_or(first_task, |place| place.first_task),
+                n_tasks,
+                cpus: started.cores_on(*node, entry.inventory.cpus),
+                joined: place.map_or(1, |place| place.joined),
+                departing: is_departing,
+            });
+            first_task += n_tasks;
+        }
+        hosts
+    }
+
+    /// Every connected node whose desired state changed is sent the whole of it.
+    pub(crate) fn send_desires(&mut self, step: &mut Step) {
+        if !self.config.tells_anyone {
+            self.bumped.clear();
+            return;
+        }
+        for node in std::mem::take(&mut self.bumped) {
+            let Some(entry) = self.state().nodes().get(&node) else { continue };
+            if !entry.is_connected() {
+                continue;
+            }
+            let name = entry.name.clone();
+            let generation = entry.generation;
+            if self.sent.insert(node, generation) != Some(generation) {
+                let desired = self.desired(node);
+                step.order(Effect::Desire { node: name, desired });
+            }
+        }
+    }
+
+    /// The node has just connected: it is told everything, whatever it was told before.
+    pub(crate) fn tell(&mut self, node: NodeId) {
+        self.sent.remove(&node);
+        self.bumped.insert(node);
+    }
+
+    /// Forgets what belongs to a connection that is gone.
+    pub(crate) fn forget_sent(&mut self, node: NodeId) {
+        self.sent.remove(&node);
+    }
+}

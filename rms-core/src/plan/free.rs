@@ -1,0 +1,26 @@
+//! Free hosts that a running application may use.
+
+use rms_model::{ClusterId, JobId, NodeId};
+
+use super::ledger::meets;
+use crate::state::{State, constraint_of};
+
+/// Free hosts of a cluster that an application may use, plain ones first.
+pub(crate) fn free_for(state: &State, job: JobId, cluster: ClusterId, wanted: usize) -> Vec<NodeId> {
+    let entry = &state.jobs()[&job];
+    let Some(started) = entry.started() else { return Vec::new() };
+    let constraint = constraint_of(&entry.spec, &started.request);
+    let is_right = |node: &NodeId| meets(&state.nodes()[node].inventory, &constraint);
+    state.free(cluster).filter(is_right).take(wanted).collect()
+}
+
+/// Is this host of the cluster free, and may the application use it?
+pub(crate) fn is_free_for(state: &State, job: JobId, cluster: ClusterId, node: NodeId) -> bool {
+    let entry = &state.jobs()[&job];
+    let Some(started) = entry.started() else { return false };
+    let constraint = constraint_of(&entry.spec, &started.request);
+    state
+        .nodes()
+        .get(&node)
+        .is_some_and(|host| host.cluster == cluster && host.is_free() && meets(&host.inventory, &constraint))
+}

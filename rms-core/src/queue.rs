@@ -1,0 +1,176 @@
+//! What users order of their jobs: submit them, hold and release them, change their priority, signal and cancel them.
+
+use std::sync::Arc;
+
+use rms_api::answer::Answer;
+use rms_api::call::{Select, Submission};
+use rms_api::refusal::{Refusal, Refused};
+use rms_model::{Identity, JobId, Role, Time};
+
+use crate::admit;
+use crate::effect::Effect;
+use crate::jobs::Jobs;
+use crate::plan::{self, Placed};
+use crate::quota::{self, Paces};
+use crate::rights::{self, check_priority, not_allowed, wrong_state};
+use crate::state::fact::Fact;
+use crate::state::job::Phase;
+use crate::step::Step;
+
+/// The queue at work.
+pub(crate) struct Queue<'a> {
+    pub(crate) jobs: Jobs<'a>,
+    pub(crate) paces: &'a mut Paces,
+}
+
+impl Queue<'_> {
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        submission: Submission,
+    ) -> Result<Answer, Refusal> {
+        match who.role {
+            Role::User | Role::Admin => {}
+            Role::Server | Role::Agent | Role::Job => {
+                return Err(not_allowed(who, "submit jobs", "users and admins may"));
+            }
+        }
+        check_priority(who, submission.priority)?;
+        let max = self.jobs.state().settings().max_jobs;
+        if self.jobs.state().jobs().len() >= max as usize {
+            return Err(Refusal::SystemFull { max });
+        }
+        let (test_only, held) = (submission.test_only, submission.hold);
+        let mut spec = admit::admit(self.jobs.state(), who, submission)?;
+        // Before others share the spec, so that taking it in needs no copy of it.
+        if let Some(known) = self.jobs.state().known_environment(&spec.environment) {
+            spec.environment = known;
+        }
+        if test_only {
+            return Ok(self.would_start(now, &spec));
+        }
+        quota::check_quota(self.jobs.state(), who, &spec)?;
+        self.paces.check(self.jobs.context.state(), now, who, &spec.work, &spec.environment)?;
+        let job = self.jobs.state().last_job.next();
+        let not_yet = spec.begin.is_some_and(|begin| begin > now);
+        self.jobs.context.record(step, Fact::JobSubmitted { job, at: now, spec: Arc::new(spec), held });
+        if !held && !not_yet {
+            self.jobs.context.record(step, Fact::RequestSent { job, at: now });
+            self.jobs.context.passes.wanted = true;
+        }
+        Ok(Answer::Submitted { job })
+    }
+
+    fn would_start(&mut self, now: Time, spec: &rms_model::JobSpec) -> Answer {
+        let placed = plan::plan_with(self.jobs.state(), now, spec);
+        let plan = self.jobs.context.estimates(now);
+        let reason = match &placed {
+            Placed::Now { .. } => None,
+            Placed::Later { .. } | Placed::Never { .. } => {
+                plan::outcome_reason(self.jobs.state(), &plan, plan.placements.len(), &placed, now)
+            }
+        };
+        let request = placed.request().unwrap_or(&spec.options[0]).clone();
+        Answer::WouldStart { request, at: placed.estimate(now), reason }
+    }
+
+    /// Does `act` to each selected job that the caller may touch.
+    pub(crate) fn for_each(
+        &mut self,
+        who: &Identity,
+        select: &Select,
+        mut act: impl FnMut(&mut Queue<'_>, JobId) -> Result<(), Refusal>,
+    ) -> Result<Answer, Refusal> {
+        let mut done = Vec::new();
+        let mut refused = Vec::new();
+        for job in rights::selected(self.jobs.state(), who, select)? {
+            let outcome = rights::may_touch(self.jobs.state(), who, job).and_then(|()| act(self, job));
+            match outcome {
+                Ok(()) => done.push(job),
+                Err(refusal) => refused.push((job, Refused::from(&refusal))),
+            }
+        }
+        Ok(Answer::Jobs { done, refused })
+    }
+
+    pub(crate) fn signal(&mut self, step: &mut Step, job: JobId, signal: i32) -> Result<(), Refusal> {
+        if !(1..=64).contains(&signal) {
+            return Err(Refusal::Malformed("a signal is a number from 1 to 64"));
+        }
+        let entry = &self.jobs.state().jobs()[&job];
+        let Some(started) = entry.started() else {
+            return Err(wrong_state(job, entry.state().word(), "only a started job can be signalled"));
+        };
+        for node in started.alive() {
+            let node = self.jobs.state().nodes()[&node].name.clone();
+            step.order(Effect::Signal { node, job, run: entry.run, signal });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn hold(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        match &self.jobs.state().jobs()[&job].phase {
+            Phase::Submitted { hold: Some(_) } => Err(wrong_state(job, "held", "there is nothing to do")),
+            Phase::Submitted { hold: None } | Phase::RequestSent | Phase::Waiting => {
+                self.jobs.context.record(step, Fact::JobHeld { job, by: who.name.clone(), at: now });
+                self.jobs.context.passes.wanted = true;
+                Ok(())
+            }
+            Phase::Started(_) | Phase::Ghost(_) => Err(wrong_state(job, "started", "only a waiting job can be held")),
+        }
+    }
+
+    pub(crate) fn release(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        let entry = &self.jobs.state().jobs()[&job];
+        match &entry.phase {
+            Phase::Submitted { hold: Some(hold) } => {
+                // A hold by an admin is not the user's to lift.
+                let by_another = hold.by != entry.spec.owner.0 && who.role != Role::Admin;
+                if by_another {
+                    return Err(not_allowed(who, "release a job that an admin holds", "an admin may"));
+                }
+                let not_yet = match &entry.launcher {
+                    Some(_) => entry.requested.is_none(),
+                    None => entry.spec.begin.is_some_and(|begin| begin > now),
+                };
+                self.jobs.context.record(step, Fact::JobReleased { job, by: who.name.clone(), at: now });
+                if !not_yet {
+                    self.jobs.context.record(step, Fact::RequestSent { job, at: now });
+                    self.jobs.context.passes.wanted = true;
+                }
+                Ok(())
+            }
+            Phase::Submitted { hold: None }
+            | Phase::RequestSent
+            | Phase::Waiting
+            | Phase::Started(_)
+            | Phase::Ghost(_) => Err(wrong_state(job, entry.state().word(), "only a held job can be released")),
+        }
+    }
+
+    pub(crate) fn set_priority(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        job: JobId,
+        priority: i32,
+    ) -> Result<(), Refusal> {
+        let entry = &self.jobs.state().jobs()[&job];
+        match &entry.phase {
+            // While it runs, it says whom it gives hosts to, and who gives some to it.
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => {
+                self.jobs
+                    .context
+                    .record(step, Fact::JobPriorityChanged { job, priority, by: who.name.clone(), at: now });
+                self.jobs.context.passes.wanted = true;
+                Ok(())
+            }
+            Phase::Ghost(_) => {
+                Err(wrong_state(job, entry.state().word(), "a priority matters only before it has ended"))
+            }
+        }
+    }
+}

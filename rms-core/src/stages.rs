@@ -1,0 +1,201 @@
+//! The stages of running applications: what they announce anew or free, and how far they are.
+
+use std::collections::BTreeSet;
+
+use rms_api::answer::{Answer, StageLine, Stages};
+use rms_api::refusal::Refusal;
+use rms_model::{Evolution, Evolving, Identity, JobId, NodeId, Span, Stage, Time};
+
+use crate::admit;
+use crate::context::Context;
+use crate::plan::evolve::occupation_beside;
+use crate::plan::fit::{self, Fit};
+use crate::rights;
+use crate::state::course::{Course, Evolved, Leg};
+use crate::state::fact::Fact;
+use crate::state::job::{Job, Phase, Started};
+use crate::step::Step;
+
+impl Context {
+    /// Its stages were placed, and the first one has just begun.
+    pub(crate) fn begin_course(&mut self, now: Time, step: &mut Step, job: JobId, fit: &Fit) {
+        let Some(evolving) = &self.state().jobs()[&job].spec.evolving else { return };
+        let course = Box::new(Course::of(evolving, fit.starts(), 1));
+        self.record(step, Fact::CourseSet { job, at: now, course });
+    }
+
+    /// Alarms of those that are not late any more.
+    pub(crate) fn forget_alarms(&mut self, now: Time) {
+        let due: BTreeSet<JobId> =
+            self.state().next_stages().take_while(|(at, _)| *at <= now).map(|(_, job)| job).collect();
+        self.alarms.retain(|job, _| due.contains(job));
+    }
+
+    /// When the next stage of any application is due, or one that is late has waited for long enough.
+    pub(crate) fn next_stage(&self) -> Option<Time> {
+        let upcoming = self.state().next_stages().find(|(_, job)| !self.alarms.contains_key(job)).map(|(at, _)| at);
+        let alarm = self.alarms.values().min().copied();
+        [upcoming, alarm].into_iter().flatten().min()
+    }
+
+    pub(crate) fn evolved(&self, job: JobId) -> Option<(&Started, &Evolved)> {
+        let started = self.state().jobs().get(&job)?.started()?;
+        Some((started, started.evolved.as_deref()?))
+    }
+
+    /// How much later than its limit a stage may be: those who leave the hosts may take so long.
+    pub(crate) fn late_grace(&self) -> Span {
+        let settings = self.state().settings();
+        settings.kill_grace + settings.release_grace + Span::from_secs(1)
+    }
+
+    /// The stages of a running application over what all others hold or were promised.
+    ///
+    /// # Errors
+    /// The next stage would be too late.
+    pub(crate) fn refit(&self, now: Time, job: JobId, course: &Course) -> Result<Course, Refusal> {
+        let current = course.current();
+        let (occupied, capacity) = occupation_beside(self.state(), now, job);
+        let stages = course.remaining();
+        let fit = fit::refit(&occupied, capacity, &stages, course.limit, (current.start, now)).map_err(|error| {
+            Refusal::StageTooLarge { stage: error.number, wanted: error.wanted, possible: error.capacity.to_string() }
+        })?;
+        let leg = |(leg, start): (&Leg, Time)| Leg { start, ..*leg };
+        let legs: Vec<Leg> = course.legs.iter().zip(fit.starts()).map(leg).collect();
+        let latest = course.latest_change();
+        if let Some(next) = legs.get(1).filter(|next| next.start > latest) {
+            let (earliest, latest) = (next.start.since(now), latest.since(now));
+            return Err(Refusal::StageLater { wanted: next.hosts, earliest, latest });
+        }
+        Ok(Course { legs, ..course.clone() })
+    }
+
+    /// Is this said of an earlier time at which the application had the host? Its agent has not yet seen that it has it
+    /// again.
+    pub(crate) fn is_of_earlier_place(&self, job: JobId, node: NodeId, seen: rms_model::Generation) -> bool {
+        let place = self.evolved(job).and_then(|(_, evolved)| evolved.places.get(&node));
+        place.is_some_and(|place| place.joined > 1 && seen < place.ordered)
+    }
+
+    /// How far it is, with at most so many of the stages that it is in or that come.
+    pub(crate) fn stages(&self, entry: &Job, fit: Option<&Fit>, now: Time, n_legs: usize) -> Option<Stages> {
+        if let Some(evolved) = entry.started().and_then(|started| started.evolved.as_ref()) {
+            let course = &evolved.course;
+            let leg = |leg: &Leg| StageLine { hosts: leg.hosts, span: leg.span, start: Some(leg.start) };
+            let late_by = course.next().map(|next| now.since(next.start)).filter(|late_by| !late_by.is_zero());
+            return Some(Stages {
+                number: course.number,
+                n_stages: course.number + course.legs.len() as u32 - 1,
+                legs: course.legs.iter().take(n_legs).map(leg).collect(),
+                late_by,
+                open: course.open,
+                generation: evolved.generation,
+                chosen: self.state().node_names(&evolved.chosen),
+                leaving: self.state().node_names(&entry.leaving()),
+                n_violations: evolved.n_violations,
+            });
+        }
+        let evolving = entry.spec.evolving.as_ref()?;
+        let mut starts = fit.into_iter().flat_map(Fit::starts);
+        let stages = evolving.stages.stages();
+        let leg = |stage: &Stage| StageLine { hosts: stage.hosts, span: stage.span, start: starts.next() };
+        Some(Stages {
+            number: 1,
+            n_stages: stages.len() as u32,
+            legs: stages.iter().take(n_legs).map(leg).collect(),
+            late_by: None,
+            open: evolving.open,
+            generation: 0,
+            chosen: Vec::new(),
+            leaving: Vec::new(),
+            n_violations: 0,
+        })
+    }
+
+    /// The application announces its stages anew, from now on.
+    pub(crate) fn evolve(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        job: JobId,
+        stages: Evolution,
+        open: bool,
+    ) -> Result<Answer, Refusal> {
+        rights::may_touch(self.state(), who, job)?;
+        let entry = &self.state().jobs()[&job];
+        let wrong = |state, hint| Refusal::WrongState { job, state, hint };
+        let Some(evolving) = &entry.spec.evolving else {
+            return Err(wrong(entry.state().word(), "it has no profile: submit it with --profile"));
+        };
+        let evolving = Evolving { stages, open, ..evolving.clone() };
+        match &entry.phase {
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                let options = admit::evolving_options(self.state(), &entry.spec, &evolving)?;
+                self.record(step, Fact::ProfileChanged { job, evolving, options });
+                self.passes.wanted = true;
+                Ok(Answer::Done)
+            }
+            Phase::Started(Started { ending: Some(_), .. }) => Err(wrong("ending", "it is being ended")),
+            Phase::Ghost(_) => Err(wrong("done", "only its ghost keeps the hosts")),
+            Phase::Started(started) => {
+                let Some(evolved) = &started.evolved else {
+                    return Err(wrong("started", "it has no stages"));
+                };
+                admit::check_stages(self.state(), &evolving)?;
+                let (held, first) = (started.nodes.len() as u32, evolving.stages.stages()[0].hosts);
+                if held != first {
+                    return Err(Refusal::StageNotHeld { held, first });
+                }
+                let fit = Fit { start: now, expanded: evolving.stages.clone() };
+                let course = self.refit(now, job, &Course::of(&evolving, fit.starts(), evolved.course.number))?;
+                let (wall, max) = (course.end().since(started.at), self.state().settings().max_wall);
+                if wall > max {
+                    return Err(Refusal::WallTooLong { wall, max });
+                }
+                self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+                self.alarms.remove(&job);
+                self.launches.remove(&job);
+                self.passes.wanted = true;
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    /// The application names what it frees at its next stage.
+    pub(crate) fn free_nodes(
+        &mut self,
+        step: &mut Step,
+        who: &Identity,
+        job: JobId,
+        names: &[String],
+    ) -> Result<Answer, Refusal> {
+        rights::may_touch(self.state(), who, job)?;
+        let entry = &self.state().jobs()[&job];
+        let wrong = |hint| Refusal::WrongState { job, state: entry.state().word(), hint };
+        let Some((started, evolved)) = self.evolved(job).filter(|(started, _)| started.ending.is_none()) else {
+            return Err(wrong("only a running job with a profile frees nodes"));
+        };
+        let held = started.nodes.len() as u32;
+        let next = evolved.course.next().map_or(held, |next| next.hosts);
+        let surplus = held.saturating_sub(next) as usize;
+        if surplus == 0 {
+            return Err(wrong("its next stage does not need fewer nodes: see 'rms show'"));
+        }
+        let mut chosen = Vec::new();
+        for node in rights::nodes_named(self.state(), names)? {
+            let place = started.nodes.iter().position(|held| *held == node);
+            match place {
+                None => return Err(wrong("one of these nodes is not its own")),
+                Some(0) => return Err(wrong("its first node stays to its end: the script runs there")),
+                Some(_) => chosen.push(node),
+            }
+        }
+        if chosen.len() > surplus {
+            return Err(Refusal::FreesTooMany { surplus, n_named: chosen.len() });
+        }
+        self.record(step, Fact::HostsChosen { job, nodes: chosen, by: who.name.clone() });
+        self.alarms.remove(&job);
+        Ok(Answer::Done)
+    }
+}
