@@ -126,7 +126,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["submit", "--partition=fast", "job.sh"], "--clusters"),
         (&["submit", "-p", "fast", "job.sh"], "--clusters"),
         (&["submit", "--array=1-3", "job.sh"], "submit one job for each index"),
-        (&["submit", "--account", "x", "job.sh"], "leave it out"),
+        (&["submit", "--mail-user", "x", "job.sh"], "leave it out"),
         (&["run", "--gres=gpu:1", "hostname"], "name a feature"),
         (&["run", "--pty", "bash"], "--stdin"),
         (&["cancel", "-u", "ada"], "user:NAME"),

@@ -40,6 +40,11 @@ impl Labels {
         ]
     }
 
+    /// Those that everybody may read, but for the name.
+    pub fn marks(&self) -> impl Iterator<Item = Label<'_>> {
+        self.all().into_iter().filter(|label| label.is_public && label.key != "name")
+    }
+
     /// What everybody may read.
     #[must_use]
     pub fn public(&self) -> Labels {

@@ -67,7 +67,7 @@ fn what_the_server_refuses_is_said_with_what_would_be_right() {
         refuse(&deployment, arguments, *code, words);
     }
     let long = "x".repeat(100_000);
-    refuse(&deployment, &["submit", "-J", &long, "--wrap", "true"], 1, &["the name"]);
+    refuse(&deployment, &["submit", "-J", &long, "--wrap", "true"], 1, &["name is 100000 bytes"]);
     refuse(&deployment, &["cancel", &long], 2, &["names no jobs"]);
     refuse(&deployment, &["token", "revoke", &long], 1, &["no token"]);
     refuse(&deployment, &["submit", "-o", &long, "--wrap", "true"], 1, &["a file name"]);

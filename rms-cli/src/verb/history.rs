@@ -1,7 +1,9 @@
 //! `rms history`: lists jobs that have ended.
 
+use std::collections::BTreeSet;
+
 use launcher_sdk::HistoryQuery;
-use rms_model::{JobId, JobRecord, Outcome, Time, hostlist};
+use rms_model::{JobId, JobRecord, Labels, Outcome, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -89,11 +91,17 @@ pub struct HistoryAnswer {
 impl Show for HistoryAnswer {
     fn text(&self) -> String {
         let now = stamp::now();
-        let columns =
-            [">job", "~user", "~name", "state", "?>exit", ">nodes", "?>wait", "?>ran", "?>cpu", "@ended", "~where"];
+        let mut columns =
+            [">job", "~user", "~name", "state", "?>exit", ">nodes", "?>wait", "?>ran", "?>cpu", "@ended", "~where"]
+                .map(str::to_owned)
+                .to_vec();
+        // A mark that nobody gave needs no column.
+        let marks = self.records.iter().flat_map(|record| record.labels.marks());
+        let marks: BTreeSet<&str> = marks.filter(|mark| !mark.text.is_empty()).map(|mark| mark.key).collect();
+        columns.extend(marks.iter().map(|key| format!("?~{key}")));
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(now));
         for record in &self.records {
-            table.row(vec![
+            let mut row = vec![
                 record.job.to_string(),
                 record.owner.0.clone(),
                 record.labels.name.clone(),
@@ -105,7 +113,9 @@ impl Show for HistoryAnswer {
                 stamp::brief(record.usage.cpu),
                 stamp::short(record.ended, now),
                 hostlist::fold(&record.nodes),
-            ]);
+            ];
+            row.extend(record.labels.marks().filter(|mark| marks.contains(mark.key)).map(|mark| mark.text.to_owned()));
+            table.row(row);
         }
         table.text("no such job has ended")
     }
@@ -120,7 +130,7 @@ impl Show for HistoryAnswer {
     }
 
     fn table(&self) -> Option<Table> {
-        let mut table = Table::new(&[
+        let mut columns = vec![
             "job",
             "run",
             "user",
@@ -136,10 +146,12 @@ impl Show for HistoryAnswer {
             "cpu_ms",
             "peak_memory_kib",
             "where",
-        ]);
+        ];
+        columns.extend(Labels::default().marks().map(|mark| mark.key));
+        let mut table = Table::new(&columns);
         let time = |time: Option<Time>| time.and_then(stamp::iso).unwrap_or_default();
         for record in &self.records {
-            table.row(vec![
+            let mut row = vec![
                 record.job.to_string(),
                 record.run.to_string(),
                 record.owner.0.clone(),
@@ -155,7 +167,9 @@ impl Show for HistoryAnswer {
                 record.usage.cpu.as_millis().to_string(),
                 record.usage.peak_memory_kib.to_string(),
                 hostlist::fold(&record.nodes),
-            ]);
+            ];
+            row.extend(record.labels.marks().map(|mark| mark.text.to_owned()));
+            table.row(row);
         }
         Some(table)
     }
