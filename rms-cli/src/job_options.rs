@@ -115,6 +115,9 @@ pub struct JobOptions {
     /// What the job is told of options that mean nothing here.
     #[arg(skip)]
     pub slurm: Vec<(String, String)>,
+    /// Account under which the job is counted; 'rms show' and the history tell it
+    #[arg(short = 'A', long, value_name = "NAME", help_heading = "What runs")]
+    pub account: Option<String>,
     /// A remark, kept with the job
     #[arg(long, value_name = "TEXT", help_heading = "What runs")]
     pub comment: Option<String>,
@@ -163,6 +166,7 @@ impl JobOptions {
             slurm_env: self.slurm_env || lower.slurm_env,
             allow_unset: self.allow_unset.or(lower.allow_unset),
             slurm: [lower.slurm, self.slurm].concat(),
+            account: self.account.or(lower.account),
             comment: self.comment.or(lower.comment),
         }
     }

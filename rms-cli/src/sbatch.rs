@@ -73,7 +73,7 @@ const fn flag(short: Option<char>, long: &'static str, meaning: Meaning) -> Slur
 }
 
 const NO_MAIL: &str = "no mail is sent; 'rms wait' waits for jobs";
-const NO_ACCOUNTS: &str = "there are no accounts, and all users count alike";
+const NO_ACCOUNTS: &str = "all users count alike";
 const WHOLE_NODES: &str = "jobs have their nodes to themselves";
 const NO_PROFILING: &str = "nothing is sampled";
 const BY_TASK: &str = "say the size by -N, -n and -c";
@@ -108,11 +108,11 @@ const OPTIONS: &[Slurm] = &[
     value(None, "open-mode", Same("--open-mode")),
     value(None, "export", Same("--export")),
     value(None, "comment", Same("--comment")),
+    value(Some('A'), "account", Same("--account")),
     flag(Some('H'), "hold", Same("--hold")),
     flag(None, "requeue", Same("--requeue")),
     flag(None, "no-requeue", Same("--no-requeue")),
     value(Some('p'), "partition", Nearest("--clusters", "partitions are clusters here")),
-    value(Some('A'), "account", Told("SLURM_JOB_ACCOUNT", NO_ACCOUNTS)),
     value(Some('q'), "qos", Told("SLURM_JOB_QOS", NO_ACCOUNTS)),
     value(None, "wckey", Comment(NO_ACCOUNTS)),
     value(None, "mcs-label", Comment(NO_ACCOUNTS)),
@@ -288,14 +288,17 @@ mod tests {
 
     #[test]
     fn known_options_are_said_in_our_words() {
-        let translated = check("-N2 -n 8 --time=1:00:00 --job-name old -H").unwrap();
-        assert_eq!(translated.words, ["--nodes=2", "--tasks=8", "--time=1:00:00", "--name=old", "--hold"]);
+        let translated = check("-N2 -n 8 --time=1:00:00 --job-name old -A cfd -H").unwrap();
+        assert_eq!(
+            translated.words,
+            ["--nodes=2", "--tasks=8", "--time=1:00:00", "--name=old", "--account=cfd", "--hold"]
+        );
         assert!(translated.remarks.is_empty());
     }
 
     #[test]
     fn what_is_not_the_same_here_is_said() {
-        let translated = check("--exclusive=user -p fast --mail-type=END -A physics --nice -v").unwrap();
+        let translated = check("--exclusive=user -p fast --mail-type=END -q long --nice -v").unwrap();
         assert_eq!(translated.words, ["--clusters=fast"]);
         assert_eq!(
             translated.remarks,
@@ -303,13 +306,12 @@ mod tests {
                 "option --exclusive user is kept as a comment only: jobs have their nodes to themselves",
                 "option -p fast is read as --clusters: partitions are clusters here",
                 "option --mail-type END is kept as a comment only: no mail is sent; 'rms wait' waits for jobs",
-                "option -A physics is kept as a comment only, in $SLURM_JOB_ACCOUNT: there are no accounts, and all \
-                 users count alike",
+                "option -q long is kept as a comment only, in $SLURM_JOB_QOS: all users count alike",
                 "option --nice is kept as a comment only: --priority moves a job behind others",
                 "option -v is kept as a comment only: it is about the submit command only",
             ]
         );
-        assert_eq!(translated.variables, [("SLURM_JOB_ACCOUNT".to_owned(), "physics".to_owned())]);
+        assert_eq!(translated.variables, [("SLURM_JOB_QOS".to_owned(), "long".to_owned())]);
     }
 
     #[test]

@@ -129,7 +129,11 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
         memory: options.mem.map_or(Mebibytes(0), |memory| memory.0),
         cpus: 0,
     };
-    let labels = Labels { name: options.name.unwrap_or(order.name), comment: options.comment.unwrap_or_default() };
+    let labels = Labels {
+        name: options.name.unwrap_or(order.name),
+        comment: options.comment.unwrap_or_default(),
+        account: options.account.unwrap_or_default(),
+    };
     Ok(Submission {
         labels,
         work: order.work,
@@ -183,6 +187,9 @@ fn environment(options: &JobOptions, here: &Here) -> Result<Vec<(String, String)
         }
         if let Some(memory) = options.mem.filter(|memory| memory.0.0 > 0) {
             set("SLURM_MEM_PER_NODE", memory.0.0.to_string());
+        }
+        if let Some(account) = &options.account {
+            set("SLURM_JOB_ACCOUNT", account.clone());
         }
         // Of an option that was given twice, the last one counts.
         for (name, value) in options.slurm.iter().rev() {

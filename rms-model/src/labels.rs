@@ -13,6 +13,9 @@ pub struct Labels {
     /// For people; only the owner and admins read it.
     #[serde(deserialize_with = "crate::checked::text", skip_serializing_if = "String::is_empty")]
     pub comment: String,
+    /// Under which it is to be counted.
+    #[serde(deserialize_with = "crate::checked::text", skip_serializing_if = "String::is_empty")]
+    pub account: String,
 }
 
 /// One of the labels.
@@ -32,11 +35,12 @@ impl Labels {
         Labels { name: name.into(), ..Labels::default() }
     }
 
-    pub fn all(&self) -> [Label<'_>; 2] {
-        let Labels { name, comment } = self;
+    pub fn all(&self) -> [Label<'_>; 3] {
+        let Labels { name, comment, account } = self;
         [
             Label { key: "name", text: name, max_bytes: 128, is_public: true },
             Label { key: "comment", text: comment, max_bytes: 1024, is_public: false },
+            Label { key: "account", text: account, max_bytes: 128, is_public: true },
         ]
     }
 

@@ -20,6 +20,31 @@ fn output_of(deployment: &Deployment, script: &str) -> String {
 }
 
 #[test]
+fn the_account_of_a_job_is_told_from_its_submission_to_the_history() {
+    let mut deployment = Deployment::of_nodes(1);
+    let script = deployment.script("job.sh", "#!/bin/sh\n#SBATCH --account=physics\necho $SLURM_JOB_ACCOUNT\n");
+    let job = deployment.submit(&["--hold", "-o", "out", &script]);
+    let other = deployment.submit(&["--hold", "-A", "chemistry", &script]).to_string();
+    let account = |deployment: &Deployment, job: &str| {
+        let (show, history) = (deployment.rms(&["show", job, "--json"]), deployment.rms(&["history", job, "--json"]));
+        (show.ok().json()["account"].clone(), history.ok().json()["jobs"][0]["account"].clone())
+    };
+    assert_eq!(account(&deployment, &other).0, "chemistry", "the command line wins");
+    let queue = deployment.rms(&["queue", "--json"]).ok().json();
+    assert_eq!(queue["jobs"][0]["account"], "physics", "{queue}");
+    deployment.kill_server();
+    deployment.start_server();
+    deployment.rms(&["release", &job.to_string()]).ok();
+    deployment.wait_for_end(job);
+    assert_eq!(read(&deployment, "out"), "physics\n");
+    assert_eq!(account(&deployment, &job.to_string()), ("physics".into(), "physics".into()));
+    let shown = deployment.rms(&["show", &job.to_string()]).ok().stdout;
+    assert!(shown.lines().any(|line| line.trim_start().starts_with("account") && line.ends_with("physics")), "{shown}");
+    assert!(deployment.rms(&["history"]).ok().stdout.contains("physics"));
+    deployment.rms(&["submit", "-A", "a\u{7}", &script]).fails(1);
+}
+
+#[test]
 fn a_script_with_sbatch_lines_finds_slurms_variables() {
     let deployment = Deployment::of_nodes(3);
     let script = "#!/bin/bash\n#SBATCH --nodes=3 --job-name=sims\n#SBATCH --ntasks=5\n#SBATCH --ntasks-per-node=2\n\
