@@ -1,15 +1,18 @@
 //! What one identity may have the server hold for jobs that it follows or watches, however many and however little it reads.
 
 use std::fs::File;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rms_model::JobId;
-use rms_model::Role;
+use rms_api::Call;
+use rms_api::call::{Query, Select, Submission};
+use rms_model::{JobId, Role, Work};
 use rms_tests::harness::{Deployment, wait_until};
 use rms_tests::hostile::{self, Forger, ask, block_on, raw, say_hello};
 use rms_wire::tls::ALPN;
-use rms_wire::{ClientRequest, Credentials, Follow, Offset, Stream, Watch};
+use rms_wire::{ClientRequest, Credentials, Follow, Kind, Offset, Stream, Watch};
+use tokio::task::JoinHandle;
 
 const SOON: Duration = Duration::from_secs(30);
 /// What anybody may have of the server.
@@ -17,16 +20,27 @@ const MOST_KIB: u64 = 64 << 10;
 /// And what may stay of that when they have gone.
 const MOST_KEPT_KIB: u64 = 16 << 10;
 
-/// A job of two hosts that has written much more than all buffers hold, and runs.
-fn talkative(deployment: &Deployment) -> (std::process::Child, u64) {
-    let write = "head -c 16M /dev/zero; touch done.$RMS_TASK_ID; sleep 600";
-    let mut command = deployment.command(&["run", "-N", "2", "-n", "2", "-D", ".", "sh", "-c", write]);
+/// A job of so many hosts that has written much more than all buffers hold, and runs.
+fn talkative(deployment: &Deployment, n_hosts: usize) -> (Child, u64) {
+    let jobs = || deployment.rms(&["queue", "-q"]).ok().stdout.lines().filter_map(|id| id.parse().ok()).max();
+    let before: Option<u64> = jobs();
+    let hosts = n_hosts.to_string();
+    let write = "head -c 16M /dev/zero; touch done.$RMS_JOB_ID.$RMS_TASK_ID; sleep 600";
+    let mut command = deployment.command(&["run", "-N", &hosts, "-n", &hosts, "-D", ".", "sh", "-c", write]);
     let null = File::options().write(true).open("/dev/null").expect("it is there");
     let run = command.stdout(null).stderr(Stdio::null()).spawn().expect("it starts");
-    let done = |task: u32| deployment.path().join(format!("done.{task}")).exists();
-    wait_until("all to be written", SOON, || (done(0) && done(1)).then_some(()));
-    let queue = deployment.rms(&["queue", "--json"]).ok().json();
-    (run, queue["jobs"][0]["job"].as_u64().expect("it runs"))
+    let job = wait_until("it to be in the queue", SOON, || jobs().filter(|job| Some(*job) > before));
+    let done = |task| deployment.path().join(format!("done.{job}.{task}")).exists();
+    wait_until("all to be written", SOON, || (0..n_hosts).all(done).then_some(()));
+    (run, job)
+}
+
+fn follow(job: u64) -> ClientRequest {
+    ClientRequest::Follow(Follow { job: JobId(job), run: None, from: Vec::new(), input: false })
+}
+
+fn details(select: Select) -> ClientRequest {
+    ClientRequest::Call(Call::Query(Query::Job(select)))
 }
 
 /// The streams on which these calls were made, as many as the server lets one identity open.
@@ -59,6 +73,24 @@ async fn calls(
     made
 }
 
+/// Large frames that begin on so many channels, and do not end before these tasks are aborted.
+async fn unfinished(deployment: &Deployment, who: &Credentials, n_frames: usize) -> Vec<JoinHandle<()>> {
+    let frame = Arc::new(hostile::frame(Kind::ClientRequest.number(), 1, 8 << 20, &vec![0; 7 << 20]));
+    let connection = raw(deployment.address(), ALPN, Some(who)).await.expect("connected");
+    say_hello(&connection).await;
+    let mut begun = Vec::new();
+    for _ in 0..n_frames {
+        let (mut send, receive) = connection.open_bi().await.expect("a channel");
+        let (connection, frame) = (connection.clone(), Arc::clone(&frame));
+        begun.push(tokio::spawn(async move {
+            let _ = send.write_all(&frame).await;
+            connection.closed().await;
+            drop((send, receive));
+        }));
+    }
+    begun
+}
+
 /// The most that the server holds more than `before` within some seconds.
 async fn grown(deployment: &Deployment, before: u64) -> u64 {
     let mut grown = 0;
@@ -72,14 +104,13 @@ async fn grown(deployment: &Deployment, before: u64) -> u64 {
 #[test]
 fn output_that_one_identity_follows_and_does_not_read_takes_little_memory() {
     let deployment = Deployment::of_nodes(2);
-    let (mut run, job) = talkative(&deployment);
+    let (mut run, job) = talkative(&deployment, 2);
     let forger = Forger::of(deployment.server_dir());
     let hoarder = forger.credentials(Role::Admin, "root");
     block_on(async {
         let before = deployment.server_resident_kib();
-        let follow = ClientRequest::Follow(Follow { job: JobId(job), run: None, from: Vec::new(), input: false });
         for time in ["first", "second"] {
-            let held = calls(&deployment, &hoarder, &follow, 500).await;
+            let held = calls(&deployment, &hoarder, &follow(job), 500).await;
             assert!(held.len() >= 400, "only {} follows could be made the {time} time", held.len());
             let grown = grown(&deployment, before).await;
             println!("{} follows that are not read, the {time} time: {grown} KiB", held.len());
@@ -110,7 +141,7 @@ fn output_that_one_identity_follows_and_does_not_read_takes_little_memory() {
 #[test]
 fn offsets_of_follows_and_jobs_of_watches_take_little_memory() {
     let deployment = Deployment::of_nodes(2);
-    let (mut run, job) = talkative(&deployment);
+    let (mut run, job) = talkative(&deployment, 2);
     let forger = Forger::of(deployment.server_dir());
     let hoarder = forger.credentials(Role::Admin, "root");
     block_on(async {
@@ -130,4 +161,49 @@ fn offsets_of_follows_and_jobs_of_watches_take_little_memory() {
     });
     run.kill().expect("it is our child");
     run.wait().expect("it was killed");
+}
+
+/// One person has two places to hoard from: commands with a user's certificate, and processes of several jobs with the jobs'
+/// own. All of them follow, ask for long answers, and begin large frames, at the same time.
+#[test]
+fn commands_and_jobs_of_one_owner_together_take_little_memory() {
+    const N_JOBS: usize = 3;
+    let deployment = Deployment::of_nodes(N_JOBS as u32);
+    let (mut runs, jobs): (Vec<Child>, Vec<u64>) = (0..N_JOBS).map(|_| talkative(&deployment, 1)).unzip();
+    let owner = deployment.queued(jobs[0]).expect("it runs")["user"].as_str().expect("a name").to_owned();
+    let forger = Forger::of(deployment.server_dir());
+    let user = forger.credentials(Role::User, &owner);
+    let of_jobs: Vec<Credentials> = jobs.iter().map(|job| forger.credentials(Role::Job, &format!("{job}.1"))).collect();
+    block_on(async {
+        let link = hostile::link(deployment.address(), &user).await.expect("it gets in");
+        for _ in 0..30 {
+            let mut long =
+                Submission::of(Work::Script { script: "#".repeat(1 << 20) + "\ntrue", args: Vec::new() }, Vec::new());
+            long.hold = true;
+            link.call(&ClientRequest::Call(Call::Submit(Box::new(long)))).await.expect("it is a job");
+        }
+        let before = deployment.server_resident_kib();
+        let (mut held, mut begun) = (Vec::new(), Vec::new());
+        held.extend(calls(&deployment, &user, &follow(jobs[0]), 400).await);
+        held.extend(calls(&deployment, &user, &details(Select::All), 60).await);
+        begun.extend(unfinished(&deployment, &user, 8).await);
+        for (job, process) in jobs.iter().zip(&of_jobs) {
+            held.extend(calls(&deployment, process, &follow(*job), 60).await);
+            held.extend(calls(&deployment, process, &details(Select::Ids(vec![JobId(*job)])), 30).await);
+            held.extend(calls(&deployment, process, &ClientRequest::Call(Call::Query(Query::Queue)), 30).await);
+            begun.extend(unfinished(&deployment, process, 8).await);
+        }
+        let grown = grown(&deployment, before).await;
+        println!("{} calls and {} frames of a user and {N_JOBS} jobs: {grown} KiB", held.len(), begun.len());
+        assert!(held.len() >= 700, "only {} calls could be made", held.len());
+        assert!(grown < MOST_KIB, "the server holds {grown} KiB");
+        let other = forger.credentials(Role::User, "other");
+        ask(&hostile::link(deployment.address(), &other).await.expect("it gets in")).await;
+        begun.iter().for_each(JoinHandle::abort);
+        drop((held, begun));
+    });
+    for run in &mut runs {
+        run.kill().expect("it is our child");
+        run.wait().expect("it was killed");
+    }
 }

@@ -81,8 +81,10 @@ impl Tuning {
     const ENTRY_CHANNELS: u32 = 2;
     const ENTRY_WINDOW: u32 = 128 << 10;
     const ENTRY_UNACKNOWLEDGED: u64 = 64 << 10;
-    /// Large frames of one peer, over all of its links, in KiB. Those of users and of their jobs are together no more.
+    /// Large frames of one peer, over all of its links, in KiB. A user has some, and the user's jobs others beside them: with
+    /// all else that both hold it is to stay below 64 MiB.
     const LARGE_FRAMES_KIB: u32 = 24 << 10;
+    const LARGE_FRAMES_OF_USERS_KIB: u32 = 12 << 10;
     const LARGE_FRAMES_OF_JOBS_KIB: u32 = 6 << 10;
     /// One frame may take a second more for each so many bytes.
     const BYTES_A_SECOND: usize = 128 << 10;
@@ -117,7 +119,7 @@ impl Tuning {
     /// How many KiB of large frames all links of an identity may hold.
     pub(super) fn large_frames_kib(role: Role) -> u32 {
         match role {
-            Role::User => Tuning::LARGE_FRAMES_KIB - Tuning::LARGE_FRAMES_OF_JOBS_KIB,
+            Role::User => Tuning::LARGE_FRAMES_OF_USERS_KIB,
             Role::Job => Tuning::LARGE_FRAMES_OF_JOBS_KIB,
             Role::Admin | Role::Agent | Role::Server => Tuning::LARGE_FRAMES_KIB,
         }
