@@ -28,7 +28,7 @@ pub use progress::Elastic;
 use progress::Progress;
 pub use result::{Figures, Finished, Summary};
 pub use trace::TraceJobs;
-pub(crate) use trace::submission;
+pub use trace::submission;
 
 /// The jobs to be run, by their place in the order of their submits.
 pub trait Workload {

@@ -2,8 +2,8 @@
 //!
 //! Nothing here schedules: [`World`] moves messages between [`rms_core::Rms`] and one
 //! [`rms_core::agent::Agent`] per node, lets model processes run, breaks things on order, and after each step asks
-//! the [`check`]ers. The same seed gives the same bytes. [`offline`] repeats an experiment that needs no time at all,
-//! and [`batch`] runs long workloads fast, with nothing around the core that the workload does not need.
+//! the [`check`]ers. The same seed gives the same bytes. [`batch`] runs long workloads fast, with nothing around the core
+//! that the workload does not need.
 
 mod agenda;
 pub mod application;
@@ -12,12 +12,10 @@ pub mod check;
 pub mod crowd;
 pub mod dice;
 pub mod fault;
-pub mod gain;
 mod journal;
 pub mod launcher;
 mod link;
 pub mod node;
-pub mod offline;
 mod people;
 pub mod program;
 pub mod scenario;
@@ -25,7 +23,6 @@ mod server;
 pub mod story;
 pub mod supervisor;
 mod trace;
-pub mod views;
 pub mod work;
 pub mod workload;
 mod world;

@@ -1,8 +1,6 @@
 //! Where the jobs of an experiment come from: traces and generators.
 
 pub mod cirne;
-pub mod delegated;
-mod draw;
-pub mod evolving;
+pub mod draw;
 pub mod lublin;
 pub mod swf;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rms_sim::views::{Case, Effort, Figure, Logs, Report, Values};
+use experiments::views::{Case, Effort, Figure, Logs, Report, Values};
 
 fn report(figure: Figure, effort: Effort) -> Report {
     let logs = Logs::default();

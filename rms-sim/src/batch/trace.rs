@@ -46,6 +46,6 @@ impl Workload for TraceJobs {
 }
 
 /// A job of these sizes, whose program does not matter.
-pub(crate) fn submission(shapes: Vec<Shape>) -> Submission {
+pub fn submission(shapes: Vec<Shape>) -> Submission {
     Submission::of(Work::Tasks { argv: vec!["job".to_owned()] }, shapes)
 }

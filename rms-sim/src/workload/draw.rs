@@ -5,30 +5,30 @@ use rand_chacha::ChaCha8Rng;
 
 /// One stream of chance.
 #[derive(Clone, Debug)]
-pub(super) struct Draw {
+pub struct Draw {
     rng: ChaCha8Rng,
 }
 
 impl Draw {
-    pub(super) fn new(seed: u64) -> Draw {
+    pub fn new(seed: u64) -> Draw {
         Draw { rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     /// From 0 up to, not including, 1.
-    pub(super) fn uniform(&mut self) -> f64 {
+    pub fn uniform(&mut self) -> f64 {
         self.rng.random()
     }
 
-    pub(super) fn between(&mut self, least: f64, most: f64) -> f64 {
+    pub fn between(&mut self, least: f64, most: f64) -> f64 {
         least + (most - least) * self.uniform()
     }
 
-    pub(super) fn chance(&mut self, probability: f64) -> bool {
+    pub fn chance(&mut self, probability: f64) -> bool {
         self.uniform() < probability
     }
 
     /// Mean 0, variance 1, by the polar method.
-    pub(super) fn normal(&mut self) -> f64 {
+    pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (self.between(-1.0, 1.0), self.between(-1.0, 1.0));
             let square = x * x + y * y;
@@ -39,7 +39,7 @@ impl Draw {
     }
 
     /// Mean `shape * scale` (Marsaglia and Tsang 2000: a cubed normal, accepted or drawn again).
-    pub(super) fn gamma(&mut self, shape: f64, scale: f64) -> f64 {
+    pub fn gamma(&mut self, shape: f64, scale: f64) -> f64 {
         if shape < 1.0 {
             // A variate of shape + 1, shrunk.
             let shrink = (1.0 - self.uniform()).powf(1.0 / shape);

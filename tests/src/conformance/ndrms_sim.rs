@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use experiments::delegated::{Application, Execution, Model};
+use experiments::views::{self, Experiment, Heard, Outcome, System};
 use launcher_sdk::schedule::cem::FastestFirst;
 use launcher_sdk::schedule::moldable::{Amdahl, Sizes};
 use rms_model::{ClusterId, Span, Time};
-use rms_sim::views::{self, Experiment, Heard, Outcome, System};
-use rms_sim::workload::delegated::{Application, Execution, Model};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use experiments::evolving::EvolvingTests;
+use experiments::offline::{Algorithm, TestMetrics, schedule};
 use rms_model::Evolution;
-use rms_sim::offline::{Algorithm, TestMetrics, schedule};
-use rms_sim::workload::evolving::EvolvingTests;
 use serde::Deserialize;
 
 use super::evolution::{Pairs, Placement, evolution, expect_placed};

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use super::root;
 
 /// Crates without clock, randomness, environment, threads or hash-map order.
-const DECIDERS: &[&str] = &["rms-model", "negotiation", "rms-core", "launcher-schedule", "rms-sim"];
+const DECIDERS: &[&str] = &["rms-model", "negotiation", "rms-core", "launcher-schedule", "rms-sim", "experiments"];
 
 /// One offence on each line that ends with a mark.
 const OFFENDER: &str = r#"//! Breaks every rule of the deciders once.

@@ -1,7 +1,7 @@
 //! Draws what `rms sim views` has found: the figures of 001 with their spread, wall clock apart from all else.
 
-use rms_sim::offline::Spread;
-use rms_sim::views::{Figure, Metric, Report};
+use experiments::offline::Spread;
+use experiments::views::{Figure, Metric, Report};
 
 use crate::chart::{Chart, Panel, Value};
 

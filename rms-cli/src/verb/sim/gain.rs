@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use experiments::gain::{Metric, Nature, Row, Spread, Study, nbody};
 use rms_model::error::chain;
 use rms_model::{Policy, Span};
 use rms_sim::batch::BatchError;
-use rms_sim::gain::{Metric, Nature, Row, Spread, Study, nbody};
 use rms_sim::workload::swf::TraceJob;
 use serde_json::{Value, json};
 

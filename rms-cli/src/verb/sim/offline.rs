@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rms_sim::offline::{self, Algorithm, Experiment, Report};
+use experiments::offline::{self, Algorithm, Experiment, Report};
 use serde_json::{Value, json};
 
 use crate::context::Context;

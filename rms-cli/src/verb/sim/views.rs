@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use experiments::views::{Case, Claim, Effort, Figure, Logs, Report, Values};
 use rms_model::error::chain;
-use rms_sim::views::{Case, Claim, Effort, Figure, Logs, Report, Values};
 use rms_sim::workload::swf::Trace;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ enum Which {
 }
 
 impl std::str::FromStr for Which {
-    type Err = rms_sim::views::UnknownFigure;
+    type Err = experiments::views::UnknownFigure;
 
     fn from_str(text: &str) -> Result<Which, Self::Err> {
         if text == "all" { Ok(Which::All) } else { text.parse().map(Which::One) }

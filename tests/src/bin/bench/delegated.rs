@@ -5,9 +5,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use experiments::delegated::CLUSTER_HOSTS;
+use experiments::views::{self, Experiment, FAIR_START, Heard, RESCHED_TIMER, System};
 use rms_model::{ClusterId, Span};
-use rms_sim::views::{self, Experiment, FAIR_START, Heard, RESCHED_TIMER, System};
-use rms_sim::workload::delegated::CLUSTER_HOSTS;
 
 use crate::fleet::{Fleet, Manner};
 use crate::model_launcher::{self, PLATFORM};

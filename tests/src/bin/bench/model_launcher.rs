@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use experiments::delegated::{self, Application, Mix, Model, Platform};
 use launcher_sdk::launcher::{News, Session, Subscription, Tag, Traffic};
 use launcher_sdk::schedule::{Proposal, Sight, cem, moldable};
 use launcher_sdk::{CallError, Client};
 use nix::time::{ClockId, clock_gettime};
 use rms_model::{ClusterId, Profile, Request, Span, Time};
-use rms_sim::workload::delegated::{self, Application, Mix, Model, Platform};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 /// The first argument that makes this program a launcher.

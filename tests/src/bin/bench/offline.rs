@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use rms_sim::offline::{Algorithm, Experiment, run};
+use experiments::offline::{Algorithm, Experiment, run};
 
 use crate::table::{Table, Target};
 

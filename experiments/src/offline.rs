@@ -13,7 +13,7 @@ use rms_core::plan::fit::{self, Fit, TooLarge};
 use rms_model::{Evolution, ExpandLimit, Expansion, Profile, Time};
 use thiserror::Error;
 
-use crate::workload::evolving::{EvolvingTests, LARGEST_STAGE};
+use crate::evolving::{EvolvingTests, LARGEST_STAGE};
 
 pub use metrics::{JobMetrics, TestMetrics};
 pub use report::{Averages, Report, Spread, Table};

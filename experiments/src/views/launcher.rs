@@ -12,7 +12,7 @@ use rms_core::plan::notify;
 use rms_model::{ClusterId, JobId, Profile, Request, Span, Time};
 
 use super::outcome::Ran;
-use crate::workload::delegated::{Application, Model};
+use crate::delegated::{Application, Model};
 
 #[derive(Debug)]
 pub(super) struct Launcher<'a> {

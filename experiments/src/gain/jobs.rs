@@ -3,9 +3,9 @@
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::{Identity, Malleable, OnResize, Role, Sizes, Span, Speedup, Time};
 
-use crate::Dice;
-use crate::batch::{Elastic, Workload, submission};
-use crate::workload::swf::TraceJob;
+use rms_sim::Dice;
+use rms_sim::batch::{Elastic, Workload, submission};
+use rms_sim::workload::swf::TraceJob;
 
 /// What malleable jobs are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Default for Nature {
     }
 }
 
-/// A workload for [`Batch`](crate::batch::Batch).
+/// A workload for [`Batch`](rms_sim::batch::Batch).
 #[derive(Debug)]
 pub struct GainJobs {
     jobs: Vec<GainJob>,

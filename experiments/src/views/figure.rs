@@ -8,9 +8,9 @@ use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
 use super::{Experiment, FAIR_START, Heard, RESCHED_TIMER, System, ViewsError, run};
-use crate::Dice;
-use crate::workload::delegated::{self, CLUSTER_HOSTS, Complex, Mix, Platform};
-use crate::workload::swf::{Cleaned, Trace, TraceJob};
+use crate::delegated::{self, CLUSTER_HOSTS, Complex, Mix, Platform};
+use rms_sim::Dice;
+use rms_sim::workload::swf::{Cleaned, Trace, TraceJob};
 
 /// A figure of 001.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

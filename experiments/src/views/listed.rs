@@ -14,8 +14,8 @@ use rms_model::{ClusterId, Generation, JobId, Span, Time, Usage};
 use super::outcome::{Outcome, Ran};
 use super::server::{self, Server};
 use super::{Experiment, Happening, ViewsError};
-use crate::work;
-use crate::workload::delegated::{Application, Model};
+use crate::delegated::{Application, Model};
+use rms_sim::work;
 
 pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
     let mut queue = Queue {

@@ -4,8 +4,8 @@ use rms_model::{OfferRule, Policy, Settings, ShrinkRule, Span};
 use serde::Serialize;
 
 use super::jobs::{GainJobs, Nature};
-use crate::batch::{Batch, BatchError, Finished, Summary, Workload, uniform_hosts};
-use crate::workload::swf::TraceJob;
+use rms_sim::batch::{Batch, BatchError, Finished, Summary, Workload, uniform_hosts};
+use rms_sim::workload::swf::TraceJob;
 
 /// What is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use launcher_schedule::moldable::{Amdahl, Sizes};
 use launcher_schedule::tiers::{Iterative, Site};
 use rms_model::{ClusterId, Span, Time};
 
-use super::draw::Draw;
-use super::swf::{Cleaned, Cleaning, Record, SwfError, Trace, TraceJob, ZeroRun};
+use rms_sim::workload::draw::Draw;
+use rms_sim::workload::swf::{Cleaned, Cleaning, Record, SwfError, Trace, TraceJob, ZeroRun};
 
 /// Equal clusters but for their speed, two in a city, four in a country (001, §6.1.1 and §6.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use rms_model::{Span, Time};
 
-use crate::Dice;
-use crate::workload::swf::TraceJob;
+use rms_sim::Dice;
+use rms_sim::workload::swf::TraceJob;
 
 /// So many jobs for a cluster of 16 nodes. 002 tells of its applications and of no workload: sizes, run times and
 /// arrivals are ours.

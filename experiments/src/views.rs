@@ -19,7 +19,7 @@ use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, Span, Time};
 use thiserror::Error;
 
-use crate::workload::delegated::Application;
+use crate::delegated::Application;
 
 pub use claims::Claim;
 pub use figure::{Axes, Case, Effort, Figure, Logs, N_JOBS, UnknownFigure, Values};
