@@ -13,7 +13,7 @@ use crate::error::{ActError, Breach, Refusal};
 use crate::message::{Message, Reason, Statement};
 use crate::owner::{Action, Change, Output, Rules};
 use crate::subject::{Direction, NegotiationId, Parties, Side};
-use crate::table::{self, Deed, Ending, Input, Next, Phase};
+use crate::table::{self, Ending, Input, Next, Phase, StatementKind};
 use crate::template::{ItemStatus, Template};
 use crate::voice::{Patience, Voice};
 
@@ -163,8 +163,8 @@ impl Dialogue {
 
     /// When [`Dialogue::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
-        let speaks = self.has_reason_to_speak().then(|| self.voice.speak_at());
-        [self.lapses(), self.due(), speaks].into_iter().flatten().min()
+        let sends = self.has_reason_to_send().then(|| self.voice.send_at());
+        [self.lapses(), self.due(), sends].into_iter().flatten().min()
     }
 
     /// Does what the owner of this end wants.
@@ -172,7 +172,7 @@ impl Dialogue {
     /// # Errors
     /// Why that is not possible; nothing has changed then.
     pub fn act(&mut self, now: Time, action: Action) -> Result<Output, ActError> {
-        let to = match table::next(self.end, self.known_direction(), self.phase, Input::Say(action.deed())) {
+        let to = match table::next(self.end, self.known_direction(), self.phase, Input::Say(action.kind())) {
             Next::To(phase) => phase,
             Next::Late | Next::Never => return Err(ActError::NotNow(self.phase)),
         };
@@ -203,9 +203,9 @@ impl Dialogue {
         // A statement is confirmed, so that it is not repeated; who has not heard our latest hears it again.
         if answers && !has_answered {
             if self.voice.is_unheard() {
-                output.messages.push(self.voice.speak(self.id, now, self.patience()));
+                output.messages.push(self.voice.send(self.id, now, self.patience()));
             } else if message.statement.is_some() {
-                output.messages.push(self.voice.nod(self.id));
+                output.messages.push(self.voice.ack(self.id));
             }
         }
         output.refused = heard.err();
@@ -220,8 +220,8 @@ impl Dialogue {
             self.run_out(now, Input::Lapse, Ending::Expired, Reason::Lapsed, &mut output);
         } else if has_come(self.due()) {
             self.run_out(now, Input::Overdue, Ending::Failed, Reason::Overdue, &mut output);
-        } else if self.has_reason_to_speak() && self.voice.speak_at() <= now {
-            output.messages.push(self.voice.speak(self.id, now, self.patience()));
+        } else if self.has_reason_to_send() && self.voice.send_at() <= now {
+            output.messages.push(self.voice.send(self.id, now, self.patience()));
         }
         output
     }
@@ -229,8 +229,8 @@ impl Dialogue {
     /// Says again what the other end may not know: after a new link, or after the dialogue was read back.
     pub fn resume(&mut self, now: Time) -> Output {
         let mut output = self.tick(now);
-        if output.messages.is_empty() && (self.voice.is_unheard() || self.has_reason_to_speak()) {
-            output.messages.push(self.voice.speak(self.id, now, self.patience()));
+        if output.messages.is_empty() && (self.voice.is_unheard() || self.has_reason_to_send()) {
+            output.messages.push(self.voice.send(self.id, now, self.patience()));
         }
         output
     }
@@ -272,7 +272,7 @@ impl Dialogue {
         self.direction().unwrap_or(Direction::Grow)
     }
 
-    fn has_reason_to_speak(&self) -> bool {
+    fn has_reason_to_send(&self) -> bool {
         match self.end {
             // The RMS repeats its last word only so often; the application will ask for it.
             Side::Rms => {
@@ -322,22 +322,22 @@ impl Dialogue {
         if message.id != self.id {
             return Err(Refusal::ForeignId(message.id));
         }
-        if message.seen > self.voice.number() {
-            return Err(Refusal::NeverSaid { seen: message.seen, said: self.voice.number() });
+        if message.ack_seq > self.voice.seq() {
+            return Err(Refusal::NeverSaid { seen: message.ack_seq, said: self.voice.seq() });
         }
-        self.voice.confirm(message.seen);
+        self.voice.confirm(message.ack_seq);
         let Some(statement) = &message.statement else { return Ok(()) };
-        if message.number <= self.voice.seen() {
-            return Err(Refusal::Stale { number: message.number, seen: self.voice.seen() });
+        if message.seq <= self.voice.ack_seq() {
+            return Err(Refusal::Stale { number: message.seq, seen: self.voice.ack_seq() });
         }
-        match table::next(self.end, self.known_direction(), self.phase, Input::Hear(statement.deed())) {
+        match table::next(self.end, self.known_direction(), self.phase, Input::Hear(statement.kind())) {
             Next::Never => Err(Refusal::OutOfTurn(self.phase)),
             Next::To(to) if agrees(to) && !self.may_be_agreed() => Err(Refusal::OutOfTurn(self.phase)),
             Next::Late => {
-                self.voice.take_in(message.number);
+                self.voice.take_in(message.seq);
                 Err(Refusal::TooLate(self.phase))
             }
-            Next::To(to) => self.follow(now, to, message.number, statement, output),
+            Next::To(to) => self.follow(now, to, message.seq, statement, output),
         }
     }
 
@@ -395,7 +395,7 @@ impl Dialogue {
             Breach::Round { .. } | Breach::OtherSubject | Breach::Worsens { .. } => Reason::BadProposal,
             Breach::Indefinite | Breach::Validity(_) | Breach::Hosts { .. } => Reason::BadProposal,
         };
-        let input = Input::Say(Deed::End(Ending::Rejected));
+        let input = Input::Say(StatementKind::End(Ending::Rejected));
         match table::next(self.end, self.known_direction(), heard, input) {
             Next::To(to) => {
                 self.enter(now, to, output);
@@ -440,7 +440,7 @@ impl Dialogue {
 
     fn say(&mut self, now: Time, statement: Statement, output: &mut Output) {
         self.voice.say(statement);
-        output.messages.push(self.voice.speak(self.id, now, self.patience()));
+        output.messages.push(self.voice.send(self.id, now, self.patience()));
     }
 
     fn proposal_of(&self, now: Time, round: u16, template: &Template, valid_for: Span) -> Proposal {

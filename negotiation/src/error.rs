@@ -91,7 +91,7 @@ pub enum ActError {
     /// The act itself breaks a rule.
     #[error("this is against the rules of a negotiation")]
     Breach(#[from] Breach),
-    /// The desk knows of no such negotiation.
+    /// There is no such negotiation.
     #[error("there is no negotiation {0}")]
     NoSuch(NegotiationId),
     /// One at a time for each direction.

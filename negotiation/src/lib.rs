@@ -2,7 +2,7 @@
 //!
 //! A [`Template`] (002, §5.1) says what is talked about: the parties, a status that follows from the items, and a list
 //! of resources, each with its quantity, its own terms and its own status. A [`Dialogue`] is one negotiation as a
-//! state machine without clock and sockets; both ends run this code and differ only in their [`Side`]. A [`Desk`] holds
+//! state machine without clock and sockets; both ends run this code and differ only in their [`Side`]. [`Dialogues`] holds
 //! all negotiations between the RMS and one application.
 //!
 //! The RMS is the arbiter: what its end has decided is how the negotiation ended. The application's end says what it
@@ -12,8 +12,8 @@
 #![warn(missing_docs)]
 
 mod concession;
-pub mod desk;
 pub mod dialogue;
+pub mod dialogues;
 pub mod draft;
 pub mod error;
 pub mod message;
@@ -24,8 +24,8 @@ pub mod template;
 pub mod terms;
 mod voice;
 
-pub use desk::Desk;
 pub use dialogue::{Dialogue, Reminded, Reminder};
+pub use dialogues::Dialogues;
 pub use draft::{Draft, DraftItem};
 pub use error::{ActError, Breach, Forgery, Refusal, Worse};
 pub use message::{Message, Reason, Statement};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::subject::NegotiationId;
-use crate::table::{Deed, Ending};
+use crate::table::{Ending, StatementKind};
 use crate::template::Template;
 
 /// One message. An end says the latest of its statements again and again until it knows that it was heard; earlier
@@ -17,10 +17,10 @@ pub struct Message {
     /// Which negotiation.
     pub id: NegotiationId,
     /// Number of the sender's latest statement, from 1 on; 0 if it has made none.
-    pub number: u32,
+    pub seq: u32,
     /// Number of the receiver's latest statement that the sender has heard.
-    pub seen: u32,
-    /// Statement `number`; nothing if the message only confirms.
+    pub ack_seq: u32,
+    /// Statement `seq`; nothing if the message only confirms.
     pub statement: Option<Statement>,
 }
 
@@ -126,13 +126,13 @@ pub enum Reason {
 
 impl Statement {
     /// What is done by saying it.
-    pub fn deed(&self) -> Deed {
+    pub fn kind(&self) -> StatementKind {
         match self {
-            Statement::Propose { .. } => Deed::Propose,
-            Statement::Accept { .. } => Deed::Accept,
-            Statement::Commit { .. } => Deed::Commit,
-            Statement::Ready { .. } => Deed::Ready,
-            Statement::End { ending, .. } => Deed::End(*ending),
+            Statement::Propose { .. } => StatementKind::Propose,
+            Statement::Accept { .. } => StatementKind::Accept,
+            Statement::Commit { .. } => StatementKind::Commit,
+            Statement::Ready { .. } => StatementKind::Ready,
+            Statement::End { ending, .. } => StatementKind::End(*ending),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Refusal;
 use crate::message::{Message, Reason};
 use crate::subject::NegotiationId;
-use crate::table::{Deed, Ending, Phase};
+use crate::table::{Ending, Phase, StatementKind};
 use crate::template::Template;
 
 /// Bounds of a dialogue; it keeps those under which it began.
@@ -96,15 +96,15 @@ impl Output {
 
 impl Action {
     /// What is done by it.
-    pub fn deed(&self) -> Deed {
+    pub fn kind(&self) -> StatementKind {
         match self {
-            Action::Propose { .. } => Deed::Propose,
-            Action::Accept => Deed::Accept,
-            Action::Reject(_) => Deed::End(Ending::Rejected),
-            Action::Withdraw(_) => Deed::End(Ending::Withdrawn),
-            Action::Commit(_) => Deed::Commit,
-            Action::Ready => Deed::Ready,
-            Action::Fail(_) => Deed::End(Ending::Failed),
+            Action::Propose { .. } => StatementKind::Propose,
+            Action::Accept => StatementKind::Accept,
+            Action::Reject(_) => StatementKind::End(Ending::Rejected),
+            Action::Withdraw(_) => StatementKind::End(Ending::Withdrawn),
+            Action::Commit(_) => StatementKind::Commit,
+            Action::Ready => StatementKind::Ready,
+            Action::Fail(_) => StatementKind::End(Ending::Failed),
         }
     }
 }

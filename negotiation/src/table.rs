@@ -46,7 +46,7 @@ pub enum Ending {
 
 /// What an end does by a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Deed {
+pub enum StatementKind {
     /// Offer or counter.
     Propose,
     /// Agree to the other's proposal.
@@ -63,9 +63,9 @@ pub enum Deed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Input {
     /// Its owner wants this said.
-    Say(Deed),
+    Say(StatementKind),
     /// The other end said this.
-    Hear(Deed),
+    Hear(StatementKind),
     /// The standing proposal is no longer valid.
     Lapse,
     /// The RMS's time to make it ready is over.
@@ -83,9 +83,9 @@ pub enum Next {
     Never,
 }
 
-use Deed::{Accept, Commit, End, Propose, Ready};
 use Input::{Hear, Lapse, Overdue, Say};
 use Next::{Late, Never, To};
+use StatementKind::{Accept, Commit, End, Propose, Ready};
 
 impl Phase {
     /// Whether nothing changes any more.
@@ -247,15 +247,15 @@ impl fmt::Display for Side {
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Say(deed) => write!(f, "says {deed}"),
-            Hear(deed) => write!(f, "hears {deed}"),
+            Say(kind) => write!(f, "says {kind}"),
+            Hear(kind) => write!(f, "hears {kind}"),
             Lapse => f.write_str("proposal lapses"),
             Overdue => f.write_str("is overdue"),
         }
     }
 }
 
-impl fmt::Display for Deed {
+impl fmt::Display for StatementKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Propose => f.write_str("Propose"),
@@ -296,9 +296,9 @@ pub fn phases(end: Side) -> Vec<Phase> {
 
 /// Everything that can happen.
 pub fn inputs() -> Vec<Input> {
-    let deeds: Vec<Deed> = [Propose, Accept, Commit, Ready].into_iter().chain(ENDINGS.map(End)).collect();
-    let said = deeds.iter().map(|deed| Say(*deed));
-    let heard = deeds.iter().map(|deed| Hear(*deed));
+    let kinds: Vec<StatementKind> = [Propose, Accept, Commit, Ready].into_iter().chain(ENDINGS.map(End)).collect();
+    let said = kinds.iter().map(|kind| Say(*kind));
+    let heard = kinds.iter().map(|kind| Hear(*kind));
     said.chain(heard).chain([Lapse, Overdue]).collect()
 }
 

@@ -10,13 +10,13 @@ use crate::subject::NegotiationId;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Voice {
     latest: Option<Statement>,
-    number: u32,
+    seq: u32,
     /// The greatest number of ours that the other end has confirmed.
     confirmed: u32,
     /// The number of theirs that we have taken in.
-    seen: u32,
+    ack_seq: u32,
     n_times: u32,
-    speak_at: Time,
+    send_at: Time,
 }
 
 /// How long to wait for a confirmation: first, and at most, with doubling between.
@@ -29,21 +29,21 @@ pub(crate) struct Patience {
 impl Voice {
     /// One that has lost what it said, but knows that so many statements of it were heard, and which was the latest of
     /// the other end.
-    pub fn recalled(number: u32, seen: u32) -> Voice {
-        Voice { number, confirmed: number, seen, ..Voice::default() }
+    pub fn recalled(seq: u32, ack_seq: u32) -> Voice {
+        Voice { seq, confirmed: seq, ack_seq, ..Voice::default() }
     }
 
-    pub fn seen(&self) -> u32 {
-        self.seen
+    pub fn ack_seq(&self) -> u32 {
+        self.ack_seq
     }
 
-    pub fn number(&self) -> u32 {
-        self.number
+    pub fn seq(&self) -> u32 {
+        self.seq
     }
 
     /// Whether the other end may not know the latest statement.
     pub fn is_unheard(&self) -> bool {
-        self.confirmed < self.number
+        self.confirmed < self.seq
     }
 
     /// How often the latest statement was said.
@@ -51,50 +51,50 @@ impl Voice {
         self.n_times
     }
 
-    /// When to speak next, if there is a reason to.
-    pub fn speak_at(&self) -> Time {
-        self.speak_at
+    /// When to send next, if there is a reason to.
+    pub fn send_at(&self) -> Time {
+        self.send_at
     }
 
     /// Makes a new statement, which takes the place of the one before it.
     pub fn say(&mut self, statement: Statement) {
         self.latest = Some(statement);
-        self.number = self.number.saturating_add(1);
+        self.seq = self.seq.saturating_add(1);
         self.n_times = 0;
     }
 
     /// The latest statement, once more.
-    pub fn speak(&mut self, id: NegotiationId, now: Time, patience: Patience) -> Message {
+    pub fn send(&mut self, id: NegotiationId, now: Time, patience: Patience) -> Message {
         let doublings = if self.is_unheard() { self.n_times.min(MOST_DOUBLINGS) } else { MOST_DOUBLINGS };
         let wait = Span::from_millis(patience.first.as_millis().saturating_mul(1 << doublings));
-        self.speak_at = now + wait.min(patience.most);
+        self.send_at = now + wait.min(patience.most);
         self.n_times = self.n_times.saturating_add(1);
-        Message { statement: self.latest.clone(), ..self.nod(id) }
+        Message { statement: self.latest.clone(), ..self.ack(id) }
     }
 
-    /// Only what was heard. It asks for nothing, so two ends never nod at each other for ever.
-    pub fn nod(&self, id: NegotiationId) -> Message {
-        Message { id, number: self.number, seen: self.seen, statement: None }
+    /// Only what was heard. It asks for nothing, so two ends never acknowledge each other for ever.
+    pub fn ack(&self, id: NegotiationId) -> Message {
+        Message { id, seq: self.seq, ack_seq: self.ack_seq, statement: None }
     }
 
     /// The other end has heard everything up to there.
-    pub fn confirm(&mut self, number: u32) {
-        self.confirmed = self.confirmed.max(number);
+    pub fn confirm(&mut self, seq: u32) {
+        self.confirmed = self.confirmed.max(seq);
     }
 
     /// Itself as it is written down: what only the running process knows is left out.
     pub fn durable(&self) -> Voice {
-        Voice { confirmed: 0, n_times: 0, speak_at: Time::EPOCH, ..self.clone() }
+        Voice { confirmed: 0, n_times: 0, send_at: Time::EPOCH, ..self.clone() }
     }
 
     /// The other end has heard statements up to this one, whatever they were.
-    pub fn skip_to(&mut self, number: u32) {
-        self.number = self.number.max(number);
+    pub fn skip_to(&mut self, seq: u32) {
+        self.seq = self.seq.max(seq);
     }
 
     /// A statement of the other end was taken in.
-    pub fn take_in(&mut self, number: u32) {
-        self.seen = self.seen.max(number);
+    pub fn take_in(&mut self, seq: u32) {
+        self.ack_seq = self.ack_seq.max(seq);
     }
 }
 

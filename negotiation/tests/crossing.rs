@@ -1,4 +1,4 @@
-//! Two desks that open negotiations whenever they like, over a bad channel: for each direction one goes on, and both
+//! Two ends that open negotiations whenever they like, over a bad channel: for each direction one goes on, and both
 //! ends agree how every one of them ended.
 
 mod common;
@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 
 use common::{Dice, hosts};
 use negotiation::{
-    Action, Change, Desk, Dialogue, Direction, Message, NegotiationId, Output, Phase, Reason, Rules, SetRule, Side,
-    Template,
+    Action, Change, Dialogue, Dialogues, Direction, Message, NegotiationId, Output, Phase, Reason, Rules, SetRule,
+    Side, Template,
 };
 use rms_model::{JobId, NodeId, Run, Span, Time};
 
 struct World {
     dice: Dice,
     now: Time,
-    desks: [Desk; 2],
+    dialogues: [Dialogues; 2],
     loss: u64,
     slowest: u64,
     channel: BTreeMap<(Time, u64), (Side, Message)>,
@@ -35,7 +35,7 @@ impl World {
         let rules = Rules { apply_within: Span::from_mins(2), ..Rules::default() };
         World {
             now: Time::EPOCH,
-            desks: SIDES.map(|side| Desk::new(side, JobId(7), Run(1), rules)),
+            dialogues: SIDES.map(|side| Dialogues::new(side, JobId(7), Run(1), rules)),
             loss: dice.one_of(&[0, 20, 70]),
             slowest: dice.one_of(&[1, 3_000, 40_000]),
             channel: BTreeMap::new(),
@@ -64,20 +64,20 @@ impl World {
     }
 
     fn act(&mut self, side: Side) {
-        let (now, desk) = (self.now, &mut self.desks[side as usize]);
+        let (now, dialogues) = (self.now, &mut self.dialogues[side as usize]);
         let direction = self.dice.one_of(&[Direction::Grow, Direction::Shrink]);
-        let output = match desk.open_for(direction).cloned() {
+        let output = match dialogues.open_for(direction).cloned() {
             None if self.n_opened < OPENINGS => {
                 let item = hosts(8, 1 + self.dice.below(4));
                 let valid_for = Span::from_secs(5 + self.dice.below(60) as i64);
-                let opened = desk.open(now, direction, vec![SetRule::All], vec![item], valid_for);
+                let opened = dialogues.open(now, direction, vec![SetRule::All], vec![item], valid_for);
                 self.n_opened += 1;
                 opened.expect("nothing is open").1
             }
             None => return,
             Some(open) => {
                 let action = choose(&mut self.dice, &open);
-                match desk.act(now, open.id(), action) {
+                match dialogues.act(now, open.id(), action) {
                     Ok(output) => output,
                     Err(_) => return,
                 }
@@ -88,8 +88,8 @@ impl World {
 
     fn step(&mut self) -> bool {
         let arrives = self.channel.keys().next().copied();
-        let deadlines = self.desks.iter().filter_map(Desk::next_deadline).min();
-        let is_open = self.desks.iter().any(|desk| desk.dialogues().iter().any(|end| !end.phase().is_over()));
+        let deadlines = self.dialogues.iter().filter_map(Dialogues::next_deadline).min();
+        let is_open = self.dialogues.iter().any(|dialogues| dialogues.all().iter().any(|end| !end.phase().is_over()));
         let wants = self.n_opened < OPENINGS || is_open;
         let acts = wants.then(|| self.now + Span::from_millis(self.dice.below(9_000) as i64));
         let Some(next) = [arrives.map(|(time, _)| time), deadlines, acts].into_iter().flatten().min() else {
@@ -98,7 +98,7 @@ impl World {
         self.now = next.max(self.now);
         if let Some((side, message)) = arrives.filter(|key| key.0 <= self.now).and_then(|key| self.channel.remove(&key))
         {
-            let output = self.desks[side as usize].receive(self.now, &message);
+            let output = self.dialogues[side as usize].receive(self.now, &message);
             self.n_crossed += u64::from(matches!(output.refused, Some(negotiation::Refusal::AlreadyOpen(_))));
             self.send(side, output);
         } else if acts == Some(next) {
@@ -106,7 +106,7 @@ impl World {
             self.act(side);
         } else {
             for side in SIDES {
-                let output = self.desks[side as usize].tick(self.now);
+                let output = self.dialogues[side as usize].tick(self.now);
                 self.send(side, output);
             }
         }
@@ -116,7 +116,7 @@ impl World {
     fn check(&self) {
         for direction in [Direction::Grow, Direction::Shrink] {
             let is_open = |end: &&Dialogue| !end.phase().is_over() && end.direction() == Some(direction);
-            let n_open = self.desks[0].dialogues().iter().filter(is_open).count();
+            let n_open = self.dialogues[0].all().iter().filter(is_open).count();
             assert!(n_open <= 1, "the RMS has {n_open} open to {direction:?}");
         }
         let [by_rms, by_application] = &self.ended;
@@ -154,8 +154,8 @@ fn both_desks_agree_how_every_negotiation_ended() {
             n_steps += 1;
             assert!(n_steps < 100_000, "it never ends");
         }
-        for desk in &world.desks {
-            assert!(desk.dialogues().iter().all(|end| end.phase().is_over()), "something is open for ever");
+        for dialogues in &world.dialogues {
+            assert!(dialogues.all().iter().all(|end| end.phase().is_over()), "something is open for ever");
         }
         let [by_rms, by_application] = &world.ended;
         n_ended += by_application.len();

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Dice, hosts, priced, template};
 use negotiation::{
-    Action, Desk, Dialogue, Direction, Draft, Ending, Item, ItemStatus, Message, NegotiationId, Phase, Reason, Rules,
-    SetRule, Side, Statement, Template,
+    Action, Dialogue, Dialogues, Direction, Draft, Ending, Item, ItemStatus, Message, NegotiationId, Phase, Reason,
+    Rules, SetRule, Side, Statement, Template,
 };
 use rms_model::{JobId, NodeId, Run, Span, Time};
 
@@ -60,7 +60,7 @@ fn wild_message(dice: &mut Dice, id: NegotiationId) -> Message {
         }
     };
     let id = if dice.percent(90) { id } else { NegotiationId { initiator: side(dice), number: wild(dice) as u32 } };
-    Message { id, number: wild(dice) as u32, seen: wild(dice) as u32, statement }
+    Message { id, seq: wild(dice) as u32, ack_seq: wild(dice) as u32, statement }
 }
 
 /// What an owner might do; most of it is not possible.
@@ -126,28 +126,28 @@ fn a_desk_bears_a_flood() {
     common::seeds("a_desk_bears_a_flood", 300, |seed| {
         let mut dice = Dice::new(seed);
         let whose = side(&mut dice);
-        let mut desk = Desk::new(whose, JobId(7), Run(1), Rules::default());
+        let mut dialogues = Dialogues::new(whose, JobId(7), Run(1), Rules::default());
         for idx in 0..300 {
             let id = NegotiationId { initiator: side(&mut dice), number: 1 + dice.below(40) as u32 };
             let message = wild_message(&mut dice, id);
             let now = Time::from_secs(idx);
-            let output = desk.receive(now, &message);
+            let output = dialogues.receive(now, &message);
             assert!(output.messages.len() <= 2);
             if dice.percent(20)
-                && let Some(end) = desk.get(id).cloned()
+                && let Some(end) = dialogues.get(id).cloned()
             {
-                let _ = desk.act(now, id, wild_action(&mut dice, &end));
+                let _ = dialogues.act(now, id, wild_action(&mut dice, &end));
             }
-            let _ = desk.tick(now);
-            assert!(desk.dialogues().len() <= 40, "{} are kept", desk.dialogues().len());
-            for end in desk.dialogues() {
+            let _ = dialogues.tick(now);
+            assert!(dialogues.all().len() <= 40, "{} are kept", dialogues.all().len());
+            for end in dialogues.all() {
                 end.check().expect("it stays right");
             }
         }
         if whose == Side::Rms {
             for direction in [Direction::Grow, Direction::Shrink] {
                 let is_open = |end: &&Dialogue| !end.phase().is_over() && end.direction() == Some(direction);
-                assert!(desk.dialogues().iter().filter(is_open).count() <= 1, "one at a time for {direction:?}");
+                assert!(dialogues.all().iter().filter(is_open).count() <= 1, "one at a time for {direction:?}");
             }
         }
     });

@@ -34,8 +34,8 @@ fn offer(item: Item) -> Action {
 fn offered() -> (Dialogue, Dialogue, Message) {
     let (mut rms, mut application) = ends();
     let opening = only(rms.act(secs(0), offer(hosts(4, 4))).expect("it opens"));
-    let nod = only(application.receive(secs(0), &opening));
-    let _ = rms.receive(secs(0), &nod);
+    let ack = only(application.receive(secs(0), &opening));
+    let _ = rms.receive(secs(0), &ack);
     (rms, application, opening)
 }
 
@@ -74,14 +74,14 @@ fn a_replayed_round_changes_nothing_and_is_confirmed() {
     for _ in 0..3 {
         let output = rms.receive(secs(2), &bid);
         assert_eq!(output.refused, Some(Refusal::Stale { number: 1, seen: 1 }));
-        assert_eq!(only(output).seen, 1);
+        assert_eq!(only(output).ack_seq, 1);
         let output = application.receive(secs(2), &opening);
         assert_eq!(output.refused, Some(Refusal::Stale { number: 1, seen: 1 }));
     }
     assert_eq!(before, (rms.phase(), rms.proposal().cloned()));
 
     // The same round under a new number is no replay but a lie: it is not the application's turn.
-    let forged = Message { number: 2, ..bid };
+    let forged = Message { seq: 2, ..bid };
     assert_eq!(rms.receive(secs(2), &forged).refused, Some(Refusal::OutOfTurn(rms.phase())));
     assert_eq!(before, (rms.phase(), rms.proposal().cloned()));
 }
@@ -135,10 +135,10 @@ fn what_is_not_heard_is_said_again_with_growing_patience_and_the_last_word_ten_t
     }
     assert_eq!(n_words, 10);
     // Whoever asks later hears it all the same.
-    let ask = Message { id: ID, number: 0, seen: 1, statement: None };
+    let ask = Message { id: ID, seq: 0, ack_seq: 1, statement: None };
     let word = only(rms.receive(secs(9999), &ask));
     assert_eq!(word.statement, Some(Statement::End { ending: Ending::Expired, reason: Reason::Lapsed }));
-    let _ = rms.receive(secs(9999), &Message { seen: 2, ..ask });
+    let _ = rms.receive(secs(9999), &Message { ack_seq: 2, ..ask });
     assert!(rms.is_settled() && rms.next_deadline().is_none());
 }
 
@@ -237,7 +237,7 @@ fn other_hosts_than_agreed_are_not_taken() {
     assert_eq!(rms.act(secs(1), three), Err(ActError::Breach(breach.clone())));
     assert_eq!(rms.act(secs(1), Action::Ready), Err(ActError::Breach(Breach::Hosts { n_hosts: 0, agreed: 4 })));
     let forged = Statement::Ready { round: 1, hosts: (0..3).map(NodeId).collect() };
-    let forged = Message { id: ID, number: 9, seen: 1, statement: Some(forged) };
+    let forged = Message { id: ID, seq: 9, ack_seq: 1, statement: Some(forged) };
     assert_eq!(application.receive(secs(1), &forged).refused, Some(Refusal::Breach(breach)));
     assert_eq!(application.phase(), Phase::Accepted);
 }

@@ -51,14 +51,14 @@ impl World {
         let output = step(world.end(side))?;
         world.heard[side as usize] = forget_repetitions(world.end(side));
         let said = output.messages.into_iter().filter(|message| message.statement.is_some());
-        let said = said.map(|message| Message { seen: 0, ..message });
+        let said = said.map(|message| Message { ack_seq: 0, ..message });
         match side {
             Side::Rms => world.down.extend(said),
             Side::Application => world.up.extend(said),
         }
         let [by_rms, by_application] = world.heard;
-        world.up.retain(|message| message.number > by_rms);
-        world.down.retain(|message| message.number > by_application);
+        world.up.retain(|message| message.seq > by_rms);
+        world.down.retain(|message| message.seq > by_application);
         Some(world)
     }
 
@@ -216,7 +216,7 @@ fn the_model_would_notice_two_ends_that_disagree() {
     let mut world = World::new(Side::Rms, 2);
     world.application.act(NOW, Action::Withdraw(Reason::Changed)).expect_err("nothing stands");
     let end = negotiation::Statement::End { ending: Ending::Rejected, reason: Reason::Declined };
-    let forged = Message { id: world.rms.id(), number: 1, seen: 0, statement: Some(end) };
+    let forged = Message { id: world.rms.id(), seq: 1, ack_seq: 0, statement: Some(end) };
     let _ = world.application.receive(NOW, &forged);
     assert!(std::panic::catch_unwind(|| world.check()).is_err());
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::hosts;
 use negotiation::{
-    Action, Desk, Direction, Message, NegotiationId, Output, Phase, Reason, Reminder, Rules, SetRule, Side,
+    Action, Dialogues, Direction, Message, NegotiationId, Output, Phase, Reason, Reminder, Rules, SetRule, Side,
 };
 use rms_model::{JobId, NodeId, Run, Span, Time};
 
@@ -14,31 +14,36 @@ fn at(secs: i64) -> Time {
     Time::from_secs(secs)
 }
 
-fn desk(end: Side) -> Desk {
-    Desk::new(end, JobId(1), Run(1), Rules::default())
+fn dialogues(end: Side) -> Dialogues {
+    Dialogues::new(end, JobId(1), Run(1), Rules::default())
 }
 
 /// Everything that is said is heard, until nothing is left to say.
-fn exchange(rms: &mut Desk, application: &mut Desk, mut to_rms: Vec<Message>, mut to_application: Vec<Message>) {
+fn exchange(
+    rms: &mut Dialogues,
+    application: &mut Dialogues,
+    mut to_rms: Vec<Message>,
+    mut to_application: Vec<Message>,
+) {
     while !to_rms.is_empty() || !to_application.is_empty() {
-        let answers = |desk: &mut Desk, heard: Vec<Message>| -> Vec<Message> {
-            heard.iter().flat_map(|message| desk.receive(at(2), message).messages).collect()
+        let answers = |dialogues: &mut Dialogues, heard: Vec<Message>| -> Vec<Message> {
+            heard.iter().flat_map(|message| dialogues.receive(at(2), message).messages).collect()
         };
         let (from_application, from_rms) = (answers(application, to_application), answers(rms, to_rms));
         (to_rms, to_application) = (from_application, from_rms);
     }
 }
 
-fn opens(desk: &mut Desk, direction: Direction) -> (NegotiationId, Vec<Message>) {
-    let opened = desk.open(at(0), direction, vec![SetRule::All], vec![hosts(4, 2)], MINUTE);
+fn opens(dialogues: &mut Dialogues, direction: Direction) -> (NegotiationId, Vec<Message>) {
+    let opened = dialogues.open(at(0), direction, vec![SetRule::All], vec![hosts(4, 2)], MINUTE);
     let (id, Output { messages, .. }) = opened.expect("it may");
     (id, messages)
 }
 
 /// What the server tells who attaches, and what the new process makes of it.
-fn restarted(rms: &mut Desk) -> (Desk, Vec<Reminder>) {
-    let reminders: Vec<Reminder> = rms.dialogues().iter().filter_map(|dialogue| dialogue.reminder(at(2))).collect();
-    let mut application = desk(Side::Application);
+fn restarted(rms: &mut Dialogues) -> (Dialogues, Vec<Reminder>) {
+    let reminders: Vec<Reminder> = rms.all().iter().filter_map(|dialogue| dialogue.reminder(at(2))).collect();
+    let mut application = dialogues(Side::Application);
     for reminder in &reminders {
         assert_eq!(application.recall(at(2), reminder), Ok(true));
         assert_eq!(application.recall(at(2), reminder), Ok(false), "it is known now");
@@ -48,13 +53,13 @@ fn restarted(rms: &mut Desk) -> (Desk, Vec<Reminder>) {
     (application, reminders)
 }
 
-fn phases(rms: &Desk, application: &Desk, id: NegotiationId) -> [Phase; 2] {
-    [rms, application].map(|desk| desk.get(id).expect("it is known").phase())
+fn phases(rms: &Dialogues, application: &Dialogues, id: NegotiationId) -> [Phase; 2] {
+    [rms, application].map(|dialogues| dialogues.get(id).expect("it is known").phase())
 }
 
 #[test]
 fn who_has_forgotten_that_it_agreed_to_shrink_lets_go_all_the_same() {
-    let (mut rms, mut before) = (desk(Side::Rms), desk(Side::Application));
+    let (mut rms, mut before) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opens(&mut rms, Direction::Shrink);
     exchange(&mut rms, &mut before, Vec::new(), messages);
     let pledge = before.act(at(1), id, Action::Accept).expect("it may").messages;
@@ -74,7 +79,7 @@ fn who_has_forgotten_that_it_agreed_to_shrink_lets_go_all_the_same() {
 
 #[test]
 fn what_somebody_else_of_it_has_asked_for_is_its_own_again() {
-    let (mut rms, mut before) = (desk(Side::Rms), desk(Side::Application));
+    let (mut rms, mut before) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opens(&mut before, Direction::Grow);
     // The server waits for hosts.
     exchange(&mut rms, &mut before, messages, Vec::new());
@@ -89,7 +94,7 @@ fn what_somebody_else_of_it_has_asked_for_is_its_own_again() {
 
 #[test]
 fn an_offer_that_was_heard_and_forgotten_can_be_answered() {
-    let (mut rms, mut before) = (desk(Side::Rms), desk(Side::Application));
+    let (mut rms, mut before) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opens(&mut rms, Direction::Grow);
     exchange(&mut rms, &mut before, Vec::new(), messages);
     let (mut application, _) = restarted(&mut rms);
@@ -102,11 +107,11 @@ fn an_offer_that_was_heard_and_forgotten_can_be_answered() {
 
 #[test]
 fn what_cannot_be_is_not_believed() {
-    let mut rms = desk(Side::Rms);
+    let mut rms = dialogues(Side::Rms);
     let (id, _lost) = opens(&mut rms, Direction::Shrink);
     let right = rms.get(id).and_then(|dialogue| dialogue.reminder(at(1))).expect("it is open");
     let check = |wrong: Reminder| {
-        let mut application = desk(Side::Application);
+        let mut application = dialogues(Side::Application);
         let empty = application.clone();
         assert!(application.recall(at(1), &wrong).is_err(), "{wrong:?}");
         assert_eq!(application, empty, "nothing has changed");

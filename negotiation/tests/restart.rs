@@ -4,8 +4,8 @@ mod common;
 
 use common::hosts;
 use negotiation::{
-    Action, Desk, Direction, Ending, Message, NegotiationId, Phase, Quantity, Reason, Refusal, Rules, SetRule, Side,
-    Statement,
+    Action, Dialogues, Direction, Ending, Message, NegotiationId, Phase, Quantity, Reason, Refusal, Rules, SetRule,
+    Side, Statement,
 };
 use rms_model::{JobId, Run, Span, Time};
 
@@ -15,18 +15,18 @@ fn at(secs: i64) -> Time {
     Time::from_secs(secs)
 }
 
-fn desk(end: Side) -> Desk {
-    Desk::new(end, JobId(1), Run(1), Rules::default())
+fn dialogues(end: Side) -> Dialogues {
+    Dialogues::new(end, JobId(1), Run(1), Rules::default())
 }
 
-/// The desk of the RMS as it was written down.
-fn read_back(desk: &Desk, heard_up_to: u32) -> Desk {
-    let dialogues = desk.dialogues().iter().map(|dialogue| dialogue.durable()).collect();
-    Desk::restore(Side::Rms, (JobId(1), Run(1)), Rules::default(), (0, heard_up_to), dialogues)
+/// The dialogues of the RMS as they were written down.
+fn read_back(dialogues: &Dialogues, heard_up_to: u32) -> Dialogues {
+    let dialogues = dialogues.all().iter().map(|dialogue| dialogue.durable()).collect();
+    Dialogues::restore(Side::Rms, (JobId(1), Run(1)), Rules::default(), (0, heard_up_to), dialogues)
 }
 
 /// Everything that is said is heard, until nothing is left to say.
-fn exchange(now: Time, rms: &mut Desk, application: &mut Desk, mut to_rms: Vec<Message>) {
+fn exchange(now: Time, rms: &mut Dialogues, application: &mut Dialogues, mut to_rms: Vec<Message>) {
     for _ in 0..20 {
         let to_application: Vec<Message> =
             to_rms.iter().flat_map(|message| rms.receive(now, message).messages).collect();
@@ -35,7 +35,7 @@ fn exchange(now: Time, rms: &mut Desk, application: &mut Desk, mut to_rms: Vec<M
     assert!(to_rms.is_empty(), "they come to rest");
 }
 
-fn opened(application: &mut Desk) -> (NegotiationId, Vec<Message>) {
+fn opened(application: &mut Dialogues) -> (NegotiationId, Vec<Message>) {
     let items = vec![hosts(4, 8)];
     let opened = application.open(at(0), Direction::Grow, vec![SetRule::All], items, MINUTE);
     let (id, output) = opened.expect("it may");
@@ -43,7 +43,7 @@ fn opened(application: &mut Desk) -> (NegotiationId, Vec<Message>) {
 }
 
 /// The RMS counters with half of it; what it says then is returned, not heard.
-fn countered(rms: &mut Desk, id: NegotiationId) -> Vec<Message> {
+fn countered(rms: &mut Dialogues, id: NegotiationId) -> Vec<Message> {
     let asked = rms.get(id).and_then(|dialogue| dialogue.proposal()).cloned().expect("it stands");
     let mut items = asked.items().to_vec();
     items[0].quantity = Quantity(4);
@@ -51,14 +51,14 @@ fn countered(rms: &mut Desk, id: NegotiationId) -> Vec<Message> {
     rms.act(at(1), id, Action::Propose { template, valid_for: MINUTE }).expect("it may").messages
 }
 
-fn ending(desk: &Desk, id: NegotiationId) -> (Phase, Option<Reason>) {
-    let dialogue = desk.get(id).expect("it is known");
+fn ending(dialogues: &Dialogues, id: NegotiationId) -> (Phase, Option<Reason>) {
+    let dialogue = dialogues.get(id).expect("it is known");
     (dialogue.phase(), dialogue.reason())
 }
 
 #[test]
 fn an_end_that_is_read_back_goes_on() {
-    let (mut rms, mut application) = (desk(Side::Rms), desk(Side::Application));
+    let (mut rms, mut application) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opened(&mut application);
     exchange(at(0), &mut rms, &mut application, messages);
     let _lost = countered(&mut rms, id);
@@ -73,7 +73,7 @@ fn an_end_that_is_read_back_goes_on() {
 
 #[test]
 fn talk_that_was_lost_is_given_up_at_both_ends() {
-    let (mut rms, mut application) = (desk(Side::Rms), desk(Side::Application));
+    let (mut rms, mut application) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opened(&mut application);
     exchange(at(0), &mut rms, &mut application, messages);
     // Written down before the counter, which the application hears.
@@ -85,7 +85,7 @@ fn talk_that_was_lost_is_given_up_at_both_ends() {
     let output = after.receive(at(2), &pledge[0]);
     assert_eq!(output.refused, Some(Refusal::NeverSaid { seen: 1, said: 0 }));
     let word = after.give_up_lost_talk(at(2), id, 1).messages;
-    assert_eq!((word[0].number, word[0].seen), (2, 1), "a number that is new to the application");
+    assert_eq!((word[0].seq, word[0].ack_seq), (2, 1), "a number that is new to the application");
     let heard: Vec<Message> = word.iter().flat_map(|message| application.receive(at(2), message).messages).collect();
     exchange(at(2), &mut after, &mut application, heard);
     let given_up = (Phase::Ended(Ending::Withdrawn), Some(Reason::Unknown));
@@ -95,7 +95,7 @@ fn talk_that_was_lost_is_given_up_at_both_ends() {
 /// What is agreed was written down before it was said: a message that claims more changes nothing.
 #[test]
 fn what_is_agreed_is_never_given_up() {
-    let (mut rms, mut application) = (desk(Side::Rms), desk(Side::Application));
+    let (mut rms, mut application) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opened(&mut application);
     exchange(at(0), &mut rms, &mut application, messages);
     let accept = rms.act(at(1), id, Action::Accept).expect("it may").messages;
@@ -109,13 +109,13 @@ fn what_is_agreed_is_never_given_up() {
 /// Its opening was answered and forgotten: it does not come to life again, or the two would wait for each other.
 #[test]
 fn an_opening_that_was_answered_before_is_not_opened_again() {
-    let (mut rms, mut application) = (desk(Side::Rms), desk(Side::Application));
+    let (mut rms, mut application) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opened(&mut application);
     exchange(at(0), &mut rms, &mut application, messages);
     for message in countered(&mut rms, id) {
         let _ = application.receive(at(1), &message);
     }
-    let mut forgetful = desk(Side::Rms);
+    let mut forgetful = dialogues(Side::Rms);
     let again = application.resume(at(2)).messages;
     assert!(matches!(again[0].statement, Some(Statement::Propose { round: 1, .. })));
     exchange(at(2), &mut forgetful, &mut application, again);
@@ -125,7 +125,7 @@ fn an_opening_that_was_answered_before_is_not_opened_again() {
 
 #[test]
 fn numbers_that_others_have_used_are_not_used_again() {
-    let mut application = desk(Side::Application);
+    let mut application = dialogues(Side::Application);
     application.skip_to(7);
     application.skip_to(3);
     assert_eq!(opened(&mut application).0.number, 8);

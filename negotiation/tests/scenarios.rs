@@ -54,7 +54,7 @@ impl Talk {
 
     fn note(&mut self, from: Side, message: &Message) {
         if let Some(statement) = &message.statement {
-            self.said.push(format!("{from}: {}", statement.deed()));
+            self.said.push(format!("{from}: {}", statement.kind()));
         }
     }
 

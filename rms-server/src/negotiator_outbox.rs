@@ -148,8 +148,8 @@ impl ForNegotiator {
             && let Some(mut older) = self.messages.remove(idx)
         {
             // A mere confirmation must not swallow the statement that it follows.
-            if message.statement.is_none() && older.number >= message.number {
-                older.seen = older.seen.max(message.seen);
+            if message.statement.is_none() && older.seq >= message.seq {
+                older.ack_seq = older.ack_seq.max(message.ack_seq);
                 message = older;
             }
         }
@@ -191,7 +191,7 @@ mod tests {
     fn message(number: u32, statement: u32) -> Message {
         let id = NegotiationId { initiator: Side::Rms, number };
         let end = Statement::End { ending: Ending::Rejected, reason: Reason::Declined };
-        Message { id, number: statement, seen: 0, statement: Some(end) }
+        Message { id, seq: statement, ack_seq: 0, statement: Some(end) }
     }
 
     fn said(message: &Message) -> NegotiatorNotice {
@@ -247,8 +247,8 @@ mod tests {
         let (outbox, orders) = NegotiatorOutbox::new(ChannelId::draw());
         let statement = message(1, 4);
         outbox.tell(said(&statement));
-        outbox.tell(said(&Message { seen: 7, statement: None, ..statement.clone() }));
-        assert_eq!(drained(&orders).1, [said(&Message { seen: 7, ..statement })]);
+        outbox.tell(said(&Message { ack_seq: 7, statement: None, ..statement.clone() }));
+        assert_eq!(drained(&orders).1, [said(&Message { ack_seq: 7, ..statement })]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod opening;
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    Action, Change, Desk, Dialogue, Direction, Message, NegotiationId, Output, Phase, Reason, Resource, Side,
+    Action, Change, Dialogue, Dialogues, Direction, Message, NegotiationId, Output, Phase, Reason, Resource, Side,
 };
 use rms_api::Refusal;
 use rms_api::negotiate as contract;
@@ -47,7 +47,7 @@ pub(crate) struct ModelApplication {
     dice: Dice,
     began: Time,
     /// None before it was ever attached.
-    desk: Option<Desk>,
+    dialogues: Option<Dialogues>,
     pub(crate) holding: Option<Holding>,
     link: Link,
     /// When it answers which round.
@@ -77,7 +77,7 @@ impl ModelApplication {
             // Each execution of each job rolls its own dice, whatever others do.
             dice: Dice::new(seed ^ job.0.wrapping_mul(0x9e37_79b9) ^ u64::from(run.0) << 48, STREAM),
             began: now,
-            desk: None,
+            dialogues: None,
             holding: None,
             link: Link::Away,
             answers_at: BTreeMap::new(),
@@ -90,7 +90,7 @@ impl ModelApplication {
 
     /// Its end of all dialogues.
     pub(crate) fn dialogues(&self) -> &[Dialogue] {
-        self.desk.as_ref().map_or(&[], Desk::dialogues)
+        self.dialogues.as_ref().map_or(&[], Dialogues::all)
     }
 
     pub(crate) fn is_attached(&self) -> bool {
@@ -117,7 +117,7 @@ impl ModelApplication {
 
     /// Another process takes over: what this one knew is gone with it.
     pub(crate) fn forgets(&mut self) {
-        self.desk = None;
+        self.dialogues = None;
         self.holding = None;
         self.answers_at.clear();
         self.said.clear();
@@ -136,8 +136,8 @@ impl ModelApplication {
             }
             Told::Notice(NegotiatorNotice::Said(message)) => {
                 let clock = self.clock(now);
-                if let Some(desk) = &mut self.desk {
-                    let output = desk.receive(clock, &message);
+                if let Some(dialogues) = &mut self.dialogues {
+                    let output = dialogues.receive(clock, &message);
                     self.take(output, &mut reaction);
                     self.considers(now, message.id);
                 }
@@ -149,7 +149,7 @@ impl ModelApplication {
             // The holding says the same.
             Told::Notice(NegotiatorNotice::HostsLost { hosts: _ }) => {}
             Told::Notice(NegotiatorNotice::Counted { n_opened }) => {
-                self.desk.iter_mut().for_each(|desk| desk.skip_to(n_opened));
+                self.dialogues.iter_mut().for_each(|dialogues| dialogues.skip_to(n_opened));
             }
         }
         self.settles(now, reaction)
@@ -167,17 +167,17 @@ impl ModelApplication {
             }));
         }
         let clock = self.clock(now);
-        let desk = self.desk.get_or_insert_with(|| {
+        let dialogues = self.dialogues.get_or_insert_with(|| {
             let counted = (attached.n_opened, 0);
-            Desk::restore(Side::Application, (self.job, self.run), attached.rules, counted, Vec::new())
+            Dialogues::restore(Side::Application, (self.job, self.run), attached.rules, counted, Vec::new())
         });
         let reminded: Vec<NegotiationId> = attached
             .open
             .iter()
-            .filter(|reminder| desk.recall(clock, reminder).is_ok_and(|is_news| is_news))
+            .filter(|reminder| dialogues.recall(clock, reminder).is_ok_and(|is_news| is_news))
             .map(|reminder| reminder.id)
             .collect();
-        let output = desk.resume(clock);
+        let output = dialogues.resume(clock);
         self.take(output, reaction);
         for id in reminded {
             self.considers(now, id);
@@ -197,7 +197,7 @@ impl ModelApplication {
             return reaction;
         }
         let clock = self.clock(now);
-        let output = self.desk.as_mut().map(|desk| desk.tick(clock)).unwrap_or_default();
+        let output = self.dialogues.as_mut().map(|dialogues| dialogues.tick(clock)).unwrap_or_default();
         self.take(output, &mut reaction);
         for (id, (round, at)) in self.answers_at.clone() {
             if at <= now {
@@ -214,7 +214,7 @@ impl ModelApplication {
 
     /// The server has said something of this one: an answer may be due after some thought.
     fn considers(&mut self, now: Time, id: NegotiationId) {
-        let Some(dialogue) = self.desk.as_ref().and_then(|desk| desk.get(id)) else { return };
+        let Some(dialogue) = self.dialogues.as_ref().and_then(|dialogues| dialogues.get(id)) else { return };
         let waits_for_us = dialogue.phase().proposer() == Some(Side::Rms);
         let round = dialogue.round();
         let is_considered = self.answers_at.get(&id).is_some_and(|(considered, _)| *considered == round);
@@ -228,7 +228,7 @@ impl ModelApplication {
     }
 
     fn answers(&mut self, now: Time, id: NegotiationId, round: u16, reaction: &mut Reaction) {
-        let Some(dialogue) = self.desk.as_ref().and_then(|desk| desk.get(id)) else { return };
+        let Some(dialogue) = self.dialogues.as_ref().and_then(|dialogues| dialogues.get(id)) else { return };
         if dialogue.phase().proposer() != Some(Side::Rms) || dialogue.round() != round {
             return;
         }
@@ -252,10 +252,10 @@ impl ModelApplication {
 
     /// Here it may change its size, and thinks of what it wants.
     fn reaches_breakpoint(&mut self, now: Time, reaction: &mut Reaction) {
-        let Some(desk) = &self.desk else { return };
-        let promised: Vec<NegotiationId> = desk.dialogues().iter().filter(gives).map(Dialogue::id).collect();
-        let own: Vec<NegotiationId> = desk
-            .dialogues()
+        let Some(dialogues) = &self.dialogues else { return };
+        let promised: Vec<NegotiationId> = dialogues.all().iter().filter(gives).map(Dialogue::id).collect();
+        let own: Vec<NegotiationId> = dialogues
+            .all()
             .iter()
             .filter(|dialogue| dialogue.phase().proposer() == Some(Side::Application))
             .map(Dialogue::id)
@@ -274,7 +274,7 @@ impl ModelApplication {
         }
         self.opens(now, reaction);
         if self.dice.chance(self.manner.lies) {
-            let opened = self.desk.as_ref().map_or(0, |desk| desk.dialogues().len() as u32);
+            let opened = self.dialogues.as_ref().map_or(0, |dialogues| dialogues.all().len() as u32);
             let message = liar::lie(&mut self.dice, (self.job, self.run), &self.said, opened);
             if self.is_attached() {
                 reaction.says.push(NegotiatorCall::Say(Box::new(message)));
@@ -284,7 +284,9 @@ impl ModelApplication {
 
     /// What it has agreed to give, it gives now.
     fn lets_go(&mut self, now: Time, id: NegotiationId, reaction: &mut Reaction) {
-        let (Some(dialogue), Some(holding)) = (self.desk.as_ref().and_then(|desk| desk.get(id)), &self.holding) else {
+        let (Some(dialogue), Some(holding)) =
+            (self.dialogues.as_ref().and_then(|dialogues| dialogues.get(id)), &self.holding)
+        else {
             return;
         };
         let Some(template) = dialogue.proposal() else { return };
@@ -313,15 +315,15 @@ impl ModelApplication {
         let Some(want) = self.manner.wants.get(self.n_wanted).filter(|want| now >= self.began + want.after) else {
             return;
         };
-        let (Some(desk), Some(holding)) = (&mut self.desk, &self.holding) else { return };
-        if desk.open_for(want.direction).is_some() {
+        let (Some(dialogues), Some(holding)) = (&mut self.dialogues, &self.holding) else { return };
+        if dialogues.open_for(want.direction).is_some() {
             return;
         }
         self.n_wanted += 1;
         let Some((sets, items)) = opening::opening(&self.manner, want, holding, now) else { return };
         let clock = now + self.manner.skew;
         // What is wrong with it, it hears at once: it is not said.
-        if let Ok((_, output)) = desk.open(clock, want.direction, sets, items, want.valid_for) {
+        if let Ok((_, output)) = dialogues.open(clock, want.direction, sets, items, want.valid_for) {
             self.take(output, reaction);
         }
     }
@@ -329,7 +331,7 @@ impl ModelApplication {
     fn acts(&mut self, now: Time, id: NegotiationId, action: Action, reaction: &mut Reaction) {
         let clock = self.clock(now);
         // What is not possible any more, because something else was faster, is left.
-        if let Some(Ok(output)) = self.desk.as_mut().map(|desk| desk.act(clock, id, action)) {
+        if let Some(Ok(output)) = self.dialogues.as_mut().map(|dialogues| dialogues.act(clock, id, action)) {
             self.take(output, reaction);
         }
     }
@@ -357,7 +359,7 @@ impl ModelApplication {
         let has_to_give = dialogues.iter().any(|dialogue| gives(&dialogue));
         let is_whimsical = self.manner.whims > 0 && dialogues.iter().any(|dialogue| !dialogue.phase().is_over());
         let want = self.manner.wants.get(self.n_wanted).map(|want| next_breakpoint.max(self.began + want.after));
-        let deadline = self.desk.as_ref().and_then(Desk::next_deadline).map(|at| at - self.manner.skew);
+        let deadline = self.dialogues.as_ref().and_then(Dialogues::next_deadline).map(|at| at - self.manner.skew);
         let times = [
             deadline,
             self.answers_at.values().map(|(_, at)| *at).min(),

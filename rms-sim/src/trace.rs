@@ -141,7 +141,7 @@ fn short_holding(holding: &Holding) -> String {
 }
 
 fn short_message(message: &Message) -> String {
-    let Message { id, number, seen, statement } = message;
+    let Message { id, seq, ack_seq, statement } = message;
     let what = match statement {
         None => "nothing new".to_owned(),
         Some(Statement::Propose { round, template, valid_for }) => {
@@ -151,7 +151,7 @@ fn short_message(message: &Message) -> String {
         }
         Some(statement) => format!("{statement:?}"),
     };
-    format!("{id} #{number}/{seen} {what}")
+    format!("{id} #{seq}/{ack_seq} {what}")
 }
 
 fn short_item(item: &Item) -> String {

@@ -4,7 +4,7 @@ use rms_api::Refused;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use negotiation::desk::OpenError;
+use negotiation::dialogues::OpenError;
 use negotiation::{ActError, TemplateError};
 use rms_model::{JobId, Outcome};
 use rms_wire::LinkError;

@@ -13,10 +13,10 @@ use super::error::{ConnectError, NegotiatorError};
 use super::event::Event;
 use super::hostfile::{self, HostfileStyle};
 use super::limits::Limits;
+use super::negotiations::Act;
 pub use super::owner::Settled;
 use super::owner::{self, Command, Shared};
 use super::policy::Policy;
-use super::talk::Deed;
 use super::want::{self, Want};
 
 /// Speaks for an application about its size. Clones are the same negotiator; see [the module](super) for what may be done
@@ -177,8 +177,8 @@ impl Negotiator {
         &self.shared.runtime
     }
 
-    async fn act(&self, id: NegotiationId, deed: Deed) -> Result<(), NegotiatorError> {
-        self.ask(|reply| Command::Act { id, deed, reply }).await
+    async fn act(&self, id: NegotiationId, act: Act) -> Result<(), NegotiatorError> {
+        self.ask(|reply| Command::Act { id, act, reply }).await
     }
 
     async fn ask<T>(
@@ -207,7 +207,7 @@ impl Negotiation {
     /// # Errors
     /// There is nothing to agree to, or it has run out.
     pub async fn accept(&self) -> Result<(), NegotiatorError> {
-        self.negotiator.act(self.id, Deed::Accept).await
+        self.negotiator.act(self.id, Act::Accept).await
     }
 
     /// Proposes something else about the same: the items of the server's last proposal, in the same order, with other
@@ -216,7 +216,7 @@ impl Negotiation {
     /// # Errors
     /// There is nothing to counter, it has run out, or the rules forbid it.
     pub async fn counter(&self, items: Vec<Item>) -> Result<(), NegotiatorError> {
-        self.negotiator.act(self.id, Deed::Counter(items)).await
+        self.negotiator.act(self.id, Act::Counter(items)).await
     }
 
     /// Says no to what the server has proposed last.
@@ -224,7 +224,7 @@ impl Negotiation {
     /// # Errors
     /// There is nothing to say no to.
     pub async fn reject(&self, reason: Reason) -> Result<(), NegotiatorError> {
-        self.negotiator.act(self.id, Deed::Reject(reason)).await
+        self.negotiator.act(self.id, Act::Reject(reason)).await
     }
 
     /// Takes the own proposal back, or leaves the talk. If the server has agreed already, it comes about nevertheless.
@@ -232,7 +232,7 @@ impl Negotiation {
     /// # Errors
     /// It is agreed, or over.
     pub async fn withdraw(&self) -> Result<(), NegotiatorError> {
-        self.negotiator.act(self.id, Deed::Withdraw(Reason::Changed)).await
+        self.negotiator.act(self.id, Act::Withdraw(Reason::Changed)).await
     }
 
     /// At a breakpoint, of a shrink that was agreed: the application has moved away from these hosts, by name, and they
@@ -242,7 +242,7 @@ impl Negotiation {
     /// It is not agreed, or these are other hosts than were agreed.
     pub async fn release<S: AsRef<str>>(&self, hosts: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         let names = hosts.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        self.negotiator.act(self.id, Deed::Release(Some(names))).await
+        self.negotiator.act(self.id, Act::Release(Some(names))).await
     }
 
     /// As [`Negotiation::release`], of the hosts that [`Agreed::leaving`](super::Agreed::leaving) has.
@@ -250,7 +250,7 @@ impl Negotiation {
     /// # Errors
     /// As [`Negotiation::release`].
     pub async fn release_last(&self) -> Result<(), NegotiatorError> {
-        self.negotiator.act(self.id, Deed::Release(None)).await
+        self.negotiator.act(self.id, Act::Release(None)).await
     }
 
     /// What was agreed cannot be done: it fails, and what was done is rolled back.
@@ -258,7 +258,7 @@ impl Negotiation {
     /// # Errors
     /// It is not agreed.
     pub async fn fail(&self) -> Result<(), NegotiatorError> {
-        self.negotiator.act(self.id, Deed::Fail(Reason::Lost)).await
+        self.negotiator.act(self.id, Act::Fail(Reason::Lost)).await
     }
 
     /// Waits until it is over, and says how. Proposals of the server meanwhile are events, which somebody must answer,

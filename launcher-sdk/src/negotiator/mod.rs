@@ -61,11 +61,11 @@ mod handle;
 mod hostfile;
 mod limits;
 mod mpirun;
+mod negotiations;
 mod owner;
 mod policy;
 mod queue;
 mod resizing;
-mod talk;
 #[cfg(test)]
 mod tests;
 mod want;

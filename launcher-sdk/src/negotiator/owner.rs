@@ -19,9 +19,9 @@ use super::environment::JobEnvironment;
 use super::error::{ConnectError, NegotiatorError};
 use super::event::{Event, Ready, Warning};
 use super::hostfile;
+use super::negotiations::{Act, Negotiations, Outcome};
 use super::policy::Policy;
 use super::queue::Queue;
-use super::talk::{Deed, Outcome, Talk};
 use super::want::Want;
 
 /// What the handles see without asking.
@@ -42,7 +42,7 @@ pub(super) struct Standing {
     pub holding: Holding,
     pub clusters: BTreeMap<ClusterId, String>,
     pub is_connected: bool,
-    /// The last negotiations, as many as a desk keeps.
+    /// The last negotiations, as many as are kept.
     pub phases: BTreeMap<NegotiationId, Phase>,
     pub settled: BTreeMap<NegotiationId, Settled>,
     /// The last event, once there was one.
@@ -69,7 +69,7 @@ pub(super) enum Command {
     Declare { declared: Declared, reply: Reply<()> },
     Answer { policy: Option<Policy>, reply: Reply<()> },
     Request { want: Want, reply: Reply<NegotiationId> },
-    Act { id: NegotiationId, deed: Deed, reply: Reply<()> },
+    Act { id: NegotiationId, act: Act, reply: Reply<()> },
     Free { hosts: Vec<String>, reply: Reply<()> },
 }
 
@@ -113,7 +113,7 @@ struct Owner {
     shared: Arc<Shared>,
     standing: watch::Sender<Standing>,
     commands: mpsc::Receiver<Command>,
-    talk: Talk,
+    negotiations: Negotiations,
     connection: Connection,
     backoff: Backoff,
     /// What the server is to know, once the application has declared it.
@@ -156,7 +156,7 @@ impl Owner {
             let staying = hostfile::staying(&attached.holding);
             environment.keeps = Keeps::Hosts(staying.map(|host| host.name.clone()).collect());
         }
-        let talk = Talk::new(&attached);
+        let negotiations = Negotiations::new(&attached);
         let standing = Standing {
             holding: attached.holding.clone(),
             clusters: attached.clusters.clone(),
@@ -181,7 +181,7 @@ impl Owner {
             shared: Arc::clone(&shared),
             standing,
             commands,
-            talk,
+            negotiations,
             connection: Connection::Up(Box::new(channel)),
             backoff: Backoff::default(),
             declared: None,
@@ -191,8 +191,8 @@ impl Owner {
         };
         // Before anybody has a handle: whoever looks for the first time finds what a process before it has left.
         let now = shared.clock.now();
-        let mut outcome = owner.talk.recall(now, &attached.open);
-        outcome.merge(owner.talk.tick(now));
+        let mut outcome = owner.negotiations.recall(now, &attached.open);
+        outcome.merge(owner.negotiations.tick(now));
         owner.deliver(outcome).await;
         Ok((owner, sender, shared))
     }
@@ -207,7 +207,7 @@ impl Owner {
                 Next::Asked(Some(command)) => self.asked(command).await,
                 Next::Asked(None) => break,
                 Next::Due => {
-                    let outcome = self.talk.tick(self.shared.clock.now());
+                    let outcome = self.negotiations.tick(self.shared.clock.now());
                     self.deliver(outcome).await;
                 }
             }
@@ -219,7 +219,7 @@ impl Owner {
 
     async fn next(&mut self) -> Next {
         let clock = self.shared.clock;
-        let deadline = self.talk.next_deadline().map(|due| clock.instant(due));
+        let deadline = self.negotiations.next_deadline().map(|due| clock.instant(due));
         let due = async {
             match deadline {
                 Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -249,22 +249,22 @@ impl Owner {
         };
         match notice {
             NegotiatorNotice::Said(message) => {
-                let outcome = self.talk.hear(now, &message);
+                let outcome = self.negotiations.hear(now, &message);
                 self.deliver(outcome).await;
             }
             NegotiatorNotice::Holding(holding) => {
-                let outcome = self.talk.hold(now, *holding);
+                let outcome = self.negotiations.hold(now, *holding);
                 self.deliver(outcome).await;
             }
             NegotiatorNotice::Refused { negotiation, number: _, reason } => {
-                let outcome = self.talk.refused(negotiation, reason);
+                let outcome = self.negotiations.refused(negotiation, reason);
                 self.deliver(outcome).await;
             }
             NegotiatorNotice::Ended { outcome } => self.over(Event::JobEnding(outcome)),
             NegotiatorNotice::Replaced => self.over(Event::Replaced),
-            NegotiatorNotice::Counted { n_opened } => self.talk.skip_to(n_opened),
+            NegotiatorNotice::Counted { n_opened } => self.negotiations.skip_to(n_opened),
             NegotiatorNotice::HostsLost { hosts } => {
-                let lost = self.talk.known_hosts(hosts);
+                let lost = self.negotiations.known_hosts(hosts);
                 self.shared.events.put(Event::HostsLost(lost));
             }
         }
@@ -308,7 +308,7 @@ impl Owner {
                 self.declare().await;
             }
             Command::Answer { policy, reply } => {
-                let outcome = self.talk.answer_with(now, policy);
+                let outcome = self.negotiations.answer_with(now, policy);
                 self.deliver(outcome).await;
                 let _ = reply.send(Ok(()));
             }
@@ -316,7 +316,7 @@ impl Owner {
                 self.freeing.push(Freeing { hosts, reply, said_as: 0 });
                 self.free(self.freeing.len() - 1).await;
             }
-            Command::Request { want, reply } => match self.talk.request(now, want) {
+            Command::Request { want, reply } => match self.negotiations.request(now, want) {
                 Ok((id, outcome)) => {
                     self.note_phases();
                     let _ = reply.send(Ok(id));
@@ -324,7 +324,7 @@ impl Owner {
                 }
                 Err(error) => drop(reply.send(Err(error))),
             },
-            Command::Act { id, deed, reply } => match self.talk.act(now, id, deed) {
+            Command::Act { id, act, reply } => match self.negotiations.act(now, id, act) {
                 Ok(outcome) => {
                     self.note_phases();
                     let _ = reply.send(Ok(()));
@@ -373,15 +373,16 @@ impl Owner {
     }
 
     fn note_phases(&self) {
-        let dialogues = self.talk.dialogues();
+        let dialogues = self.negotiations.dialogues();
         let phases: BTreeMap<NegotiationId, Phase> =
             dialogues.iter().map(|dialogue| (dialogue.id(), dialogue.phase())).collect();
-        let is_news = |standing: &Standing| standing.phases != phases || standing.holding != *self.talk.holding();
+        let is_news =
+            |standing: &Standing| standing.phases != phases || standing.holding != *self.negotiations.holding();
         if is_news(&self.standing.borrow()) {
             self.standing.send_modify(|standing| {
                 standing.settled.retain(|id, _| phases.contains_key(id));
                 standing.phases.clone_from(&phases);
-                standing.holding.clone_from(self.talk.holding());
+                standing.holding.clone_from(self.negotiations.holding());
             });
         }
     }
@@ -427,10 +428,10 @@ impl Owner {
         };
         self.backoff.reset();
         self.connection = Connection::Up(Box::new(channel));
-        self.talk.know(attached.clusters);
+        self.negotiations.know(attached.clusters);
         self.standing.send_modify(|standing| {
             standing.is_connected = true;
-            standing.clusters.clone_from(self.talk.clusters());
+            standing.clusters.clone_from(self.negotiations.clusters());
         });
         self.shared.events.put(Event::Warned(Warning::ServerBack));
         let now = self.shared.clock.now();
@@ -439,9 +440,9 @@ impl Owner {
             self.declare().await;
         }
         self.free(0).await;
-        let mut outcome = self.talk.hold(now, attached.holding);
-        outcome.merge(self.talk.recall(now, &attached.open));
-        outcome.merge(self.talk.resume(now));
+        let mut outcome = self.negotiations.hold(now, attached.holding);
+        outcome.merge(self.negotiations.recall(now, &attached.open));
+        outcome.merge(self.negotiations.resume(now));
         self.deliver(outcome).await;
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    Action, Desk, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Reminder, Resource,
-    Rules, SetRule, Side, Sizes, Terms,
+    Action, Dialogues, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Reminder,
+    Resource, Rules, SetRule, Side, Sizes, Terms,
 };
 use rms_api::answer::{StageLine, Stages};
 use rms_api::negotiate::{Attached, Declared, HeldHost, Holding};
@@ -13,8 +13,8 @@ use rms_model::{ClusterId, JobId, NodeId, Run, Span, Speedup, Time};
 use super::error::NegotiatorError;
 use super::event::{Event, Offer};
 use super::limits::Limits;
+use super::negotiations::{Act, Negotiations, Outcome};
 use super::policy::{Answer, Policy};
-use super::talk::{Deed, Outcome, Talk};
 use super::want::Want;
 
 const A: ClusterId = ClusterId(0);
@@ -60,20 +60,24 @@ fn attached(holding: Holding, open: Vec<Reminder>) -> Attached {
 
 /// Both ends; what one says the other hears at once.
 struct Table {
-    rms: Desk,
-    talk: Talk,
+    rms: Dialogues,
+    negotiations: Negotiations,
     events: Vec<Event>,
 }
 
 impl Table {
     fn of_hosts(n_hosts: u32) -> Table {
         let attached = attached(holding(1, n_hosts), Vec::new());
-        Table { rms: Desk::new(Side::Rms, JOB, RUN, Rules::default()), talk: Talk::new(&attached), events: Vec::new() }
+        Table {
+            rms: Dialogues::new(Side::Rms, JOB, RUN, Rules::default()),
+            negotiations: Negotiations::new(&attached),
+            events: Vec::new(),
+        }
     }
 
     fn answering(n_hosts: u32, limits: Limits) -> Table {
         let mut table = Table::of_hosts(n_hosts);
-        let outcome = table.talk.answer_with(at(0), Some(Policy::within(limits)));
+        let outcome = table.negotiations.answer_with(at(0), Some(Policy::within(limits)));
         table.hear_application(outcome);
         table
     }
@@ -88,7 +92,7 @@ impl Table {
 
     fn hear_rms(&mut self, output: Output) {
         for message in output.messages {
-            let outcome = self.talk.hear(at(0), &message);
+            let outcome = self.negotiations.hear(at(0), &message);
             self.hear_application(outcome);
         }
     }
@@ -106,30 +110,30 @@ impl Table {
     }
 
     fn requests(&mut self, want: Want) -> NegotiationId {
-        let (id, outcome) = self.talk.request(at(0), want).expect("a proposal");
+        let (id, outcome) = self.negotiations.request(at(0), want).expect("a proposal");
         self.hear_application(outcome);
         id
     }
 
-    fn does(&mut self, id: NegotiationId, deed: Deed) {
-        let outcome = self.talk.act(at(0), id, deed).expect("it is its turn");
+    fn does(&mut self, id: NegotiationId, act: Act) {
+        let outcome = self.negotiations.act(at(0), id, act).expect("it is its turn");
         self.hear_application(outcome);
     }
 
     fn holds(&mut self, generation: u32, n_hosts: u32) {
-        let outcome = self.talk.hold(at(0), holding(generation, n_hosts));
+        let outcome = self.negotiations.hold(at(0), holding(generation, n_hosts));
         self.hear_application(outcome);
     }
 
     /// The process is gone, and another one attaches; or the connection is another one.
     fn attaches(&mut self, is_anew: bool) {
-        let open = self.rms.dialogues().iter().filter_map(|dialogue| dialogue.reminder(at(0))).collect();
-        let attached = attached(self.talk.holding().clone(), open);
+        let open = self.rms.all().iter().filter_map(|dialogue| dialogue.reminder(at(0))).collect();
+        let attached = attached(self.negotiations.holding().clone(), open);
         if is_anew {
-            self.talk = Talk::new(&attached);
+            self.negotiations = Negotiations::new(&attached);
         }
-        let mut outcome = self.talk.recall(at(0), &attached.open);
-        outcome.merge(self.talk.resume(at(0)));
+        let mut outcome = self.negotiations.recall(at(0), &attached.open);
+        outcome.merge(self.negotiations.resume(at(0)));
         self.hear_application(outcome);
         let output = self.rms.resume(at(0));
         self.hear_rms(output);
@@ -186,7 +190,7 @@ fn of_fourteen_six_are_offered_and_taken() {
     let events = table.take_events();
     let [Event::Countered(offer)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((offer.n_hosts(), offer.mine.is_some()), (6, true));
-    table.does(id, Deed::Accept);
+    table.does(id, Act::Accept);
     assert_eq!((table.phase(id), table.quantity(id)), (Phase::Accepted, 6));
 }
 
@@ -239,7 +243,7 @@ fn a_policy_gives_what_it_can_and_no_host_below_its_limit() {
     let [Event::Accepted(agreed)] = events.as_slice() else { panic!("{events:?}") };
     let names: Vec<&str> = agreed.leaving.iter().map(|host| host.name.as_str()).collect();
     assert_eq!(names, ["a5", "a6", "a7", "a8"], "the last ones, and never the first");
-    table.does(id, Deed::Release(None));
+    table.does(id, Act::Release(None));
     assert_eq!(table.phase(id), Phase::Committing);
     table.rms_does(id, Action::Ready);
     table.holds(2, 4);
@@ -257,7 +261,7 @@ fn without_a_policy_the_application_is_asked_and_with_one_what_waits_is_answered
     let events = table.take_events();
     let [Event::Offered(offer)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((offer.negotiation, offer.n_hosts(), offer.round), (id, 2, 1));
-    let outcome = table.talk.answer_with(at(0), Some(Policy::within(Limits::between(1, 4))));
+    let outcome = table.negotiations.answer_with(at(0), Some(Policy::within(Limits::between(1, 4))));
     table.hear_application(outcome);
     assert_eq!(table.phase(id), Phase::Accepted);
 }
@@ -272,12 +276,12 @@ fn an_offer_is_told_once() {
         events.iter().filter(|event| matches!(event, Event::Offered(_)) && event.negotiation() == Some(offer)).count()
     };
     assert_eq!(offers(&mut table), 1);
-    let outcome = table.talk.answer_with(at(1), None);
+    let outcome = table.negotiations.answer_with(at(1), None);
     table.hear_application(outcome);
     assert_eq!(offers(&mut table), 0, "it was told of it");
     table.attaches(false);
     assert_eq!(offers(&mut table), 0, "nor is it another one after a break");
-    let outcome = table.talk.answer_with(at(2), Some(Policy::within(Limits::between(1, 4))));
+    let outcome = table.negotiations.answer_with(at(2), Some(Policy::within(Limits::between(1, 4))));
     table.hear_application(outcome);
     assert_eq!(table.phase(offer), Phase::Accepted, "but a policy answers it");
 }
@@ -290,7 +294,7 @@ fn a_policy_that_breaks_the_rules_says_no() {
         items.push(items[0].clone());
         Answer::Counter(items)
     };
-    let outcome = table.talk.answer_with(at(0), Some(Policy::new(greedy)));
+    let outcome = table.negotiations.answer_with(at(0), Some(Policy::new(greedy)));
     table.hear_application(outcome);
     let id = table.rms_offers(Direction::Grow, hosts(2, 2));
     assert_eq!(table.phase(id), Phase::Ended(Ending::Rejected));
@@ -300,9 +304,9 @@ fn a_policy_that_breaks_the_rules_says_no() {
 fn hosts_to_leave_are_chosen_by_name_and_wrong_ones_are_refused() {
     let mut table = Table::answering(4, Limits::between(1, 4));
     let id = table.rms_offers(Direction::Shrink, hosts(4, 2));
-    let release = |names: &[&str]| Deed::Release(Some(names.iter().map(|name| (*name).to_owned()).collect()));
+    let release = |names: &[&str]| Act::Release(Some(names.iter().map(|name| (*name).to_owned()).collect()));
     for wrong in [release(&["a2"]), release(&["a2", "a3", "a4"]), release(&["a2", "b9"])] {
-        table.talk.act(at(0), id, wrong).expect_err("not what was agreed");
+        table.negotiations.act(at(0), id, wrong).expect_err("not what was agreed");
     }
     table.does(id, release(&["a3", "a2"]));
     let hosts = table.rms.get(id).and_then(|dialogue| dialogue.hosts()).cloned();
@@ -314,7 +318,7 @@ fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
     let mut table = Table::of_hosts(2);
     let old = table.rms_offers(Direction::Grow, hosts(2, 4));
     let counter = vec![Item { quantity: Quantity(2), ..hosts(2, 4) }];
-    table.does(old, Deed::Counter(counter));
+    table.does(old, Act::Counter(counter));
     // The process is killed before it hears the next proposal.
     let template = table.rms.get(old).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
     let template = template.with_items(vec![hosts(2, 4)]).expect("a counter");
@@ -331,7 +335,7 @@ fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
         open: Vec::new(),
         clusters: clusters(),
     };
-    table.talk = Talk::new(&attached);
+    table.negotiations = Negotiations::new(&attached);
     let output = table.rms.resume(at(0));
     table.hear_rms(output);
     assert_eq!(table.phase(old), Phase::Ended(Ending::Failed), "nobody is left who knows of it");
@@ -362,8 +366,8 @@ fn ready_is_told_without_the_holding_once_that_takes_too_long() {
     table.rms_does(id, Action::Commit([NodeId(3)].into()));
     table.rms_does(id, Action::Ready);
     table.take_events();
-    let due = table.talk.next_deadline().expect("it waits for the holding");
-    let outcome = table.talk.tick(due);
+    let due = table.negotiations.next_deadline().expect("it waits for the holding");
+    let outcome = table.negotiations.tick(due);
     assert!(matches!(outcome.events.as_slice(), [Event::Ready(_)]), "{outcome:?}");
 }
 
@@ -395,7 +399,7 @@ fn hosts_that_are_given_back_are_of_the_cluster_that_they_are_of() {
     let mut both = holding(2, 2);
     let on_b = HeldHost { node: NodeId(9), name: "b1".to_owned(), cluster: B, ..both.hosts[1].clone() };
     both.hosts.push(on_b);
-    table.talk.hold(at(0), both);
+    table.negotiations.hold(at(0), both);
     let id = table.requests(Want::shrink(1).hosts(["b1"]));
     let template = table.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
     assert_eq!((template.items()[0].resource, template.items()[0].held), (Resource::Hosts(B), Quantity(1)));
@@ -411,11 +415,11 @@ fn what_cannot_be_asked_is_refused_before_it_is_said() {
         (Want::shrink(1).hosts(["b1"]), "no host 'b1'"),
         (Want::grow(2).at_least(3), "cannot be negotiated"),
     ] {
-        let error = table.talk.request(at(0), want).expect_err("nonsense");
+        let error = table.negotiations.request(at(0), want).expect_err("nonsense");
         assert!(error.to_string().contains(expected), "{error}");
     }
     table.requests(Want::grow(1));
-    let twice = table.talk.request(at(0), Want::grow(1)).expect_err("one is open");
+    let twice = table.negotiations.request(at(0), Want::grow(1)).expect_err("one is open");
     assert!(twice.to_string().contains("a1"), "{twice}");
 }
 
@@ -423,7 +427,7 @@ fn what_cannot_be_asked_is_refused_before_it_is_said() {
 fn what_a_process_before_has_agreed_to_is_told_once_to_the_next_one() {
     let mut table = Table::of_hosts(4);
     let shrink = table.rms_offers(Direction::Shrink, hosts(4, 2));
-    table.does(shrink, Deed::Accept);
+    table.does(shrink, Act::Accept);
     let grow = table.requests(Want::grow(3));
     table.rms_does(grow, Action::Accept);
     let told = table.take_events();
@@ -440,7 +444,7 @@ fn what_a_process_before_has_agreed_to_is_told_once_to_the_next_one() {
 
     table.attaches(false);
     assert_eq!(table.take_events(), []);
-    table.does(shrink, Deed::Release(None));
+    table.does(shrink, Act::Release(None));
     assert_eq!(table.phase(shrink), Phase::Committing);
     table.attaches(true);
     assert_eq!(agreements(&table.take_events()), [grow], "what it has let go of it need not leave again");
@@ -461,7 +465,7 @@ fn an_offer_to_an_earlier_process_is_answered_by_the_policy_of_the_next() {
     table.attaches(true);
     let events = table.take_events();
     assert!(matches!(events.as_slice(), [Event::Offered(_)]), "{events:?}");
-    let outcome = table.talk.answer_with(at(0), Some(Policy::within(Limits::between(1, 8))));
+    let outcome = table.negotiations.answer_with(at(0), Some(Policy::within(Limits::between(1, 8))));
     table.hear_application(outcome);
     assert_eq!(table.phase(offer), Phase::Accepted);
 }
@@ -503,15 +507,18 @@ fn ends(outcome: Outcome) -> Option<(u32, Vec<String>)> {
 
 #[test]
 fn the_end_of_a_stage_is_told_once_and_in_time() {
-    let mut talk = Talk::new(&attached(in_stages(1, &[4, 2, 3]), Vec::new()));
-    assert_eq!(talk.next_deadline(), Some(at(90)), "a tenth of the stage before it is over");
-    assert_eq!(ends(talk.tick(at(89))), None);
-    assert_eq!(ends(talk.tick(at(90))), Some((2, vec!["a4".to_owned(), "a3".to_owned()])));
-    assert_eq!((ends(talk.tick(at(91))), talk.next_deadline()), (None, None));
+    let mut negotiations = Negotiations::new(&attached(in_stages(1, &[4, 2, 3]), Vec::new()));
+    assert_eq!(negotiations.next_deadline(), Some(at(90)), "a tenth of the stage before it is over");
+    assert_eq!(ends(negotiations.tick(at(89))), None);
+    assert_eq!(ends(negotiations.tick(at(90))), Some((2, vec!["a4".to_owned(), "a3".to_owned()])));
+    assert_eq!((ends(negotiations.tick(at(91))), negotiations.next_deadline()), (None, None));
     // Announced anew: one goes, which was chosen already.
     let mut anew = in_stages(1, &[4, 3]);
     anew.hosts[1].is_departing = true;
-    assert_eq!(ends(talk.hold(at(92), anew)), Some((2, vec!["a2".to_owned()])));
-    assert_eq!(ends(talk.hold(at(100), in_stages(2, &[3, 5]))), None, "the next one is greater");
-    assert!(matches!(talk.request(at(100), Want::grow(1)).map(|(id, _)| id), Err(NegotiatorError::HasProfile(JOB))));
+    assert_eq!(ends(negotiations.hold(at(92), anew)), Some((2, vec!["a2".to_owned()])));
+    assert_eq!(ends(negotiations.hold(at(100), in_stages(2, &[3, 5]))), None, "the next one is greater");
+    assert!(matches!(
+        negotiations.request(at(100), Want::grow(1)).map(|(id, _)| id),
+        Err(NegotiatorError::HasProfile(JOB))
+    ));
 }

@@ -17,12 +17,12 @@ impl Dialogue {
 
     /// The number of the latest statement of this end.
     pub fn said(&self) -> u32 {
-        self.voice.number()
+        self.voice.seq()
     }
 
     /// The number of the latest statement of the other end that was taken in.
     pub fn heard(&self) -> u32 {
-        self.voice.seen()
+        self.voice.ack_seq()
     }
 
     /// The last proposal of each end, by round.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use negotiation::{
-    Desk, Direction, Item, ItemStatus, NegotiationId, Parties, Quantity, Resource, Side, Statement, Template,
+    Dialogues, Direction, Item, ItemStatus, NegotiationId, Parties, Quantity, Resource, Side, Statement, Template,
 };
 use negotiation::{TemplateError, Terms};
 use rms_api::negotiate::{Ask, Asked, NegotiatorNotice};
@@ -113,7 +113,7 @@ impl Negotiations<'_> {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }
         // What its process has only talked of is used, too.
-        let talked_of = self.negotiators.desks.get(&job).map_or(0, Desk::last_heard);
+        let talked_of = self.negotiators.dialogues.get(&job).map_or(0, Dialogues::last_heard);
         let last = self.talks(job).map_or(0, |talks| talks.heard_up_to).max(talked_of);
         let id = NegotiationId { initiator: Side::Application, number: last }.next();
         let id = id.ok_or(Refusal::Malformed("it has negotiated as often as can be counted"))?;

@@ -50,7 +50,7 @@ impl Negotiations<'_> {
                 self.context.welcome(job);
                 let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(now, job)));
                 step.order(answer(Ok(attached)));
-                let output = self.desk(job).resume(now);
+                let output = self.dialogues(job).resume(now);
                 self.told_by_desk(now, step, job, output);
                 self.schedule(job);
             }
@@ -180,20 +180,20 @@ impl Negotiations<'_> {
         if self.is_in_house(job, id) && self.case(job, id).is_some() {
             // Somebody has asked under this number, and the application did not know that yet: it is none of its own.
             let is_opening =
-                matches!(&message.statement, Some(Statement::Propose { round: 1, .. })) && message.seen == 0;
-            let desk = self.desk(job);
-            let output = if is_opening { desk.turn_away(message) } else { desk.disown(message) };
+                matches!(&message.statement, Some(Statement::Propose { round: 1, .. })) && message.ack_seq == 0;
+            let dialogues = self.dialogues(job);
+            let output = if is_opening { dialogues.turn_away(message) } else { dialogues.disown(message) };
             for message in output.messages {
                 let notice = NegotiatorNotice::Said(Box::new(message));
                 step.order(Effect::TellNegotiator { job, notice });
             }
             return Ok(());
         }
-        let mut output = self.desk(job).receive(now, message);
+        let mut output = self.dialogues(job).receive(now, message);
         if let Some(Unheard::NeverSaid { seen, said: _ }) = output.refused
             && self.context.booted.is_some()
         {
-            output.merge(self.desk(job).give_up_lost_talk(now, id, seen));
+            output.merge(self.dialogues(job).give_up_lost_talk(now, id, seen));
         }
         let refused = output.refused.take();
         self.note_talk(now, step, job, id, None);
@@ -207,12 +207,12 @@ impl Negotiations<'_> {
     }
 
     fn refuse(&self, step: &mut Step, job: JobId, message: &Message, reason: String) {
-        let (negotiation, number) = (message.id, message.number);
+        let (negotiation, number) = (message.id, message.seq);
         let notice = NegotiatorNotice::Refused { negotiation, number, reason };
         step.order(Effect::TellNegotiator { job, notice });
     }
 
-    /// What a desk said and what has run out, over all of its dialogues.
+    /// What was said and what has run out, over all dialogues of a job.
     pub(super) fn told_by_desk(&mut self, now: Time, step: &mut Step, job: JobId, output: Output) {
         let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
         for id in ids {

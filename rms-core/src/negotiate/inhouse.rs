@@ -76,10 +76,10 @@ impl Negotiations<'_> {
         statement: Statement,
         asking: Option<Asking>,
     ) {
-        let desk = self.desk(job);
-        let (heard, seen) = desk.get(id).map_or((0, 0), |dialogue| (dialogue.heard(), dialogue.said()));
-        let message = Message { id, number: heard + 1, seen, statement: Some(statement) };
-        let output = desk.receive(now, &message);
+        let dialogues = self.dialogues(job);
+        let (heard, seen) = dialogues.get(id).map_or((0, 0), |dialogue| (dialogue.heard(), dialogue.said()));
+        let message = Message { id, seq: heard + 1, ack_seq: seen, statement: Some(statement) };
+        let output = dialogues.receive(now, &message);
         self.note_talk(now, step, job, id, asking);
         self.say(step, job, output);
         // What is against the rules of a dialogue cannot be said again otherwise: it is given up.

@@ -1,6 +1,6 @@
 //! The negotiation manager (002, §5): how running applications come to more and to fewer hosts.
 //!
-//! Each running job that negotiates has a [`negotiation::Desk`], the server's end of its dialogues. What a desk comes
+//! Each running job that negotiates has a [`negotiation::Dialogues`], the server's end of its dialogues. What they come
 //! to is written down as facts before anybody hears of it, so a server that is started again goes on where it was.
 //! Nothing is told that is not held: hosts that are offered are kept free, and hosts that are given back are free once
 //! the agents have seen the processes gone.
@@ -13,7 +13,7 @@ mod budget;
 mod candidates;
 mod cores;
 mod delay;
-mod desk;
+mod dialogues;
 mod grow;
 mod hold;
 mod idle;
@@ -46,7 +46,7 @@ pub(crate) use records::negotiations;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Desk, NegotiationId};
+use negotiation::{Dialogues, NegotiationId};
 use rms_model::{JobId, NodeId, Time};
 
 use crate::context::Context;
@@ -59,7 +59,7 @@ use undelayed::Undelayed;
 #[derive(Debug, Default)]
 pub(crate) struct Negotiators {
     /// With the timers that the durable copies lack.
-    desks: BTreeMap<JobId, Desk>,
+    dialogues: BTreeMap<JobId, Dialogues>,
     /// When to look at a job again.
     wakes: BTreeSet<(Time, JobId)>,
     wake_of: BTreeMap<JobId, Time>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use negotiation::desk::OpenError;
+use negotiation::dialogues::OpenError;
 use negotiation::{
     Action, Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Reason, Resource, SetRule, Terms,
 };
@@ -10,7 +10,7 @@ use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, JobId, NodeId, Sizes, Time};
 
 use super::Negotiations;
-use super::desk::negotiates_itself;
+use super::dialogues::negotiates_itself;
 use crate::plan;
 use crate::step::Step;
 
@@ -127,7 +127,7 @@ impl Negotiations<'_> {
         item: Item,
     ) -> Result<NegotiationId, Refusal> {
         let valid_for = self.offer_valid();
-        let opened = self.desk(job).open(now, direction, vec![SetRule::All], vec![item], valid_for);
+        let opened = self.dialogues(job).open(now, direction, vec![SetRule::All], vec![item], valid_for);
         let (id, output) = opened.map_err(|error| match error {
             OpenError::Template(error) => Refusal::Template(error),
             OpenError::Act(_) => Refusal::NotNegotiable(job),

@@ -29,7 +29,7 @@ impl Negotiations<'_> {
 
     /// What is known of a job beside the state.
     pub(crate) fn forget_talks(&mut self, job: JobId) {
-        self.negotiators.desks.remove(&job);
+        self.negotiators.dialogues.remove(&job);
         self.negotiators.attached.remove(&job);
         self.negotiators.call_rates.remove(&job);
         self.negotiators.gone.remove(&job);

@@ -59,7 +59,7 @@ impl Negotiations<'_> {
                 self.answer_growth(now, step, job, id);
             }
         }
-        let output = self.desk(job).tick(now);
+        let output = self.dialogues(job).tick(now);
         let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
         for id in ids {
             self.note_talk(now, step, job, id, None);
@@ -87,13 +87,13 @@ impl Negotiations<'_> {
         let entry = self.context.state().jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
         let talks = entry.talks.as_deref()?;
-        let desk = self.negotiators.desks.get(&job).and_then(negotiation::Desk::next_deadline);
+        let dialogues = self.negotiators.dialogues.get(&job).and_then(negotiation::Dialogues::next_deadline);
         let cases = talks.open().filter_map(|case| self.due_of(case));
         let departing = started.evolved.iter().flat_map(|evolved| evolved.departing.values());
         let departures = departing.map(|since| *since + self.promise_span());
         let loans = self.next_loan(job);
         let silence = self.silent_until(job);
-        desk.into_iter().chain(cases).chain(departures).chain(loans).chain(silence).min()
+        dialogues.into_iter().chain(cases).chain(departures).chain(loans).chain(silence).min()
     }
 
     fn due_of(&self, case: &Case) -> Option<Time> {

@@ -96,7 +96,6 @@ pub struct Evolved {
     pub generation: u32,
     /// The tasks of hosts to come are numbered from here; no number is given twice.
     pub next_task: u32,
-    #[serde(alias = "berths")]
     pub places: BTreeMap<NodeId, Place>,
     /// What it will free at its next smaller stage.
     pub chosen: Vec<NodeId>,

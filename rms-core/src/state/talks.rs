@@ -366,7 +366,7 @@ fn size_of_item(item: &Item) -> usize {
 
 /// More than a hundred rounds of ordinary size; an application that says very much at once has fewer remembered.
 const MOST_SIZE: usize = 16_384;
-/// As many as the desk of a dialogue remembers.
+/// As many as the dialogues remember.
 const MOST_CASES: usize = 16;
 /// What is paid for at once; of an application that bargains more often, the oldest is settled before its end.
 const MOST_CHARGES: usize = 1024;

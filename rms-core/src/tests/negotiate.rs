@@ -19,7 +19,7 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    Action, Desk, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement,
+    Action, Dialogues, Direction, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement,
 };
 use rms_api::answer::Answer;
 use rms_api::call::{Nodes, Shape};
@@ -56,7 +56,7 @@ pub(super) struct Scene {
 
 /// A process of an application that speaks for it.
 pub(super) struct App {
-    pub(super) desk: Desk,
+    pub(super) dialogues: Dialogues,
     run: Run,
     /// Hosts that it was told to be lost.
     pub(super) lost: Vec<rms_model::NodeId>,
@@ -287,7 +287,7 @@ impl Scene {
         for job in self.apps.keys().copied().collect::<Vec<_>>() {
             let now = self.world.now;
             let app = self.apps.get_mut(&job).expect("it is one of them");
-            let output = app.desk.tick(now);
+            let output = app.dialogues.tick(now);
             self.speak(job, output);
         }
     }
@@ -418,11 +418,11 @@ impl Scene {
 
     pub(super) fn attach_as(&mut self, job: JobId, manner: Manner) -> Result<(), Refusal> {
         let run = self.world.rms.state().jobs()[&job].run;
-        let desk = Desk::new(Side::Application, job, run, Default::default());
+        let dialogues = Dialogues::new(Side::Application, job, run, Default::default());
         let known = self.apps.remove(&job).filter(|app| app.run == run);
-        let desk = known.map_or(desk, |app| app.desk);
+        let dialogues = known.map_or(dialogues, |app| app.dialogues);
         let app = App {
-            desk,
+            dialogues,
             run,
             refused: Vec::new(),
             lost: Vec::new(),
@@ -436,7 +436,7 @@ impl Scene {
         let answered = self.negotiator_call(job, NegotiatorCall::Attach(manner));
         if answered.is_ok() {
             let now = self.world.now;
-            let output = self.apps.get_mut(&job).expect("it is there").desk.resume(now);
+            let output = self.apps.get_mut(&job).expect("it is there").dialogues.resume(now);
             self.speak(job, output);
         }
         answered
@@ -464,9 +464,9 @@ impl Scene {
             && let Some(app) = self.apps.get_mut(&attached.job)
         {
             app.holding = Some(attached.holding.clone());
-            app.desk.skip_to(attached.n_opened);
+            app.dialogues.skip_to(attached.n_opened);
             for reminder in &attached.open {
-                app.desk.recall(self.world.now, reminder).expect("there can be such a negotiation");
+                app.dialogues.recall(self.world.now, reminder).expect("there can be such a negotiation");
             }
         }
         self.answers.insert(ticket, answer.map(|_| Answer::Done));
@@ -479,14 +479,14 @@ impl Scene {
                 if let Some(Statement::Ready { .. }) = &message.statement {
                     app.holding_at_ready.clone_from(&app.holding);
                 }
-                let output = app.desk.receive(self.world.now, &message);
+                let output = app.dialogues.receive(self.world.now, &message);
                 self.speak(job, output);
             }
             NegotiatorNotice::Refused { reason, .. } => app.refused.push(reason),
             NegotiatorNotice::Holding(holding) => app.holding = Some(*holding),
             NegotiatorNotice::Ended { outcome } => app.ended = Some(outcome),
             NegotiatorNotice::Replaced => app.is_replaced = true,
-            NegotiatorNotice::Counted { n_opened } => app.desk.skip_to(n_opened),
+            NegotiatorNotice::Counted { n_opened } => app.dialogues.skip_to(n_opened),
             NegotiatorNotice::HostsLost { hosts } => app.lost.extend(hosts),
         }
     }
@@ -520,8 +520,8 @@ impl Scene {
         items: Vec<Item>,
     ) -> NegotiationId {
         let now = self.world.now;
-        let desk = &mut self.app(job).desk;
-        let opened = desk.open(now, direction, vec![rule], items, Span::from_mins(5));
+        let dialogues = &mut self.app(job).dialogues;
+        let opened = dialogues.open(now, direction, vec![rule], items, Span::from_mins(5));
         let (id, output) = opened.expect("it may open one");
         self.speak(job, output);
         id
@@ -529,22 +529,22 @@ impl Scene {
 
     pub(super) fn app_acts(&mut self, job: JobId, id: NegotiationId, action: Action) {
         let now = self.world.now;
-        let output = self.app(job).desk.act(now, id, action).expect("it may do so");
+        let output = self.app(job).dialogues.act(now, id, action).expect("it may do so");
         self.speak(job, output);
     }
 
     /// The negotiation that is open for a direction, as the application knows it.
     pub(super) fn app_hears(&self, job: JobId, direction: Direction) -> Option<NegotiationId> {
-        self.apps[&job].desk.open_for(direction).map(negotiation::Dialogue::id)
+        self.apps[&job].dialogues.open_for(direction).map(negotiation::Dialogue::id)
     }
 
     /// What stands in a negotiation, as the application knows it.
     pub(super) fn app_sees(&self, job: JobId, id: NegotiationId) -> Option<negotiation::Template> {
-        self.apps[&job].desk.get(id)?.proposal().cloned()
+        self.apps[&job].dialogues.get(id)?.proposal().cloned()
     }
 
     pub(super) fn app_phase(&self, job: JobId, id: NegotiationId) -> Phase {
-        self.apps[&job].desk.get(id).expect("it knows of it").phase()
+        self.apps[&job].dialogues.get(id).expect("it knows of it").phase()
     }
 
     /// The channel breaks.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use negotiation::{
-    Desk, Dialogue, Direction, Item, NegotiationId, Parties, Price, Resource, Rules, Side, Statement, Template,
+    Dialogue, Dialogues, Direction, Item, NegotiationId, Parties, Price, Resource, Rules, Side, Statement, Template,
 };
 use rms_api::negotiate::{Ask, Asked, Declared, NegotiationRecord};
 use rms_core::state::talks::Asking;
@@ -45,9 +45,9 @@ fn dialogue(at: Time) -> Dialogue {
     let item = Item::up_to(Resource::Hosts(ClusterId(1)), 2, 2);
     let template = Template::of_one(parties, Direction::Grow, item).expect("a template");
     let statement = Some(Statement::Propose { round: 1, template, valid_for: Span::from_mins(1) });
-    let mut desk = Desk::new(Side::Rms, job, run, Rules::default());
-    let _ = desk.receive(at, &negotiation::Message { id, number: 1, seen: 0, statement });
-    desk.get(id).expect("it was heard").durable()
+    let mut dialogues = Dialogues::new(Side::Rms, job, run, Rules::default());
+    let _ = dialogues.receive(at, &negotiation::Message { id, seq: 1, ack_seq: 0, statement });
+    dialogues.get(id).expect("it was heard").durable()
 }
 
 fn asking() -> Asking {

@@ -5,8 +5,8 @@ use rms_api::call::HistoryQuery;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use negotiation::{
-    Action, Desk, Direction, Draft, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side, Statement,
-    Template,
+    Action, Dialogues, Direction, Draft, Item, Message, NegotiationId, Output, Phase, Resource, SetRule, Side,
+    Statement, Template,
 };
 use rms_api::Call;
 use rms_api::call::{Nodes, Query, Select, Shape, Submission};
@@ -130,7 +130,7 @@ struct App {
     sender: Sender,
     receiver: Receiver,
     seq: u64,
-    desk: Desk,
+    dialogues: Dialogues,
     holding: Holding,
     notices: Vec<NegotiatorNotice>,
     answers: Vec<(u64, Result<NegotiatorAnswer, String>)>,
@@ -145,13 +145,13 @@ impl App {
         };
         let Attached { job, run, rules, n_opened, declared: _, holding, release_within: _, open, clusters: _ } =
             attached;
-        let mut desk = Desk::new(Side::Application, job, run, rules);
-        desk.go_on_from(n_opened);
+        let mut dialogues = Dialogues::new(Side::Application, job, run, rules);
+        dialogues.go_on_from(n_opened);
         for reminder in &open {
-            desk.recall(now(), reminder).expect("there can be such a negotiation");
+            dialogues.recall(now(), reminder).expect("there can be such a negotiation");
         }
         let (notices, answers) = (Vec::new(), Vec::new());
-        Ok(App { job, client, sender, receiver, seq: 1, desk, holding, notices, answers })
+        Ok(App { job, client, sender, receiver, seq: 1, dialogues, holding, notices, answers })
     }
 
     /// A new channel, and the answer to its first call.
@@ -207,11 +207,11 @@ impl App {
                 self.answers.push((seq, answer.map_err(|refused| refused.kind)));
             }
             NegotiatorTold::Notice(NegotiatorNotice::Said(message)) => {
-                let output = self.desk.receive(now(), &message);
+                let output = self.dialogues.receive(now(), &message);
                 self.send(output).await;
             }
             NegotiatorTold::Notice(NegotiatorNotice::Holding(holding)) => self.holding = *holding,
-            NegotiatorTold::Notice(NegotiatorNotice::Counted { n_opened }) => self.desk.skip_to(n_opened),
+            NegotiatorTold::Notice(NegotiatorNotice::Counted { n_opened }) => self.dialogues.skip_to(n_opened),
             NegotiatorTold::Notice(NegotiatorNotice::HostsLost { .. }) => {}
             NegotiatorTold::Notice(notice) => self.notices.push(notice),
         }
@@ -230,13 +230,13 @@ impl App {
 
     async fn propose(&mut self, direction: Direction, n_hosts: u64) -> NegotiationId {
         let (sets, items) = (vec![SetRule::All], vec![self.item(n_hosts)]);
-        let (id, output) = self.desk.open(now(), direction, sets, items, Span::from_secs(20)).expect("a proposal");
+        let (id, output) = self.dialogues.open(now(), direction, sets, items, Span::from_secs(20)).expect("a proposal");
         self.send(output).await;
         id
     }
 
     async fn act(&mut self, id: NegotiationId, action: Action) {
-        let output = self.desk.act(now(), id, action).expect("it is its turn");
+        let output = self.dialogues.act(now(), id, action).expect("it is its turn");
         self.send(output).await;
     }
 
@@ -247,12 +247,12 @@ impl App {
     }
 
     fn phase(&self, id: NegotiationId) -> Option<Phase> {
-        self.desk.get(id).map(negotiation::Dialogue::phase)
+        self.dialogues.get(id).map(negotiation::Dialogue::phase)
     }
 
     async fn until_phase(&mut self, id: NegotiationId, phase: Phase) {
         while self.phase(id) != Some(phase) {
-            assert!(self.phase(id).is_none_or(|phase| !phase.is_over()), "{:?}", self.desk.get(id));
+            assert!(self.phase(id).is_none_or(|phase| !phase.is_over()), "{:?}", self.dialogues.get(id));
             self.hear().await;
         }
     }
@@ -375,7 +375,7 @@ fn who_has_not_attached_has_no_say_and_nobody_attaches_twice() {
         let (_, _, answer) = App::open(&client, &NegotiatorCall::Declare(declared)).await;
         assert_eq!(answer, Err("not_attached".to_owned()));
         let id = NegotiationId { initiator: Side::Application, number: 1 };
-        let accept = Message { id, number: 1, seen: 0, statement: Some(Statement::Accept { round: 1 }) };
+        let accept = Message { id, seq: 1, ack_seq: 0, statement: Some(Statement::Accept { round: 1 }) };
         let (_, _, answer) = App::open(&client, &NegotiatorCall::Say(Box::new(accept))).await;
         assert_eq!(answer, Err("not_attached".to_owned()));
         let mut app = App::attach(client).await.expect("it may");
@@ -561,13 +561,13 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         }
         // What is one, and is about others or about nothing that is here, is not taken, or ends as it began.
         let says = [
-            Message { id: rms(1), number: 1, seen: 0, statement: Some(Statement::Accept { round: 1 }) },
-            Message { id: own(1), number: 1, seen: 9, statement: Some(Statement::Accept { round: 3 }) },
-            Message { id: own(90), number: u32::MAX, seen: u32::MAX, statement: None },
+            Message { id: rms(1), seq: 1, ack_seq: 0, statement: Some(Statement::Accept { round: 1 }) },
+            Message { id: own(1), seq: 1, ack_seq: 9, statement: Some(Statement::Accept { round: 3 }) },
+            Message { id: own(90), seq: u32::MAX, ack_seq: u32::MAX, statement: None },
             Message {
                 id: own(1),
-                number: 2,
-                seen: 0,
+                seq: 2,
+                ack_seq: 0,
                 statement: Some(Statement::Ready { round: 1, hosts: [NodeId(u32::MAX)].into() }),
             },
         ];
@@ -580,7 +580,7 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         app.say_broken(stale).await;
         assert_eq!(app.holding.hosts.len(), 1);
         // And the channel is well.
-        app.desk.go_on_from(90);
+        app.dialogues.go_on_from(90);
         let id = app.propose(Direction::Grow, 1).await;
         app.until_phase(id, Phase::Applied).await;
         scene.end(job).await;
@@ -603,7 +603,7 @@ fn replays_and_late_answers_change_nothing() {
         let mut app = scene.attached(job).await;
         let (sets, items) = (vec![SetRule::All], vec![app.item(1)]);
         let span = Span::from_secs(20);
-        let (id, output) = app.desk.open(now(), Direction::Grow, sets, items, span).expect("a proposal");
+        let (id, output) = app.dialogues.open(now(), Direction::Grow, sets, items, span).expect("a proposal");
         let [proposal] = output.messages.as_slice() else { panic!("{output:?}") };
         let proposal = proposal.clone();
         app.send(output).await;
@@ -613,7 +613,7 @@ fn replays_and_late_answers_change_nothing() {
             app.say(&NegotiatorCall::Say(Box::new(proposal.clone()))).await;
         }
         let end = Statement::End { ending: negotiation::Ending::Failed, reason: negotiation::Reason::Lost };
-        app.say(&NegotiatorCall::Say(Box::new(Message { id, number: 9, seen: 1, statement: Some(end) }))).await;
+        app.say(&NegotiatorCall::Say(Box::new(Message { id, seq: 9, ack_seq: 1, statement: Some(end) }))).await;
         let id = app.propose(Direction::Grow, 1).await;
         app.until_phase(id, Phase::Applied).await;
         app.until_holding(|holding| holding.hosts.len() == 3).await;
@@ -633,7 +633,7 @@ fn a_flood_of_one_application_takes_little_memory_and_nobody_elses_time() {
         let flood = tokio::spawn(async move {
             for number in 1..u32::MAX {
                 let statement = Some(Statement::Accept { round: 1 });
-                let call = NegotiatorCall::Say(Box::new(Message { id: own(number), number: 1, seen: 0, statement }));
+                let call = NegotiatorCall::Say(Box::new(Message { id: own(number), seq: 1, ack_seq: 0, statement }));
                 if sender.send(&NegotiatorSays { seq: u64::from(number), call }).await.is_err() {
                     break;
                 }
@@ -656,7 +656,7 @@ fn a_message_that_names_more_hosts_than_there_are_is_refused() {
         let mut app = scene.attached(job).await;
         let hosts = (0..70_000).map(NodeId).collect();
         let message =
-            Message { id: own(1), number: 1, seen: 0, statement: Some(Statement::Commit { round: 1, hosts }) };
+            Message { id: own(1), seq: 1, ack_seq: 0, statement: Some(Statement::Commit { round: 1, hosts }) };
         app.say(&NegotiatorCall::Say(Box::new(message))).await;
         let reason = app.client.link.closed().await;
         assert!(reason.contains("NegotiatorSays"), "{reason}");

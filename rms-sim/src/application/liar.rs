@@ -17,10 +17,10 @@ pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], o
     let any = NegotiationId { initiator: side(dice), number: dice.number(0, opened + 1) };
     match (dice.number(0, 6), dice.pick(said).cloned()) {
         (0 | 1, Some(message)) => message,
-        (2, Some(message)) => Message { seen: message.seen + 1 + dice.number(0, 3), ..message },
+        (2, Some(message)) => Message { ack_seq: message.ack_seq + 1 + dice.number(0, 3), ..message },
         (3, Some(message)) => {
             let statement = Statement::Commit { round: round(dice), hosts: some_hosts(dice) };
-            Message { number: message.number + 1, statement: Some(statement), ..message }
+            Message { seq: message.seq + 1, statement: Some(statement), ..message }
         }
         (4, _) => {
             let round = round(dice);
@@ -30,11 +30,11 @@ pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], o
                 Statement::End { ending: negotiation::Ending::Failed, reason: Reason::Lost },
             ];
             let statement = dice.pick(&statements).cloned();
-            Message { id: foreign, number: dice.number(0, 5), seen: dice.number(0, 5), statement }
+            Message { id: foreign, seq: dice.number(0, 5), ack_seq: dice.number(0, 5), statement }
         }
         _ => {
             let statement = proposal(dice, (job, run), any);
-            Message { id: any, number: dice.number(1, 4), seen: 0, statement: Some(statement) }
+            Message { id: any, seq: dice.number(1, 4), ack_seq: 0, statement: Some(statement) }
         }
     }
 }

@@ -343,7 +343,7 @@ impl World {
         let Some(dialogue) = case.map(|case| &case.dialogue) else { return };
         let stands = dialogue.phase().proposer() == Some(Side::Rms) && dialogue.round() == *round;
         let is_in_time = dialogue.lapses().is_some_and(|lapses| lapses > self.now);
-        let is_new = message.number > dialogue.heard() && message.seen <= dialogue.said();
+        let is_new = message.seq > dialogue.heard() && message.ack_seq <= dialogue.said();
         let is_definite = dialogue.proposal().is_some_and(Template::is_definite);
         if stands && is_in_time && is_new && is_definite {
             self.accepted.push(Accepted { job, run, id: message.id });

@@ -128,16 +128,16 @@ pub fn messages() -> Vec<Message> {
     ];
     let ends = REASONS.iter().zip(ENDINGS.iter().cycle());
     statements.extend(ends.map(|(reason, ending)| Statement::End { ending: *ending, reason: *reason }));
-    let say = |(number, statement)| Message { id: id(Side::Rms, 7), number, seen: 1 << 20, statement: Some(statement) };
+    let say = |(seq, statement)| Message { id: id(Side::Rms, 7), seq, ack_seq: 1 << 20, statement: Some(statement) };
     let mut messages: Vec<Message> = (1..).zip(statements).map(say).collect();
-    messages.push(Message { id: id(Side::Application, u32::MAX), number: 0, seen: u32::MAX, statement: None });
+    messages.push(Message { id: id(Side::Application, u32::MAX), seq: 0, ack_seq: u32::MAX, statement: None });
     messages
 }
 
 /// What is younger than the others, which must keep their places.
 fn recalled() -> Message {
     let statement = Statement::End { ending: Ending::Withdrawn, reason: Reason::Recalled };
-    Message { id: id(Side::Rms, 7), number: 4, seen: 1, statement: Some(statement) }
+    Message { id: id(Side::Rms, 7), seq: 4, ack_seq: 1, statement: Some(statement) }
 }
 
 pub fn declared() -> Declared {
@@ -156,7 +156,7 @@ pub fn calls() -> Vec<NegotiatorCall> {
     let of = |keeps| NegotiatorCall::Attach(Manner { survives_loss: keeps == Keeps::All, keeps });
     calls.extend([of(Keeps::All), of(Keeps::Hosts(vec!["n1".to_owned(), "n2".to_owned()]))]);
     let statement = Statement::End { ending: Ending::Rejected, reason: Reason::KeepsRanks };
-    let refused = Message { id: id(Side::Application, 2), number: 2, seen: 1, statement: Some(statement) };
+    let refused = Message { id: id(Side::Application, 2), seq: 2, ack_seq: 1, statement: Some(statement) };
     calls.push(NegotiatorCall::Say(Box::new(refused)));
     calls.push(NegotiatorCall::Free(vec!["n1".to_owned(), "n2".to_owned()]));
     calls

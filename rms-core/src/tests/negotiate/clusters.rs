@@ -96,7 +96,7 @@ impl Scene {
     }
 
     fn reason_of(&mut self, job: JobId, id: NegotiationId) -> Option<Reason> {
-        self.app(job).desk.get(id).and_then(|dialogue| dialogue.reason())
+        self.app(job).dialogues.get(id).and_then(|dialogue| dialogue.reason())
     }
 }
 

@@ -211,15 +211,15 @@ fn what_cannot_be_is_refused_with_its_reason() {
 
     scene.attach(job).expect("it may");
     let stale = scene.app_opens(job, Direction::Grow, item(4, 1));
-    assert_eq!(scene.app(job).desk.get(stale).and_then(|dialogue| dialogue.reason()), Some(Reason::Changed));
+    assert_eq!(scene.app(job).dialogues.get(stale).and_then(|dialogue| dialogue.reason()), Some(Reason::Changed));
     let mut foreign = item(2, 1);
     foreign.hosts.insert(NodeId(3));
     let foreign = scene.app_opens(job, Direction::Grow, foreign);
-    assert_eq!(scene.app(job).desk.get(foreign).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
+    assert_eq!(scene.app(job).dialogues.get(foreign).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
     let mut elsewhere = item(2, 1);
     elsewhere.resource = Resource::Cores(ClusterId(7));
     let elsewhere = scene.app_opens(job, Direction::Grow, elsewhere);
-    assert_eq!(scene.app(job).desk.get(elsewhere).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
+    assert_eq!(scene.app(job).dialogues.get(elsewhere).and_then(|dialogue| dialogue.reason()), Some(Reason::Policy));
 }
 
 /// The mask is one thing, the hosts another: both are one negotiation, and ready together.
@@ -236,7 +236,7 @@ fn hosts_and_cores_come_together_or_not_at_all() {
     let open = |scene: &mut Scene| {
         let (now, items) = (scene.world.now, both(scene));
         let rules = vec![negotiation::SetRule::All];
-        let opened = scene.app(job).desk.open(now, Direction::Grow, rules, items, Span::from_mins(5));
+        let opened = scene.app(job).dialogues.open(now, Direction::Grow, rules, items, Span::from_mins(5));
         let (id, output) = opened.expect("it may open one");
         scene.speak(job, output);
         id

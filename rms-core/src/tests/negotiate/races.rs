@@ -47,7 +47,7 @@ fn crossing_offers_resolve_to_the_servers() {
     // What it said arrives now, as its repetition.
     scene.after(Span::from_secs(1));
     assert_eq!(scene.app_phase(job, of_app), Phase::Ended(Ending::Rejected));
-    let reason = scene.app(job).desk.get(of_app).and_then(|dialogue| dialogue.reason());
+    let reason = scene.app(job).dialogues.get(of_app).and_then(|dialogue| dialogue.reason());
     assert_eq!(reason, Some(Reason::Crossed));
     scene.app_acts(job, of_server, Action::Accept);
     assert_eq!(scene.app_phase(job, of_server), Phase::Applied);
@@ -62,9 +62,9 @@ fn a_second_opening_for_the_same_direction_is_refused() {
         scene.app_opens(job, Direction::Grow, item)
     };
     assert_eq!(scene.app_phase(job, first), Phase::Countered(Side::Rms));
-    // An end that does not keep to the rules: a desk of the same execution that knows nothing of the first.
+    // An end that does not keep to the rules: dialogues of the same execution that knows nothing of the first.
     let run = scene.app(job).run;
-    let mut other = negotiation::Desk::new(Side::Application, job, run, Default::default());
+    let mut other = negotiation::Dialogues::new(Side::Application, job, run, Default::default());
     let item = scene.item(job, 1);
     let (_, output) = other
         .open(scene.world.now, Direction::Shrink, vec![negotiation::SetRule::All], vec![item.clone()], hour())
@@ -263,8 +263,8 @@ fn replayed_messages_change_nothing() {
     let (mut scene, job) = attached(1, 6);
     let item = scene.item(job, 1);
     let now = scene.world.now;
-    let desk = &mut scene.app(job).desk;
-    let opened = desk.open(now, Direction::Grow, vec![negotiation::SetRule::All], vec![item], hour());
+    let dialogues = &mut scene.app(job).dialogues;
+    let opened = dialogues.open(now, Direction::Grow, vec![negotiation::SetRule::All], vec![item], hour());
     let (id, output) = opened.expect("it may");
     let message = output.messages[0].clone();
     for _ in 0..3 {
@@ -272,7 +272,7 @@ fn replayed_messages_change_nothing() {
     }
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     assert_eq!(scene.held(job).len(), 2);
-    let other = negotiation::Message { seen: 0, ..message };
+    let other = negotiation::Message { ack_seq: 0, ..message };
     for _ in 0..20 {
         scene.send(job, other.clone());
     }

@@ -111,7 +111,7 @@ fn a_counter_that_was_lost_after_the_opening_is_given_up() {
     assert!(scene.facts.noted.is_empty(), "the server's opening is durable before it leaves");
     // A bid that the server counters.
     scene.set("price", "7");
-    let offered = scene.app(job).desk.get(id).and_then(|dialogue| dialogue.proposal()).cloned().expect("an offer");
+    let offered = scene.app(job).dialogues.get(id).and_then(|dialogue| dialogue.proposal()).cloned().expect("an offer");
     let mut items = offered.items().to_vec();
     items[0].terms.price = negotiation::Price(1);
     let template = offered.with_items(items).expect("a template");
@@ -120,7 +120,7 @@ fn a_counter_that_was_lost_after_the_opening_is_given_up() {
     scene.power_cut();
     scene.attach(job).expect("it may");
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Withdrawn));
-    assert_eq!(scene.app(job).desk.get(id).and_then(|dialogue| dialogue.reason()), Some(Reason::Unknown));
+    assert_eq!(scene.app(job).dialogues.get(id).and_then(|dialogue| dialogue.reason()), Some(Reason::Unknown));
     assert_eq!(scene.n_free(), 3);
 }
 

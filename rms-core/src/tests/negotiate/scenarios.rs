@@ -56,7 +56,7 @@ fn an_application_that_needs_a_power_of_two_takes_a_part_of_what_is_offered() {
     scene.attach(job).expect("it may");
     let item = scene.item(job, 24);
     let id = scene.app_opens(job, Direction::Grow, item);
-    let offered = scene.app(job).desk.get(id).and_then(|dialogue| dialogue.proposal()).cloned().expect("an offer");
+    let offered = scene.app(job).dialogues.get(id).and_then(|dialogue| dialogue.proposal()).cloned().expect("an offer");
     assert_eq!(offered.items()[0].quantity, Quantity(15));
     let mut items = offered.items().to_vec();
     items[0].quantity = Quantity(8);

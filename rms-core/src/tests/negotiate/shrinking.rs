@@ -69,7 +69,7 @@ fn who_breaks_a_promise_is_warned_and_then_its_last_hosts_are_taken() {
     scene.after(Span::from_secs(10));
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 2));
     assert_eq!(scene.app_phase(job, id), Phase::Ended(negotiation::Ending::Failed));
-    let reason = scene.app(job).desk.get(id).and_then(|dialogue| dialogue.reason());
+    let reason = scene.app(job).dialogues.get(id).and_then(|dialogue| dialogue.reason());
     assert_eq!(reason, Some(Reason::BrokenPromise));
     let holding = scene.app(job).holding.clone().expect("it was told");
     assert_eq!(holding.hosts.len(), 2);

@@ -64,9 +64,9 @@ fn nothing_is_negotiated_outside_the_stages() {
     scene.attach_as(job, Manner { survives_loss: true, ..Manner::default() }).expect("it may");
     let item = scene.item(job, 1);
     let run = scene.world.rms.state().jobs()[&job].run;
-    let mut desk = negotiation::Desk::new(negotiation::Side::Application, job, run, Default::default());
+    let mut dialogues = negotiation::Dialogues::new(negotiation::Side::Application, job, run, Default::default());
     let now = scene.world.now;
-    let opened = desk.open(now, Direction::Grow, vec![SetRule::All], vec![item], Span::from_mins(1));
+    let opened = dialogues.open(now, Direction::Grow, vec![SetRule::All], vec![item], Span::from_mins(1));
     let (_, output) = opened.expect("a proposal");
     let said: Vec<Message> = output.messages;
     assert!(matches!(said[0].statement, Some(Statement::Propose { .. })));

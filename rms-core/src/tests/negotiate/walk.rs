@@ -292,8 +292,8 @@ impl Walk<'_> {
         let rule = rules[self.dice.number(0, 2) as usize];
         let now = self.scene.world.now;
         let valid_for = Span::from_secs(self.dice.number(1, 200).into());
-        let desk = &mut self.scene.app(job).desk;
-        let Ok((_, output)) = desk.open(now, direction, vec![rule], items, valid_for) else {
+        let dialogues = &mut self.scene.app(job).dialogues;
+        let Ok((_, output)) = dialogues.open(now, direction, vec![rule], items, valid_for) else {
             return;
         };
         self.notes(job, &output);
@@ -308,8 +308,8 @@ impl Walk<'_> {
     fn answers(&mut self, job: JobId) {
         let Some(app) = self.scene.apps.get(&job) else { return };
         let open: Vec<(NegotiationId, Phase, Direction)> = app
-            .desk
-            .dialogues()
+            .dialogues
+            .all()
             .iter()
             .filter(|dialogue| !dialogue.phase().is_over())
             .filter_map(|dialogue| Some((dialogue.id(), dialogue.phase(), dialogue.direction()?)))
@@ -332,14 +332,14 @@ impl Walk<'_> {
             _ => return,
         };
         let now = self.scene.world.now;
-        if let Ok(output) = self.scene.app(job).desk.act(now, id, action) {
+        if let Ok(output) = self.scene.app(job).dialogues.act(now, id, action) {
             self.notes(job, &output);
             self.scene.speak(job, output);
         }
     }
 
     fn counter(&mut self, job: JobId, id: NegotiationId) -> Action {
-        let proposal = self.scene.apps[&job].desk.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
+        let proposal = self.scene.apps[&job].dialogues.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
         let proposal = proposal.expect("it stands");
         let mut items = proposal.items().to_vec();
         for item in &mut items {
@@ -357,7 +357,7 @@ impl Walk<'_> {
 
     /// As many hosts of each cluster as were agreed, mostly ones that it may leave.
     fn some_hosts(&mut self, job: JobId, id: NegotiationId) -> std::collections::BTreeSet<NodeId> {
-        let proposal = self.scene.apps[&job].desk.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
+        let proposal = self.scene.apps[&job].dialogues.get(id).and_then(|dialogue| dialogue.proposal()).cloned();
         let skipped = usize::from(!self.dice.chance(10));
         let state = self.scene.world.rms.state();
         let held = || self.scene.held(job).into_iter().skip(skipped).map(NodeId);
@@ -505,7 +505,7 @@ impl Walk<'_> {
             if entry.started().is_none_or(|started| started.ending.is_some()) {
                 continue;
             }
-            for dialogue in app.desk.dialogues() {
+            for dialogue in app.dialogues.all() {
                 let (id, phase) = (dialogue.id(), dialogue.phase());
                 assert!(phase.is_over(), "the application {job} waits for ever in {id}: {phase}");
                 let case = entry.talks.as_ref().and_then(|talks| talks.case(id)).filter(|case| case.asking.is_none());

@@ -150,12 +150,12 @@ fn an_offer_is_taken_back_for_a_more_urgent_job_and_the_reason_is_said() {
         let offer = scene.offer_to(job).expect("four are idle");
         // What the application says now crosses what the server is about to say.
         let now = scene.world.now;
-        let accept = scene.app(job).desk.act(now, offer, Action::Accept).expect("it stands");
+        let accept = scene.app(job).dialogues.act(now, offer, Action::Accept).expect("it stands");
         let urgent = scene.urgent(4, priority);
         assert_eq!(scene.phase(job, offer).is_over(), is_recalled, "{setting}, {priority}");
         assert_eq!(scene.is_started(urgent), is_recalled, "{setting}, {priority}");
         accept.messages.into_iter().for_each(|message| scene.send(job, message));
-        let hears = scene.app(job).desk.get(offer).and_then(|dialogue| dialogue.reason());
+        let hears = scene.app(job).dialogues.get(offer).and_then(|dialogue| dialogue.reason());
         assert_eq!(hears, is_recalled.then_some(Reason::Recalled), "{setting}, {priority}: it is told why");
         assert_eq!(scene.n_held(job), if is_recalled { 4 } else { 8 }, "{setting}, {priority}");
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use negotiation::{
-    Action, Desk, Direction, Item, ItemStatus, Message, NegotiationId, Output, Phase, Price, Quantity, Reason,
+    Action, Dialogues, Direction, Item, ItemStatus, Message, NegotiationId, Output, Phase, Price, Quantity, Reason,
     Resource, SetRule, Sizes, Terms,
 };
 use rms_api::Call;
@@ -150,7 +150,7 @@ struct Traffic {
 /// A process of a job, as far as the server can tell.
 struct Application {
     attached: Attached,
-    desk: Desk,
+    dialogues: Dialogues,
     sender: Sender,
     receiver: Receiver,
     seq: u64,
@@ -170,9 +170,9 @@ impl Application {
         loop {
             let NegotiatorTold::Answer { answer, .. } = receiver.recv_some::<NegotiatorTold>().await? else { continue };
             let NegotiatorAnswer::Attached(attached) = answer? else { bail!("it is not attached") };
-            let desk = Desk::new(negotiation::Side::Application, attached.job, attached.run, attached.rules);
+            let dialogues = Dialogues::new(negotiation::Side::Application, attached.job, attached.run, attached.rules);
             let (attached, seq) = (*attached, 1);
-            return Ok(Application { attached, desk, sender, receiver, seq, _link: link, _endpoint: endpoint });
+            return Ok(Application { attached, dialogues, sender, receiver, seq, _link: link, _endpoint: endpoint });
         }
     }
 
@@ -186,10 +186,10 @@ impl Application {
         let generous = finish == Finish::Agree && n_rounds == 1;
         let first = self.bid(if generous { LIST } else { 1 });
         let (id, output) =
-            self.desk.open(now(), Direction::Grow, vec![SetRule::All], vec![first], Span::from_mins(1))?;
+            self.dialogues.open(now(), Direction::Grow, vec![SetRule::All], vec![first], Span::from_mins(1))?;
         self.exchange(output, &mut traffic).await?;
         loop {
-            let dialogue = self.desk.get(id).context("it is known")?;
+            let dialogue = self.dialogues.get(id).context("it is known")?;
             let (round, phase) = (dialogue.round(), dialogue.phase());
             match phase {
                 Phase::Offered(by) | Phase::Countered(by) if by == negotiation::Side::Rms => {
@@ -201,7 +201,7 @@ impl Application {
                             Action::Propose { template: counter, valid_for: Span::from_mins(1) }
                         }
                     };
-                    let output = self.desk.act(now(), id, action)?;
+                    let output = self.dialogues.act(now(), id, action)?;
                     self.exchange(output, &mut traffic).await?;
                 }
                 Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => {
@@ -217,19 +217,19 @@ impl Application {
     /// The host that was agreed last comes back.
     async fn give_back(&mut self) -> Result<()> {
         let mut traffic = Traffic::default();
-        while self.desk.open_for(Direction::Grow).is_some() {
+        while self.dialogues.open_for(Direction::Grow).is_some() {
             self.hear(&mut traffic).await?;
         }
         let held = self.attached.holding.hosts.len() as u64;
         let item = Item::up_to(self.hosts(), held, 1);
         let (id, output) =
-            self.desk.open(now(), Direction::Shrink, vec![SetRule::All], vec![item], Span::from_mins(1))?;
+            self.dialogues.open(now(), Direction::Shrink, vec![SetRule::All], vec![item], Span::from_mins(1))?;
         self.exchange(output, &mut traffic).await?;
         loop {
-            match self.desk.get(id).context("it is known")?.phase() {
+            match self.dialogues.get(id).context("it is known")?.phase() {
                 Phase::Accepted => {
                     let last = self.attached.holding.hosts.last().context("it holds hosts")?.node;
-                    let output = self.desk.act(now(), id, Action::Commit([last].into()))?;
+                    let output = self.dialogues.act(now(), id, Action::Commit([last].into()))?;
                     self.exchange(output, &mut traffic).await?;
                 }
                 Phase::Applied => return Ok(()),
@@ -262,7 +262,7 @@ impl Application {
     }
 
     fn counter(&self, id: NegotiationId, round: u16, n_rounds: u16, finish: Finish) -> Result<negotiation::Template> {
-        let dialogue = self.desk.get(id).context("it is known")?;
+        let dialogue = self.dialogues.get(id).context("it is known")?;
         let standing = dialogue.proposal().context("a proposal stands")?;
         let is_generous = finish == Finish::Agree && round >= n_rounds;
         let price = if is_generous { LIST } else { u64::from(round) };
@@ -298,7 +298,7 @@ impl Application {
                 if let Some((_, answer)) = traffic.bytes.last_mut() {
                     *answer += (self.receiver.n_bytes().bytes() - before) as usize;
                 }
-                let output = self.desk.receive(now(), &message);
+                let output = self.dialogues.receive(now(), &message);
                 Box::pin(self.exchange(output, traffic)).await
             }
             NegotiatorTold::Notice(NegotiatorNotice::Holding(holding)) => {

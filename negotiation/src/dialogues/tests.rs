@@ -9,18 +9,18 @@ use crate::table::Phase;
 const NOW: Time = Time::EPOCH;
 const MINUTE: Span = Span::from_mins(1);
 
-fn desks() -> (Desk, Desk) {
-    let desk = |end| Desk::new(end, JobId(7), Run(1), Rules::default());
-    (desk(Side::Rms), desk(Side::Application))
+fn dialogues() -> (Dialogues, Dialogues) {
+    let dialogues = |end| Dialogues::new(end, JobId(7), Run(1), Rules::default());
+    (dialogues(Side::Rms), dialogues(Side::Application))
 }
 
-fn open(desk: &mut Desk, direction: Direction) -> (NegotiationId, Output) {
+fn open(dialogues: &mut Dialogues, direction: Direction) -> (NegotiationId, Output) {
     let item = Item::up_to(Resource::Hosts(ClusterId(0)), 8, 4);
-    desk.open(NOW, direction, vec![SetRule::All], vec![item], MINUTE).expect("nothing is open")
+    dialogues.open(NOW, direction, vec![SetRule::All], vec![item], MINUTE).expect("nothing is open")
 }
 
 /// Delivers everything until nobody has anything to say.
-fn exchange(rms: &mut Desk, application: &mut Desk, to_rms: Output, to_application: Output) {
+fn exchange(rms: &mut Dialogues, application: &mut Dialogues, to_rms: Output, to_application: Output) {
     let (mut up, mut down) = (to_rms.messages, to_application.messages);
     let mut n_messages = 0;
     while !up.is_empty() || !down.is_empty() {
@@ -32,21 +32,21 @@ fn exchange(rms: &mut Desk, application: &mut Desk, to_rms: Output, to_applicati
     }
 }
 
-fn phase(desk: &Desk, id: NegotiationId) -> Phase {
-    desk.get(id).expect("it is known").phase()
+fn phase(dialogues: &Dialogues, id: NegotiationId) -> Phase {
+    dialogues.get(id).expect("it is known").phase()
 }
 
 #[test]
 fn crossing_offers_resolve_to_the_one_of_the_rms() {
-    let (mut rms, mut application) = desks();
+    let (mut rms, mut application) = dialogues();
     let (asked, up) = open(&mut application, Direction::Grow);
     let (offered, down) = open(&mut rms, Direction::Grow);
     exchange(&mut rms, &mut application, up, down);
-    for desk in [&rms, &application] {
-        assert_eq!(phase(desk, asked), Phase::Ended(Ending::Rejected));
-        assert_eq!(desk.get(asked).and_then(Dialogue::reason), Some(Reason::Crossed));
-        assert_eq!(phase(desk, offered), Phase::Offered(Side::Rms));
-        assert_eq!(desk.open_for(Direction::Grow).map(Dialogue::id), Some(offered));
+    for dialogues in [&rms, &application] {
+        assert_eq!(phase(dialogues, asked), Phase::Ended(Ending::Rejected));
+        assert_eq!(dialogues.get(asked).and_then(Dialogue::reason), Some(Reason::Crossed));
+        assert_eq!(phase(dialogues, offered), Phase::Offered(Side::Rms));
+        assert_eq!(dialogues.open_for(Direction::Grow).map(Dialogue::id), Some(offered));
     }
     let pledge = application.act(NOW, offered, Action::Accept).expect("it stands");
     exchange(&mut rms, &mut application, pledge, Output::default());
@@ -55,7 +55,7 @@ fn crossing_offers_resolve_to_the_one_of_the_rms() {
 
 #[test]
 fn each_direction_has_its_own_and_may_overtake_the_other() {
-    let (mut rms, mut application) = desks();
+    let (mut rms, mut application) = dialogues();
     let (first, early) = open(&mut application, Direction::Grow);
     let (second, late) = open(&mut application, Direction::Shrink);
     let again = Item::up_to(Resource::Time, 0, 4);
@@ -69,7 +69,7 @@ fn each_direction_has_its_own_and_may_overtake_the_other() {
 
 #[test]
 fn an_offer_that_arrives_after_its_withdrawal_does_not_come_to_life() {
-    let (mut rms, mut application) = desks();
+    let (mut rms, mut application) = dialogues();
     let (id, opening) = open(&mut application, Direction::Grow);
     let withdrawal = application.act(NOW, id, Action::Withdraw(Reason::Changed)).expect("it stands");
     exchange(&mut rms, &mut application, withdrawal, Output::default());
@@ -81,24 +81,24 @@ fn an_offer_that_arrives_after_its_withdrawal_does_not_come_to_life() {
 
 #[test]
 fn who_asks_about_a_negotiation_that_nobody_knows_hears_that_it_failed() {
-    let (mut rms, mut application) = desks();
+    let (mut rms, mut application) = dialogues();
     let (id, down) = open(&mut rms, Direction::Grow);
     exchange(&mut rms, &mut application, Output::default(), down);
-    let (mut new_rms, mut new_application) = desks();
+    let (mut new_rms, mut new_application) = dialogues();
     let pledge = application.act(NOW, id, Action::Accept).expect("it stands");
     exchange(&mut new_rms, &mut application, pledge, Output::default());
     assert_eq!(phase(&application, id), Phase::Ended(Ending::Failed));
     assert_eq!(application.get(id).and_then(Dialogue::reason), Some(Reason::Unknown));
 
     let statement = Some(Statement::Accept { round: 2 });
-    let down = Output { messages: vec![Message { id, number: 1, seen: 0, statement }], ..Output::default() };
+    let down = Output { messages: vec![Message { id, seq: 1, ack_seq: 0, statement }], ..Output::default() };
     exchange(&mut rms, &mut new_application, Output::default(), down);
     assert_eq!(phase(&rms, id), Phase::Ended(Ending::Failed));
 
-    let (mut new_rms, mut new_application) = desks();
+    let (mut new_rms, mut new_application) = dialogues();
     for statement in [None, Some(Statement::Accept { round: 1 })] {
         let both = || Output {
-            messages: vec![Message { id, number: 3, seen: 2, statement: statement.clone() }],
+            messages: vec![Message { id, seq: 3, ack_seq: 2, statement: statement.clone() }],
             ..Output::default()
         };
         exchange(&mut new_rms, &mut new_application, both(), both());
@@ -107,7 +107,7 @@ fn who_asks_about_a_negotiation_that_nobody_knows_hears_that_it_failed() {
 
 #[test]
 fn a_flood_of_openings_is_turned_down_and_forgotten() {
-    let (mut rms, mut application) = desks();
+    let (mut rms, mut application) = dialogues();
     let (held, down) = open(&mut rms, Direction::Grow);
     exchange(&mut rms, &mut application, Output::default(), down);
     let item = Item::up_to(Resource::Hosts(ClusterId(0)), 8, 4);
@@ -116,27 +116,27 @@ fn a_flood_of_openings_is_turned_down_and_forgotten() {
         let template = Template::of_one(parties, Direction::Grow, item.clone()).expect("it is right");
         let statement = Some(Statement::Propose { round: 1, template, valid_for: MINUTE });
         let id = NegotiationId { initiator: Side::Application, number };
-        let output = rms.receive(NOW, &Message { id, number: 1, seen: 0, statement });
+        let output = rms.receive(NOW, &Message { id, seq: 1, ack_seq: 0, statement });
         assert_eq!(output.refused, Some(Refusal::AlreadyOpen(held)));
         assert_eq!(output.messages.len(), 1);
     }
-    assert!(rms.dialogues().len() <= MOST_KEPT && rms.heard.len() <= MOST_HEARD);
+    assert!(rms.all().len() <= MOST_KEPT && rms.heard.len() <= MOST_HEARD);
     assert_eq!(phase(&rms, held), Phase::Offered(Side::Rms), "the others are unaffected");
 }
 
 #[test]
 fn a_desk_is_read_back_as_it_was() {
-    let (mut rms, mut application) = desks();
+    let (mut rms, mut application) = dialogues();
     let (_, up) = open(&mut application, Direction::Grow);
     exchange(&mut rms, &mut application, up, Output::default());
     let text = serde_json::to_string(&rms).expect("it can be written");
-    assert_eq!(serde_json::from_str::<Desk>(&text).expect("it can be read"), rms);
+    assert_eq!(serde_json::from_str::<Dialogues>(&text).expect("it can be read"), rms);
 }
 
 #[test]
 fn another_execution_of_the_job_is_no_party() {
-    let (mut rms, _) = desks();
-    let mut earlier = Desk::new(Side::Application, JobId(7), Run(2), Rules::default());
+    let (mut rms, _) = dialogues();
+    let mut earlier = Dialogues::new(Side::Application, JobId(7), Run(2), Rules::default());
     let (id, output) = open(&mut earlier, Direction::Grow);
     let answer = rms.receive(NOW, &output.messages[0]);
     assert!(matches!(answer.refused, Some(Refusal::Breach(_))), "{answer:?}");

@@ -1,6 +1,6 @@
-//! Keeps each desk and its durable copy alike, and sends what it says to whom it concerns.
+//! Keeps the dialogues of each job and their durable copy alike, and sends what they say.
 
-use negotiation::{ActError, Action, Desk, Dialogue, Message, NegotiationId, Output, Phase, Rules, Side};
+use negotiation::{ActError, Action, Dialogue, Dialogues, Message, NegotiationId, Output, Phase, Rules, Side};
 use rms_api::negotiate::NegotiatorNotice;
 use rms_model::{JobId, OnResize, Time};
 
@@ -26,15 +26,15 @@ impl Negotiations<'_> {
     }
 
     /// The server's end of all negotiations with a job that runs.
-    pub(super) fn desk(&mut self, job: JobId) -> &mut Desk {
+    pub(super) fn dialogues(&mut self, job: JobId) -> &mut Dialogues {
         let state = &self.context.state();
-        self.negotiators.desks.entry(job).or_insert_with(|| {
+        self.negotiators.dialogues.entry(job).or_insert_with(|| {
             let entry = &state.jobs()[&job];
             let none = Talks::default();
             let talks = entry.talks.as_deref().unwrap_or(&none);
             let dialogues = talks.cases.iter().map(|case| case.dialogue.clone()).collect();
             let numbers = (talks.n_opened, talks.heard_up_to);
-            Desk::restore(Side::Rms, (job, entry.run), Rules::default(), numbers, dialogues)
+            Dialogues::restore(Side::Rms, (job, entry.run), Rules::default(), numbers, dialogues)
         })
     }
 
@@ -58,13 +58,13 @@ impl Negotiations<'_> {
         id: NegotiationId,
         action: Action,
     ) -> Result<(), ActError> {
-        let output = self.desk(job).act(now, id, action)?;
+        let output = self.dialogues(job).act(now, id, action)?;
         self.note_talk(now, step, job, id, None);
         self.say(step, job, output);
         Ok(())
     }
 
-    /// Makes what a desk has come to durable.
+    /// Makes durable what a dialogue has come to.
     pub(super) fn note_talk(
         &mut self,
         now: Time,
@@ -73,7 +73,7 @@ impl Negotiations<'_> {
         id: NegotiationId,
         asking: Option<Asking>,
     ) {
-        let Some(dialogue) = self.desk(job).get(id).map(Dialogue::durable) else { return };
+        let Some(dialogue) = self.dialogues(job).get(id).map(Dialogue::durable) else { return };
         let before = self.case(job, id).map(|case| &case.dialogue);
         let is_nothing = dialogue.phase() == Phase::Idle;
         if is_nothing || before == Some(&dialogue) {
@@ -102,10 +102,12 @@ impl Negotiations<'_> {
 
     /// The application's end that the server runs has heard everything.
     fn confirm(&mut self, job: JobId, id: NegotiationId) {
-        let desk = self.desk(job);
-        let Some((number, seen)) = desk.get(id).map(|dialogue| (dialogue.heard(), dialogue.said())) else { return };
+        let dialogues = self.dialogues(job);
+        let Some((number, seen)) = dialogues.get(id).map(|dialogue| (dialogue.heard(), dialogue.said())) else {
+            return;
+        };
         // Nothing but a confirmation: it changes no phase, and is not answered.
-        let _ = desk.receive(Time::EPOCH, &Message { id, number, seen, statement: None });
+        let _ = dialogues.receive(Time::EPOCH, &Message { id, seq: number, ack_seq: seen, statement: None });
     }
 }
 

@@ -15,7 +15,7 @@ use crate::template::{Item, Template, TemplateError};
 
 /// One open negotiation for each direction, and the last ones that ended, so that who asks again hears the same again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Desk {
+pub struct Dialogues {
     end: Side,
     job: JobId,
     run: Run,
@@ -41,21 +41,21 @@ pub enum OpenError {
     Act(#[from] ActError),
 }
 
-impl Desk {
-    /// A desk without negotiations.
-    pub fn new(end: Side, job: JobId, run: Run, rules: Rules) -> Desk {
-        Desk { end, job, run, rules, n_opened: 0, heard: BTreeSet::new(), heard_up_to: 0, dialogues: Vec::new() }
+impl Dialogues {
+    /// No negotiations yet.
+    pub fn new(end: Side, job: JobId, run: Run, rules: Rules) -> Dialogues {
+        Dialogues { end, job, run, rules, n_opened: 0, heard: BTreeSet::new(), heard_up_to: 0, dialogues: Vec::new() }
     }
 
-    /// A desk that is read back: what it opened and what it heard of is known, and no number is used twice.
+    /// Read back: what was opened and what was heard of is known, and no number is used twice.
     pub fn restore(
         end: Side,
         (job, run): (JobId, Run),
         rules: Rules,
         (n_opened, heard_up_to): (u32, u32),
         dialogues: Vec<Dialogue>,
-    ) -> Desk {
-        Desk { end, job, run, rules, n_opened, heard: BTreeSet::new(), heard_up_to, dialogues }
+    ) -> Dialogues {
+        Dialogues { end, job, run, rules, n_opened, heard: BTreeSet::new(), heard_up_to, dialogues }
     }
 
     /// An end that has lost its memory goes on counting after the last number that the other end has heard of, for no
@@ -76,7 +76,7 @@ impl Desk {
     }
 
     /// All that are known, the oldest first.
-    pub fn dialogues(&self) -> &[Dialogue] {
+    pub fn all(&self) -> &[Dialogue] {
         &self.dialogues
     }
 
@@ -92,7 +92,7 @@ impl Desk {
         self.heard.last().copied().unwrap_or(self.heard_up_to)
     }
 
-    /// When [`Desk::tick`] has something to do.
+    /// When [`Dialogues::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         self.dialogues.iter().filter_map(Dialogue::next_deadline).min()
     }
@@ -139,7 +139,7 @@ impl Desk {
         }
         let opening = match &message.statement {
             // Who has heard an answer to it repeats what was forgotten here.
-            Some(Statement::Propose { round: 1, .. }) if message.seen > 0 => None,
+            Some(Statement::Propose { round: 1, .. }) if message.ack_seq > 0 => None,
             Some(Statement::Propose { round: 1, template, .. }) => Some(template.direction()),
             Some(Statement::Propose { .. } | Statement::Accept { .. } | Statement::Commit { .. }) => None,
             Some(Statement::Ready { .. } | Statement::End { .. }) | None => None,
@@ -185,7 +185,7 @@ impl Desk {
         Ok(true)
     }
 
-    /// Says again what the other end may not know: after a new link, or after the desk was read back.
+    /// Says again what the other end may not know: after a new link, or after they were read back.
     pub fn resume(&mut self, now: Time) -> Output {
         let mut output = Output::default();
         for dialogue in &mut self.dialogues {
@@ -229,8 +229,8 @@ impl Desk {
             // Should its opening arrive after this, it must not come to life.
             self.remember(message.id);
         }
-        // Two ends that both know nothing must not disown each other for ever: the application only nods at an end, and
-        // nobody answers a nod.
+        // Two ends that both know nothing must not disown each other for ever: the application only acknowledges an end, and
+        // nobody answers that.
         let unknown = Statement::End { ending: Ending::Failed, reason: Reason::Unknown };
         let statement = match (self.end, &message.statement) {
             (Side::Rms | Side::Application, None) => return output,
@@ -239,8 +239,8 @@ impl Desk {
             (Side::Application, Some(Statement::End { .. })) => None,
             (Side::Rms | Side::Application, Some(_)) => Some(unknown),
         };
-        let number = message.seen.saturating_add(u32::from(statement.is_some()));
-        output.messages.push(Message { id: message.id, number, seen: message.number, statement });
+        let number = message.ack_seq.saturating_add(u32::from(statement.is_some()));
+        output.messages.push(Message { id: message.id, seq: number, ack_seq: message.seq, statement });
         output
     }
 
@@ -248,7 +248,7 @@ impl Desk {
     /// again under another.
     pub fn turn_away(&self, opening: &Message) -> Output {
         let crossed = Statement::End { ending: Ending::Rejected, reason: Reason::Crossed };
-        let message = Message { id: opening.id, number: 1, seen: opening.number, statement: Some(crossed) };
+        let message = Message { id: opening.id, seq: 1, ack_seq: opening.seq, statement: Some(crossed) };
         Output { messages: vec![message], ..Output::default() }
     }
 
@@ -283,5 +283,5 @@ const MOST_HEARD: usize = 64;
 const MOST_KEPT: usize = 16;
 
 #[cfg(test)]
-#[path = "desk/tests.rs"]
+#[path = "dialogues/tests.rs"]
 mod tests;

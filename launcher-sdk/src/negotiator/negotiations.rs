@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{
-    ActError, Action, Desk, Dialogue, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource, Side,
-    Template,
+    ActError, Action, Dialogue, Dialogues, Direction, Item, Message, NegotiationId, Phase, Reason, Reminder, Resource,
+    Side, Template,
 };
 use rms_api::negotiate::{Attached, HeldHost, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
@@ -14,10 +14,10 @@ use super::event::{Agreed, Event, Offer, Ready, StageEnds, Warning};
 use super::policy::{Answer, Policy};
 use super::want::{Resolved, Want, node};
 
-/// The desk with what is known beside it.
+/// The dialogues, with what is known beside them.
 #[derive(Debug)]
-pub(super) struct Talk {
-    desk: Desk,
+pub(super) struct Negotiations {
+    dialogues: Dialogues,
     job: JobId,
     holding: Holding,
     /// All that there are, as the server told when it was last attached.
@@ -45,7 +45,7 @@ pub(super) struct Outcome {
 
 /// What the application wants of one negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum Act {
     Accept,
     Counter(Vec<Item>),
     Reject(Reason),
@@ -56,13 +56,13 @@ pub(super) enum Deed {
     Fail(Reason),
 }
 
-impl Talk {
-    pub fn new(attached: &Attached) -> Talk {
+impl Negotiations {
+    pub fn new(attached: &Attached) -> Negotiations {
         let Attached { job, run, rules, n_opened, declared: _, holding, release_within, open: _, clusters } = attached;
-        let mut desk = Desk::new(Side::Application, *job, *run, *rules);
-        desk.go_on_from(*n_opened);
-        let mut talk = Talk {
-            desk,
+        let mut dialogues = Dialogues::new(Side::Application, *job, *run, *rules);
+        dialogues.go_on_from(*n_opened);
+        let mut negotiations = Negotiations {
+            dialogues,
             job: *job,
             holding: holding.clone(),
             clusters: clusters.clone(),
@@ -74,8 +74,8 @@ impl Talk {
             told: BTreeMap::new(),
             told_end: None,
         };
-        talk.keep_names();
-        talk
+        negotiations.keep_names();
+        negotiations
     }
 
     /// Where the server says that negotiations stand. Those that are known are told already; of others, which an earlier
@@ -84,7 +84,7 @@ impl Talk {
         let mut outcome = Outcome::default();
         for reminder in open {
             let id = reminder.id;
-            match self.desk.recall(now, reminder) {
+            match self.dialogues.recall(now, reminder) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(forgery) => {
@@ -93,7 +93,7 @@ impl Talk {
                     continue;
                 }
             }
-            let direction = self.desk.get(id).and_then(Dialogue::direction);
+            let direction = self.dialogues.get(id).and_then(Dialogue::direction);
             match (reminder.phase, direction) {
                 (Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms), _) => self.decide(now, id, &mut outcome),
                 (Phase::Accepted, _) | (Phase::Committing, Some(Direction::Grow)) => {
@@ -128,14 +128,14 @@ impl Talk {
     }
 
     pub fn dialogues(&self) -> &[Dialogue] {
-        self.desk.dialogues()
+        self.dialogues.all()
     }
 
-    /// When [`Talk::tick`] has something to do.
+    /// When [`Negotiations::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         let shown = self.unshown.iter().map(|(_, until)| *until).min();
         let stage = self.stage_ends().map(|(told_at, _)| told_at);
-        [self.desk.next_deadline(), shown, stage].into_iter().flatten().min()
+        [self.dialogues.next_deadline(), shown, stage].into_iter().flatten().min()
     }
 
     /// From now on this answers what it does not leave to the application.
@@ -152,7 +152,7 @@ impl Talk {
 
     /// Others have asked for the application: its own numbers go on after theirs.
     pub fn skip_to(&mut self, n_opened: u32) {
-        self.desk.skip_to(n_opened);
+        self.dialogues.skip_to(n_opened);
     }
 
     pub fn request(&mut self, now: Time, want: Want) -> Result<(NegotiationId, Outcome), NegotiatorError> {
@@ -160,25 +160,25 @@ impl Talk {
             return Err(NegotiatorError::HasProfile(self.job));
         }
         let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding, &self.clusters)?;
-        let (id, output) = self.desk.open(now, direction, sets, items, valid_for)?;
+        let (id, output) = self.dialogues.open(now, direction, sets, items, valid_for)?;
         Ok((id, self.outcome_of(now, output)))
     }
 
-    pub fn act(&mut self, now: Time, id: NegotiationId, deed: Deed) -> Result<Outcome, NegotiatorError> {
-        let action = match deed {
-            Deed::Accept => Action::Accept,
-            Deed::Counter(items) => self.counter(id, items)?,
-            Deed::Reject(reason) => Action::Reject(reason),
-            Deed::Withdraw(reason) => Action::Withdraw(reason),
-            Deed::Release(names) => Action::Commit(self.leaving(id, names)?),
-            Deed::Fail(reason) => Action::Fail(reason),
+    pub fn act(&mut self, now: Time, id: NegotiationId, act: Act) -> Result<Outcome, NegotiatorError> {
+        let action = match act {
+            Act::Accept => Action::Accept,
+            Act::Counter(items) => self.counter(id, items)?,
+            Act::Reject(reason) => Action::Reject(reason),
+            Act::Withdraw(reason) => Action::Withdraw(reason),
+            Act::Release(names) => Action::Commit(self.leaving(id, names)?),
+            Act::Fail(reason) => Action::Fail(reason),
         };
-        let output = self.desk.act(now, id, action)?;
+        let output = self.dialogues.act(now, id, action)?;
         Ok(self.outcome_of(now, output))
     }
 
     pub fn hear(&mut self, now: Time, message: &Message) -> Outcome {
-        let output = self.desk.receive(now, message);
+        let output = self.dialogues.receive(now, message);
         self.outcome_of(now, output)
     }
 
@@ -195,7 +195,7 @@ impl Talk {
     }
 
     pub fn tick(&mut self, now: Time) -> Outcome {
-        let output = self.desk.tick(now);
+        let output = self.dialogues.tick(now);
         let mut outcome = self.outcome_of(now, output);
         self.show(now, false, &mut outcome);
         self.tell_stage_end(now, &mut outcome);
@@ -231,7 +231,7 @@ impl Talk {
 
     /// The server may not know what was said, and we not what it said: the connection is a new one.
     pub fn resume(&mut self, now: Time) -> Outcome {
-        let output = self.desk.resume(now);
+        let output = self.dialogues.resume(now);
         self.outcome_of(now, output)
     }
 
@@ -242,7 +242,7 @@ impl Talk {
     }
 
     fn counter(&self, id: NegotiationId, items: Vec<Item>) -> Result<Action, NegotiatorError> {
-        let dialogue = self.desk.get(id).ok_or(ActError::NoSuch(id))?;
+        let dialogue = self.dialogues.get(id).ok_or(ActError::NoSuch(id))?;
         let theirs = dialogue.theirs().ok_or(ActError::NotNow(dialogue.phase()))?;
         Ok(Action::Propose { template: theirs.with_items(items)?, valid_for: self.longest_valid.min(VALID_FOR) })
     }
@@ -265,7 +265,7 @@ impl Talk {
                     self.show(now, false, &mut outcome);
                 }
                 Phase::Ended(ending) => {
-                    let reason = self.desk.get(change.id).and_then(Dialogue::reason).unwrap_or(Reason::Unknown);
+                    let reason = self.dialogues.get(change.id).and_then(Dialogue::reason).unwrap_or(Reason::Unknown);
                     outcome.events.push(Event::Ended { negotiation: change.id, ending, reason });
                 }
                 // What we have said ourselves; and waits for the server's word.
@@ -284,23 +284,23 @@ impl Talk {
             Some(Policy(decide)) => decide(&offer, &self.holding),
             None => Answer::Ask,
         };
-        let deed = match answer {
-            Answer::Accept => Deed::Accept,
-            Answer::Counter(items) => Deed::Counter(items),
-            Answer::Reject(reason) => Deed::Reject(reason),
+        let act = match answer {
+            Answer::Accept => Act::Accept,
+            Answer::Counter(items) => Act::Counter(items),
+            Answer::Reject(reason) => Act::Reject(reason),
             Answer::Ask => {
                 let known: BTreeSet<NegotiationId> = self.dialogues().iter().map(Dialogue::id).collect();
                 self.told.retain(|id, _| known.contains(id));
                 if self.told.insert(id, offer.round) != Some(offer.round) {
-                    outcome.events.push(offer_event(self.desk.get(id), offer));
+                    outcome.events.push(offer_event(self.dialogues.get(id), offer));
                 }
                 return;
             }
         };
-        let is_counter = matches!(deed, Deed::Counter(_));
-        let done = match self.act(now, id, deed) {
+        let is_counter = matches!(act, Act::Counter(_));
+        let done = match self.act(now, id, act) {
             // What it wants is no proper answer to what was said before, so there is no agreement.
-            Err(_) if is_counter => self.act(now, id, Deed::Reject(Reason::Declined)),
+            Err(_) if is_counter => self.act(now, id, Act::Reject(Reason::Declined)),
             done => done,
         };
         // If it failed, the proposal ran out this moment: the application need not know of it.
@@ -310,7 +310,7 @@ impl Talk {
     }
 
     fn offer(&self, id: NegotiationId) -> Option<Offer> {
-        let dialogue = self.desk.get(id).filter(|dialogue| is_for_us(dialogue.phase()))?;
+        let dialogue = self.dialogues.get(id).filter(|dialogue| is_for_us(dialogue.phase()))?;
         let template = dialogue.proposal()?.clone();
         Some(Offer {
             negotiation: id,
@@ -324,7 +324,7 @@ impl Talk {
 
     /// What was agreed, and for a shrink, until when hosts that go may be kept.
     fn agreed(&self, id: NegotiationId, kept_until: Option<Time>) -> Option<Agreed> {
-        let template = self.desk.get(id)?.proposal()?.clone();
+        let template = self.dialogues.get(id)?.proposal()?.clone();
         let direction = template.direction();
         let (leaving, until) = match direction {
             Direction::Grow => (Vec::new(), None),
@@ -338,7 +338,7 @@ impl Talk {
     }
 
     fn leaving(&self, id: NegotiationId, names: Option<Vec<String>>) -> Result<BTreeSet<NodeId>, NegotiatorError> {
-        let dialogue = self.desk.get(id).ok_or(ActError::NoSuch(id))?;
+        let dialogue = self.dialogues.get(id).ok_or(ActError::NoSuch(id))?;
         match names {
             Some(names) => names.iter().map(|name| node(&self.holding, name)).collect(),
             None => {
@@ -368,7 +368,7 @@ impl Talk {
     }
 
     fn ready(&self, id: NegotiationId) -> Option<Ready> {
-        let dialogue = self.desk.get(id)?;
+        let dialogue = self.dialogues.get(id)?;
         let template = dialogue.proposal()?.clone();
         let hosts = dialogue.hosts().map(|hosts| self.named(hosts)).unwrap_or_default();
         let direction = template.direction();
@@ -383,7 +383,7 @@ impl Talk {
         // Those that went before the last change are of no more interest.
         let still = |node: &NodeId| {
             let is_talked_about = |dialogue: &Dialogue| dialogue.hosts().is_some_and(|hosts| hosts.contains(node));
-            self.desk.dialogues().iter().any(is_talked_about)
+            self.dialogues.all().iter().any(is_talked_about)
         };
         let mut known = std::mem::take(&mut self.known);
         known.retain(|node, _| still(node));
