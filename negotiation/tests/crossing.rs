@@ -144,9 +144,9 @@ fn choose(dice: &mut Dice, end: &Dialogue) -> Action {
 }
 
 #[test]
-fn both_desks_agree_how_every_negotiation_ended() {
+fn both_ends_agree_how_every_negotiation_ended() {
     let (mut n_ended, mut n_crossed, mut n_applied) = (0, 0, 0);
-    common::seeds("both_desks_agree", 100, |seed| {
+    common::seeds("both_ends_agree", 100, |seed| {
         let mut world = World::new(seed);
         let mut n_steps = 0;
         while world.step() {

@@ -122,8 +122,8 @@ fn a_dialogue_stays_right_and_a_finished_one_unchanged() {
 }
 
 #[test]
-fn a_desk_bears_a_flood() {
-    common::seeds("a_desk_bears_a_flood", 300, |seed| {
+fn dialogues_bear_a_flood() {
+    common::seeds("dialogues_bear_a_flood", 300, |seed| {
         let mut dice = Dice::new(seed);
         let whose = side(&mut dice);
         let mut dialogues = Dialogues::new(whose, JobId(7), Run(1), Rules::default());

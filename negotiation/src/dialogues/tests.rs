@@ -125,7 +125,7 @@ fn a_flood_of_openings_is_turned_down_and_forgotten() {
 }
 
 #[test]
-fn a_desk_is_read_back_as_it_was() {
+fn dialogues_are_read_back_as_they_were() {
     let (mut rms, mut application) = dialogues();
     let (_, up) = open(&mut application, Direction::Grow);
     exchange(&mut rms, &mut application, up, Output::default());

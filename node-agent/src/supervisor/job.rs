@@ -15,7 +15,7 @@ use super::exec::{Exec, Feeder};
 use super::folder::Folder;
 use super::hostfile::HostFiles;
 use super::lone::{self, Lone};
-use super::mpi::{Desk, Errand};
+use super::mpi::{Errand, PmiServer};
 use super::pump::Pump;
 use super::resize::{self, Untold};
 use super::spawned::{self, Parent, Spawned};
@@ -51,7 +51,7 @@ pub struct Job {
     /// Ranks that other ranks have asked for, until all were executed.
     births: Vec<Birth>,
     pub input: Feeder,
-    pub desk: Option<Desk>,
+    pub pmi: Option<PmiServer>,
     pub lone: Option<Lone>,
     pub execs: Vec<Exec>,
     pub steps: Vec<Step>,
@@ -153,7 +153,7 @@ impl Job {
             births: Vec::new(),
             spawned: None,
             input: Feeder::default(),
-            desk: None,
+            pmi: None,
             lone: None,
             execs: Vec::new(),
             steps: Vec::new(),
@@ -187,8 +187,8 @@ impl Job {
     /// Its tasks run.
     pub fn started(&mut self, started: Started, errands: &mut Vec<Errand>) {
         if self.has_ranks() {
-            let desk = self.desk.insert(Desk::new(&self.order, started.rank_sockets));
-            desk.open(errands);
+            let pmi = self.pmi.insert(PmiServer::new(&self.order, started.rank_sockets));
+            pmi.open(errands);
             self.lone = Lone::of_job(&self.order);
         }
         self.account = Some(started.account);
@@ -199,7 +199,7 @@ impl Job {
         self.pump.add(started.piped);
         self.streams = started.streams.filter(|_| match &self.order.launch.on_resize {
             Some(OnResize::Hook(_) | OnResize::Signal(_)) => true,
-            Some(OnResize::Negotiates | OnResize::Workers) | None => self.desk.is_some(),
+            Some(OnResize::Negotiates | OnResize::Workers) | None => self.pmi.is_some(),
         });
         self.input = started.input.map(Feeder::new).unwrap_or_default();
         self.since = now();
@@ -222,15 +222,15 @@ impl Job {
         for idx in 0..self.tasks.len() {
             self.hear_word(idx);
         }
-        let Some(desk) = &mut self.desk else { return };
+        let Some(pmi) = &mut self.pmi else { return };
         let is_awaited = |id: &u32| self.tasks.iter().any(|task| task.task == *id && task.word.is_awaited());
         for birth in self.births.extract_if(.., |birth| !birth.tasks.iter().any(is_awaited)).collect::<Vec<_>>() {
-            desk.started(&birth.placement, birth.sockets, birth.problem, errands);
-            // Some may be gone already, which the desk could not know before.
+            pmi.started(&birth.placement, birth.sockets, birth.problem, errands);
+            // Some may be gone already, which the PMI server could not know before.
             for id in birth.tasks {
                 let gone = self.tasks.iter().position(|task| task.task == id && task.end.is_some());
                 if let Some(idx) = gone {
-                    bury(desk, &mut self.tasks, idx, self.n_own, &mut self.spawned, errands);
+                    bury(pmi, &mut self.tasks, idx, self.n_own, &mut self.spawned, errands);
                 }
             }
         }
@@ -266,8 +266,8 @@ impl Job {
         if let Some(account) = &self.account {
             self.variables = environment::of_job(&self.order, account, files);
         }
-        if let Some(desk) = &mut self.desk {
-            desk.update(&self.order, errands);
+        if let Some(pmi) = &mut self.pmi {
+            pmi.update(&self.order, errands);
         }
         true
     }
@@ -371,11 +371,11 @@ impl Job {
 
     /// When its supervisor is to wake up though nothing happens.
     pub fn wakes_at(&self) -> Instant {
-        let of_desk = self.desk.as_ref().and_then(Desk::wakes_at);
+        let of_pmi = self.pmi.as_ref().and_then(PmiServer::wakes_at);
         let of_lone = self.lone.as_ref().and_then(Lone::wakes_at);
         let of_steps = self.steps.iter().filter_map(Step::wakes_at).min();
         let tell_at = self.tell_at.filter(|_| !self.is_starting());
-        let others = [tell_at, resize::wakes_at(self), of_desk, of_lone, of_steps].into_iter().flatten();
+        let others = [tell_at, resize::wakes_at(self), of_pmi, of_lone, of_steps].into_iter().flatten();
         others.fold(self.deadline(), Instant::min)
     }
 
@@ -383,9 +383,9 @@ impl Job {
     pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
         match &mut self.phase {
             Phase::Running if now >= self.wall_at => {
-                if let Some(desk) = &mut self.desk {
+                if let Some(pmi) = &mut self.pmi {
                     // Ranks that TERM ends are no crash; of others this asks nothing.
-                    desk.end(ranks::Ending::Ordered, &mut Vec::new());
+                    pmi.end(ranks::Ending::Ordered, &mut Vec::new());
                 }
                 self.end(NodeExit::WallTime, self.order.launch.grace, cgroup);
             }
@@ -424,9 +424,9 @@ impl Job {
             self.hear_word(local);
             let task = self.tasks[local].task;
             let is_being_born = self.births.iter().any(|birth| birth.tasks.contains(&task));
-            match &mut self.desk {
+            match &mut self.pmi {
                 Some(_) if is_being_born => self.hear_words(errands),
-                Some(desk) => bury(desk, &mut self.tasks, local, self.n_own, &mut self.spawned, errands),
+                Some(pmi) => bury(pmi, &mut self.tasks, local, self.n_own, &mut self.spawned, errands),
                 None => {}
             }
         }
@@ -442,9 +442,9 @@ impl Job {
             self.end(NodeExit::NotStarted { reason }, Span::ZERO, cgroup);
         }
         // A host without tasks waits for the order, or for word that no ranks will come.
-        let has_begun = !self.tasks.is_empty() || self.desk.is_some();
+        let has_begun = !self.tasks.is_empty() || self.pmi.is_some();
         let is_over = has_begun && self.tasks.iter().all(|task| task.end.is_some());
-        match self.desk.as_ref().map_or(Need::Nobody, Desk::need) {
+        match self.pmi.as_ref().map_or(Need::Nobody, PmiServer::need) {
             Need::Ranks if is_over => {
                 self.stays_until = None;
                 return;
@@ -512,9 +512,9 @@ impl Job {
 
     /// Host files that a rank names.
     pub fn read_hostfiles(&mut self, from: RankId, paths: &[String], folder: &Folder, errands: &mut Vec<Errand>) {
-        let (Some(account), Some(desk)) = (&self.account, &mut self.desk) else { return };
+        let (Some(account), Some(pmi)) = (&self.account, &mut self.pmi) else { return };
         let parent = Parent { order: &self.order, account, variables: &self.variables, folder };
-        desk.hostfiles_read(from, spawned::read_hostfiles(&parent, paths), errands);
+        pmi.hostfiles_read(from, spawned::read_hostfiles(&parent, paths), errands);
     }
 
     /// Tasks that were started in vain.
@@ -598,7 +598,7 @@ impl Job {
 
 /// A task has ended. A program may spawn for as long as it runs: of ranks that are gone, only how they ended is kept.
 fn bury(
-    desk: &mut Desk,
+    pmi: &mut PmiServer,
     tasks: &mut Vec<Task>,
     idx: usize,
     n_own: usize,
@@ -606,8 +606,8 @@ fn bury(
     errands: &mut Vec<Errand>,
 ) {
     let Task { task, end: Some(end), .. } = tasks[idx] else { return };
-    let is_in_vain = desk.is_in_vain(task);
-    desk.left(task, end, errands);
+    let is_in_vain = pmi.is_in_vain(task);
+    pmi.left(task, end, errands);
     if idx >= n_own {
         tasks.swap_remove(idx);
         *spawned = worst(spawned.take().into_iter().chain((!is_in_vain).then_some(end)));

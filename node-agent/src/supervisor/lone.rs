@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use rms_model::Work;
 
 use super::job::Job;
-use super::mpi::Desk;
+use super::mpi::PmiServer;
 use super::{complaint, tree};
 use crate::order::Order;
 use crate::sys::{self, End, Memory, Reaped, SingleThreaded};
@@ -104,7 +104,7 @@ fn look_at(tasks: &[Pid]) -> u8 {
 
 /// Has a job's own tasks looked at.
 pub fn on_time(job: &mut Job, now: Instant, single: &SingleThreaded) {
-    let has_spoken = job.desk.as_ref().is_some_and(Desk::is_used);
+    let has_spoken = job.pmi.as_ref().is_some_and(PmiServer::is_used);
     let tasks = job.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
     look_if_due(&mut job.lone, now, has_spoken, tasks, single);
 }

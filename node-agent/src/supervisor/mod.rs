@@ -54,7 +54,7 @@ use crate::sys::{End, Harvest, SingleThreaded, reap};
 pub use folder::Folder;
 pub use job::now;
 use job::{Job, Phase};
-use mpi::{Desk, Errand};
+use mpi::{Errand, PmiServer};
 pub use user::{Account, AccountError};
 
 /// What a supervisor is born with.
@@ -183,8 +183,8 @@ impl Supervisor {
             fds.push((Source::Agent, agent.as_fd(), flags(agent.has_outgoing())));
         }
         if let Some(job) = &self.job {
-            if let Some(desk) = &job.desk {
-                fds.extend(desk.sockets().map(|(task, fd, out)| (Source::Rank(task), fd, flags(out))));
+            if let Some(pmi) = &job.pmi {
+                fds.extend(pmi.sockets().map(|(task, fd, out)| (Source::Rank(task), fd, flags(out))));
             }
             fds.extend(job.words().map(|fd| (Source::Word, fd, PollFlags::POLLIN)));
             fds.extend(job.pump.sources().map(|(idx, fd)| (Source::Output(idx), fd, PollFlags::POLLIN)));
@@ -228,7 +228,7 @@ impl Supervisor {
             }
             Source::Agent => Ok(self.hear_agent()),
             Source::Rank(task) => {
-                self.with_desk(|desk, errands| desk.ready(task, errands));
+                self.with_pmi(|pmi, errands| pmi.ready(task, errands));
                 Ok(Next::Stay)
             }
             Source::Word => {
@@ -279,7 +279,7 @@ impl Supervisor {
             self.agent = Some(connection);
             let situation = self.job.as_mut().map_or(FromSupervisor::Idle, |job| FromSupervisor::Job(job.tell()));
             self.tell(&situation);
-            let growth = self.job.as_ref().and_then(|job| job.desk.as_ref()).and_then(Desk::unanswered);
+            let growth = self.job.as_ref().and_then(|job| job.pmi.as_ref()).and_then(PmiServer::unanswered);
             self.run_errands(growth.map(Errand::Ask).into_iter().collect());
         }
     }
@@ -361,17 +361,17 @@ impl Supervisor {
                 self.step_confirmed(stream, n_bytes);
             }
             ToSupervisor::Pmi { host, frame } => {
-                self.with_desk(|desk, errands| desk.hear(&host, frame, errands));
+                self.with_pmi(|pmi, errands| pmi.hear(&host, frame, errands));
                 // It may have been the last that other hosts had to say.
                 return self.reap();
             }
-            ToSupervisor::PmiLinked => self.with_desk(Desk::relinked),
+            ToSupervisor::PmiLinked => self.with_pmi(PmiServer::relinked),
             ToSupervisor::Growth { seq, result } => {
                 let grown = match result {
                     Growth::Granted { generation } => Grown::Granted { generation },
                     Growth::Refused { reason } => Grown::Refused { reason },
                 };
-                self.with_desk(|desk, errands| desk.grown(seq, grown, errands));
+                self.with_pmi(|pmi, errands| pmi.grown(seq, grown, errands));
             }
             ToSupervisor::Step(order) => self.begin_step(*order),
             ToSupervisor::StepSignal { stream, signal } => self.step_signal(stream, signal),
@@ -385,10 +385,10 @@ impl Supervisor {
         Next::Stay
     }
 
-    fn with_desk(&mut self, act: impl FnOnce(&mut Desk, &mut Vec<Errand>)) {
+    fn with_pmi(&mut self, act: impl FnOnce(&mut PmiServer, &mut Vec<Errand>)) {
         let mut errands = Vec::new();
-        if let Some(desk) = self.job.as_mut().and_then(|job| job.desk.as_mut()) {
-            act(desk, &mut errands);
+        if let Some(pmi) = self.job.as_mut().and_then(|job| job.pmi.as_mut()) {
+            act(pmi, &mut errands);
         }
         self.run_errands(errands);
     }
@@ -510,7 +510,7 @@ impl Supervisor {
     fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
         // Only who has left a host of its own accord has time to end by itself.
         let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
-        self.with_desk(|desk, errands| desk.end(ending, errands));
+        self.with_pmi(|pmi, errands| pmi.end(ending, errands));
         if let Some(job) = &mut self.job {
             job.end_after(patience, exit, grace, &self.seat.cgroup);
         }
@@ -662,7 +662,7 @@ impl Supervisor {
     fn on_time(&mut self) -> Next {
         let now = Instant::now();
         self.tell_running(now);
-        self.with_desk(|desk, errands| desk.on_time(now, errands));
+        self.with_pmi(|pmi, errands| pmi.on_time(now, errands));
         self.steps_on_time(now);
         let Some(job) = &mut self.job else { return Next::Stay };
         resize::on_time(job, now);

@@ -19,7 +19,7 @@ use rms_api::desired::Host;
 
 /// The ranks of one share.
 #[derive(Debug)]
-pub struct Desk {
+pub struct PmiServer {
     own: HostId,
     /// Host 0, where the hub is.
     first: HostId,
@@ -49,13 +49,13 @@ pub enum Errand {
     Abort {
         code: i32,
     },
-    /// Starts ranks; [`Desk::started`] is to be called then.
+    /// Starts ranks; [`PmiServer::started`] is to be called then.
     Start(Placement),
     /// Kills tasks.
     Kill {
         tasks: Vec<u32>,
     },
-    /// Reads files as the owner; [`Desk::hostfiles_read`] is to be called then.
+    /// Reads files as the owner; [`PmiServer::hostfiles_read`] is to be called then.
     Read {
         from: RankId,
         paths: Vec<String>,
@@ -71,9 +71,9 @@ const MAX_OUTGOING: usize = 1 << 20;
 /// Ranks that have parted from the others finalize and end; hosts are asked for if there is no room even then.
 const PAUSE: Duration = Duration::from_millis(300);
 
-impl Desk {
+impl PmiServer {
     /// The ranks that the job begins with, by their tasks and with their sockets.
-    pub fn new(order: &Order, sockets: Vec<(u32, OwnedFd)>) -> Desk {
+    pub fn new(order: &Order, sockets: Vec<(u32, OwnedFd)>) -> PmiServer {
         let members = members(order);
         let n_ranks: Vec<u32> = order.launch.hosts.iter().map(n_first_ranks).collect();
         let mapping = process_mapping(n_ranks.iter().copied().enumerate());
@@ -83,7 +83,7 @@ impl Desk {
         let own = first_birth(&kvsname, n_ranks.iter().sum(), universe, mapping, first_rank, n_local);
         let next_task =
             order.launch.hosts.iter().map(|host| host.first_task.saturating_add(host.n_tasks)).max().unwrap_or(0);
-        let mut desk = Desk {
+        let mut pmi = PmiServer {
             own: order.place().map_or_else(nowhere, host_id),
             first: order.launch.hosts.first().map_or_else(nowhere, host_id),
             ranks: HostRanks::new(own),
@@ -92,14 +92,14 @@ impl Desk {
             paused_until: None,
         };
         for (task, socket) in sockets {
-            desk.listen(task, socket);
+            pmi.listen(task, socket);
         }
-        desk
+        pmi
     }
 
-    /// Those of a step, whose hub is where it was asked for: [`listen`](Desk::listen) is to be called for each task.
-    pub fn of_step(birth: Birth) -> Desk {
-        Desk {
+    /// Those of a step, whose hub is where it was asked for: [`listen`](PmiServer::listen) is to be called for each task.
+    pub fn of_step(birth: Birth) -> PmiServer {
+        PmiServer {
             own: nowhere(),
             first: nowhere(),
             ranks: HostRanks::new(birth),
@@ -235,7 +235,7 @@ impl Desk {
         self.carry_hub(outs, errands);
     }
 
-    /// When [`on_time`](Desk::on_time) is to be called.
+    /// When [`on_time`](PmiServer::on_time) is to be called.
     pub fn wakes_at(&self) -> Option<Instant> {
         self.paused_until
     }

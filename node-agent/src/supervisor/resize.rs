@@ -48,8 +48,8 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 /// Have the hosts changed that the job may use, or its cores on them? One that leaves, after it had been asked to, is no news.
 pub fn is_news(before: &Order, now: &Order) -> bool {
     let usable = |place: &&Host| !place.departing;
-    let berth = |place: &Host| (place.name.clone(), place.joined, place.cpus);
-    !before.launch.hosts.iter().filter(usable).map(berth).eq(now.launch.hosts.iter().filter(usable).map(berth))
+    let place_of = |place: &Host| (place.name.clone(), place.joined, place.cpus);
+    !before.launch.hosts.iter().filter(usable).map(place_of).eq(now.launch.hosts.iter().filter(usable).map(place_of))
 }
 
 /// The host files tell the change already. Called once for each; what cannot be executed is told in the job's output.

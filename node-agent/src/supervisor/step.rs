@@ -13,7 +13,7 @@ use super::child::Program;
 use super::environment::{self, Variables};
 use super::exec::Exec;
 use super::lone::{self, Lone};
-use super::mpi::{Desk, Errand};
+use super::mpi::{Errand, PmiServer};
 use super::spawned::{self, Parent};
 use super::start::{self, StartError};
 use super::tree;
@@ -35,7 +35,7 @@ pub struct Step {
     variables: Variables,
     /// Those whose end has not been told.
     tasks: Vec<Exec>,
-    desk: Desk,
+    pmi: PmiServer,
     lone: Option<Lone>,
     /// Every task began a session: whatever of it is still there when the tasks have ended goes, too.
     sessions: Vec<Pid>,
@@ -93,7 +93,7 @@ impl Step {
         let mut step = Step {
             variables,
             tasks: Vec::new(),
-            desk: Desk::of_step(birth),
+            pmi: PmiServer::of_step(birth),
             lone: (order.first_task == 0 && order.n_tasks > 1).then(Lone::begin),
             sessions: Vec::new(),
             kill_at: None,
@@ -129,7 +129,7 @@ impl Step {
             let task = first_task.saturating_add(local);
             let rank = Rank { task, rank: task, local, n_local, n_ranks: n_tasks };
             let socket = self.start_task(parent, &rank, (&argv, &candidates), &cwd, &mut variables, single)?;
-            self.desk.listen(task, socket);
+            self.pmi.listen(task, socket);
             if local >= n_readers {
                 self.tasks.last_mut().map(|task| task.input.feed(b""));
             }
@@ -187,13 +187,13 @@ impl Step {
     /// What its ranks have to say before any of them speaks.
     pub fn open(&mut self, words: &mut Vec<Word>) {
         let mut errands = Vec::new();
-        self.desk.open(&mut errands);
+        self.pmi.open(&mut errands);
         self.report(errands, words);
     }
 
     /// What is to be polled, and for what.
     pub fn sources(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>, PollFlags)> {
-        let ranks = self.desk.sockets().map(|(task, fd, out)| {
+        let ranks = self.pmi.sockets().map(|(task, fd, out)| {
             (Source::Rank(task), fd, if out { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN })
         });
         let pipes = self.tasks.iter().enumerate().flat_map(|(idx, task)| {
@@ -208,7 +208,7 @@ impl Step {
         match source {
             Source::Rank(task) => {
                 let mut errands = Vec::new();
-                self.desk.ready(task, &mut errands);
+                self.pmi.ready(task, &mut errands);
                 self.run(errands, parent, single, words);
             }
             Source::Input(idx) => {
@@ -242,8 +242,8 @@ impl Step {
 
     pub fn hear(&mut self, down: Down, parent: &Parent<'_>, single: &SingleThreaded, words: &mut Vec<Word>) {
         let mut errands = Vec::new();
-        // The desk of a step has one hub, so it does not matter which host is said to have spoken.
-        self.desk.hear_hub(down, &mut errands);
+        // The PMI server of a step has one hub, so it does not matter which host is said to have spoken.
+        self.pmi.hear_hub(down, &mut errands);
         self.run(errands, parent, single, words);
     }
 
@@ -258,7 +258,7 @@ impl Step {
     pub fn end(&mut self, is_silent: bool, words: &mut Vec<Word>) {
         let mut errands = Vec::new();
         // That ranks end without finalizing is no crash now.
-        self.desk.end(Ending::Ordered, &mut errands);
+        self.pmi.end(Ending::Ordered, &mut errands);
         self.report(errands, words);
         if is_silent {
             self.is_silent = true;
@@ -291,7 +291,7 @@ impl Step {
 
     pub fn on_time(&mut self, now: Instant, single: &SingleThreaded) {
         let tasks = self.tasks.iter().filter(|task| task.end.is_none()).map(|task| task.pid);
-        lone::look_if_due(&mut self.lone, now, self.desk.is_used(), tasks, single);
+        lone::look_if_due(&mut self.lone, now, self.pmi.is_used(), tasks, single);
         if self.kill_at.is_some_and(|at| at <= now) {
             self.signal_all(nix::libc::SIGKILL);
             // Whatever was forked during the walk is found by the next one.
@@ -318,7 +318,7 @@ impl Step {
         // Of an abandoned one nobody asks which task it was.
         if !self.is_silent {
             let task = task_of(ended.stream);
-            self.desk.left(task, reaped.end, &mut errands);
+            self.pmi.left(task, reaped.end, &mut errands);
         }
         self.run(errands, parent, single, words);
     }
@@ -379,10 +379,10 @@ impl Step {
             match errand {
                 Errand::Start(placement) => {
                     let (sockets, problem) = self.spawn(parent, &placement, single);
-                    self.desk.started(&placement, sockets, problem.map(|problem| problem.to_string()), &mut more);
+                    self.pmi.started(&placement, sockets, problem.map(|problem| problem.to_string()), &mut more);
                 }
                 Errand::Read { from, paths } => {
-                    self.desk.hostfiles_read(from, spawned::read_hostfiles(parent, &paths), &mut more);
+                    self.pmi.hostfiles_read(from, spawned::read_hostfiles(parent, &paths), &mut more);
                 }
                 told => self.report(vec![told], words),
             }

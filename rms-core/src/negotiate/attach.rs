@@ -51,7 +51,7 @@ impl Negotiations<'_> {
                 let attached = NegotiatorAnswer::Attached(Box::new(self.attachment(now, job)));
                 step.order(answer(Ok(attached)));
                 let output = self.dialogues(job).resume(now);
-                self.told_by_desk(now, step, job, output);
+                self.told_by_dialogues(now, step, job, output);
                 self.schedule(job);
             }
             NegotiatorCall::Free(names) => {
@@ -213,7 +213,7 @@ impl Negotiations<'_> {
     }
 
     /// What was said and what has run out, over all dialogues of a job.
-    pub(super) fn told_by_desk(&mut self, now: Time, step: &mut Step, job: JobId, output: Output) {
+    pub(super) fn told_by_dialogues(&mut self, now: Time, step: &mut Step, job: JobId, output: Output) {
         let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
         for id in ids {
             self.note_talk(now, step, job, id, None);

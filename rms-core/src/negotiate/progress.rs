@@ -16,7 +16,7 @@ impl Negotiations<'_> {
         let is_running = self.talks(job).is_some()
             && self.context.state().jobs()[&job].started().is_some_and(|started| started.ending.is_none());
         if is_running {
-            self.tick_desk(now, step, job);
+            self.tick_dialogues(now, step, job);
             self.replace_lost_holds(now, step, job);
             for id in self.open_cases(job) {
                 self.progress(now, step, job, id);

@@ -16,7 +16,7 @@ impl Negotiations<'_> {
             if withdrawn.is_err() {
                 // What lapses in this moment ends by itself.
                 if self.act(now, step, job, id, Action::Fail(Reason::Stopping)).is_err() {
-                    self.tick_desk(now, step, job);
+                    self.tick_dialogues(now, step, job);
                 }
             }
         }

@@ -46,7 +46,7 @@ impl Negotiations<'_> {
     }
 
     /// The dialogues' own timers: what has lapsed has lapsed, what was not heard is said again.
-    pub(super) fn tick_desk(&mut self, now: Time, step: &mut Step, job: JobId) {
+    pub(super) fn tick_dialogues(&mut self, now: Time, step: &mut Step, job: JobId) {
         for id in self.open_cases(job) {
             let is_in_vain = self.case(job, id).is_some_and(|case| {
                 let waits =

@@ -9,6 +9,8 @@ const RETIRED: &[(&str, &str, &str)] = &[
     ("voice", "less", "detached"),
     ("un", "tell", "forget what was sent"),
     ("spa", "te", "rate limit"),
+    ("de", "sk", "dialogues, PMI server"),
+    ("de", "ed", "statement kind"),
     ("pur", "se", "budget"),
     ("ber", "th", "place"),
     ("does not let us ", "in", "access denied by …"),
