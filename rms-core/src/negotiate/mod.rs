@@ -8,33 +8,19 @@
 mod answer;
 mod ask;
 mod attach;
-mod attached;
 mod budget;
-mod candidates;
 mod cores;
 mod delay;
 mod dialogues;
 mod grow;
 mod hold;
-mod idle;
-mod inhouse;
-mod loans;
-mod loss;
 pub(crate) mod open;
-mod orders;
-mod places;
 pub mod policy;
 mod progress;
 mod records;
 mod refusals;
 mod relief;
-mod requests;
-mod seam;
 mod shrink;
-mod stop;
-mod timers;
-mod turn;
-mod undelayed;
 
 #[cfg(test)]
 pub(crate) use attach::MOST_SAID;
@@ -46,14 +32,15 @@ pub(crate) use records::negotiations;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Dialogues, NegotiationId};
-use rms_model::{JobId, NodeId, Time};
+use negotiation::{Dialogues, NegotiationId, Price};
+use rms_model::{JobId, NodeId, Span, Time};
 
 use crate::context::Context;
 use crate::event::Ticket;
+use crate::state::talks::promise_span;
 use attach::CallRates;
+use delay::Undelayed;
 use refusals::Refusals;
-use undelayed::Undelayed;
 
 /// What the manager knows beside the state: a server that is started again makes it anew.
 #[derive(Debug, Default)]
@@ -83,4 +70,26 @@ pub(crate) struct Negotiators {
 pub(crate) struct Negotiations<'a> {
     pub(crate) context: &'a mut Context,
     pub(crate) negotiators: &'a mut Negotiators,
+}
+
+impl Negotiations<'_> {
+    /// By how much a growth may delay the estimated start of a waiting job.
+    pub(super) fn longest_delay(&self) -> Span {
+        self.context.state().settings().delay_tolerance
+    }
+
+    /// What is paid at most for a host and hour that an application gives back: nothing, for what it saves is its own.
+    pub(super) fn bid_price(&self, _job: JobId) -> Price {
+        Price(0)
+    }
+
+    /// For how long the server's proposals stand.
+    pub(super) fn offer_valid(&self) -> Span {
+        self.context.state().settings().offer_valid
+    }
+
+    /// How long an application may take to give what it has promised, before it is warned; and as long again after that.
+    pub(super) fn promise_span(&self) -> Span {
+        promise_span(self.context.state().settings())
+    }
 }

@@ -1,17 +1,21 @@
-//! Negotiations that the server opens: it offers hosts that are idle, or asks for some back.
+//! What the server opens by itself: offers of idle hosts, and shrinks; and to whom.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::dialogues::OpenError;
 use negotiation::{
     Action, Direction, Item, ItemStatus, NegotiationId, Price, Quantity, Reason, Resource, SetRule, Terms,
 };
+use rms_api::negotiate::Declared;
 use rms_api::refusal::Refusal;
-use rms_model::{ClusterId, JobId, NodeId, Sizes, Time};
+use rms_model::{ClusterId, JobId, NodeId, OfferRule, Sizes, Span, Time};
 
 use super::Negotiations;
 use super::dialogues::negotiates_itself;
-use crate::plan;
+use super::policy::{Candidate, Change, UserWeight, may_gain, offers};
+use crate::plan::{self, Gain, Plan};
+use crate::state::job::Started;
+use crate::state::takes_any_hosts;
 use crate::step::Step;
 
 /// What an application is asked to give back.
@@ -21,6 +25,38 @@ pub(crate) enum Wanted {
     Count(u32, u32),
     /// These hosts; fewer of them are better than none.
     These(BTreeSet<NodeId>),
+}
+
+/// An application that the server may offer hosts, or ask for some.
+#[derive(Debug)]
+pub(super) struct Changeable {
+    pub(super) job: JobId,
+    user: String,
+    held: u32,
+    started_with: u32,
+    declared: Declared,
+    priority: i32,
+    is_talking: bool,
+    declined: u32,
+    pub(super) room: u32,
+    /// When it ends at the latest.
+    pub(super) until: Time,
+}
+
+impl Changeable {
+    pub(super) fn as_candidate(&self) -> Candidate<'_> {
+        Candidate {
+            job: self.job,
+            user: &self.user,
+            held: self.held,
+            started_with: self.started_with,
+            declared: &self.declared,
+            priority: self.priority,
+            is_talking: self.is_talking,
+            declined: self.declined,
+            room: self.room,
+        }
+    }
 }
 
 impl Negotiations<'_> {
@@ -142,4 +178,179 @@ impl Negotiations<'_> {
         // One that is agreed cannot be withdrawn, and goes on.
         let _ = self.act(now, step, job, id, Action::Withdraw(reason));
     }
+
+    /// Is there any application that the server could ask for a change?
+    pub(super) fn has_changeable(&self) -> bool {
+        self.context.state().malleable().next().is_some()
+    }
+
+    /// Those with hosts of one cluster that hear what the server says, in the order of their ids. A first host elsewhere is
+    /// for the application to ask for: the server does not know whether it can use it.
+    pub(super) fn changeable(&self, now: Time, cluster: ClusterId, direction: Direction) -> Vec<Changeable> {
+        let jobs = self.context.state().malleable();
+        jobs.filter_map(|job| self.as_changeable(now, job, cluster, direction)).collect()
+    }
+
+    fn as_changeable(&self, now: Time, job: JobId, cluster: ClusterId, direction: Direction) -> Option<Changeable> {
+        let entry = self.context.state().jobs().get(&job)?;
+        let started = entry.started().filter(|started| started.ending.is_none())?;
+        let is_here = self.n_hosts_on(job, cluster) > 0;
+        let declared = self.bounds(job);
+        let can_change = declared.least < declared.most && is_here && self.is_heard(job);
+        let until = started.at + started.request.wall;
+        // Who is still coming up, or is about to end, has something else to do.
+        let has_time = until > now + self.context.state().settings().offer_valid;
+        if !can_change || !started.is_settled() || !has_time {
+            return None;
+        }
+        let is_leaving = started.evolved.as_ref().is_some_and(|evolved| !evolved.departing.is_empty());
+        let is_open = |direction| self.open_for(job, direction).is_some();
+        let is_talking = match direction {
+            Direction::Grow => is_open(Direction::Grow) || is_open(Direction::Shrink) || is_leaving,
+            Direction::Shrink => is_open(Direction::Shrink) || is_leaving,
+        };
+        let room = match direction {
+            Direction::Grow => u32::MAX,
+            Direction::Shrink => self.n_spare_on(job, cluster),
+        };
+        Some(Changeable {
+            job,
+            user: entry.spec.owner.0.clone(),
+            held: started.nodes.len() as u32,
+            started_with: started_with(started),
+            declared,
+            priority: entry.spec.priority,
+            is_talking,
+            declined: self.declined(job, direction),
+            room,
+            until,
+        })
+    }
+
+    /// How many hosts it is not to be asked about again for now.
+    fn declined(&self, job: JobId, direction: Direction) -> u32 {
+        let refusals = &self.negotiators.refusals;
+        let declined = refusals.hosts(job, direction);
+        match direction {
+            Direction::Grow if self.context.state().n_queued() > 0 => declined.max(refusals.given(job)),
+            Direction::Grow | Direction::Shrink => declined,
+        }
+    }
+
+    /// What counts of the users of these applications where hosts are shared.
+    pub(super) fn weights<'a>(&self, candidates: &'a [Changeable]) -> BTreeMap<&'a str, UserWeight> {
+        let settings = self.context.state().settings();
+        let mut weights = BTreeMap::new();
+        for candidate in candidates {
+            weights.entry(candidate.user.as_str()).or_insert_with_key(|user| UserWeight {
+                share: settings.share_of(user),
+                may_gain: self.may_still_gain(user),
+            });
+        }
+        weights
+    }
+
+    /// What is left of a user's limit; hosts that are kept for its applications count as theirs.
+    pub(super) fn may_still_gain(&self, user: &str) -> Option<u32> {
+        let limit = self.context.state().settings().growth_limit_of(user)?;
+        let jobs = self.context.state().negotiating().map(|(_, entry)| entry);
+        let own = jobs.filter(|entry| entry.spec.owner.0 == user);
+        let sizes = own.filter_map(|entry| {
+            let started = entry.started()?;
+            let held = started.nodes.len() + entry.promised_hosts().count();
+            Some((held as u32, started_with(started)))
+        });
+        may_gain(Some(limit), sizes)
+    }
+
+    /// Offers what is idle, except on clusters where hosts come together for somebody who waits.
+    pub(super) fn offer_idle(&mut self, now: Time, step: &mut Step, gathering: &BTreeSet<ClusterId>) {
+        let rule = self.context.state().settings().offer_idle;
+        if rule == OfferRule::Never {
+            return;
+        }
+        for cluster in self.context.state().clusters().keys().copied().collect::<Vec<_>>() {
+            if self.context.state().n_free(cluster) == 0 || gathering.contains(&cluster) {
+                continue;
+            }
+            let price = self.list_price(cluster);
+            for Change { job, hosts } in self.shares_of_idle(now, cluster, rule) {
+                // Who cannot be asked after all is asked after another pass.
+                if self.open_growth_offer(now, step, (job, cluster), hosts, price).is_err() {
+                    let until = self.ask_again(now);
+                    self.negotiators.refusals.note(job, Direction::Grow, hosts, until);
+                }
+            }
+        }
+    }
+
+    /// Who is to be offered how many, so that nobody who waits is delayed beyond the tolerance.
+    fn shares_of_idle(&mut self, now: Time, cluster: ClusterId, rule: OfferRule) -> Vec<Change> {
+        let mut takers = self.changeable(now, cluster, Direction::Grow);
+        let idle = self.context.state().n_free(cluster) as u32;
+        takers.iter_mut().for_each(|taker| taker.room = self.usable_by(now, taker, cluster, idle));
+        takers.retain(|taker| !taker.as_candidate().is_talking && taker.room > 0);
+        if takers.is_empty() {
+            return Vec::new();
+        }
+        let before = self.context.estimates(now);
+        let tolerance = self.context.state().settings().delay_tolerance;
+        if tolerance > Span::ZERO {
+            let shares = self.dealt(&takers, idle, rule);
+            if self.is_harmless(now, &before, cluster, &shares) {
+                return shares;
+            }
+        }
+        // What is free in the plan of all who wait, until the taker's end, delays nobody.
+        for taker in &mut takers {
+            taker.room = taker.room.min(plan::room(self.context.state(), &before, cluster, taker.until));
+        }
+        let mut idle = idle;
+        loop {
+            let shares = self.dealt(&takers, idle, rule);
+            if shares.is_empty() || self.is_harmless(now, &before, cluster, &shares) {
+                return shares;
+            }
+            // Each would fit alone, but not all together: as many as fit for the one that stays the longest do. If even
+            // these delay somebody, who can use special hosts only, there are fewer.
+            let rooms = takers.iter().filter(|taker| shares.iter().any(|share| share.job == taker.job));
+            let least = rooms.map(|taker| taker.room).min().unwrap_or(0);
+            idle = if least < idle { least } else { idle / 2 };
+        }
+    }
+
+    fn dealt(&self, takers: &[Changeable], idle: u32, rule: OfferRule) -> Vec<Change> {
+        let candidates: Vec<Candidate<'_>> = takers.iter().map(Changeable::as_candidate).collect();
+        offers(idle, &candidates, &self.weights(takers), rule)
+    }
+
+    fn is_harmless(&mut self, now: Time, before: &Plan, cluster: ClusterId, shares: &[Change]) -> bool {
+        let gains: Vec<Gain> =
+            shares.iter().map(|share| Gain { job: share.job, cluster, hosts: share.hosts }).collect();
+        let Some(after) = plan::plan_around(self.context.state(), now, &gains) else { return false };
+        let undelayed = &mut self.negotiators.undelayed;
+        if undelayed.would_exceed(before, &after, self.context.state().settings().delay_tolerance) {
+            return false;
+        }
+        undelayed.note(self.context.state(), before, &after);
+        true
+    }
+
+    /// Of the free hosts, those that meet what it wants of a host, as far as it can pay for them.
+    fn usable_by(&self, now: Time, taker: &Changeable, cluster: ClusterId, idle: u32) -> u32 {
+        // Where any host will do they need not be looked at one by one.
+        let takes_any = takes_any_hosts(&self.context.state().jobs()[&taker.job].spec);
+        let n_right = if takes_any {
+            u64::from(idle)
+        } else {
+            plan::free_for(self.context.state(), taker.job, cluster, idle as usize).len() as u64
+        };
+        let n_paid = self.most_offered(now, taker.job, cluster);
+        u32::try_from(n_right.min(n_paid)).unwrap_or(u32::MAX)
+    }
+}
+
+/// How many hosts it had first.
+pub(super) fn started_with(started: &Started) -> u32 {
+    started.evolved.as_ref().map_or(started.nodes.len() as u32, |evolved| evolved.started_with)
 }

@@ -1,14 +1,26 @@
-//! Takes each negotiation on as far as it goes by itself.
+//! Takes each negotiation on as far as it goes: at each event, when something is due, after a pass, and at its end.
 
-use negotiation::{Direction, Ending, NegotiationId, Phase, Reason, Resource, Side};
+use negotiation::{Action, Direction, Ending, NegotiationId, Phase, Reason, Resource, Side, Statement};
 use rms_api::answer::Answer;
-use rms_api::negotiate::AskOutcome;
-use rms_model::{JobId, Time};
+use rms_api::negotiate::{AskOutcome, NegotiatorNotice};
+use rms_model::{JobId, Outcome, Span, Time};
 
-use super::Negotiations;
+use super::{Negotiations, Negotiators};
 use crate::effect::Effect;
 use crate::state::talks::Case;
 use crate::step::Step;
+
+impl Negotiators {
+    /// When the next negotiation has something to do.
+    pub(crate) fn next_wake(&self) -> Option<Time> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    /// When what was declined may be offered again.
+    pub(crate) fn next_offer(&self) -> Option<Time> {
+        self.refusals.next_due()
+    }
+}
 
 impl Negotiations<'_> {
     /// Whatever has changed: every negotiation of a job goes on as far as it can, and the next look is set.
@@ -129,4 +141,230 @@ impl Negotiations<'_> {
         }
         self.tell_moves(now, step);
     }
+
+    /// Time has passed.
+    pub(crate) fn tick_negotiations(&mut self, now: Time, step: &mut Step) {
+        while let Some((at, job)) = self.negotiators.wakes.first().copied()
+            && at <= now
+        {
+            self.end_silence(now, step, job);
+            self.review(now, step, job);
+            // A job whose look is due still has been looked at: it must not be looked at for ever.
+            if self.negotiators.wake_of.get(&job) == Some(&at) {
+                self.wake(job, Some(now + rms_model::Span::from_millis(1)));
+            }
+        }
+    }
+
+    /// A pass has run: hosts may have become free for those who wait for them, the most urgent first, then in the order in
+    /// which they asked.
+    pub(crate) fn serve_waiting(&mut self, now: Time, step: &mut Step) {
+        for (_, job, id) in self.waiting_growth() {
+            if self.case(job, id).is_some() {
+                self.progress(now, step, job, id);
+                self.schedule(job);
+            }
+        }
+    }
+
+    /// The dialogues' own timers: what has lapsed has lapsed, what was not heard is said again.
+    pub(super) fn tick_dialogues(&mut self, now: Time, step: &mut Step, job: JobId) {
+        for id in self.open_cases(job) {
+            let is_in_vain = self.case(job, id).is_some_and(|case| {
+                let waits =
+                    matches!(case.phase(), Phase::Offered(Side::Application) | Phase::Countered(Side::Application));
+                let is_growth = case.direction() == Direction::Grow;
+                waits && is_growth && Negotiations::last_moment(case).is_some_and(|at| at <= now)
+            });
+            if is_in_vain {
+                // What there is now, or that there is nothing; too late even for that, it lapses.
+                self.answer_growth(now, step, job, id);
+            }
+        }
+        let output = self.dialogues(job).tick(now);
+        let ids: Vec<NegotiationId> = output.changes.iter().map(|change| change.id).collect();
+        for id in ids {
+            self.note_talk(now, step, job, id, None);
+        }
+        self.say(step, job, output);
+    }
+
+    /// Sets when to look at a job again.
+    pub(super) fn schedule(&mut self, job: JobId) {
+        let at = self.next_wake(job);
+        self.wake(job, at);
+    }
+
+    fn wake(&mut self, job: JobId, at: Option<Time>) {
+        if let Some(before) = self.negotiators.wake_of.remove(&job) {
+            self.negotiators.wakes.remove(&(before, job));
+        }
+        if let Some(at) = at {
+            self.negotiators.wakes.insert((at, job));
+            self.negotiators.wake_of.insert(job, at);
+        }
+    }
+
+    fn next_wake(&self, job: JobId) -> Option<Time> {
+        let entry = self.context.state().jobs().get(&job)?;
+        let started = entry.started().filter(|started| started.ending.is_none())?;
+        let talks = entry.talks.as_deref()?;
+        let dialogues = self.negotiators.dialogues.get(&job).and_then(negotiation::Dialogues::next_deadline);
+        let cases = talks.open().filter_map(|case| self.due_of(case));
+        let departing = started.evolved.iter().flat_map(|evolved| evolved.departing.values());
+        let departures = departing.map(|since| *since + self.promise_span());
+        let loans = self.next_loan(job);
+        let silence = self.silent_until(job);
+        dialogues.into_iter().chain(cases).chain(departures).chain(loans).chain(silence).min()
+    }
+
+    fn due_of(&self, case: &Case) -> Option<Time> {
+        match (case.phase(), case.direction()) {
+            (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), Direction::Grow) => {
+                Negotiations::last_moment(case)
+            }
+            // The agents have to speak next.
+            (Phase::Accepted, Direction::Shrink) if case.is_handed_over => None,
+            (Phase::Accepted, Direction::Shrink) if !case.is_warned => Some(case.since() + self.promise_span()),
+            (Phase::Accepted, Direction::Shrink) => Some(case.since() + self.promise_span() + self.promise_span()),
+            (Phase::Offered(_) | Phase::Countered(_), _) => None,
+            (Phase::Accepted, Direction::Grow) | (Phase::Committing | Phase::Failing, _) => None,
+            (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Applied | Phase::Ended(_), _) => None,
+        }
+    }
+
+    /// A pass has started all that can start. Nodes that are drained come first, then who waits, then who could use more.
+    pub(crate) fn seek_changes(&mut self, now: Time, step: &mut Step) {
+        if !self.has_changeable() {
+            return;
+        }
+        self.clear_drained(now, step);
+        if self.context.state().longest_expected().is_some() {
+            // After a restart nobody is asked to give, or offered, what may be needed or free in a moment.
+            return;
+        }
+        let mut gathering = self.make_room(now, step);
+        self.make_room_for_growth(now, step, &mut gathering);
+        self.offer_idle(now, step, &gathering);
+    }
+
+    /// When the same may be said again that is declined now. Never at once: who declines without a thought would be asked
+    /// for ever.
+    pub(super) fn ask_again(&self, now: Time) -> Time {
+        now + self.context.state().settings().offer_again.max(Span::from_secs(1))
+    }
+
+    /// What was declined long ago is forgotten: the next pass may say it again.
+    pub(crate) fn forget_refusals(&mut self, now: Time) {
+        self.context.passes.wanted |= self.negotiators.refusals.expire(now);
+    }
+
+    /// A negotiation is over. What was declined of what the server had opened is remembered. And whoever gives hosts back
+    /// by itself is not offered as many at once: it does not want them. Who gave them for somebody else may have them
+    /// again as soon as nobody waits.
+    pub(super) fn note_answer(&mut self, now: Time, job: JobId, id: NegotiationId) {
+        let Some(case) = self.case(job, id) else { return };
+        let until = self.ask_again(now);
+        let (direction, declined, agreed) = (case.direction(), n_declined(case), n_agreed(case));
+        let is_drained = names_hosts(case);
+        match (id.initiator, direction) {
+            (Side::Rms, Direction::Grow) => self.negotiators.refusals.note(job, direction, declined, until),
+            (Side::Rms, Direction::Shrink) => {
+                self.negotiators.refusals.note(job, direction, declined, until);
+                // Who only leaves certain hosts may have others for them.
+                if !is_drained {
+                    self.negotiators.refusals.note_given(job, agreed, until);
+                }
+            }
+            (Side::Application, Direction::Shrink) => {
+                self.negotiators.refusals.note(job, Direction::Grow, agreed, until);
+            }
+            (Side::Application, Direction::Grow) => {}
+        }
+    }
+
+    /// The job is being ended, or is gone: nothing is kept for it any more, and who speaks for it is told.
+    pub(crate) fn end_talks(&mut self, now: Time, step: &mut Step, job: JobId, outcome: &Outcome) {
+        for id in self.open_cases(job) {
+            let withdrawn = self.act(now, step, job, id, Action::Withdraw(Reason::Stopping));
+            if withdrawn.is_err() {
+                // What lapses in this moment ends by itself.
+                if self.act(now, step, job, id, Action::Fail(Reason::Stopping)).is_err() {
+                    self.tick_dialogues(now, step, job);
+                }
+            }
+        }
+        if self.negotiators.attached.remove(&job).is_some() {
+            let notice = NegotiatorNotice::Ended { outcome: outcome.clone() };
+            step.order(Effect::TellNegotiator { job, notice });
+        }
+        self.forget_talks(job);
+    }
+
+    /// What is known of a job beside the state.
+    pub(crate) fn forget_talks(&mut self, job: JobId) {
+        self.negotiators.dialogues.remove(&job);
+        self.negotiators.attached.remove(&job);
+        self.negotiators.call_rates.remove(&job);
+        self.negotiators.gone.remove(&job);
+        self.context.noted.remove(&job);
+        self.context.moved.remove(&job);
+        self.schedule(job);
+    }
+
+    /// A server that was started again: nobody waits for what was asked before, no channel is up, and what was agreed
+    /// goes on.
+    pub(crate) fn boot_negotiations(&mut self, now: Time, step: &mut Step) {
+        let is_talking = |job: &JobId| self.talks(*job).is_some();
+        let jobs: Vec<JobId> = self.context.state().jobs().keys().copied().filter(is_talking).collect();
+        for job in jobs {
+            for id in self.open_cases(job) {
+                let Some(case) = self.case(job, id) else { continue };
+                let is_asked = case.asking.is_some();
+                let (phase, round) = (case.phase(), case.dialogue.round());
+                let is_talk = match phase {
+                    Phase::Offered(_) | Phase::Countered(_) => round > 0,
+                    Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Accepted | Phase::Committing => false,
+                    Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
+                };
+                if is_asked && is_talk && id.initiator == Side::Application {
+                    let statement = Statement::End { ending: Ending::Withdrawn, reason: Reason::Stopping };
+                    self.say_for(now, step, job, id, statement);
+                }
+            }
+            self.negotiators.gone.insert(job, now);
+            self.review(now, step, job);
+        }
+    }
+}
+
+fn names_hosts(case: &Case) -> bool {
+    let items = case.dialogue.proposal().into_iter().flat_map(|proposal| proposal.items());
+    items.into_iter().any(|item| !item.hosts.is_empty())
+}
+
+/// How many hosts of what was opened were not agreed. Whoever can take a part of an offer has declined the rest; whoever
+/// gives a part of what was asked has declined the whole.
+fn n_declined(case: &Case) -> u32 {
+    let agreed = n_agreed(case);
+    let opened = case.rounds.iter().find_map(|round| match &round.said {
+        rms_api::negotiate::Said::Proposed { round: 1, template, by: _ } => Some(template.n_hosts()),
+        rms_api::negotiate::Said::Proposed { .. } | rms_api::negotiate::Said::Phase { .. } => None,
+    });
+    let opened = u32::try_from(opened.unwrap_or(0)).unwrap_or(u32::MAX);
+    match case.direction() {
+        Direction::Grow => opened.saturating_sub(agreed),
+        Direction::Shrink if agreed < opened => opened,
+        Direction::Shrink => 0,
+    }
+}
+
+/// How many hosts came or went by it.
+fn n_agreed(case: &Case) -> u32 {
+    let agreed = match case.phase() {
+        Phase::Applied => case.dialogue.proposal().map_or(0, |proposal| proposal.n_hosts()),
+        Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => 0,
+        Phase::Accepted | Phase::Committing | Phase::Failing | Phase::Ended(_) => 0,
+    };
+    u32::try_from(agreed).unwrap_or(u32::MAX)
 }
