@@ -315,7 +315,7 @@ impl Client {
     /// # Errors
     /// As [`Client::order`].
     pub async fn set_priority(&self, select: Select, priority: i32) -> Result<JobsDone, CallError> {
-        self.order(Call::SetPriority { select, priority }).await
+        self.order(Call::set_priority(select, priority)).await
     }
 
     /// An order that answers nothing but that it is done, durably: set, drain, down, resume, remove, revoke.

@@ -1,5 +1,7 @@
 //! What users and programs ask of the server, as they say it and before it is checked.
 
+pub mod update;
+
 use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
@@ -12,6 +14,7 @@ use rms_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::negotiate::{Ask, Order};
+use update::Changes;
 
 /// What a client may ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,9 +33,10 @@ pub enum Call {
     Release {
         select: Select,
     },
-    SetPriority {
+    /// Changes what was said of each of the jobs, all of it or nothing.
+    Update {
         select: Select,
-        priority: i32,
+        changes: Box<Changes>,
     },
     Query(Query),
     Set {
@@ -128,6 +132,13 @@ pub enum Call {
     RemoveCluster {
         name: String,
     },
+}
+
+impl Call {
+    /// The higher, the sooner.
+    pub fn set_priority(select: Select, priority: i32) -> Call {
+        Call::Update { select, changes: Box::new(Changes::of_priority(priority)) }
+    }
 }
 
 /// A token to be remembered; its secret was drawn outside.

@@ -44,6 +44,8 @@ pub enum Refusal {
     NoWall,
     #[error("a wall time of {wall} is longer than the longest allowed, {max}")]
     WallTooLong { wall: Span, max: Span },
+    #[error("job {job} has run for {ran}: its wall time must be longer than that; 'rms cancel' ends it")]
+    WallPassed { job: JobId, ran: Span },
     #[error("the system holds {max} jobs, which is its limit (max_jobs): wait until some have ended")]
     SystemFull { max: u32 },
     #[error(
@@ -182,6 +184,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TooManyCpus { .. } => "too_many_cpus",
         Refusal::NoWall => "no_wall",
         Refusal::WallTooLong { .. } => "wall_too_long",
+        Refusal::WallPassed { .. } => "wall_passed",
         Refusal::SystemFull { .. } => "system_full",
         Refusal::JobLimit { .. } => "job_limit",
         Refusal::ScriptLimit { .. } => "script_limit",

@@ -142,7 +142,7 @@ fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
     Ok(words)
 }
 
-fn parse_options(words: &[String]) -> Result<JobOptions, String> {
+pub fn parse_options(words: &[String]) -> Result<JobOptions, String> {
     let command = clap::Command::new("directive").no_binary_name(true).disable_help_flag(true);
     let command = command.args_override_self(true);
     let mut command = JobOptions::augment_args(command);

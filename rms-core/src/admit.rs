@@ -20,45 +20,13 @@ pub(crate) use stages::{check_stages, evolving_options};
 
 /// # Errors
 /// What is wrong or impossible, and what would be possible.
-pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -> Result<JobSpec, Refusal> {
+pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Result<JobSpec, Refusal> {
     check_texts(&submission)?;
     if state.nodes().is_empty() {
         return Err(Refusal::NoNodes);
     }
-    check_features(state, &submission.constraint)?;
-    let clusters = clusters(state, &submission.clusters)?;
-    let tasks = match submission.n_tasks {
-        Some(0) => return Err(Refusal::NothingAsked),
-        Some(n_tasks) => TaskCount::Total(n_tasks),
-        None => TaskCount::PerHost(1),
-    };
-    if let Some(limits) = &submission.malleable {
-        if submission.evolving.is_some() {
-            return Err(Refusal::Malformed("a job has a profile, or limits within which it is changed, not both"));
-        }
-        malleable::check(limits, &submission.work)?;
-        submission.shapes = malleable::shapes(limits, &submission.shapes)?;
-    }
-    let (tasks, options) = match &submission.evolving {
-        Some(evolving) if submission.shapes.is_empty() => {
-            let tasks = stages::tasks_of_stages(evolving, tasks)?;
-            let sizes = Sizes { state, submission: &submission, clusters: &clusters, tasks };
-            (tasks, sizes.options_of_stages(evolving)?)
-        }
-        Some(_) => return Err(Refusal::Malformed("a profile says nodes and times: it stands in place of sizes")),
-        None => {
-            let tasks = match &submission.malleable {
-                Some(limits) => malleable::tasks(limits, tasks, &submission.shapes)?,
-                None => tasks,
-            };
-            let sizes = Sizes { state, submission: &submission, clusters: &clusters, tasks };
-            let options = sizes.options()?;
-            if submission.malleable.is_some() {
-                malleable::check_options(&options)?;
-            }
-            (tasks, options)
-        }
-    };
+    let tasks = tasks(submission.n_tasks)?.unwrap_or(TaskCount::PerHost(1));
+    let (tasks, options) = sizes(state, &submission, tasks)?;
     Ok(JobSpec {
         labels: submission.labels,
         owner: Owner(who.name.clone()),
@@ -71,6 +39,7 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
         stdio: submission.stdio,
         limits: submission.limits,
         options,
+        clusters: submission.clusters,
         constraint: submission.constraint,
         priority: submission.priority,
         requeue: submission.requeue,
@@ -80,10 +49,53 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
     })
 }
 
+pub(crate) fn tasks(n_tasks: Option<u32>) -> Result<Option<TaskCount>, Refusal> {
+    match n_tasks {
+        Some(0) => Err(Refusal::NothingAsked),
+        n_tasks => Ok(n_tasks.map(TaskCount::Total)),
+    }
+}
+
+/// With how many tasks the job starts, and the sizes that it may have.
+///
+/// # Errors
+/// What of it is impossible, and what would be possible.
+pub(crate) fn sizes(
+    state: &State,
+    submission: &Submission,
+    tasks: TaskCount,
+) -> Result<(TaskCount, Vec<Request>), Refusal> {
+    check_lists(submission.clusters.len(), &submission.constraint)?;
+    submission.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
+    check_features(state, &submission.constraint)?;
+    let clusters = &clusters(state, &submission.clusters)?;
+    let sizes = |tasks, shapes| Sizes { state, submission, shapes, clusters, tasks };
+    match (&submission.evolving, &submission.malleable) {
+        (Some(_), Some(_)) => {
+            Err(Refusal::Malformed("a job has a profile, or limits within which it is changed, not both"))
+        }
+        (Some(evolving), None) if submission.shapes.is_empty() => {
+            let tasks = stages::tasks_of_stages(evolving, tasks)?;
+            Ok((tasks, sizes(tasks, &[]).options_of_stages(evolving)?))
+        }
+        (Some(_), None) => Err(Refusal::Malformed("a profile says nodes and times: it stands in place of sizes")),
+        (None, Some(limits)) => {
+            malleable::check(limits, &submission.work)?;
+            let shapes = malleable::shapes(limits, &submission.shapes)?;
+            let tasks = malleable::tasks(limits, tasks, &shapes)?;
+            let options = sizes(tasks, &shapes).options()?;
+            malleable::check_options(&options)?;
+            Ok((tasks, options))
+        }
+        (None, None) => Ok((tasks, sizes(tasks, &submission.shapes).options()?)),
+    }
+}
+
 /// The sizes a job may have, as requests.
 struct Sizes<'a> {
     state: &'a State,
     submission: &'a Submission,
+    shapes: &'a [Shape],
     clusters: &'a [ClusterId],
     tasks: TaskCount,
 }
@@ -92,7 +104,7 @@ impl Sizes<'_> {
     /// Every shape on every cluster where it is possible; the first reason if it is possible nowhere.
     fn options(&self) -> Result<Vec<Request>, Refusal> {
         let default = [Shape { nodes: Nodes::FromTasks, wall: None }];
-        let shapes = if self.submission.shapes.is_empty() { &default } else { self.submission.shapes.as_slice() };
+        let shapes = if self.shapes.is_empty() { &default } else { self.shapes };
         if shapes.len() > MAX_SHAPES {
             return Err(Refusal::TooLarge { what: "the list of sizes", size: shapes.len(), max: MAX_SHAPES });
         }
@@ -281,11 +293,8 @@ pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(
 }
 
 fn check_texts(submission: &Submission) -> Result<(), Refusal> {
-    check_lists(submission.clusters.len(), &submission.constraint)?;
     check_labels(&submission.labels)?;
-    executable::check(&submission.work, &submission.cwd, &submission.environment, &submission.stdio)?;
-    submission.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
-    Ok(())
+    executable::check(&submission.work, &submission.cwd, &submission.environment, &submission.stdio)
 }
 
 /// What a job is called and marked with.

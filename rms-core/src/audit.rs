@@ -109,7 +109,7 @@ pub(crate) fn act_of(state: &State, who: &Identity, call: &Call) -> Option<Act> 
         Call::Signal { select, signal } => of_jobs(state, "signal", who, select, signal.to_string()),
         Call::Hold { select } => of_jobs(state, "hold", who, select, String::new()),
         Call::Release { select } => of_jobs(state, "release", who, select, String::new()),
-        Call::SetPriority { select, priority } => of_jobs(state, "priority", who, select, priority.to_string()),
+        Call::Update { select, changes } => of_jobs(state, "update", who, select, changes.to_string()),
         Call::Evolve { job, .. } => of_job(state, "evolve", who, *job, String::new()),
         Call::FreeNodes { job, nodes } => of_job(state, "free", who, *job, hostlist::fold(nodes)),
         Call::Negotiate { job, .. } => of_job(state, "negotiate", who, *job, String::new()),

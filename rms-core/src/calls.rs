@@ -8,7 +8,7 @@ use rms_model::{Identity, NodeAdmin, Time};
 use crate::audit;
 use crate::effect::Effect;
 use crate::event::Ticket;
-use crate::rights::{check_priority, may_touch};
+use crate::rights::may_touch;
 use crate::rms::Rms;
 use crate::step::Step;
 
@@ -27,12 +27,9 @@ impl Rms {
             Call::Release { select } => {
                 self.queue().for_each(who, &select, |queue, job| queue.release(now, step, who, job))
             }
-            Call::SetPriority { select, priority } => match check_priority(who, priority) {
-                Ok(()) => {
-                    self.queue().for_each(who, &select, |queue, job| queue.set_priority(now, step, who, job, priority))
-                }
-                Err(refusal) => Err(refusal),
-            },
+            Call::Update { select, changes } => {
+                self.queue().for_each(who, &select, |queue, job| queue.update(now, step, who, job, &changes))
+            }
             Call::Query(query) => self.answers().query(now, who, query),
             Call::Set { key, value } => self.admin().set(now, step, who, &key, &value),
             Call::Drain { nodes, reason } => {

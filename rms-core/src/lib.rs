@@ -34,6 +34,7 @@ pub mod state;
 mod step;
 #[cfg(test)]
 mod tests;
+mod update;
 
 pub use context::Config;
 pub use effect::Effect;

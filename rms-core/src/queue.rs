@@ -149,28 +149,4 @@ impl Queue<'_> {
             | Phase::Ghost(_) => Err(wrong_state(job, entry.state().word(), "only a held job can be released")),
         }
     }
-
-    pub(crate) fn set_priority(
-        &mut self,
-        now: Time,
-        step: &mut Step,
-        who: &Identity,
-        job: JobId,
-        priority: i32,
-    ) -> Result<(), Refusal> {
-        let entry = &self.jobs.state().jobs()[&job];
-        match &entry.phase {
-            // While it runs, it says whom it gives hosts to, and who gives some to it.
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => {
-                self.jobs
-                    .context
-                    .record(step, Fact::JobPriorityChanged { job, priority, by: who.name.clone(), at: now });
-                self.jobs.context.passes.wanted = true;
-                Ok(())
-            }
-            Phase::Ghost(_) => {
-                Err(wrong_state(job, entry.state().word(), "a priority matters only before it has ended"))
-            }
-        }
-    }
 }

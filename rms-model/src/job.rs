@@ -191,6 +191,9 @@ pub struct JobSpec {
     pub limits: Limits,
     /// What the built-in launcher chooses from, in the order of preference between equals; never empty.
     pub options: Vec<Request>,
+    /// Clusters that were named to choose from; empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<String>,
     pub constraint: Constraint,
     /// Higher goes first.
     pub priority: i32,
@@ -221,6 +224,7 @@ impl JobSpec {
             stdio: Stdio::default(),
             limits: Limits::default(),
             options,
+            clusters: Vec::new(),
             constraint: Constraint::default(),
             priority: 0,
             requeue: None,
@@ -228,6 +232,18 @@ impl JobSpec {
             evolving: None,
             malleable: None,
         }
+    }
+
+    /// Without its environment and what it runs: what of it can change after its submission.
+    #[must_use]
+    pub fn without_work(self) -> JobSpec {
+        JobSpec { environment: Arc::default(), work: Work::Hosts, ..self }
+    }
+
+    /// With the environment and what the job runs.
+    #[must_use]
+    pub fn with_work_of(self, job: &JobSpec) -> JobSpec {
+        JobSpec { environment: Arc::clone(&job.environment), work: job.work.clone(), ..self }
     }
 
     /// May it start again after its node was lost? Its own word counts before the setting. Who follows its streams

@@ -44,6 +44,19 @@ impl Labels {
         ]
     }
 
+    /// False if there is none of this name.
+    pub fn set(&mut self, key: &str, text: String) -> bool {
+        let Labels { name, comment, account } = self;
+        let label = match key {
+            "name" => name,
+            "comment" => comment,
+            "account" => account,
+            _ => return false,
+        };
+        *label = text;
+        true
+    }
+
     /// Those that everybody may read, but for the name.
     pub fn marks(&self) -> impl Iterator<Item = Label<'_>> {
         self.all().into_iter().filter(|label| label.is_public && label.key != "name")

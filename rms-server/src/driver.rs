@@ -261,7 +261,7 @@ fn may_use_reserve(who: &Identity, call: &Call) -> bool {
         Call::Query(_) | Call::Cancel { .. } | Call::Signal { .. } | Call::Renew { .. } => true,
         Call::Hold { .. }
         | Call::Release { .. }
-        | Call::SetPriority { .. }
+        | Call::Update { .. }
         | Call::Set { .. }
         | Call::Drain { .. }
         | Call::Down { .. }
@@ -306,7 +306,7 @@ mod tests {
         let select = || Select::All;
         let often = [
             || Call::Hold { select: Select::All },
-            || Call::SetPriority { select: Select::All, priority: -1 },
+            || Call::set_priority(Select::All, -1),
             || Call::FreeNodes { job: JobId(1), nodes: Vec::new() },
             || Call::Evolve { job: JobId(1), stages: "2x1m".parse().expect("stages"), open: false },
         ];

@@ -47,6 +47,7 @@ pub fn fact(fact: &Fact) {
         Fact::JobHeld { job, .. }
         | Fact::JobReleased { job, .. }
         | Fact::JobPriorityChanged { job, .. }
+        | Fact::JobUpdated { job, .. }
         | Fact::RequestSent { job, .. }
         | Fact::ShareRunning { job, .. }
         | Fact::ShareEnded { job, .. }

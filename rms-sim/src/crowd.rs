@@ -182,7 +182,7 @@ impl Crowd {
             }
             3 => Call::Hold { select },
             4 => Call::Release { select },
-            5 => Call::SetPriority { select, priority: self.dice.number(0, 3) as i32 },
+            5 => Call::set_priority(select, self.dice.number(0, 3) as i32),
             6 => Call::Drain { nodes, reason: "maintenance".to_owned() },
             7 => Call::Down { nodes, reason: "broken".to_owned() },
             8 | 9 => Call::Resume { nodes },

@@ -7,7 +7,7 @@ use rms_api::audit::AuditEntry;
 use rms_api::desired::NodeExit;
 use rms_model::settings::SettingError;
 use rms_model::token::TokenState;
-use rms_model::{Generation, JobId, NodeAdmin, NodeId, NodeLink, Outcome, Run};
+use rms_model::{Generation, JobId, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Run, Span, Time};
 use thiserror::Error;
 
 use super::{AUDIT_KEPT, Holders, State};
@@ -149,6 +149,7 @@ impl State {
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
                 self.edit_job(*job, |entry| Arc::make_mut(&mut entry.spec).priority = *priority)?;
             }
+            Fact::JobUpdated { job, spec, wall, by: _, at } => self.updated(*job, spec, *wall, *at, bumped)?,
             Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
                 entry.requested.get_or_insert(*at);
                 entry.phase = Phase::RequestSent;
@@ -421,6 +422,37 @@ impl State {
         if is_told {
             entry.generation = entry.generation.next();
             bumped.note(node);
+        }
+        Ok(())
+    }
+
+    /// Something else is said of a job now.
+    fn updated(
+        &mut self,
+        job: JobId,
+        spec: &JobSpec,
+        wall: Option<Span>,
+        at: Time,
+        bumped: &mut Bumped<'_>,
+    ) -> Result<(), Misfit> {
+        let before = Arc::clone(&self.jobs.get(&job).ok_or(Misfit::Job(job))?.spec);
+        let spec = Arc::new(spec.clone().with_work_of(&before));
+        self.edit_job(job, |entry| {
+            entry.promised = None;
+            let not_yet = spec.begin.is_some_and(|begin| begin > at) && entry.launcher.is_none();
+            entry.spec = spec;
+            match (&mut entry.phase, wall) {
+                (Phase::RequestSent | Phase::Waiting, _) if not_yet => entry.phase = Phase::Submitted { hold: None },
+                (Phase::Started(started), Some(wall)) => started.request.wall = wall,
+                (Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting, _) => {}
+                (Phase::Started(_), None) | (Phase::Ghost(_), _) => {}
+            }
+        })?;
+        if wall.is_some() {
+            // Others may have been promised what it keeps for longer.
+            self.forget_promises()?;
+            let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
+            alive.into_iter().for_each(|node| self.bump(node, bumped));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
     ClusterId, Evolving, Generation, Inventory, JobId, JobRecord, JobSpec, NodeAdmin, NodeId, NodeLink, Outcome,
-    Request, Run, Time, Usage,
+    Request, Run, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -348,6 +348,16 @@ pub enum Fact {
         job: JobId,
         survives: bool,
     },
+    /// Something else is said of a job now. Its environment and what it runs stay as they are, and are not in it.
+    JobUpdated {
+        job: JobId,
+        spec: Arc<JobSpec>,
+        /// Of a job that runs, if it is another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wall: Option<Span>,
+        by: String,
+        at: Time,
+    },
 }
 
 /// What a fact may have freed.
@@ -410,6 +420,7 @@ impl Fact {
             | Fact::JobHeld { .. }
             | Fact::JobReleased { .. }
             | Fact::JobPriorityChanged { .. }
+            | Fact::JobUpdated { .. }
             | Fact::GhostExpired { .. }
             | Fact::JobRequeued { .. }
             | Fact::TokenCreated { .. }

@@ -42,7 +42,7 @@ impl World {
         World { rms: Rms::new(Config::default()), now: Time::from_secs(1_000_000) }
     }
 
-    fn event(&mut self, event: Event) -> Vec<Effect> {
+    pub(crate) fn event(&mut self, event: Event) -> Vec<Effect> {
         let mut step = self.rms.handle(self.now, event);
         step.merge(self.pass());
         self.rms.state().check().expect("the state is sound");
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    fn line(&mut self, job: JobId) -> JobLine {
+    pub(crate) fn line(&mut self, job: JobId) -> JobLine {
         match self.ask(Call::Query(Query::Queue)) {
             Answer::Queue { jobs, .. } => jobs.into_iter().find(|line| line.job == job).expect("it is in the system"),
             other => panic!("no queue: {other:?}"),

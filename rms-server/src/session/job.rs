@@ -84,7 +84,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
             Call::Submit(_)
             | Call::Hold { .. }
             | Call::Release { .. }
-            | Call::SetPriority { .. }
+            | Call::Update { .. }
             | Call::Set { .. }
             | Call::Drain { .. }
             | Call::Down { .. }

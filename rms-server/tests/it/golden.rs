@@ -108,6 +108,13 @@ fn examples() -> Vec<Fact> {
         Fact::JobHeld { job, by: by(), at },
         Fact::JobReleased { job, by: by(), at },
         Fact::JobPriorityChanged { job, priority: -5, by: by(), at },
+        Fact::JobUpdated {
+            job,
+            spec: Arc::new(JobSpec { clusters: vec!["a".to_owned()], ..spec(request()) }.without_work()),
+            wall: Some(Span::from_hours(2)),
+            by: by(),
+            at,
+        },
         Fact::RequestSent { job, at },
         Fact::JobsQueued { jobs: vec![JobId(7), JobId(300)] },
         Fact::JobStarted { job, run, at, request: request(), nodes: vec![NodeId(3), NodeId(4)] },

@@ -153,7 +153,7 @@ fn first_calls() -> Vec<Call> {
         Call::Signal { select: Select::Last, signal: 10 },
         Call::Hold { select: Select::All },
         Call::Release { select: Select::User("bob".to_owned()) },
-        Call::SetPriority { select: ids(), priority: i32::MIN },
+        Call::set_priority(ids(), i32::MIN),
         Call::Set { key: "fair_start".to_owned(), value: "10s".to_owned() },
         Call::Drain { nodes: texts(["n1", "n2"]), reason: "disk".to_owned() },
         Call::Down { nodes: texts(["n3"]), reason: "fire".to_owned() },

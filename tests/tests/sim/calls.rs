@@ -121,7 +121,7 @@ fn nobody_touches_the_job_of_another_but_an_admin() {
     assert_eq!(world.on_job(&bob, job, |select| Call::Cancel { select }), not_yours(job));
     assert_eq!(world.on_job(&bob, job, |select| Call::Signal { select, signal: 9 }), not_yours(job));
     assert_eq!(world.on_job(&bob, held, |select| Call::Release { select }), not_yours(held));
-    assert_eq!(world.on_job(&bob, held, |select| Call::SetPriority { select, priority: -1 }), not_yours(held));
+    assert_eq!(world.on_job(&bob, held, |select| Call::set_priority(select, -1)), not_yours(held));
     world.after(secs(5));
     world.expect(started(job));
     world.cancel(job);

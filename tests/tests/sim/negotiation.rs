@@ -464,7 +464,7 @@ fn f_a_malleable_one_shrinks_for_a_job_of_higher_priority() {
     world.after(secs(15));
     world.expect(waiting(urgent));
     assert_eq!(n_hosts(&mut world, malleable), 8, "it is no more urgent than the other");
-    let raised = world.on_job(&admin(), urgent, |select| Call::SetPriority { select, priority: 10 });
+    let raised = world.on_job(&admin(), urgent, |select| Call::set_priority(select, 10));
     raised.expect("an admin may");
     world.after(secs(10));
     world.expect(started(urgent));

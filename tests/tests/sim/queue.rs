@@ -101,7 +101,7 @@ fn a_job_that_falls_behind_the_depth_keeps_its_promise_and_time_goes_on() {
     let holder = world.submit(rigid(1, mins(10)).ignores_term().runs(mins(30)));
     let promised = world.submit(rigid(1, hours(1)).runs(secs(5)));
     let preferred = world.submit(rigid(1, hours(1)).runs(secs(5)));
-    world.on_job(&admin(), preferred, |select| Call::SetPriority { select, priority: 9 }).expect("it waits");
+    world.on_job(&admin(), preferred, |select| Call::set_priority(select, 9)).expect("it waits");
     assert!(matches!(world.explain(promised), Some(Reason::Blocked { .. })));
     world.after(mins(11));
     world.expect(ended(holder, Outcome::WallTime));
@@ -157,7 +157,7 @@ fn a_higher_priority_goes_first_and_equals_keep_their_order() {
     let usual = world.submit(rigid(1, hours(1)));
     let later = world.submit(rigid(1, hours(1)));
     let urgent = world.submit(rigid(1, hours(1)));
-    world.on_job(&admin(), urgent, |select| Call::SetPriority { select, priority: 5 }).expect("an admin may");
+    world.on_job(&admin(), urgent, |select| Call::set_priority(select, 5)).expect("an admin may");
     assert_eq!(order(&mut world), [running, urgent, usual, later, low]);
     world.bounce_server();
     assert_eq!(order(&mut world), [running, urgent, usual, later, low]);
@@ -169,8 +169,8 @@ fn a_user_may_step_back_but_not_forward() {
     world.submit(rigid(1, hours(1)));
     let job = world.submit(rigid(1, hours(1)));
     let ann = user("ann");
-    world.on_job(&ann, job, |select| Call::SetPriority { select, priority: -3 }).expect("she steps back");
-    let refused = world.on_job(&ann, job, |select| Call::SetPriority { select, priority: 1 });
+    world.on_job(&ann, job, |select| Call::set_priority(select, -3)).expect("she steps back");
+    let refused = world.on_job(&ann, job, |select| Call::set_priority(select, 1));
     assert!(refused.as_ref().is_err_and(|refused| refused.kind == "not_allowed"), "{refused:?}");
     let refused = world.try_submit(rigid(1, hours(1)).priority(1));
     assert!(matches!(refused, Err(Refusal::NotAllowed { .. })), "{refused:?}");

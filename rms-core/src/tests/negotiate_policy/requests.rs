@@ -12,7 +12,7 @@ use super::{Scene, hour, speaking, told};
 
 impl Scene {
     fn priority(&mut self, job: JobId, priority: i32) {
-        self.call(Call::SetPriority { select: Select::Ids(vec![job]), priority }).expect("it runs");
+        self.call(Call::set_priority(Select::Ids(vec![job]), priority)).expect("it runs");
     }
 
     fn evolving(&mut self, n_hosts: u32) -> JobId {
