@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use rms_api::call::update::Changes;
+use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, Time};
+use rms_model::{Identity, JobId, JobSpec, Request, Role, Span, Time};
 
+use crate::admit;
+use crate::executable;
 use crate::queue::Queue;
-use crate::rights::{check_priority, wrong_state};
+use crate::rights::{check_priority, not_allowed, wrong_state};
+use crate::state::State;
 use crate::state::fact::Fact;
-use crate::state::job::Phase;
+use crate::state::job::{Job, Phase, Started};
 use crate::step::Step;
 
 impl Queue<'_> {
@@ -22,19 +26,242 @@ impl Queue<'_> {
         changes: &Changes,
     ) -> Result<(), Refusal> {
         let entry = &self.jobs.state().jobs()[&job];
-        match &entry.phase {
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => {}
+        let by = || who.name.clone();
+        let (spec, wall) = match &entry.phase {
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                (self.changed(who, job, entry, changes)?, None)
+            }
+            Phase::Started(Started { ending: Some(_), .. }) => {
+                return Err(wrong_state(job, "ending", "only a job that waits or runs can be changed"));
+            }
             Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the hosts")),
+            Phase::Started(_) if !changes.is_of_running() => {
+                let hint = "its time, name, account, comment and priority can be changed while it runs";
+                return Err(wrong_state(job, "started", hint));
+            }
+            Phase::Started(started) => {
+                let mut spec = (*entry.spec).clone();
+                relabel(who, &mut spec, changes)?;
+                (spec, self.changed_wall(now, who, job, started, changes)?)
+            }
+        };
+        let is_held = matches!(&entry.phase, Phase::Submitted { hold: Some(_) });
+        // What can still be refused comes before what cannot.
+        match changes.hold {
+            Some(true) if !is_held => self.hold(now, step, who, job)?,
+            Some(false) if is_held => self.check_release(who, job)?,
+            Some(_) | None => {}
         }
-        let mut spec = (*entry.spec).clone();
-        if let Some(priority) = changes.priority {
-            check_priority(who, priority)?;
-            // While it runs, it says whom it gives hosts to, and who gives some to it.
-            spec.priority = priority;
+        let spec = Arc::new(JobSpec::without_work(spec));
+        self.jobs.context.record(step, Fact::JobUpdated { job, spec, wall, by: by(), at: now });
+        if changes.hold == Some(false) && is_held {
+            self.release(now, step, who, job)?;
         }
-        let spec = Arc::new(spec.without_work());
-        self.jobs.context.record(step, Fact::JobUpdated { job, spec, wall: None, by: who.name.clone(), at: now });
+        let entry = &self.jobs.state().jobs()[&job];
+        let may_begin = entry.spec.begin.is_none_or(|begin| begin <= now) && entry.launcher.is_none();
+        if may_begin && matches!(&entry.phase, Phase::Submitted { hold: None }) {
+            self.jobs.context.record(step, Fact::RequestSent { job, at: now });
+        }
+        self.jobs.context.launches.remove(&job);
         self.jobs.context.passes.wanted = true;
         Ok(())
+    }
+
+    /// A job that waits, as it would have been admitted.
+    fn changed(&self, who: &Identity, job: JobId, entry: &Job, changes: &Changes) -> Result<JobSpec, Refusal> {
+        let mut spec = (*entry.spec).clone();
+        relabel(who, &mut spec, changes)?;
+        spec.requeue = changes.requeue.or(spec.requeue);
+        spec.begin = changes.begin.or(spec.begin);
+        if let Some(cwd) = &changes.cwd {
+            spec.cwd.clone_from(cwd);
+        }
+        let stdio = &mut spec.stdio;
+        for (stream, file) in [
+            (&mut stdio.input, &changes.input),
+            (&mut stdio.output, &changes.output),
+            (&mut stdio.error, &changes.error),
+        ] {
+            *stream = file.clone().or(stream.take());
+        }
+        executable::check(&spec.work, &spec.cwd, &spec.environment, &spec.stdio)?;
+        if changes.is_of_size() {
+            if entry.launcher.is_some() {
+                return Err(wrong_state(job, entry.state().word(), "its launcher says its sizes and times"));
+            }
+            if spec.evolving.is_some() {
+                return Err(Refusal::HasProfile(job));
+            }
+            resize(self.jobs.state(), &mut spec, changes)?;
+        }
+        Ok(spec)
+    }
+
+    /// The wall time of a job that runs. Users stay below the longest that is allowed.
+    fn changed_wall(
+        &self,
+        now: Time,
+        who: &Identity,
+        job: JobId,
+        started: &Started,
+        changes: &Changes,
+    ) -> Result<Option<Span>, Refusal> {
+        let Some(change) = changes.wall else { return Ok(None) };
+        if started.evolved.is_some() {
+            let hint = "'rms negotiate' or 'rms evolve' changes the time of a job that changes its size";
+            return Err(wrong_state(job, "started", hint));
+        }
+        let (wall, max) = (change.of(started.request.wall), self.jobs.state().settings().max_wall);
+        let is_raised = wall > started.request.wall;
+        if is_raised && wall > max && who.role != Role::Admin {
+            return Err(Refusal::WallTooLong { wall, max });
+        }
+        let ran = now.since(started.at);
+        if wall <= ran { Err(Refusal::WallPassed { job, ran }) } else { Ok(Some(wall)) }
+    }
+
+    /// As [`Queue::release`] asks.
+    fn check_release(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
+        let entry = &self.jobs.state().jobs()[&job];
+        match &entry.phase {
+            Phase::Submitted { hold: Some(hold) } if hold.by != entry.spec.owner.0 && who.role != Role::Admin => {
+                Err(not_allowed(who, "release a job that an admin holds", "an admin may"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What can be changed at any time.
+fn relabel(who: &Identity, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
+    if let Some(priority) = changes.priority {
+        check_priority(who, priority)?;
+        // While it runs, it says whom it gives hosts to, and who gives some to it.
+        spec.priority = priority;
+    }
+    for (key, text) in &changes.labels {
+        if !spec.labels.set(key, text.clone()) {
+            return Err(Refusal::Malformed("a job has no such label: it has a name, an account and a comment"));
+        }
+    }
+    admit::check_labels(&spec.labels)
+}
+
+/// Its sizes, with what is changed in place of what was asked for.
+fn resize(state: &State, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
+    let clusters = changes.clusters.clone().unwrap_or_else(|| spec.clusters.clone());
+    let longest = spec.options.iter().map(|request| request.wall).max();
+    let mut shapes = match &changes.shapes {
+        Some(shapes) => shapes.clone(),
+        None => shapes_of(state, &spec.options, changes.clusters.is_some()),
+    };
+    for shape in &mut shapes {
+        shape.wall = shape.wall.or(longest);
+        if let (Some(change), Some(wall)) = (changes.wall, &mut shape.wall) {
+            *wall = change.of(*wall);
+        }
+    }
+    let mut constraint = spec.constraint.clone();
+    constraint.features = changes.features.clone().unwrap_or(constraint.features);
+    constraint.memory = changes.memory.unwrap_or(constraint.memory);
+    let submission = Submission {
+        cpus_per_task: changes.cpus_per_task.unwrap_or(spec.cpus_per_task),
+        clusters,
+        constraint,
+        malleable: spec.malleable.clone(),
+        ..Submission::of(spec.work.clone(), shapes)
+    };
+    let tasks = admit::tasks(changes.n_tasks)?.unwrap_or(spec.tasks);
+    (spec.tasks, spec.options) = admit::sizes(state, &submission, tasks)?;
+    let Submission { cpus_per_task, clusters, constraint, .. } = submission;
+    (spec.cpus_per_task, spec.clusters, spec.constraint) = (cpus_per_task, clusters, constraint);
+    Ok(())
+}
+
+/// What was asked for, as far as its sizes tell: on other clusters, as many hosts of one.
+fn shapes_of(state: &State, options: &[Request], is_elsewhere: bool) -> Vec<Shape> {
+    let mut shapes: Vec<Shape> = Vec::new();
+    for request in options {
+        let nodes = match request.hosts.len() {
+            1 if is_elsewhere => Nodes::Count(request.n_hosts()),
+            _ => {
+                let named = |(cluster, hosts): (&_, &u32)| (state.clusters()[cluster].clone(), *hosts);
+                Nodes::PerCluster(request.hosts.iter().map(named).collect())
+            }
+        };
+        let shape = Shape { nodes, wall: Some(request.wall) };
+        if !shapes.contains(&shape) {
+            shapes.push(shape);
+        }
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_api::Call;
+    use rms_api::answer::{Answer, JobState};
+    use rms_api::call::Select;
+    use rms_api::call::update::WallChange;
+
+    use super::*;
+    use crate::effect::Effect;
+    use crate::tests::World;
+    use crate::{Event, Ticket};
+
+    /// Why a user may not change that, if so.
+    fn update(world: &mut World, role: Role, name: &str, job: JobId, changes: Changes) -> Option<String> {
+        let who = Identity::new(role, name).expect("a plain name");
+        let call = Call::Update { select: Select::Ids(vec![job]), changes: Box::new(changes) };
+        let effects = world.event(Event::Called { ticket: Ticket(1), who, call });
+        let answer = effects.into_iter().find_map(|effect| match effect {
+            Effect::Answer { ticket: _, answer } => Some(answer),
+            _ => None,
+        });
+        match answer.expect("every call is answered") {
+            Ok(Answer::Jobs { refused, .. }) => refused.first().map(|(_, why)| why.kind.clone()),
+            other => panic!("no list of jobs: {other:?}"),
+        }
+    }
+
+    fn wall(change: WallChange) -> Changes {
+        Changes { wall: Some(change), ..Changes::default() }
+    }
+
+    #[test]
+    fn the_time_of_a_running_job_grows_as_far_as_is_allowed_and_beyond_for_admins() {
+        let mut world = World::new();
+        world.node("n1", &[]);
+        world.set("max_wall", "2h");
+        let job = world.submit(1, 3600, &[]);
+        assert_eq!(world.line(job).state, JobState::Started);
+        let root = |world: &mut World, change| update(world, Role::Admin, "admin", job, wall(change));
+        let owner = |world: &mut World, change| update(world, Role::User, "root", job, wall(change));
+        let more = WallChange::More(Span::from_hours(1));
+        assert_eq!(update(&mut world, Role::User, "bob", job, wall(more)).as_deref(), Some("not_your_job"));
+        assert_eq!(owner(&mut world, more), None);
+        assert_eq!(owner(&mut world, more).as_deref(), Some("wall_too_long"));
+        assert_eq!(root(&mut world, more), None);
+        assert_eq!(world.line(job).request.wall, Span::from_hours(3));
+        assert_eq!(owner(&mut world, WallChange::Less(Span::from_mins(30))), None, "less is nobody's harm");
+        world.now += Span::from_mins(10);
+        assert_eq!(owner(&mut world, WallChange::To(Span::from_mins(5))).as_deref(), Some("wall_passed"));
+        let size = Changes { n_tasks: Some(2), ..wall(more) };
+        assert_eq!(update(&mut world, Role::Admin, "admin", job, size).as_deref(), Some("wrong_state"));
+    }
+
+    #[test]
+    fn a_shorter_job_starts_before_one_that_it_was_in_the_way_of() {
+        let mut world = World::new();
+        world.node("n1", &[]);
+        world.node("n2", &[]);
+        world.submit(1, 3600, &[]);
+        world.submit(2, 3600, &[]);
+        let job = world.submit(1, 7200, &[]);
+        assert_eq!(world.line(job).state, JobState::Waiting, "it would delay the one before it");
+        assert_eq!(update(&mut world, Role::User, "root", job, wall(WallChange::To(Span::from_mins(30)))), None);
+        assert_eq!(world.line(job).state, JobState::Started, "it fits beside");
+        let raised = Changes { priority: Some(5), ..Changes::default() };
+        assert_eq!(update(&mut world, Role::User, "root", job, raised).as_deref(), Some("not_allowed"));
     }
 }

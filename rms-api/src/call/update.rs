@@ -1,25 +1,117 @@
 //! What of a job is to be changed: each thing that is said, and nothing else.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use rms_model::{Mebibytes, Span, Time, checked};
 use serde::{Deserialize, Serialize};
+
+use super::Shape;
 
 /// All of it, or nothing. What is absent stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
+    /// [Labels](rms_model::Labels) by their names.
+    pub labels: BTreeMap<String, String>,
+    /// Of each size, or of the one that runs.
+    pub wall: Option<WallChange>,
+    /// In place of all sizes; those that name no wall time have the one that the job has.
+    pub shapes: Option<Vec<Shape>>,
+    pub n_tasks: Option<u32>,
+    /// 0: the tasks share the CPUs of their host.
+    pub cpus_per_task: Option<u32>,
+    /// Empty means any.
+    pub clusters: Option<Vec<String>>,
+    pub features: Option<BTreeSet<String>>,
+    pub memory: Option<Mebibytes>,
     pub priority: Option<i32>,
+    pub hold: Option<bool>,
+    pub requeue: Option<bool>,
+    pub begin: Option<Time>,
+    #[serde(deserialize_with = "checked::opt_text")]
+    pub cwd: Option<String>,
+    #[serde(deserialize_with = "checked::opt_text")]
+    pub input: Option<String>,
+    #[serde(deserialize_with = "checked::opt_text")]
+    pub output: Option<String>,
+    #[serde(deserialize_with = "checked::opt_text")]
+    pub error: Option<String>,
+}
+
+/// Another wall time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WallChange {
+    To(#[serde(deserialize_with = "checked::span")] Span),
+    More(#[serde(deserialize_with = "checked::span")] Span),
+    Less(#[serde(deserialize_with = "checked::span")] Span),
+}
+
+impl WallChange {
+    /// What becomes of a wall time; nothing is left of one that is shorter than what is taken from it.
+    pub fn of(self, wall: Span) -> Span {
+        match self {
+            WallChange::To(wall) => wall,
+            WallChange::More(span) => wall + span,
+            WallChange::Less(span) if span < wall => Span::from_millis(wall.as_millis() - span.as_millis()),
+            WallChange::Less(_) => Span::ZERO,
+        }
+    }
+}
+
+impl fmt::Display for WallChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WallChange::To(span) => write!(f, "{span}"),
+            WallChange::More(span) => write!(f, "+{span}"),
+            WallChange::Less(span) => write!(f, "-{span}"),
+        }
+    }
 }
 
 impl Changes {
     pub fn of_priority(priority: i32) -> Changes {
-        Changes { priority: Some(priority) }
+        Changes { priority: Some(priority), ..Changes::default() }
+    }
+
+    /// Only what can be changed while a job runs?
+    pub fn is_of_running(&self) -> bool {
+        let Changes { labels, wall, priority, .. } = self;
+        *self == Changes { labels: labels.clone(), wall: *wall, priority: *priority, ..Changes::default() }
+    }
+
+    /// Is it about sizes and the hosts that can have them?
+    pub fn is_of_size(&self) -> bool {
+        let Changes { wall, shapes, n_tasks, cpus_per_task, clusters, features, memory, .. } = self;
+        let is_of_tasks = n_tasks.is_some() || cpus_per_task.is_some();
+        let is_of_hosts = clusters.is_some() || features.is_some() || memory.is_some();
+        wall.is_some() || shapes.is_some() || is_of_tasks || is_of_hosts
     }
 }
 
-/// As the audit tells them.
+/// As the audit tells them: `time=+1h name=x`.
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.priority.map_or(Ok(()), |priority| write!(f, "priority={priority}"))
+        let list = |names: &mut dyn Iterator<Item = &String>| names.cloned().collect::<Vec<_>>().join(",");
+        let said = [
+            ("time", self.wall.map(|wall| wall.to_string())),
+            ("sizes", self.shapes.as_ref().map(|shapes| shapes.len().to_string())),
+            ("tasks", self.n_tasks.map(|n_tasks| n_tasks.to_string())),
+            ("cpus-per-task", self.cpus_per_task.map(|cpus| cpus.to_string())),
+            ("clusters", self.clusters.as_ref().map(|names| list(&mut names.iter()))),
+            ("constraint", self.features.as_ref().map(|names| list(&mut names.iter()))),
+            ("mem", self.memory.map(|memory| memory.to_string())),
+            ("priority", self.priority.map(|priority| priority.to_string())),
+            ("hold", self.hold.map(|hold| hold.to_string())),
+            ("requeue", self.requeue.map(|requeue| requeue.to_string())),
+            ("begin", self.begin.map(|begin| begin.as_millis().to_string())),
+            ("chdir", self.cwd.clone()),
+            ("input", self.input.clone()),
+            ("output", self.output.clone()),
+            ("error", self.error.clone()),
+        ];
+        let said = said.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
+        let labels = self.labels.iter().map(|(key, text)| format!("{key}={text}"));
+        f.write_str(&said.chain(labels).collect::<Vec<_>>().join(" "))
     }
 }

@@ -36,6 +36,7 @@ mod status;
 mod submit;
 mod token;
 mod up;
+mod update;
 mod view;
 mod wait;
 
@@ -79,6 +80,8 @@ pub enum Verb {
     Budget(budget::Args),
     /// Move waiting jobs before or behind others, and say how urgent running ones are
     Priority(priority::Args),
+    /// Change what was said of a job: its time, name, size, and more
+    Update(update::Args),
     /// List jobs that have ended
     History(history::Args),
     /// Say why jobs are where they are
@@ -129,6 +132,7 @@ impl Verb {
             Verb::Negotiations(args) => negotiations::run(args, context).await,
             Verb::Budget(args) => budget::run(args, context).await,
             Verb::Priority(args) => priority::run(args, context).await,
+            Verb::Update(args) => update::run(args, context).await,
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,
             Verb::View(args) => view::run(args, context).await,

@@ -1,0 +1,178 @@
+//! `rms update`: changes what was said of a job.
+
+use std::collections::BTreeSet;
+
+use launcher_sdk::Call;
+use rms_api::call::update::{Changes, WallChange};
+use rms_model::time::parse_wall;
+use rms_model::{Labels, Time};
+
+use super::jobs_done::JobsDone;
+use crate::context::Context;
+use crate::directive::parse_options;
+use crate::failure::{Exit, Failure};
+use crate::here::Here;
+use crate::look_up;
+use crate::select;
+use crate::size::NodeCount;
+use crate::stamp;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  rms update 7 time=+1h name=x account=y   an hour more; all of it, or nothing
+  rms update 7 nodes=4 tasks=16            while it waits
+  rms update 7 hold=no begin=now
+While a job runs: time, name, account, comment. While it waits also nodes, shapes, tasks, cpus-per-task,
+clusters, constraint, mem, priority, hold, requeue, begin, chdir, output, error and input, as 'rms submit'
+takes them; 'clusters=' and 'constraint=' allow any. Words of scontrol (TimeLimit, JobName, NumNodes) are read, too.")]
+pub struct Args {
+    /// Which jobs: 7, 3,5-9, last, all, user:NAME
+    #[arg(value_name = "JOBS")]
+    jobs: String,
+    /// What is to be changed: KEY=VALUE; a time may be +1h or -10m
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+    let jobs = args.jobs.split_once('=').filter(|(key, _)| key.eq_ignore_ascii_case("jobid")).map(|(_, jobs)| jobs);
+    let select = select::parse(&[jobs.unwrap_or(&args.jobs).to_owned()])?;
+    let changes = Box::new(read(&args.changes, stamp::now())?);
+    let client = context.client().await?;
+    let select = look_up::resolve(&client, select).await?;
+    let done = client.order(Call::Update { select, changes }).await?;
+    JobsDone::new(&args.changes.join(" "), done).show(&context.output)
+}
+
+fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
+    let mut changes = Changes::default();
+    let mut flags = Vec::new();
+    for word in words {
+        let fail = |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", shorten(word)));
+        let (key, value) = word.split_once('=').ok_or_else(|| fail(&"write KEY=VALUE, as time=+1h"))?;
+        let key = key.to_lowercase();
+        let key = SCONTROL.iter().find(|(theirs, _)| *theirs == key).map_or(key.as_str(), |(_, ours)| ours);
+        match key {
+            "time" => {
+                let (sign, span) = match value.strip_prefix('+').or(value.strip_prefix('-')) {
+                    Some(span) => (&value[..1], span),
+                    None => ("", value),
+                };
+                let span = parse_wall(span).map_err(|error| fail(&error))?;
+                changes.wall = Some(match sign {
+                    "+" => WallChange::More(span),
+                    "-" => WallChange::Less(span),
+                    _ => WallChange::To(span),
+                });
+            }
+            "hold" => changes.hold = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?),
+            "requeue" => changes.requeue = Some(yes(value).ok_or_else(|| fail(&"write yes or no"))?),
+            "begin" => {
+                let begin = stamp::parse(value, now, stamp::Meant::Next).map_err(|error| fail(&error))?;
+                changes.begin = Some(begin);
+            }
+            "clusters" if value.is_empty() => changes.clusters = Some(Vec::new()),
+            "constraint" if value.is_empty() => changes.features = Some(BTreeSet::new()),
+            _ if Labels::default().set(key, String::new()) => {
+                changes.labels.insert(key.to_owned(), value.to_owned());
+            }
+            _ if FLAGS.contains(&key) => flags.push(format!("--{key}={value}")),
+            _ => {
+                let labels = Labels::default();
+                let labels = labels.all().map(|label| label.key).join(", ");
+                let known = format!("time, hold, requeue, begin, {labels}, {}", FLAGS.join(", "));
+                return Err(fail(&format!("nothing of that name can be changed; there are {known}")));
+            }
+        }
+    }
+    let options = parse_options(&flags).map_err(Failure::usage)?;
+    let open_ended = matches!(options.nodes, Some(NodeCount::AtLeast(_)));
+    if open_ended {
+        return Err(Failure::usage("nodes: write the most, too, as nodes=2-8"));
+    }
+    let shapes = options.shapes.map(|shapes| shapes.0);
+    changes.shapes = shapes.or(options.nodes.map(|nodes| nodes.shapes(None, || 0)));
+    changes.n_tasks = options.tasks;
+    changes.cpus_per_task = options.cpus_per_task;
+    changes.clusters = options.clusters.or(changes.clusters);
+    changes.features = options.constraint.map(|features| features.0.into_iter().collect()).or(changes.features);
+    changes.memory = options.mem.map(|memory| memory.0);
+    changes.priority = options.priority;
+    if let Some(chdir) = options.chdir {
+        changes.cwd = Some(Here::look()?.cwd.join(chdir).to_string_lossy().into_owned());
+    }
+    (changes.input, changes.output, changes.error) = (options.input, options.output, options.error);
+    Ok(changes)
+}
+
+/// What is written as the flag of 'rms submit' is.
+const FLAGS: [&str; 12] = [
+    "nodes",
+    "shapes",
+    "tasks",
+    "cpus-per-task",
+    "clusters",
+    "constraint",
+    "mem",
+    "priority",
+    "chdir",
+    "output",
+    "error",
+    "input",
+];
+
+/// Words of scontrol, and ours.
+const SCONTROL: [(&str, &str); 12] = [
+    ("timelimit", "time"),
+    ("jobname", "name"),
+    ("numnodes", "nodes"),
+    ("numtasks", "tasks"),
+    ("partition", "clusters"),
+    ("features", "constraint"),
+    ("minmemorynode", "mem"),
+    ("starttime", "begin"),
+    ("workdir", "chdir"),
+    ("stdout", "output"),
+    ("stderr", "error"),
+    ("stdin", "input"),
+];
+
+fn yes(text: &str) -> Option<bool> {
+    match text.to_lowercase().as_str() {
+        "yes" | "1" | "true" => Some(true),
+        "no" | "0" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Span;
+
+    use super::*;
+
+    fn changes(words: &str) -> Result<Changes, Failure> {
+        read(&words.split(' ').map(str::to_owned).collect::<Vec<_>>(), Time::from_secs(1000))
+    }
+
+    #[test]
+    fn words_are_read_as_submit_and_scontrol_have_them() {
+        let read = changes("TimeLimit=+1h name=x account= NumNodes=2 mem=4G hold=no clusters=").expect("it is right");
+        assert_eq!(read.wall, Some(WallChange::More(Span::from_hours(1))));
+        assert_eq!(
+            read.labels.iter().map(|(key, text)| format!("{key}={text}")).collect::<Vec<_>>(),
+            ["account=", "name=x"]
+        );
+        assert_eq!((read.shapes.map(|shapes| shapes.len()), read.memory.map(|memory| memory.0)), (Some(1), Some(4096)));
+        assert_eq!((read.hold, read.clusters), (Some(false), Some(Vec::new())));
+        assert_eq!(changes("time=30").expect("minutes").wall, Some(WallChange::To(Span::from_mins(30))));
+        for wrong in ["time", "time=+", "wings=2", "hold=maybe", "nodes=2+", "nodes=x", "mem=4X", "profile=2x1h"] {
+            assert!(changes(wrong).is_err(), "{wrong}");
+        }
+    }
+}
