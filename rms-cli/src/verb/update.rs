@@ -20,12 +20,13 @@ use crate::stamp;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  rms update 7 time=+1h name=x account=y   an hour more; all of it, or nothing
+  rms update 7 time=+1h name=x account=y   all of it, or nothing
   rms update 7 nodes=4 tasks=16            while it waits
   rms update 7 hold=no begin=now
-While a job runs: time, name, account, comment. While it waits also nodes, shapes, tasks, cpus-per-task,
-clusters, constraint, mem, priority, hold, requeue, begin, chdir, output, error and input, as 'rms submit'
-takes them; 'clusters=' and 'constraint=' allow any. Words of scontrol (TimeLimit, JobName, NumNodes) are read, too.")]
+While a job runs: time, name, account, comment, priority. While it waits also
+nodes, shapes, tasks, cpus-per-task, clusters, constraint, mem, hold, requeue,
+begin, chdir, output, error and input, as 'rms submit' takes them; 'clusters='
+and 'constraint=' allow any. Words of scontrol (TimeLimit, JobName) are read.")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(value_name = "JOBS")]
