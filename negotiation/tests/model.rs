@@ -126,8 +126,8 @@ fn forget_repetitions(end: &mut Dialogue) -> u32 {
     let mut value = serde_json::to_value(&*end).expect("it can be written");
     let voice = value.get_mut("voice").expect("it has a voice");
     voice["n_times"] = 0.into();
-    voice["speak_at"] = Span::MAX_WALL.as_millis().into();
-    let heard = voice["seen"].as_u64().expect("it is a number");
+    voice["send_at"] = Span::MAX_WALL.as_millis().into();
+    let heard = voice["ack_seq"].as_u64().expect("it is a number");
     *end = serde_json::from_value(value).expect("it can be read back");
     heard as u32
 }

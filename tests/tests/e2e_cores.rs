@@ -90,7 +90,7 @@ fn every_thread_of_a_job_is_on_the_cores_that_it_negotiated() {
     assert_eq!(told, "3 cores a node fewer\n");
     pids.iter().for_each(|pid| expect_allowed(*pid, &one));
     let shown = deployment.rms(&["show", &id]).ok().stdout;
-    assert!(shown.contains("a1: 1 of 4, a2: 1 of 4\n"), "{shown}");
+    assert!(shown.contains("a[1-2]: 1 of 4\n"), "{shown}");
     // What is started from now on begins there, and is told so.
     fs::write(deployment.path().join("look"), "").expect("a file");
     let seen = wait_until("what it saw", SOON, || fs::read_to_string(deployment.path().join("seen")).ok());

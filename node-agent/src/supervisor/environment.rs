@@ -115,6 +115,32 @@ pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
 /// over what the agents say there. In Slurm's words it is the first task on the first node, as under sbatch, as far as it
 /// names what says so, or where there is nobody else.
 pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
+    hide_what_differs(variables, order);
+    if slurm::is_spoken(variables) {
+        slurm::of_task(variables, 0, 0);
+        let hosts: Vec<&Host> = order.usable().collect();
+        let is_alone = hosts.len() == 1 && order.launch.n_tasks <= 1 && order.launch.on_resize.is_none();
+        let is_named = |name: &str| is_alone || text.contains(name);
+        variables.retain(|name, _| !slurm::OF_ONE.contains(&name.as_str()) || is_named(name));
+    }
+}
+
+/// A task that is an `mpirun` hands what it is told on to ranks on all nodes, as one in a script does; neither its numbers
+/// nor its node are theirs.
+pub fn of_mpirun(variables: &mut Variables, order: &Order, program: &[u8]) {
+    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    if !MPIRUNS.contains(&name) {
+        return;
+    }
+    hide_what_differs(variables, order);
+    variables.retain(|name, _| !["RMS_TASK_ID", "RMS_LOCAL_ID"].contains(&name.as_str()));
+    variables.retain(|name, _| !slurm::OF_ONE.contains(&name.as_str()));
+}
+
+const MPIRUNS: [&[u8]; 5] = [b"mpirun", b"mpiexec", b"mpiexec.hydra", b"orterun", b"prterun"];
+
+/// Leaves what holds on all nodes of the job.
+fn hide_what_differs(variables: &mut Variables, order: &Order) {
     let hosts: Vec<&Host> = order.usable().collect();
     let mut hide = |name: &str| drop(variables.remove(name));
     hide("RMS_NODE_ID");
@@ -124,12 +150,6 @@ pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
     }
     if hosts.iter().any(|host| host.cpus != hosts[0].cpus) {
         hide("RMS_CPUS_ON_NODE");
-    }
-    if slurm::is_spoken(variables) {
-        slurm::of_task(variables, 0, 0);
-        let is_alone = hosts.len() == 1 && order.launch.n_tasks <= 1 && order.launch.on_resize.is_none();
-        let is_named = |name: &str| is_alone || text.contains(name);
-        variables.retain(|name, _| !slurm::OF_ONE.contains(&name.as_str()) || is_named(name));
     }
 }
 
@@ -343,6 +363,18 @@ mod tests {
             launch.n_tasks = 1;
         });
         assert!(alone.contains(&"SLURM_PROCID".to_owned()) && alone.contains(&"SLURM_LOCALID".to_owned()), "{alone:?}");
+    }
+
+    #[test]
+    fn an_mpirun_hands_no_number_of_its_own_on() {
+        let of = |program: &str| {
+            let order = order([place("n01", 0, 1, false), place("n02", 1, 1, false)]);
+            let told = ["RMS_NODE_ID", "RMS_NODE_NAME", "RMS_TASK_ID", "RMS_LOCAL_ID", "SLURM_PROCID", "RMS_CLUSTER"];
+            let mut variables: Variables = told.map(|name| (name.to_owned(), "0".to_owned())).into();
+            of_mpirun(&mut variables, &order, program.as_bytes());
+            variables.len()
+        };
+        assert_eq!([of("/opt/mpich/bin/mpiexec.hydra"), of("mpirun"), of("./mpirun_once"), of("python")], [1, 1, 6, 6]);
     }
 
     #[test]

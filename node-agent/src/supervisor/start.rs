@@ -187,6 +187,7 @@ impl Starter<'_> {
                 let pmi_fd = std::os::fd::AsRawFd::as_raw_fd(theirs);
                 environment::of_rank(&mut variables, pmi_fd, rank, local, n_local, self.order.launch.n_tasks);
             }
+            environment::of_mpirun(&mut variables, self.order, argv[0].as_bytes());
             let program = Program {
                 order: self.order,
                 cwd: &self.order.launch.cwd,

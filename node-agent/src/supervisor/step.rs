@@ -150,6 +150,7 @@ impl Step {
         let (ours, theirs) = start::socket_pair()?;
         environment::of_task(variables, rank.task, rank.local);
         environment::of_rank(variables, theirs.as_raw_fd(), rank.rank, rank.local, rank.n_local, rank.n_ranks);
+        environment::of_mpirun(variables, parent.order, argv[0].as_bytes());
         let stream = self.stream + u64::from(rank.task) * STREAMS_PER_EXEC;
         let exec = Exec::with_pipes(stream, window(self.order.n_local), parent.account, |stdin, stdout, stderr| {
             let program = Program {

@@ -72,23 +72,23 @@ pub enum Verb {
     Free(free::Args),
     /// Ask for more or fewer nodes, or more time, for a running job
     Negotiate(negotiate::Args),
-    /// Say that a job has adapted itself to its nodes
+    /// Report that a job has adapted to its new nodes
     ResizeDone(resize_done::Args),
     /// List negotiations, with every round
     Negotiations(negotiations::Args),
-    /// Say what nodes at a price have cost, and what is left
+    /// Show spending on nodes and the remaining budget
     Budget(budget::Args),
-    /// Move waiting jobs before or behind others, and say how urgent running ones are
+    /// Change the priority of waiting and running jobs
     Priority(priority::Args),
     /// Change what was said of a job: its time, name, size, and more
     Update(update::Args),
     /// List jobs that have ended
     History(history::Args),
-    /// Say why jobs are where they are
+    /// Explain why jobs wait, run where they run, or ended
     Explain(explain::Args),
     /// Draw the occupation of the clusters over time
     View(view::Args),
-    /// Say what each size of a job would give now
+    /// Preview start and end of each size of a job
     Plan(plan::Args),
     /// Wait until jobs have ended
     Wait(wait::Args),
