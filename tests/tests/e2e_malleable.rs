@@ -97,8 +97,11 @@ fn watcher(deployment: &Deployment, confirm: &str) -> String {
 fn a_script_is_told_by_a_signal_and_confirms() {
     let mut deployment = of_nodes(4);
     let script = watcher(&deployment, "rms resize-done --generation $generation");
+    // It is offered nothing before it has looked once.
+    deployment.rms(&["admin", "drain", "a[3-4]", "--reason", "later"]).ok();
     let job = deployment.submit(&["--malleable", "2-4", "-N", "2", "-t", "10m", "--on-resize", "signal:USR1", &script]);
     wait_for_line(&deployment, "generation 1: a1 a2");
+    deployment.rms(&["admin", "resume", "a[3-4]"]).ok();
     wait_for_nodes(&deployment, job, 4);
     wait_for_line(&deployment, "generation 2: a1 a2 a3 a4");
     deployment.kill_server();
