@@ -30,9 +30,10 @@ use crate::pmi::place::process_mapping;
 use crate::rsh::{Answer, EXIT_LOST, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest, task_stream};
 use crate::share::{Share, TakenCpus};
 use crate::step_part::{self, Credit, Part};
-use crate::supervisor::environment::{self, Variables};
+use crate::supervisor::environment;
 use crate::supervisor::hostfile::HostFiles;
 use crate::supervisor::slurm;
+use crate::supervisor::variables::Variables;
 use crate::supervisor::{Account, now};
 
 /// Frames that wait for a caller that does not read. Full: the tasks' output waits.

@@ -1,12 +1,9 @@
 //! The environment of a job's processes: the user's own, cleaned, and what a job is told of itself.
 
-use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::net::SocketAddr;
 
 use rms_api::desired::Host;
 use rms_model::hostlist;
-use rms_model::job::to_bytes;
 use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
 use super::hostfile::HostFiles;
@@ -14,10 +11,8 @@ use rms_wire::peer::StepPart;
 
 use super::slurm;
 use super::user::Account;
+use super::variables::Variables;
 use crate::order::Order;
-
-/// Variables by name; the last setting of a name wins.
-pub type Variables = BTreeMap<String, String>;
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -266,12 +261,6 @@ fn share_a_machine(order: &Order) -> bool {
 
 fn is_valid(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
-}
-
-/// As execve(2) takes them; a value that holds a zero byte cannot be passed to anybody.
-pub fn to_c(variables: &Variables) -> Vec<CString> {
-    let variable = |(name, value): (&String, &String)| CString::new(to_bytes(&format!("{name}={value}"))).ok();
-    variables.iter().filter_map(variable).collect()
 }
 
 #[cfg(test)]

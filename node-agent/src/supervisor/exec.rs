@@ -11,10 +11,10 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, fchown, pipe2};
 
 use super::child::{ChildError, Program, Word};
-use super::environment::{self, Variables};
 use super::start::StartError;
 use super::streams::Input;
 use super::user::Account;
+use super::variables::{self, Variables};
 use crate::order::{Order, STREAMS_PER_EXEC, WINDOW, cost};
 use crate::sys::{End, SingleThreaded};
 
@@ -68,7 +68,7 @@ impl Exec {
                 account,
                 argv: &argv,
                 candidates: &[CString::from(c"/bin/sh")],
-                environment: environment::to_c(variables),
+                environment: variables::to_c(variables),
                 stdin,
                 stdout,
                 stderr,

@@ -10,7 +10,7 @@ use rms_api::desired::{Host, JobReport, JobStatus, NodeExit};
 use rms_model::{JobId, Mebibytes, OnResize, Run, Span, Time, Usage, Work};
 
 use super::confine::confine;
-use super::environment::{self, Variables};
+use super::environment;
 use super::exec::{Exec, Feeder};
 use super::folder::Folder;
 use super::hostfile::HostFiles;
@@ -24,6 +24,7 @@ use super::step::Step;
 use super::streams::Streams;
 use super::tree;
 use super::user::Account;
+use super::variables::Variables;
 use crate::cgroup::{Baseline, Cgroup, Meter};
 use crate::order::Order;
 use crate::pmi::RankId;

@@ -24,6 +24,7 @@ mod steps;
 mod streams;
 pub mod tree;
 mod user;
+pub mod variables;
 
 use std::collections::VecDeque;
 use std::io;

@@ -13,6 +13,7 @@ use super::environment;
 use super::job::{Job, Phase};
 use super::start::{StartError, c_string};
 use super::streams::{Input, Streams};
+use super::variables;
 use crate::order::Order;
 use crate::sys::{self, End, SingleThreaded};
 
@@ -172,7 +173,7 @@ fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, St
         cwd: &job.order.launch.cwd,
         argv: &argv,
         candidates: &[CString::from(c"/bin/sh")],
-        environment: environment::to_c(&variables),
+        environment: variables::to_c(&variables),
         stdin: &nothing,
         stdout,
         stderr,

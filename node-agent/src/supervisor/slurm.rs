@@ -4,8 +4,8 @@ use rms_api::desired::Host;
 use rms_model::hostlist;
 use rms_model::variables::SLURM;
 
-use super::environment::Variables;
 use super::user::Account;
+use super::variables::Variables;
 use crate::order::Order;
 
 /// What holds on one node, or for one task, and nowhere else.

@@ -9,12 +9,13 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 
 use super::child::Program;
-use super::environment::{self, Variables};
+use super::environment;
 use super::folder::Folder;
 use super::pump::Piped;
 use super::start::{self, StartError, Task, socket_pair};
 use super::streams::{self, Occasion};
 use super::user::Account;
+use super::variables::{self, Variables};
 use crate::order::Order;
 use crate::pmi::frames::{Part, Placement};
 use crate::sys::SingleThreaded;
@@ -79,7 +80,7 @@ fn start_into(
                 account,
                 argv: &argv,
                 candidates: &candidates,
-                environment: environment::to_c(&variables),
+                environment: variables::to_c(&variables),
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,

@@ -13,11 +13,12 @@ use rms_model::Work;
 use thiserror::Error;
 
 use super::child::{ChildError, Program, Word};
-use super::environment::{self, Variables};
+use super::environment;
 use super::folder::Folder;
 use super::pump::Piped;
 use super::streams::{self, Occasion, Streams, StreamsError};
 use super::user::{Account, AccountError};
+use super::variables::{self, Variables};
 use crate::order::Order;
 use crate::spool;
 use crate::sys::{End, SingleThreaded};
@@ -156,7 +157,7 @@ impl Starter<'_> {
                 account: self.account,
                 argv: &argv,
                 candidates: std::slice::from_ref(&name),
-                environment: environment::to_c(&variables),
+                environment: variables::to_c(&variables),
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,
@@ -194,7 +195,7 @@ impl Starter<'_> {
                 account: self.account,
                 argv: &argv,
                 candidates: &candidates,
-                environment: environment::to_c(&variables),
+                environment: variables::to_c(&variables),
                 stdin: &streams.stdin,
                 stdout: &streams.stdout,
                 stderr: &streams.stderr,

@@ -10,13 +10,14 @@ use nix::poll::PollFlags;
 use nix::unistd::{Pid, getpid};
 
 use super::child::Program;
-use super::environment::{self, Variables};
+use super::environment;
 use super::exec::Exec;
 use super::lone::{self, Lone};
 use super::mpi::{Errand, PmiServer};
 use super::spawned::{self, Parent};
 use super::start::{self, StartError};
 use super::tree;
+use super::variables::{self, Variables};
 use crate::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, WINDOW};
 use rms_wire::peer::StepPart;
 
@@ -159,7 +160,7 @@ impl Step {
                 account: parent.account,
                 argv,
                 candidates,
-                environment: environment::to_c(variables),
+                environment: variables::to_c(variables),
                 stdin,
                 stdout,
                 stderr,

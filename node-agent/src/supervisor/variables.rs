@@ -1,0 +1,15 @@
+//! The variables of a process, by name and as execve(2) takes them.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use rms_model::job::to_bytes;
+
+/// Variables by name; the last setting of a name wins.
+pub type Variables = BTreeMap<String, String>;
+
+/// `NAME=VALUE` of each; a value that holds a zero byte cannot be passed to anybody.
+pub fn to_c(variables: &Variables) -> Vec<CString> {
+    let variable = |(name, value): (&String, &String)| CString::new(to_bytes(&format!("{name}={value}"))).ok();
+    variables.iter().filter_map(variable).collect()
+}
