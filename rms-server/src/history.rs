@@ -24,8 +24,9 @@ use self::turns::Turns;
 use crate::open_error::OpenError;
 
 pub use self::prune::Retention;
+pub use self::table::Row;
 pub use self::table::{copy, for_each};
-pub use self::writer::{Cause, Failure, HistoryWriter, Row};
+pub use self::writer::{Cause, Failure, HistoryWriter};
 
 /// One page of an answer: pages are read one by one, as fast as the asker takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use ring::digest::{Context, SHA256};
 use rms_api::negotiate::NegotiationRecord;
+use rms_core::Fact;
 use rms_model::{JobId, JobRecord};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::HistoryError;
-use super::writer::Row;
 use crate::open_error::OpenError;
 
 /// Raised when an older server could no longer read what this one writes.
@@ -112,6 +112,21 @@ pub fn last_seq(conn: &Connection) -> rusqlite::Result<u64> {
 
 pub fn set_last_seq(conn: &Connection, seq: u64) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE head SET last_seq = ?1 WHERE one = 1")?.execute([seq]).map(|_| ())
+}
+
+/// What the history keeps of one job.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub record: JobRecord,
+    pub negotiations: Vec<NegotiationRecord>,
+}
+
+impl Row {
+    /// The row that a fact becomes, if it ends a job.
+    pub fn of(fact: &Fact) -> Option<Row> {
+        let Fact::JobDone { record, negotiations, .. } = fact else { return None };
+        Some(Row { record: (**record).clone(), negotiations: negotiations.clone() })
+    }
 }
 
 pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {

@@ -7,31 +7,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rms_api::negotiate::NegotiationRecord;
-use rms_core::Fact;
-use rms_model::{JobRecord, Time};
+use rms_model::Time;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use rusqlite::{Connection, ErrorCode};
 
 use super::prune::{Retention, prune};
+use super::table::Row;
 use super::{HistoryError, table};
 use crate::open_error::OpenError;
 use rms_model::error::chain;
-
-/// What the history keeps of one job.
-#[derive(Clone, Debug)]
-pub struct Row {
-    pub record: JobRecord,
-    pub negotiations: Vec<NegotiationRecord>,
-}
-
-impl Row {
-    /// The row that a fact becomes, if it ends a job.
-    pub fn of(fact: &Fact) -> Option<Row> {
-        let Fact::JobDone { record, negotiations, .. } = fact else { return None };
-        Some(Row { record: (**record).clone(), negotiations: negotiations.clone() })
-    }
-}
 
 /// A handle on the thread. When the last one goes, the thread writes what it still has and ends.
 #[derive(Clone, Debug)]
