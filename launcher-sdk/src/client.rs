@@ -105,7 +105,7 @@ impl Client {
     /// Links to the server that the client directory `dir` names; tries for five seconds.
     ///
     /// # Errors
-    /// A directory that is of no use, or a server that does not answer or denies access.
+    /// A directory that cannot be used, or a server that does not answer or denies access.
     pub async fn connect(dir: &Path) -> Result<Client, ConnectError> {
         let config = ClientConfig::load(dir)?;
         Client::over(dir, config.server).await

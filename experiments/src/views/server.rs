@@ -34,7 +34,7 @@ impl<'c> Server<'c> {
         let facts = facts(experiment, fair_start);
         let rms = Rms::restore(Config::default(), None, facts).expect("the facts follow from each other");
         let mut server = Server { rms, clock, cost: Cost::default() };
-        // A server that has just started wants a pass, which is no part of the experiment.
+        // A server that has just started wants a pass, which the experiment does not count.
         server.handle(Time::EPOCH, Event::Tick);
         server.cost = Cost::default();
         server

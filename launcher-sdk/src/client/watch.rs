@@ -148,7 +148,7 @@ mod tests {
         key.into_credentials(&chain, authority.ca_pem()).expect("credentials")
     }
 
-    /// A server that takes who comes, and dies before it has answered: so often as here, the delays must not add up.
+    /// A server that accepts each connection and dies before it answers, several times: the delays must not add up.
     #[tokio::test]
     async fn who_watches_is_back_soon_however_often_the_server_died() {
         const DEATHS: usize = 8;

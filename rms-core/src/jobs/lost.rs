@@ -33,7 +33,7 @@ impl Jobs<'_> {
 
     /// The same for another reason, which the job's record tells.
     pub(crate) fn end_lost_as(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, outcome: Outcome) {
-        // What it only may get, or what has not come yet, is no part of it.
+        // What it only may get, or what has not come yet, does not count.
         if self.state().jobs()[&job].is_awaited(node) {
             self.negotiations().arrival_failed(now, step, job, node);
             return;
