@@ -65,7 +65,7 @@ async fn send_streams(
 ) -> Result<(), FollowError> {
     let mut streams = streams(share, order);
     let watch = watch_entry(share, watches).await?;
-    let may_spawn = share.order().is_streamed() && matches!(share.order().launch.work, Work::Tasks { .. });
+    let may_spawn = share.order().is_streamed() && matches!(share.order().launch.execution.work, Work::Tasks { .. });
     loop {
         let changed = share.changed();
         tokio::pin!(changed);
@@ -149,7 +149,7 @@ fn add_spawned(streams: &mut Vec<SpoolFile>, share: &Share, follow: &FollowOrder
 fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
     let order = share.order();
     let host_idx = order.host_idx;
-    let tasks = match (&order.launch.work, order.place()) {
+    let tasks = match (&order.launch.execution.work, order.place()) {
         (Work::Script { .. }, _) if host_idx == 0 => 0..1,
         (Work::Tasks { .. }, Some(place)) => place.first_task..place.first_task + place.n_tasks,
         (Work::Script { .. } | Work::Hosts, _) | (Work::Tasks { .. }, None) => 0..0,

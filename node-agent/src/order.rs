@@ -67,7 +67,7 @@ impl Order {
 
     /// Do the streams of the tasks stay in the spool for a client that follows them?
     pub fn is_streamed(&self) -> bool {
-        self.launch.stdio.stream && self.launch.stdio.output.is_none()
+        self.launch.execution.stdio.stream && self.launch.execution.stdio.output.is_none()
     }
 }
 

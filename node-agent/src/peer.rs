@@ -271,7 +271,8 @@ impl Carrier for Peers {
     fn resume(&self, share: &Share) {
         let order = share.order();
         let has_own_tasks = order.place().is_some_and(|place| place.n_tasks > 0);
-        let may_have_ranks = matches!(order.launch.work, Work::Tasks { .. }) && (order.joined() == 1 || !has_own_tasks);
+        let may_have_ranks =
+            matches!(order.launch.execution.work, Work::Tasks { .. }) && (order.joined() == 1 || !has_own_tasks);
         if may_have_ranks && order.host_idx > 0 {
             self.way_to_hub(share);
         }

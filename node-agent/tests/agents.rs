@@ -61,7 +61,7 @@ async fn an_agent_that_is_killed_finds_its_job_again() {
 async fn a_followed_job_is_heard_and_typed_to() {
     let mut cluster = Cluster::new(&["n1"]).await;
     let argv = ["sh", "-c", "cat; echo err-$RMS_TASK_ID >&2"].map(str::to_owned).to_vec();
-    cluster.submit(1, &["n1"], 2, |launch| launch.stdio.stream = true, Work::Tasks { argv }).await;
+    cluster.submit(1, &["n1"], 2, |launch| launch.execution.stdio.stream = true, Work::Tasks { argv }).await;
     let typed = vec![b'x'; 1_000_000];
     let written = cluster.agent("n1").follow(1, &typed).await;
     assert_eq!(written.get(&(0, false)), Some(&typed), "task 0 reads what is typed");

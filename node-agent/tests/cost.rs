@@ -52,7 +52,7 @@ async fn a_job_beside_fork_and_exec() {
         std::fs::set_permissions(world.cwd(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
         let true_of = |world: &World| {
             let mut launch = tasks(world, 1, &["/bin/true"]);
-            launch.stdio.output = Some("/dev/null".to_owned());
+            launch.execution.stdio.output = Some("/dev/null".to_owned());
             launch.owner = Owner(owner.clone());
             launch
         };

@@ -87,7 +87,7 @@ async fn long_a_process_that_is_stopped_before_it_is_executed_holds_up_nothing()
     // Searching a long PATH, though none too long to be executed with, gives the stopper time; it has become the user by then.
     let path = "/nowhere:".repeat(14_000) + "/usr/bin:/bin";
     let mut launch = villain.owned(tasks(&villain.world, 2, &["sleep", "1000"]));
-    launch.environment = std::sync::Arc::new(rms_model::Environment(vec![("PATH".to_owned(), path)]));
+    launch.execution.environment = std::sync::Arc::new(rms_model::Environment(vec![("PATH".to_owned(), path)]));
     launch.grace = GRACE;
     launch.wall = Span::from_millis(500);
     villain.world.submit(1, launch.clone()).await;
@@ -174,7 +174,7 @@ async fn a_job_is_killed_before_its_supervisor_when_memory_runs_out() {
 async fn an_input_is_opened_by_the_job_itself() {
     let Some(mut villain) = Villain::new("man", Wanted::Auto).await else { return };
     let mut launch = villain.script("#!/bin/sh\nhead -c 1000 > read\n");
-    launch.stdio.input = Some("/proc/self/status".to_owned());
+    launch.execution.stdio.input = Some("/proc/self/status".to_owned());
     villain.world.submit(1, launch).await;
     assert_eq!(villain.ended(1).await, NodeExit::Exited { code: 0 });
     let uids = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}", uid = villain.user.uid);
@@ -188,8 +188,8 @@ async fn an_input_is_opened_by_the_job_itself() {
         (None, Some("/dev/stdout")),
     ]) {
         let mut launch = villain.script("#!/bin/sh\ncat\n");
-        launch.stdio.input = input.map(str::to_owned);
-        launch.stdio.output = output.map(str::to_owned);
+        launch.execution.stdio.input = input.map(str::to_owned);
+        launch.execution.stdio.output = output.map(str::to_owned);
         villain.world.submit(job, launch).await;
         let exit = villain.ended(job).await;
         let NodeExit::NotStarted { reason } = &exit else { panic!("{exit:?}") };
@@ -203,7 +203,7 @@ async fn a_job_may_open_its_standard_streams_by_name() {
     let Some(mut villain) = Villain::new("mail", Wanted::Auto).await else { return };
     let mut launch =
         villain.script("#!/bin/sh\necho one >> /dev/stdout; echo two >> /dev/stderr; echo three > /dev/fd/2\n");
-    launch.stdio.stream = true;
+    launch.execution.stdio.stream = true;
     villain.world.submit(1, launch).await;
     assert_eq!(villain.ended(1).await, NodeExit::Exited { code: 0 });
     villain.world.close().await;

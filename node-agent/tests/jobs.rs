@@ -49,7 +49,8 @@ async fn exits_are_told_as_they_were() {
 #[tokio::test]
 async fn what_cannot_start_says_why() {
     let mut world = World::new(Wanted::Auto).await;
-    let no_cwd = Launch { cwd: "/nowhere/at/all".to_owned(), ..script(&world, "true") };
+    let mut no_cwd = script(&world, "true");
+    no_cwd.execution.cwd = "/nowhere/at/all".to_owned();
     let reason = reason_of(&mut world, 1, no_cwd).await;
     assert!(reason.contains("the working directory /nowhere/at/all cannot be used here"), "{reason}");
     let no_user = Launch { owner: Owner("nobody-of-that-name".to_owned()), ..script(&world, "true") };
@@ -59,11 +60,11 @@ async fn what_cannot_start_says_why() {
     let reason = reason_of(&mut world, 3, no_program).await;
     assert!(reason.contains("'no-such-program': it is not found in PATH"), "{reason}");
     let mut no_dir = script(&world, "true");
-    no_dir.stdio.output = Some("missing/out".to_owned());
+    no_dir.execution.stdio.output = Some("missing/out".to_owned());
     let reason = reason_of(&mut world, 4, no_dir).await;
     assert!(reason.contains("cannot open") && reason.contains("missing/out"), "{reason}");
     let mut no_input = script(&world, "true");
-    no_input.stdio.input = Some("missing".to_owned());
+    no_input.execution.stdio.input = Some("missing".to_owned());
     let reason = reason_of(&mut world, 5, no_input).await;
     assert!(reason.contains("for input"), "{reason}");
     world.close().await;
@@ -74,16 +75,16 @@ async fn streams_go_where_the_patterns_say() {
     let mut world = World::new(Wanted::Auto).await;
     std::fs::write(world.cwd().join("in"), "read me\n").expect("a file");
     let mut patterned = tasks(&world, 2, &["sh", "-c", "cat; echo out $RMS_TASK_ID; echo err >&2"]);
-    patterned.stdio.input = Some("in".to_owned());
-    patterned.stdio.output = Some("%x-%j-%N-%n-%2t.out".to_owned());
-    patterned.stdio.error = Some("%u.err".to_owned());
+    patterned.execution.stdio.input = Some("in".to_owned());
+    patterned.execution.stdio.output = Some("%x-%j-%N-%n-%2t.out".to_owned());
+    patterned.execution.stdio.error = Some("%u.err".to_owned());
     assert_eq!(exit_of(&mut world, 7, patterned).await, NodeExit::Exited { code: 0 });
     assert_eq!(world.read("story-7-t1-0-00.out"), "read me\nout 0\n");
     assert_eq!(world.read("story-7-t1-0-01.out"), "read me\nout 1\n");
     assert_eq!(world.read(&format!("{}.err", common::me())), "err\nerr\n", "two tasks share one file");
     let mut appended = script(&world, "echo more");
-    appended.stdio.output = Some("story-7-t1-0-00.out".to_owned());
-    appended.stdio.append = true;
+    appended.execution.stdio.output = Some("story-7-t1-0-00.out".to_owned());
+    appended.execution.stdio.append = true;
     exit_of(&mut world, 8, appended).await;
     assert_eq!(world.read("story-7-t1-0-00.out"), "read me\nout 0\nmore\n");
     world.close().await;
@@ -95,11 +96,11 @@ async fn limits_umask_and_environment_are_the_submitters() {
     let text = "echo $(ulimit -n) $(umask) ${SLURM_JOB_ID-none} ${PMI_RANK-none} $MINE $RMS_NTASKS $RMS_CPUS_ON_NODE\n\
                 readlink /proc/$$/fd/0; ls /proc/$$/fd | tr '\\n' ' '";
     let mut launch = script(&world, text);
-    launch.limits = Limits { open_files: Some(123), ..Limits::default() };
-    launch.umask = 0o027;
+    launch.execution.limits = Limits { open_files: Some(123), ..Limits::default() };
+    launch.execution.umask = 0o027;
     let variables = [("PATH", "/usr/bin:/bin"), ("MINE", "yes"), ("SLURM_JOB_ID", "5"), ("PMI_RANK", "0")];
     let owned = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    launch.environment = Arc::new(Environment(owned.to_vec()));
+    launch.execution.environment = Arc::new(Environment(owned.to_vec()));
     assert_eq!(exit_of(&mut world, 1, launch).await, NodeExit::Exited { code: 0 });
     let output = world.read("rms-1.out");
     let lines: Vec<&str> = output.lines().collect();
@@ -202,7 +203,7 @@ async fn usage_is_counted_without_a_cgroup() {
 async fn a_hundred_and_twenty_eight_tasks_run_on_one_node() {
     let mut world = World::new(Wanted::Auto).await;
     let mut launch = tasks(&world, 128, &["sh", "-c", "echo $RMS_TASK_ID/$RMS_LOCAL_ID of $PMI_SIZE"]);
-    launch.stdio.output = Some("all".to_owned());
+    launch.execution.stdio.output = Some("all".to_owned());
     assert_eq!(exit_of(&mut world, 1, launch).await, NodeExit::Exited { code: 0 });
     let mut lines: Vec<String> = world.read("all").lines().map(str::to_owned).collect();
     lines.sort();

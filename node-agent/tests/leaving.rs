@@ -4,9 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{World, script};
+use common::{World, launch, script};
 use node_agent::cgroup::Wanted;
-use rms_api::desired::{Launch, NodeExit};
+use rms_api::desired::NodeExit;
 use rms_model::{Span, Work};
 
 const HOUR: Span = Span::from_hours(1);
@@ -71,7 +71,7 @@ async fn a_job_that_is_ended_while_it_leaves_is_waited_for_no_longer() {
 #[tokio::test]
 async fn a_host_where_nothing_runs_is_free_without_any_wait() {
     let mut world = World::new(Wanted::Auto).await;
-    let launch = Launch { work: Work::Hosts, ..script(&world, "true") };
+    let launch = launch(&world.cwd(), Work::Hosts, 1);
     world.submit(1, launch).await;
     world.running(1).await;
     world.end_after(HOUR, 1, HOUR).await;

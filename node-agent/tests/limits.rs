@@ -85,11 +85,11 @@ async fn output_beyond_the_quota_of_the_spool_ends_its_job() {
     world.spool_quota = Some(1 << 20);
     world.start_agent().await;
     let mut launch = script(&world, "head -c 100000 /dev/zero; sleep 3; exit 4\n");
-    launch.stdio.stream = true;
+    launch.execution.stdio.stream = true;
     world.submit(1, launch).await;
     assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 4 }, "less is none of our business");
     let mut launch = script(&world, "head -c 4000000 /dev/zero; sleep 1000\n");
-    (launch.stdio.stream, launch.grace) = (true, Span::from_millis(100));
+    (launch.execution.stdio.stream, launch.grace) = (true, Span::from_millis(100));
     world.submit(2, launch).await;
     let (exit, _) = world.ended(2).await;
     let NodeExit::Violated { reason } = &exit else { panic!("{exit:?}") };

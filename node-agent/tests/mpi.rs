@@ -34,7 +34,7 @@ async fn ranks_on_two_nodes_meet_in_fences() {
         done
         ask cmd=finalize",
     );
-    cluster.submit(1, &["n1", "n2"], 2, |launch| launch.stdio.output = Some("%t".to_owned()), work).await;
+    cluster.submit(1, &["n1", "n2"], 2, |launch| launch.execution.stdio.output = Some("%t".to_owned()), work).await;
     assert_eq!(cluster.agent("n1").ended(1).await.0, OK);
     assert_eq!(cluster.agent("n2").ended(1).await.0, OK);
     for rank in 0..4 {

@@ -69,7 +69,7 @@ async fn worlds_grow_and_shrink_twenty_times() {
 async fn a_spawn_without_room_asks_the_server_and_goes_to_the_hosts_that_come() {
     let mut cluster = Cluster::new(&["n1", "n2", "n3"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {
-        let own_files = |launch: &mut Launch| launch.stdio.output = Some("%t".to_owned());
+        let own_files = |launch: &mut Launch| launch.execution.stdio.output = Some("%t".to_owned());
         cluster.submit(1, &["n1"], 2, own_files, argv(&spawn, "3 5 - several")).await;
         let (seq, ask) = cluster.agent("n1").asked().await;
         assert_eq!((ask.quantity, ask.least), (2, 2), "a host with four CPUs has room for four ranks");

@@ -8,9 +8,7 @@ use negotiation::NegotiationId;
 use rms_model::checked;
 use rms_model::job::Constraint;
 use rms_model::token::TokenIdentity;
-use rms_model::{
-    Environment, Evolution, Evolving, Identity, JobId, Labels, Limits, Malleable, Span, Stdio, Time, Work,
-};
+use rms_model::{Evolution, Evolving, Execution, Identity, JobId, Labels, Malleable, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::negotiate::{Ask, Order};
@@ -228,17 +226,11 @@ pub struct HistoryQuery {
 pub struct Submission {
     #[serde(default)]
     pub labels: Labels,
-    pub work: Work,
+    pub execution: Execution,
     /// Absent: one per node.
     pub n_tasks: Option<u32>,
     /// 0: not asked for, the tasks share the CPUs of their host.
     pub cpus_per_task: u32,
-    #[serde(deserialize_with = "checked::text")]
-    pub cwd: String,
-    pub environment: Environment,
-    pub umask: u32,
-    pub stdio: Stdio,
-    pub limits: Limits,
     /// In the order of preference between equals; empty means [`Nodes::FromTasks`] for the default wall time.
     pub shapes: Vec<Shape>,
     /// Clusters that may be used; empty means any.
@@ -259,22 +251,18 @@ pub struct Submission {
 impl Submission {
     /// The least that can be asked for: one task on each node in `/`, with an empty environment, named after what it runs.
     #[must_use]
-    pub fn of(work: Work, shapes: Vec<Shape>) -> Submission {
-        let name = match &work {
+    pub fn of(execution: impl Into<Execution>, shapes: Vec<Shape>) -> Submission {
+        let execution = execution.into();
+        let name = match &execution.work {
             Work::Tasks { argv } => argv.first().cloned().unwrap_or_default(),
             Work::Script { .. } => "script".to_owned(),
             Work::Hosts => "hosts".to_owned(),
         };
         Submission {
             labels: Labels::named(name),
-            work,
+            execution,
             n_tasks: None,
             cpus_per_task: 0,
-            cwd: "/".to_owned(),
-            environment: Environment::default(),
-            umask: 0o022,
-            stdio: Stdio::default(),
-            limits: Limits::default(),
             shapes,
             clusters: Vec::new(),
             constraint: Constraint::default(),

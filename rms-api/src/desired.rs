@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use rms_model::{
-    Environment, Generation, Inventory, JobId, Labels, Limits, Mebibytes, NodeId, OnResize, Owner, Run, Span, Stdio,
-    Time, Usage, Work,
+    Execution, Generation, Inventory, JobId, Labels, Mebibytes, NodeId, OnResize, Owner, Run, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,15 +54,9 @@ pub struct Launch {
     #[serde(default)]
     pub labels: Labels,
     pub owner: Owner,
-    pub work: Work,
+    pub execution: Execution,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
-    #[serde(deserialize_with = "rms_model::checked::text")]
-    pub cwd: String,
-    pub environment: Arc<Environment>,
-    pub umask: u32,
-    pub stdio: Stdio,
-    pub limits: Limits,
     /// Counted by each node from its own start of the job, so clocks need not agree.
     pub wall: Span,
     /// Between TERM and KILL when the wall time is over.
@@ -88,18 +81,13 @@ pub struct Launch {
 
 impl Launch {
     /// The least that can be said of an execution: one task in `/`, with an empty environment, and no host yet.
-    pub fn of(owner: Owner, work: Work) -> Launch {
+    pub fn of(owner: Owner, execution: impl Into<Execution>) -> Launch {
         Launch {
             labels: Labels::default(),
             owner,
-            work,
+            execution: execution.into(),
             n_tasks: 1,
             cpus_per_task: 0,
-            cwd: "/".to_owned(),
-            environment: Arc::default(),
-            umask: 0o022,
-            stdio: Stdio::default(),
-            limits: Limits::default(),
             wall: Span::ZERO,
             grace: Span::ZERO,
             hosts: Vec::new(),

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Environment, JobId, Labels, Limits, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Stdio,
-    Time, Work,
+    ClusterId, Execution, JobId, Labels, Malleable, Mebibytes, Outcome, Profile, Request, Run, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -102,19 +101,20 @@ pub struct Wish {
 /// What to start on the granted hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launchable {
-    pub work: Work,
+    pub execution: Execution,
     /// Over all hosts; absent: one on each.
     pub n_tasks: Option<u32>,
     pub cpus_per_task: u32,
-    #[serde(deserialize_with = "rms_model::checked::text")]
-    pub cwd: String,
-    pub environment: Environment,
-    pub umask: u32,
-    pub stdio: Stdio,
-    pub limits: Limits,
     /// It changes its size while it runs, within these limits (002). Absent: as was subscribed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub malleable: Option<Malleable>,
+}
+
+impl Launchable {
+    /// One task on each host, which share its CPUs, and nothing that changes.
+    pub fn of(execution: impl Into<Execution>) -> Launchable {
+        Launchable { execution: execution.into(), n_tasks: None, cpus_per_task: 0, malleable: None }
+    }
 }
 
 /// The answer to a launcher's call that was not refused.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use nix::sys::resource::{Resource, getrlimit};
-use rms_model::job::from_bytes;
+use rms_model::execution::from_bytes;
 use rms_model::{Limits, Time};
 
 use crate::failure::Failure;
@@ -88,6 +88,6 @@ mod tests {
         let vars = vec![("B".into(), "2".into()), ("A".into(), "1".into()), ("X".into(), odd)];
         let found = environment(vars.into_iter());
         assert_eq!(found[..2], [("A".into(), "1".into()), ("B".into(), "2".into())]);
-        assert_eq!(rms_model::job::to_bytes(&found[2].1), [0xff]);
+        assert_eq!(rms_model::execution::to_bytes(&found[2].1), [0xff]);
     }
 }

@@ -48,7 +48,7 @@ fn cores_line(line: &CoresLine) -> Value {
 pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
     let spec = &detail.spec;
     let mut value = job_line(&detail.line, clusters);
-    let work = match &spec.work {
+    let work = match &spec.execution.work {
         Work::Script { script, args } => json!({"kind": "script", "script": script, "args": args}),
         Work::Tasks { argv } => json!({"kind": "tasks", "argv": argv}),
         Work::Hosts => json!({"kind": "hosts"}),
@@ -56,17 +56,17 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
     let options: Vec<Value> = spec.options.iter().map(|option| json::request(option, clusters)).collect();
     let more = json!({
         "work": work,
-        "directory": spec.cwd,
+        "directory": spec.execution.cwd,
         "options": options,
         "constraint": {
             "features": spec.constraint.features,
             "memory_mib": spec.constraint.memory.0,
             "cpus": spec.constraint.cpus,
         },
-        "input_file": spec.stdio.input,
-        "output_file": spec.stdio.output,
-        "error_file": spec.stdio.error,
-        "streamed": spec.stdio.stream,
+        "input_file": spec.execution.stdio.input,
+        "output_file": spec.execution.stdio.output,
+        "error_file": spec.execution.stdio.error,
+        "streamed": spec.execution.stdio.stream,
         "requeue": spec.requeue,
         "begin": json::time(spec.begin),
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),

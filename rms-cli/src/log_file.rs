@@ -17,8 +17,8 @@ use crate::output;
 /// The one file that the job writes its output to; `None` if each task or node has its own.
 pub fn path(detail: &JobDetail) -> Option<PathBuf> {
     let line = &detail.line;
-    let pattern = detail.spec.stdio.output.as_deref()?;
-    let is_script = match detail.spec.work {
+    let pattern = detail.spec.execution.stdio.output.as_deref()?;
+    let is_script = match detail.spec.execution.work {
         Work::Script { .. } => true,
         Work::Tasks { .. } | Work::Hosts => false,
     };
@@ -36,7 +36,7 @@ pub fn path(detail: &JobDetail) -> Option<PathBuf> {
         task: 0,
         step: if is_script { None } else { Some(0) },
     };
-    Some(Path::new(&detail.spec.cwd).join(pattern::fill(pattern, &names)))
+    Some(Path::new(&detail.spec.execution.cwd).join(pattern::fill(pattern, &names)))
 }
 
 /// Writes the file to our standard output as it grows, until `ended` says that nothing more comes.

@@ -61,9 +61,13 @@ pub async fn request(
     };
     let submission = submission::build(options, order, &here, largest)?;
     if let Some(script) = script {
-        for warning in
-            unmet::check(&script, &submission.environment.0, &submission.work, &allow_unset, context.check_step)?
-        {
+        for warning in unmet::check(
+            &script,
+            &submission.execution.environment.0,
+            &submission.execution.work,
+            &allow_unset,
+            context.check_step,
+        )? {
             output::warn(&format!("rms: warning: {warning}"));
         }
     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::job::Constraint;
 use rms_model::variables;
-use rms_model::{Environment, Evolving, Expansion, Labels, Malleable, Mebibytes, OnResize, Stdio, Work};
+use rms_model::{Environment, Evolving, Execution, Expansion, Labels, Malleable, Mebibytes, OnResize, Stdio, Work};
 use thiserror::Error;
 
 use crate::export::{self, ExportError};
@@ -136,21 +137,23 @@ pub fn build(options: JobOptions, order: Order, here: &Here, largest: u32) -> Re
     };
     Ok(Submission {
         labels,
-        work: order.work,
+        execution: Execution {
+            work: order.work,
+            cwd: directory(options.chdir.as_deref(), &here.cwd)?,
+            environment: Arc::new(Environment(environment)),
+            umask: here.umask,
+            stdio: Stdio {
+                input: options.input,
+                output,
+                error: options.error,
+                append: options.open_mode == Some(OpenMode::Append),
+                stream,
+            },
+            limits: here.limits.clone(),
+        },
         n_tasks,
         // Nobody counts the CPUs of tasks that share them.
         cpus_per_task: if options.overcommit { 0 } else { options.cpus_per_task.unwrap_or(1) },
-        cwd: directory(options.chdir.as_deref(), &here.cwd)?,
-        environment: Environment(environment),
-        umask: here.umask,
-        stdio: Stdio {
-            input: options.input,
-            output,
-            error: options.error,
-            append: options.open_mode == Some(OpenMode::Append),
-            stream,
-        },
-        limits: here.limits.clone(),
         shapes,
         clusters: options.clusters.unwrap_or_default(),
         constraint,
@@ -291,8 +294,8 @@ mod tests {
         let submission = submission(JobOptions::default());
         assert!(submission.shapes.is_empty());
         assert_eq!(submission.n_tasks, None);
-        assert_eq!(submission.cwd, "/home/ada");
-        assert_eq!(submission.stdio.output.as_deref(), Some(DEFAULT_OUTPUT));
+        assert_eq!(submission.execution.cwd, "/home/ada");
+        assert_eq!(submission.execution.stdio.output.as_deref(), Some(DEFAULT_OUTPUT));
         assert_eq!(submission.labels.name, "true");
     }
 
@@ -338,7 +341,7 @@ mod tests {
 
     #[test]
     fn output_is_streamed_unless_a_file_is_named() {
-        let stdio = |options| build(options, order(Output::Stream), &here(), 4).expect("it is right").stdio;
+        let stdio = |options| build(options, order(Output::Stream), &here(), 4).expect("it is right").execution.stdio;
         let streamed = stdio(JobOptions::default());
         assert_eq!((streamed.stream, streamed.output), (true, None));
         let to_file = stdio(JobOptions { output: Some("x".into()), ..JobOptions::default() });
@@ -348,7 +351,7 @@ mod tests {
     #[test]
     fn the_submitters_words_travel_in_the_environment() {
         let has = |options: JobOptions, name: &str| {
-            let environment = submission(options).environment.0;
+            let environment = submission(options).execution.environment.0.clone();
             environment.into_iter().find(|(given, _)| given == name).map(|(_, value)| value)
         };
         let slurm = |account: &str| vec![("SLURM_JOB_ACCOUNT".to_owned(), account.to_owned())];
@@ -376,7 +379,8 @@ mod tests {
 
     #[test]
     fn relative_directories_start_here() {
-        let chdir = |dir: &str| submission(JobOptions { chdir: Some(dir.into()), ..JobOptions::default() }).cwd;
+        let chdir =
+            |dir: &str| submission(JobOptions { chdir: Some(dir.into()), ..JobOptions::default() }).execution.cwd;
         assert_eq!(chdir("run"), "/home/ada/run");
         assert_eq!(chdir("/tmp"), "/tmp");
     }

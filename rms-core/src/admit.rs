@@ -4,7 +4,6 @@ mod malleable;
 mod stages;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
@@ -30,14 +29,9 @@ pub(crate) fn admit(state: &State, who: &Identity, submission: Submission) -> Re
     Ok(JobSpec {
         labels: submission.labels,
         owner: Owner(who.name.clone()),
-        work: submission.work,
+        execution: submission.execution,
         tasks,
         cpus_per_task: submission.cpus_per_task,
-        cwd: submission.cwd,
-        environment: Arc::new(submission.environment),
-        umask: submission.umask,
-        stdio: submission.stdio,
-        limits: submission.limits,
         options,
         clusters: submission.clusters,
         constraint: submission.constraint,
@@ -80,7 +74,7 @@ pub(crate) fn sizes(
         }
         (Some(_), None) => Err(Refusal::Malformed("a profile says nodes and times: it stands in place of sizes")),
         (None, Some(limits)) => {
-            malleable::check(limits, &submission.work)?;
+            malleable::check(limits, &submission.execution.work)?;
             let shapes = malleable::shapes(limits, &submission.shapes)?;
             let tasks = malleable::tasks(limits, tasks, &shapes)?;
             let options = sizes(tasks, &shapes).options()?;
@@ -132,7 +126,7 @@ impl Sizes<'_> {
 
     fn options_of_stages(&self, evolving: &Evolving) -> Result<Vec<Request>, Refusal> {
         let (constraint, tasks) = (&self.submission.constraint, self.tasks.most_on_a_host(1));
-        executable::check_spread(&self.submission.work, self.tasks, 1)?;
+        executable::check_spread(&self.submission.execution.work, self.tasks, 1)?;
         let cpus = tasks.saturating_mul(self.submission.cpus_per_task).max(constraint.cpus);
         stages::options(self.state, self.clusters, &Constraint { cpus, ..constraint.clone() }, evolving)
     }
@@ -187,7 +181,7 @@ impl Sizes<'_> {
     fn check(&self, request: &Request) -> Result<(), Refusal> {
         let n_hosts = request.hosts.values().try_fold(0_u32, |sum, hosts| sum.checked_add(*hosts));
         let Some(n_hosts) = n_hosts else { return Err(Refusal::NothingAsked) };
-        executable::check_spread(&self.submission.work, self.tasks, n_hosts)?;
+        executable::check_spread(&self.submission.execution.work, self.tasks, n_hosts)?;
         for (cluster, wanted) in &request.hosts {
             self.check_cluster(*cluster, *wanted, n_hosts)?;
         }
@@ -294,7 +288,7 @@ pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(
 
 fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     check_labels(&submission.labels)?;
-    executable::check(&submission.work, &submission.cwd, &submission.environment, &submission.stdio)
+    executable::check(&submission.execution)
 }
 
 /// What a job is called and marked with.

@@ -310,9 +310,9 @@ impl Answers<'_> {
 /// What only the owner and admins may read.
 fn redact(spec: &mut rms_model::JobSpec) {
     use rms_model::Work;
-    spec.environment = Default::default();
+    spec.execution.environment = Default::default();
     spec.labels = spec.labels.public();
-    match &mut spec.work {
+    match &mut spec.execution.work {
         Work::Script { script, args } => {
             *script = String::new();
             args.clear();

@@ -2,11 +2,13 @@
 
 use rms_api::refusal::Refusal;
 use rms_model::job::TaskCount;
-use rms_model::{Environment, Stdio, Work, pattern};
+use rms_model::{Execution, Work, pattern};
 
 /// # Errors
 /// What is missing, malformed or too long.
-pub(crate) fn check(work: &Work, cwd: &str, environment: &Environment, stdio: &Stdio) -> Result<(), Refusal> {
+pub(crate) fn check(execution: &Execution) -> Result<(), Refusal> {
+    // Numbers are right as they are.
+    let Execution { work, cwd, environment, umask: _, stdio, limits: _ } = execution;
     too_large("the working directory", cwd.len(), MAX_PATH)?;
     if !cwd.starts_with('/') || !has_no_nul(cwd) {
         return Err(Refusal::Malformed("the working directory is an absolute path"));

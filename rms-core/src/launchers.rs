@@ -111,7 +111,7 @@ impl Launchers<'_> {
             ..JobSpec::of(Owner(who.name.clone()), Work::Hosts, Vec::new())
         };
         quota::check_quota(self.jobs.state(), who, &spec)?;
-        self.paces.check(self.jobs.context.state(), now, who, &spec.work, &spec.environment)?;
+        self.paces.check(self.jobs.context.state(), now, who, &spec.execution.work, &spec.execution.environment)?;
         self.jobs.context.streams.open(job, &filter);
         self.jobs.context.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
         self.jobs.context.tell_first_view(now, step, job);
@@ -201,10 +201,10 @@ impl Launchers<'_> {
         if launcher.has_launched() {
             return Err(wrong_state(job, "running", "it has launched its processes already"));
         }
-        executable::check(&launch.work, &launch.cwd, &launch.environment, &launch.stdio)?;
+        executable::check(&launch.execution)?;
         let limits = launch.malleable.as_ref().or(self.jobs.state().jobs()[&job].spec.malleable.as_ref());
         if let Some(limits) = limits {
-            admit::check_limits(limits, &launch.work)?;
+            admit::check_limits(limits, &launch.execution.work)?;
             admit::check_launched(limits, &started.request)?;
         }
         let tasks = match launch.n_tasks {
@@ -213,7 +213,7 @@ impl Launchers<'_> {
             None => TaskCount::PerHost(1),
         };
         let n_hosts = started.nodes.len() as u32;
-        executable::check_spread(&launch.work, tasks, n_hosts)?;
+        executable::check_spread(&launch.execution.work, tasks, n_hosts)?;
         let tasks_here = tasks.most_on_a_host(n_hosts);
         let wanted_cpus = tasks_here.saturating_mul(launch.cpus_per_task);
         let smallest =
@@ -223,8 +223,8 @@ impl Launchers<'_> {
             let place = " that every task could be on".to_owned();
             return Err(Refusal::TooManyCpus { tasks: tasks_here, cpus_per_task, cpus: smallest, place });
         }
-        quota::check_bytes(self.jobs.state(), who, &launch.work, &launch.environment)?;
-        self.paces.check(self.jobs.context.state(), now, who, &launch.work, &launch.environment)?;
+        quota::check_bytes(self.jobs.state(), who, &launch.execution.work, &launch.execution.environment)?;
+        self.paces.check(self.jobs.context.state(), now, who, &launch.execution.work, &launch.execution.environment)?;
         self.jobs.context.record(step, Fact::LauncherLaunched { job, at: now, launch: Box::new(launch) });
         Ok(LauncherAnswer::Done)
     }

@@ -45,14 +45,14 @@ impl Queue<'_> {
         let (test_only, held) = (submission.test_only, submission.hold);
         let mut spec = admit::admit(self.jobs.state(), who, submission)?;
         // Before others share the spec, so that taking it in needs no copy of it.
-        if let Some(known) = self.jobs.state().known_environment(&spec.environment) {
-            spec.environment = known;
+        if let Some(known) = self.jobs.state().known_environment(&spec.execution.environment) {
+            spec.execution.environment = known;
         }
         if test_only {
             return Ok(self.would_start(now, &spec));
         }
         quota::check_quota(self.jobs.state(), who, &spec)?;
-        self.paces.check(self.jobs.context.state(), now, who, &spec.work, &spec.environment)?;
+        self.paces.check(self.jobs.context.state(), now, who, &spec.execution.work, &spec.execution.environment)?;
         let job = self.jobs.state().last_job.next();
         let not_yet = spec.begin.is_some_and(|begin| begin > now);
         self.jobs.context.record(step, Fact::JobSubmitted { job, at: now, spec: Arc::new(spec), held });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rms_api::refusal::Refusal;
-use rms_model::job::Work;
+use rms_model::Work;
 use rms_model::{Environment, Identity, JobSpec, Owner, Role, Span, Time};
 
 use crate::state::{State, environment_bytes, work_bytes};
@@ -93,7 +93,7 @@ pub(crate) fn check_quota(state: &State, who: &Identity, spec: &JobSpec) -> Resu
     {
         return Err(Refusal::JobLimit { used: n_jobs, max });
     }
-    check_bytes(state, who, &spec.work, &spec.environment)
+    check_bytes(state, who, &spec.execution.work, &spec.execution.environment)
 }
 
 /// What a job of this user is to execute, whether it comes with the job or later.

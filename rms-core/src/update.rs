@@ -74,9 +74,9 @@ impl Queue<'_> {
         spec.requeue = changes.requeue.or(spec.requeue);
         spec.begin = changes.begin.or(spec.begin);
         if let Some(cwd) = &changes.cwd {
-            spec.cwd.clone_from(cwd);
+            spec.execution.cwd.clone_from(cwd);
         }
-        let stdio = &mut spec.stdio;
+        let stdio = &mut spec.execution.stdio;
         for (stream, file) in [
             (&mut stdio.input, &changes.input),
             (&mut stdio.output, &changes.output),
@@ -84,7 +84,7 @@ impl Queue<'_> {
         ] {
             *stream = file.clone().or(stream.take());
         }
-        executable::check(&spec.work, &spec.cwd, &spec.environment, &spec.stdio)?;
+        executable::check(&spec.execution)?;
         if changes.is_of_size() {
             if entry.launcher.is_some() {
                 return Err(wrong_state(job, entry.state().word(), "its launcher says its sizes and times"));
@@ -169,7 +169,7 @@ fn resize(state: &State, spec: &mut JobSpec, changes: &Changes) -> Result<(), Re
         clusters,
         constraint,
         malleable: spec.malleable.clone(),
-        ..Submission::of(spec.work.clone(), shapes)
+        ..Submission::of(spec.execution.work.clone(), shapes)
     };
     let tasks = admit::tasks(changes.n_tasks)?.unwrap_or(spec.tasks);
     (spec.tasks, spec.options) = admit::sizes(state, &submission, tasks)?;

@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::checked::MAX_ENVIRONMENT_BYTES;
 use crate::evolution::Evolution;
 use crate::evolving::Evolving;
+use crate::execution::{Execution, Work};
 use crate::id::{JobId, Run};
 use crate::labels::Labels;
 use crate::malleable::Malleable;
@@ -18,124 +17,10 @@ use crate::resources::Mebibytes;
 use crate::settings::LostPolicy;
 use crate::time::{Span, Time};
 
-/// Environment variables in the order given; shared between the jobs that have the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Vec<(String, String)>")]
-pub struct Environment(pub Vec<(String, String)>);
-
-impl TryFrom<Vec<(String, String)>> for Environment {
-    type Error = BadEnvironment;
-
-    fn try_from(variables: Vec<(String, String)>) -> Result<Environment, BadEnvironment> {
-        let n_bytes: usize = variables.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-        if n_bytes > MAX_ENVIRONMENT_BYTES {
-            return Err(BadEnvironment::TooLarge { n_bytes });
-        }
-        let is_good =
-            |(name, value): &(String, String)| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
-        match variables.iter().find(|variable| !is_good(variable)) {
-            Some((name, _)) => Err(BadEnvironment::Variable { name: name.chars().take(80).collect() }),
-            None => Ok(Environment(variables)),
-        }
-    }
-}
-
-/// Why variables are no environment.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum BadEnvironment {
-    #[error("the environment is {n_bytes} bytes long, but at most {MAX_ENVIRONMENT_BYTES} are taken")]
-    TooLarge { n_bytes: usize },
-    #[error("'{name}' is no environment variable: its name is empty or holds '=', or it holds the character NUL")]
-    Variable { name: String },
-}
-
-/// Bytes as text that is sent and kept: UTF-8 as it is, any other byte as a character of its own, which is none of a
-/// written text. [`to_bytes`] gives back exactly these bytes.
-pub fn from_bytes(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            // What stands for a byte must not be taken for itself.
-            let is_strange = FOR_BYTES.contains(&c);
-            match is_strange {
-                true => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| text.push(for_byte(byte))),
-                false => text.push(c),
-            }
-        }
-        chunk.invalid().iter().for_each(|byte| text.push(for_byte(*byte)));
-    }
-    text
-}
-
-/// The bytes that [`from_bytes`] was given; text of any other origin is itself.
-pub fn to_bytes(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    for c in text.chars() {
-        match FOR_BYTES.contains(&c) {
-            true => bytes.push(c as u8),
-            false => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-    }
-    bytes
-}
-
-/// The last characters for private use: none of them is in any script.
-const FOR_BYTES: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
-
-fn for_byte(byte: u8) -> char {
-    char::from_u32(0x10_ff00 | u32::from(byte)).expect("below the last character")
-}
-
 /// Who a job belongs to: a Unix user name, which each agent resolves on its own node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(pub String);
-
-/// What is executed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Work {
-    /// A batch script; it runs once, on the first node, and the job ends with it.
-    Script {
-        #[serde(deserialize_with = "crate::checked::script")]
-        script: String,
-        #[serde(deserialize_with = "crate::checked::texts")]
-        args: Vec<String>,
-    },
-    /// `n_tasks` processes spread over the nodes in blocks; the job ends with the last of them.
-    Tasks {
-        #[serde(deserialize_with = "crate::checked::texts")]
-        argv: Vec<String>,
-    },
-    /// Nothing is started: a launcher uses the hosts by its own means.
-    Hosts,
-}
-
-/// Where a task's streams go, as [patterns](crate::pattern); relative paths start at the working directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stdio {
-    #[serde(default, deserialize_with = "crate::checked::opt_text")]
-    pub input: Option<String>,
-    #[serde(default, deserialize_with = "crate::checked::opt_text")]
-    pub output: Option<String>,
-    /// As `output` if absent.
-    #[serde(default, deserialize_with = "crate::checked::opt_text")]
-    pub error: Option<String>,
-    /// Append to the files instead of truncating them.
-    pub append: bool,
-    /// Keep the streams in the agent's spool for a client that follows them (`rms run`).
-    pub stream: bool,
-}
-
-/// Soft resource limits to set before the work is executed; absent = as the agent has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    pub open_files: Option<u64>,
-    pub core_bytes: Option<u64>,
-    pub stack_bytes: Option<u64>,
-    pub locked_bytes: Option<u64>,
-    pub processes: Option<u64>,
-    pub address_space_bytes: Option<u64>,
-}
 
 /// What every host of a job must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -180,15 +65,10 @@ pub struct JobSpec {
     #[serde(default)]
     pub labels: Labels,
     pub owner: Owner,
-    pub work: Work,
+    pub execution: Execution,
     pub tasks: TaskCount,
     /// 0: not asked for, the tasks share the CPUs of their host.
     pub cpus_per_task: u32,
-    pub cwd: String,
-    pub environment: Arc<Environment>,
-    pub umask: u32,
-    pub stdio: Stdio,
-    pub limits: Limits,
     /// What the built-in launcher chooses from, in the order of preference between equals; never empty.
     pub options: Vec<Request>,
     /// Clusters that were named to choose from; empty means any.
@@ -211,18 +91,13 @@ pub struct JobSpec {
 
 impl JobSpec {
     /// The least that can be said of a job: one task on each host in `/`, with an empty environment and no name.
-    pub fn of(owner: Owner, work: Work, options: Vec<Request>) -> JobSpec {
+    pub fn of(owner: Owner, execution: impl Into<Execution>, options: Vec<Request>) -> JobSpec {
         JobSpec {
             labels: Labels::default(),
             owner,
-            work,
+            execution: execution.into(),
             tasks: TaskCount::PerHost(1),
             cpus_per_task: 0,
-            cwd: "/".to_owned(),
-            environment: Arc::default(),
-            umask: 0o022,
-            stdio: Stdio::default(),
-            limits: Limits::default(),
             options,
             clusters: Vec::new(),
             constraint: Constraint::default(),
@@ -237,20 +112,21 @@ impl JobSpec {
     /// Without its environment and what it runs: what of it can change after its submission.
     #[must_use]
     pub fn without_work(self) -> JobSpec {
-        JobSpec { environment: Arc::default(), work: Work::Hosts, ..self }
+        JobSpec { execution: Execution { environment: Arc::default(), work: Work::Hosts, ..self.execution }, ..self }
     }
 
     /// With the environment and what the job runs.
     #[must_use]
     pub fn with_work_of(self, job: &JobSpec) -> JobSpec {
-        JobSpec { environment: Arc::clone(&job.environment), work: job.work.clone(), ..self }
+        let (environment, work) = (Arc::clone(&job.execution.environment), job.execution.work.clone());
+        JobSpec { execution: Execution { environment, work, ..self.execution }, ..self }
     }
 
     /// May it start again after its node was lost? Its own word counts before the setting. Who follows its streams
     /// would see them twice, and its input is gone: unasked, such a job does not run again.
     pub fn may_run_again(&self, policy: LostPolicy) -> bool {
         let by_setting = match policy {
-            LostPolicy::Requeue => !self.stdio.stream,
+            LostPolicy::Requeue => !self.execution.stdio.stream,
             LostPolicy::Fail => false,
         };
         self.requeue.unwrap_or(by_setting)
@@ -473,20 +349,5 @@ mod tests {
         // A failure by code and one by signal read the same.
         words.dedup();
         assert_eq!(words, Outcome::WORDS);
-    }
-
-    #[test]
-    fn bytes_that_are_no_text_come_back_as_they_were() {
-        let check = |bytes: &[u8]| {
-            let text = from_bytes(bytes);
-            assert_eq!(to_bytes(&text), bytes, "{text:?}");
-            // As a journal or a frame does it.
-            assert_eq!(from_bytes(&to_bytes(&text)), text);
-        };
-        check(b"plain");
-        check("caf\u{e9} \u{10ff41} \u{10ff80} \u{10ffff}".as_bytes());
-        check(b"\xff\xfe/latin1-\xe9\xf4\x8f\xbf");
-        check(&(1..=255).collect::<Vec<u8>>());
-        assert_eq!(from_bytes("caf\u{e9}".as_bytes()), "caf\u{e9}", "text is itself");
     }
 }

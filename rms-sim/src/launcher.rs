@@ -10,7 +10,7 @@ use rms_api::Refusal;
 use rms_api::subscription::{
     Grant, Launchable, LauncherAnswer, LauncherCall, LauncherView, Notice, Subscription, Tag, Wish,
 };
-use rms_model::{Environment, JobId, Limits, Profile, Request, Span, Stdio, Time, Work};
+use rms_model::{JobId, Profile, Request, Span, Time, Work};
 
 /// How a launcher behaves.
 #[derive(Clone, Debug)]
@@ -193,15 +193,5 @@ impl ModelLauncher {
 
 /// Nodes find the program by the job's name.
 fn program() -> Launchable {
-    Launchable {
-        work: Work::Tasks { argv: vec!["model".to_owned()] },
-        n_tasks: None,
-        cpus_per_task: 1,
-        cwd: "/".to_owned(),
-        environment: Environment::default(),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        malleable: None,
-    }
+    Launchable { cpus_per_task: 1, ..Launchable::of(Work::Tasks { argv: vec!["model".to_owned()] }) }
 }

@@ -45,7 +45,7 @@ impl Default for Program {
 impl Program {
     /// A script runs on host 0 only: its other hosts wait to be used, and to be ended.
     pub fn part(&self, launch: &Launch, host_idx: u32) -> Part {
-        let idles = match &launch.work {
+        let idles = match &launch.execution.work {
             Work::Script { .. } => host_idx > 0,
             Work::Tasks { .. } | Work::Hosts => false,
         };

@@ -1,6 +1,7 @@
 //! Jobs for tests, in few words: `rigid(4, hours(2)).runs(mins(30))`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::desired::NodeExit;
@@ -60,7 +61,7 @@ pub fn spanning(counts: &[(&str, u32)], wall: Span) -> ModelJob {
 /// A batch script: it runs on host 0, and the job ends with it.
 pub fn script(n_hosts: u32, wall: Span) -> ModelJob {
     let mut job = rigid(n_hosts, wall);
-    job.submission.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
+    job.submission.execution.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
     job
 }
 
@@ -98,7 +99,7 @@ impl ModelJob {
 
     /// It is one script instead of tasks.
     pub fn as_script(mut self) -> ModelJob {
-        self.submission.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
+        self.submission.execution.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
         self
     }
 
@@ -162,7 +163,7 @@ impl ModelJob {
 
     /// One more variable.
     pub fn environment(mut self, name: &str, value: &str) -> ModelJob {
-        self.submission.environment.0.push((name.to_owned(), value.to_owned()));
+        Arc::make_mut(&mut self.submission.execution.environment).0.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -183,7 +184,7 @@ impl ModelJob {
 
     /// Its output goes to the client that follows it.
     pub fn streamed(mut self) -> ModelJob {
-        self.submission.stdio.stream = true;
+        self.submission.execution.stdio.stream = true;
         self
     }
 

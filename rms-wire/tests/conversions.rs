@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::domain;
 use rms_api::call::Submission;
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
@@ -164,21 +166,24 @@ fn refusal(spoil: impl FnOnce(&mut Submission)) -> String {
 
 #[test]
 fn a_submission_that_means_nothing_is_refused() {
-    let environment = |name: &str, value: &str| rms_model::Environment(vec![(name.to_owned(), value.to_owned())]);
+    let environment =
+        |name: &str, value: &str| Arc::new(rms_model::Environment(vec![(name.to_owned(), value.to_owned())]));
     let cases = [
         (
-            refusal(|submission| submission.work = Work::Script { script: "x".repeat(5 << 20), args: vec![] }),
+            refusal(|submission| {
+                submission.execution.work = Work::Script { script: "x".repeat(5 << 20), args: vec![] }
+            }),
             "a script of 5242880 bytes; at most 4194304 are taken",
         ),
         (
-            refusal(|submission| submission.environment = environment("A", &"x".repeat(3 << 20))),
+            refusal(|submission| submission.execution.environment = environment("A", &"x".repeat(3 << 20))),
             "the environment is 3145731 bytes long, but at most 2097152 are taken",
         ),
         (
-            refusal(|submission| submission.environment = environment("A=B", "")),
+            refusal(|submission| submission.execution.environment = environment("A=B", "")),
             "'A=B' is no environment variable: its name is empty or holds '=', or it holds the character NUL",
         ),
-        (refusal(|submission| submission.cwd = "/tmp\0/x".to_owned()), "a text that holds the character NUL"),
+        (refusal(|submission| submission.execution.cwd = "/tmp\0/x".to_owned()), "a text that holds the character NUL"),
         (refusal(|submission| submission.shapes[0].wall = Some(Span::from_secs(-1))), "a negative span, -1s"),
         (
             refusal(|submission| submission.constraint.features = ["a b".to_owned()].into()),

@@ -206,7 +206,7 @@ fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
         // The same large job, told as often as it is asked for.
         let large = submission(|job| {
             let script = "#".repeat(2 << 20) + "\ntrue";
-            job.work = Work::Script { script, args: Vec::new() };
+            job.execution.work = Work::Script { script, args: Vec::new() };
             job.hold = true;
         });
         let Ok(Answer::Submitted { job }) = vandal.call(&large).await else { panic!("it is a job") };
@@ -282,7 +282,7 @@ fn answers_that_nobody_reads_take_little_memory() {
         for _ in 0..N_JOBS {
             let large = submission(|job| {
                 let script = "#".repeat(1 << 20) + "\ntrue";
-                job.work = Work::Script { script, args: Vec::new() };
+                job.execution.work = Work::Script { script, args: Vec::new() };
                 job.hold = true;
             });
             link.call(&large).await.expect("it is a job");

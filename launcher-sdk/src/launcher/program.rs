@@ -1,7 +1,9 @@
 //! What to start on granted hosts, with the launcher's own surroundings where nothing else is said.
 
+use std::sync::Arc;
+
 use rms_api::subscription::Launchable;
-use rms_model::{Environment, Limits, Malleable, Stdio, Work};
+use rms_model::{Environment, Execution, Limits, Malleable, Stdio, Work};
 
 /// A program, or a script, to be started on granted hosts. It gets the launcher's environment, working directory and
 /// umask unless it is told otherwise.
@@ -37,7 +39,7 @@ impl Program {
     /// More arguments, of the program or of the script.
     #[must_use]
     pub fn args(mut self, more: impl IntoIterator<Item = impl Into<String>>) -> Program {
-        match &mut self.launch.work {
+        match &mut self.launch.execution.work {
             Work::Tasks { argv: args } | Work::Script { script: _, args } => {
                 args.extend(more.into_iter().map(Into::into))
             }
@@ -55,17 +57,14 @@ impl Program {
         environment.sort();
         let cwd = std::env::current_dir().ok().and_then(|dir| dir.into_os_string().into_string().ok());
         Program {
-            launch: Launchable {
+            launch: Launchable::of(Execution {
                 work,
-                n_tasks: None,
-                cpus_per_task: 0,
                 cwd: cwd.unwrap_or_else(|| "/".to_owned()),
-                environment: Environment(environment),
+                environment: Arc::new(Environment(environment)),
                 umask: own_umask().unwrap_or(0o022),
                 stdio: Stdio { output: Some(DEFAULT_OUTPUT.to_owned()), ..Stdio::default() },
                 limits: Limits::default(),
-                malleable: None,
-            },
+            }),
         }
     }
 
@@ -86,7 +85,7 @@ impl Program {
     /// The working directory: an absolute path, which must exist on every host.
     #[must_use]
     pub fn cwd(mut self, dir: impl Into<String>) -> Program {
-        self.launch.cwd = dir.into();
+        self.launch.execution.cwd = dir.into();
         self
     }
 
@@ -94,7 +93,7 @@ impl Program {
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Program {
         let name = name.into();
-        let environment = &mut self.launch.environment.0;
+        let environment = &mut Arc::make_mut(&mut self.launch.execution.environment).0;
         environment.retain(|(known, _)| *known != name);
         environment.push((name, value.into()));
         self
@@ -103,7 +102,7 @@ impl Program {
     /// Forgets the launcher's environment, and all that was set.
     #[must_use]
     pub fn env_clear(mut self) -> Program {
-        self.launch.environment.0.clear();
+        self.launch.execution.environment = Arc::default();
         self
     }
 
@@ -111,14 +110,14 @@ impl Program {
     /// `%t` (task); a relative path starts at the working directory. At first it is `rms-%j.out`.
     #[must_use]
     pub fn output(mut self, file: impl Into<String>) -> Program {
-        self.launch.stdio.output = Some(file.into());
+        self.launch.execution.stdio.output = Some(file.into());
         self
     }
 
     /// The file for errors, as [`Program::output`].
     #[must_use]
     pub fn errors(mut self, file: impl Into<String>) -> Program {
-        self.launch.stdio.error = Some(file.into());
+        self.launch.execution.stdio.error = Some(file.into());
         self
     }
 
@@ -126,7 +125,7 @@ impl Program {
     /// of writing it to a file.
     #[must_use]
     pub fn streamed(mut self) -> Program {
-        self.launch.stdio = Stdio { stream: true, ..Stdio::default() };
+        self.launch.execution.stdio = Stdio { stream: true, ..Stdio::default() };
         self
     }
 
@@ -162,12 +161,12 @@ mod tests {
     fn a_variable_that_is_set_twice_has_its_last_value() {
         let program = Program::new(["true"]).env_clear().env("A", "1").env("B", "2").env("A", "3");
         let expected = [("B".to_owned(), "2".to_owned()), ("A".to_owned(), "3".to_owned())];
-        assert_eq!(program.into_launchable().environment.0, expected);
+        assert_eq!(program.into_launchable().execution.environment.0, expected);
     }
 
     #[test]
     fn streamed_output_goes_to_no_file() {
-        let stdio = Program::new(["true"]).streamed().into_launchable().stdio;
+        let stdio = Program::new(["true"]).streamed().into_launchable().execution.stdio;
         assert!(stdio.stream && stdio.output.is_none());
     }
 }

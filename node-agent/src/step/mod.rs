@@ -288,7 +288,8 @@ fn changes(order: &Order, of_job: &Variables, here: &[(String, String)]) -> (Vec
     let is_changed = |(name, value): &&(String, String)| of_job.get(name) != Some(value);
     let set = here.iter().filter(is_changed).cloned().collect();
     let there: BTreeSet<&String> = here.iter().map(|(name, _)| name).collect();
-    let unset = order.launch.environment.0.iter().map(|(name, _)| name).filter(|name| !there.contains(name)).cloned();
+    let unset =
+        order.launch.execution.environment.0.iter().map(|(name, _)| name).filter(|name| !there.contains(name)).cloned();
     (set, unset.collect())
 }
 

@@ -105,7 +105,7 @@ impl Program<'_> {
     fn execute(&self, image: &mut Image<'_>) -> Result<Infallible, String> {
         let order = self.order;
         setsid().map_err(|error| format!("cannot start a session: {}", error.desc()))?;
-        set_limits(&order.launch.limits)?;
+        set_limits(&order.launch.execution.limits)?;
         if let Some(mask) = &order.mask {
             let mut set = CpuSet::new();
             // CPUs that the kernel does not know are accounted, not applied.
@@ -116,7 +116,7 @@ impl Program<'_> {
         }
         // The kernel kills jobs before anything else of the node. Their users may only raise it further.
         let _not_on_this_kernel = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
-        umask(Mode::from_bits_truncate(order.launch.umask));
+        umask(Mode::from_bits_truncate(order.launch.execution.umask));
         let no_streams = |error: Errno| format!("cannot set the standard streams: {}", error.desc());
         dup2_stdout(self.stdout).and_then(|()| dup2_stderr(self.stderr)).map_err(no_streams)?;
         if let Some(fd) = self.inherited {

@@ -20,7 +20,7 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables {
     let mut variables = Variables::new();
     variables.insert("PATH".to_owned(), DEFAULT_PATH.to_owned());
-    let submitted = &order.launch.environment.0;
+    let submitted = &order.launch.execution.environment.0;
     let speaks_slurm = submitted.iter().any(|(name, value)| name == SLURM && value == "1");
     let is_the_submitters = |name: &str| match name {
         SUBMIT_DIR | SUBMIT_HOST => true,
@@ -67,7 +67,8 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         set("RMS_MALLEABLE_LEAST", order.launch.least.to_string());
         set("RMS_MALLEABLE_MOST", order.launch.most.to_string());
     }
-    let submit_dir = variables.entry(SUBMIT_DIR.to_owned()).or_insert_with(|| order.launch.cwd.clone()).clone();
+    let submit_dir =
+        variables.entry(SUBMIT_DIR.to_owned()).or_insert_with(|| order.launch.execution.cwd.clone()).clone();
     if slurm::is_spoken(&variables) {
         slurm::of_job(&mut variables, order, account, &submit_dir);
     }
@@ -291,8 +292,8 @@ mod tests {
         ]);
         order.rsh = Some(PathBuf::from("/usr/bin/rms-rsh"));
         let launch = order.launch_mut();
-        launch.environment = Arc::new(Environment(environment.iter().map(own).collect()));
-        (launch.n_tasks, launch.cwd) = (5, "/work".to_owned());
+        launch.execution.environment = Arc::new(Environment(environment.iter().map(own).collect()));
+        (launch.n_tasks, launch.execution.cwd) = (5, "/work".to_owned());
         change(&mut order);
         let owner = User::from_uid(geteuid()).ok().flatten().map_or_else(|| geteuid().to_string(), |user| user.name);
         let account = Account::resolve(&owner).expect("ourselves");

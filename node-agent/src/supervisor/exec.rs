@@ -64,7 +64,7 @@ impl Exec {
         Exec::with_pipes(stream, WINDOW, account, |stdin, stdout, stderr| {
             let program = Program {
                 order,
-                cwd: &order.launch.cwd,
+                cwd: &order.launch.execution.cwd,
                 account,
                 argv: &argv,
                 candidates: &[CString::from(c"/bin/sh")],

@@ -123,7 +123,7 @@ impl Folder {
     /// # Errors
     /// The folder cannot be used again.
     pub fn give_back(&mut self, order: &Order) -> io::Result<()> {
-        match order.launch.work {
+        match order.launch.execution.work {
             Work::Script { .. } => {
                 fs::remove_file(spool::script_path(&self.dir)).or_else(|error| match error.kind() {
                     io::ErrorKind::NotFound => Ok(()),

@@ -249,7 +249,7 @@ impl Job {
     /// May there be ranks here, if only later? The tasks of hosts that come later are none.
     fn has_ranks(&self) -> bool {
         let is_rank_host = |place: &Host| place.joined == 1 || place.n_tasks == 0;
-        match self.order.launch.work {
+        match self.order.launch.execution.work {
             Work::Tasks { .. } => self.order.place().is_some_and(is_rank_host),
             Work::Script { .. } | Work::Hosts => false,
         }

@@ -41,7 +41,7 @@ impl Lone {
 
     /// Nothing to look for, if no task could miss another one, or on other nodes.
     pub fn of_job(order: &Order) -> Option<Lone> {
-        let has_tasks = matches!(order.launch.work, Work::Tasks { .. });
+        let has_tasks = matches!(order.launch.execution.work, Work::Tasks { .. });
         (has_tasks && order.launch.n_tasks > 1 && order.host_idx == 0).then(Lone::begin)
     }
 
@@ -112,7 +112,7 @@ pub fn on_time(job: &mut Job, now: Instant, single: &SingleThreaded) {
 /// Tells a job's owner what was seen.
 pub fn tell(job: &Job) {
     let (n_tasks, n_hosts) = (job.order.launch.n_tasks, job.order.launch.hosts.len());
-    let Work::Tasks { argv } = &job.order.launch.work else { return };
+    let Work::Tasks { argv } = &job.order.launch.execution.work else { return };
     let advice = format!("rms submit -N {n_hosts} -n {n_tasks} --wrap 'mpirun {}'", command(argv));
     complaint::complain(job, &format!("{}: {advice}", said(n_tasks)));
 }

@@ -170,7 +170,7 @@ fn execute(job: &Job, single: &SingleThreaded) -> Result<Option<(Pid, Word)>, St
     let program = Program {
         order: &job.order,
         account,
-        cwd: &job.order.launch.cwd,
+        cwd: &job.order.launch.execution.cwd,
         argv: &argv,
         candidates: &[CString::from(c"/bin/sh")],
         environment: variables::to_c(&variables),

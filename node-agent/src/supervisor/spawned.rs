@@ -65,7 +65,8 @@ fn start_into(
     for part in &placement.parts {
         let argv = part.argv.iter().cloned().map(start::c_string).collect::<Result<Vec<CString>, StartError>>()?;
         let candidates = candidates(part, argv.first().ok_or(StartError::ZeroByte)?, &variables);
-        let cwd = Path::new(&order.launch.cwd).join(part.wdir.as_deref().unwrap_or_default()).display().to_string();
+        let cwd =
+            Path::new(&order.launch.execution.cwd).join(part.wdir.as_deref().unwrap_or_default()).display().to_string();
         for (rank, (local, streams)) in
             (part.first_rank..part.first_rank.saturating_add(part.n_ranks)).zip(&mut streams)
         {
@@ -113,7 +114,7 @@ pub fn read_hostfiles(parent: &Parent<'_>, paths: &[String]) -> Vec<Result<Strin
 
 fn read_hostfile(parent: &Parent<'_>, path: &str) -> Result<String, String> {
     let _acting = parent.account.act().map_err(|error| error.to_string())?;
-    let path = Path::new(&parent.order.launch.cwd).join(path);
+    let path = Path::new(&parent.order.launch.execution.cwd).join(path);
     // A FIFO without a writer must not hold up the supervisor.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
     let file = file.map_err(|error| error.to_string())?;

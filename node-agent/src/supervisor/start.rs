@@ -99,7 +99,7 @@ pub fn start(order: &Order, folder: &Folder, single: &SingleThreaded) -> Result<
     let place = order.place().ok_or(StartError::NoPlace)?;
     let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
-    let Begun { tasks, input, streams, piped, rank_sockets } = match &order.launch.work {
+    let Begun { tasks, input, streams, piped, rank_sockets } = match &order.launch.execution.work {
         Work::Script { script, args } if order.host_idx == 0 => starter.script(script, args)?,
         // The other hosts of a script, and hosts alone, wait for what is started on them.
         Work::Script { .. } | Work::Hosts => {
@@ -153,7 +153,7 @@ impl Starter<'_> {
         for streams in &all.tasks {
             let program = Program {
                 order: self.order,
-                cwd: &self.order.launch.cwd,
+                cwd: &self.order.launch.execution.cwd,
                 account: self.account,
                 argv: &argv,
                 candidates: std::slice::from_ref(&name),
@@ -191,7 +191,7 @@ impl Starter<'_> {
             environment::of_mpirun(&mut variables, self.order, argv[0].as_bytes());
             let program = Program {
                 order: self.order,
-                cwd: &self.order.launch.cwd,
+                cwd: &self.order.launch.execution.cwd,
                 account: self.account,
                 argv: &argv,
                 candidates: &candidates,

@@ -116,7 +116,7 @@ impl Step {
     /// The limits and the CPUs are the job's.
     fn as_job(&self, parent: &Parent<'_>) -> Order {
         let mut job = parent.order.clone();
-        job.launch_mut().umask = self.order.umask;
+        job.launch_mut().execution.umask = self.order.umask;
         job
     }
 

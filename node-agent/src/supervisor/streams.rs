@@ -102,7 +102,8 @@ pub fn open(
     occasion: Occasion,
 ) -> Result<AllStreams, StreamsError> {
     let mut opener = Opener { order, account, occasion, files: BTreeMap::new() };
-    let is_input_streamed = order.launch.stdio.stream && order.launch.stdio.input.is_none() && first == 0;
+    let is_input_streamed =
+        order.launch.execution.stdio.stream && order.launch.execution.stdio.input.is_none() && first == 0;
     let nothing = Input::nothing()?;
     let mut input = None;
     let mut tasks = Vec::with_capacity(n as usize);
@@ -124,7 +125,7 @@ pub fn open(
     let _acting = opener.act()?;
     opener.check_cwd()?;
     for task in first..first + n {
-        let stdin = match &order.launch.stdio.input {
+        let stdin = match &order.launch.execution.stdio.input {
             Some(pattern) => Input::File(opener.path(pattern, task)),
             None if is_input_streamed && task == 0 => {
                 let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(StreamsError::Pipe)?;
@@ -136,9 +137,9 @@ pub fn open(
         let (stdout, stderr) = match spooled.get((task - first) as usize) {
             Some((out, err)) => (Rc::clone(out), Rc::clone(err)),
             None => {
-                let out = order.launch.stdio.output.as_deref().unwrap_or(DEFAULT_OUTPUT);
+                let out = order.launch.execution.stdio.output.as_deref().unwrap_or(DEFAULT_OUTPUT);
                 let stdout = opener.output(out, task)?;
-                let stderr = match &order.launch.stdio.error {
+                let stderr = match &order.launch.execution.stdio.error {
                     Some(pattern) => opener.output(pattern, task)?,
                     None => Rc::clone(&stdout),
                 };
@@ -164,7 +165,7 @@ impl Opener<'_> {
     }
 
     fn check_cwd(&self) -> Result<(), StreamsError> {
-        let path = PathBuf::from(&self.order.launch.cwd);
+        let path = PathBuf::from(&self.order.launch.execution.cwd);
         let is_dir = std::fs::metadata(&path)
             .and_then(|found| if found.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) });
         is_dir.map_err(|source| StreamsError::Cwd { path, source })
@@ -179,9 +180,9 @@ impl Opener<'_> {
             node: order.place().map_or("", |place| &place.name),
             node_idx: order.host_idx,
             task,
-            step: if matches!(order.launch.work, Work::Script { .. }) { None } else { Some(0) },
+            step: if matches!(order.launch.execution.work, Work::Script { .. }) { None } else { Some(0) },
         };
-        Path::new(&order.launch.cwd).join(pattern::fill(pattern, &names))
+        Path::new(&order.launch.execution.cwd).join(pattern::fill(pattern, &names))
     }
 
     fn output(&mut self, pattern: &str, task: u32) -> Result<Rc<OwnedFd>, StreamsError> {
@@ -194,8 +195,8 @@ impl Opener<'_> {
             Occasion::Start => pattern::is_by_node(pattern) || self.order.host_idx == 0,
             Occasion::Spawned => pattern::is_by_task(pattern),
         };
-        let empties = !self.order.launch.stdio.append && is_first;
-        let old = umask(Mode::from_bits_truncate(self.order.launch.umask));
+        let empties = !self.order.launch.execution.stdio.append && is_first;
+        let old = umask(Mode::from_bits_truncate(self.order.launch.execution.umask));
         let file = open_output(&path);
         umask(old);
         let emptied = file.and_then(|file| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use rms_model::job::to_bytes;
+use rms_model::execution::to_bytes;
 
 /// Variables by name; the last setting of a name wins.
 pub type Variables = BTreeMap<String, String>;

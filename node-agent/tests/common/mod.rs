@@ -23,7 +23,7 @@ use node_agent::setup::{self, Setup};
 use node_agent::share::{Share, Shares};
 use node_agent::spool::Spool;
 use rms_api::desired::{Aim, Desired, DesiredJob, Host, JobReport, JobStatus, Launch, NodeExit, NodeReport};
-use rms_model::{Environment, Generation, JobId, Labels, NodeId, Owner, Run, Span, Usage, Work};
+use rms_model::{Environment, Execution, Generation, JobId, Labels, NodeId, Owner, Run, Span, Usage, Work};
 use tokio::sync::mpsc;
 
 /// Longer than anything here takes on the slowest machine; reached only by a failing test.
@@ -310,12 +310,17 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         labels: Labels::named("story"),
         n_tasks,
         cpus_per_task: 1,
-        cwd: cwd.display().to_string(),
-        environment: Arc::new(Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())])),
         wall: Span::from_mins(5),
         grace: Span::from_secs(5),
         hosts: vec![host],
-        ..Launch::of(Owner(me()), work)
+        ..Launch::of(
+            Owner(me()),
+            Execution {
+                cwd: cwd.display().to_string(),
+                environment: Arc::new(Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())])),
+                ..Execution::from(work)
+            },
+        )
     }
 }
 

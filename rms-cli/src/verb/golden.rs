@@ -18,8 +18,8 @@ use rms_api::subscription::AdaptationDelays;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Labels, Malleable, Mebibytes, OnResize,
-    Outcome, Owner, Profile, Request, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount, Time, Usage, Work,
+    ClusterId, Execution, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Labels, Malleable, Mebibytes,
+    OnResize, Outcome, Owner, Profile, Request, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount, Time, Usage, Work,
 };
 
 use super::{
@@ -498,11 +498,16 @@ fn detail(line: JobLine) -> JobDetail {
         labels: Labels { comment: "second try".into(), ..line.labels.clone() },
         tasks: TaskCount::Total(4),
         cpus_per_task: 1,
-        cwd: "/home/ada".into(),
-        stdio: Stdio { output: Some("rms-%j.out".into()), ..Stdio::default() },
         ..JobSpec::of(
             line.owner.clone(),
-            Work::Script { script: "#!/bin/sh\nmpirun ./nbody\n".into(), args: vec!["--fast".into()] },
+            Execution {
+                cwd: "/home/ada".into(),
+                stdio: Stdio { output: Some("rms-%j.out".into()), ..Stdio::default() },
+                ..Execution::from(Work::Script {
+                    script: "#!/bin/sh\nmpirun ./nbody\n".into(),
+                    args: vec!["--fast".into()],
+                })
+            },
             vec![line.request.clone(), Request::on_one(ClusterId(1), 2, Span::from_hours(1))],
         )
     };

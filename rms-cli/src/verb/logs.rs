@@ -56,7 +56,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let job = found.ids().next().ok_or_else(|| Failure::new("no_such_job", "there is no such job"))?;
     let sink = Sink { form: context.output.form(), label: args.label };
     match found.live.first() {
-        Some(detail) if !detail.spec.stdio.stream => from_file(&client, detail, args.follow, &sink).await,
+        Some(detail) if !detail.spec.execution.stdio.stream => from_file(&client, detail, args.follow, &sink).await,
         Some(detail) => {
             let runs = super::queue::is_active(detail.line.state);
             if runs && !args.follow {
@@ -201,8 +201,8 @@ fn is_over(state: JobState) -> bool {
 }
 
 fn not_one_file(detail: &JobDetail) -> Failure {
-    let pattern = detail.spec.stdio.output.clone().unwrap_or_default();
-    let what = match &detail.spec.work {
+    let pattern = detail.spec.execution.stdio.output.clone().unwrap_or_default();
+    let what = match &detail.spec.execution.work {
         Work::Script { .. } => "its output file has a name that only its node knows",
         Work::Tasks { .. } => "each of its tasks writes a file of its own",
         Work::Hosts => "its launcher uses the hosts by its own means",

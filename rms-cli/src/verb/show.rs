@@ -122,22 +122,26 @@ impl ShowAnswer {
             fields.add("until", time(line.until));
         }
         fields.add("run", line.run.to_string());
-        fields.add("directory", plain(&spec.cwd));
-        match &spec.work {
+        fields.add("directory", plain(&spec.execution.cwd));
+        match &spec.execution.work {
             Work::Script { script, args } => {
                 fields.add("script", format!("{} lines {}", script.lines().count(), plain(&args.join(" "))));
             }
             Work::Tasks { argv } => fields.add("command", plain(&argv.join(" "))),
             Work::Hosts => fields.add("command", "hosts only, used by its launcher".to_owned()),
         }
-        let output =
-            spec.stdio.output.clone().unwrap_or_else(|| if spec.stdio.stream { "streamed" } else { "-" }.into());
+        let output = spec
+            .execution
+            .stdio
+            .output
+            .clone()
+            .unwrap_or_else(|| if spec.execution.stdio.stream { "streamed" } else { "-" }.into());
         fields.add("output", plain(&output));
-        if let Some(error) = &spec.stdio.error {
+        if let Some(error) = &spec.execution.stdio.error {
             fields.add("error", plain(error));
         }
         let mut text = fields.text();
-        if let (Work::Script { script, args: _ }, true) = (&spec.work, self.with_script) {
+        if let (Work::Script { script, args: _ }, true) = (&spec.execution.work, self.with_script) {
             text += &format!("\n{}\n", script.trim_end());
         }
         text

@@ -107,7 +107,7 @@ impl Jobs<'_> {
     /// Whether this share's end is the job's end, and which.
     fn verdict(&self, entry: &Job, started: &Started, node: NodeId, exit: &NodeExit) -> Option<Outcome> {
         let name = || self.state().nodes()[&node].name.clone();
-        let runs_script = match &entry.spec.work {
+        let runs_script = match &entry.spec.execution.work {
             Work::Script { .. } => started.nodes.first() == Some(&node),
             Work::Tasks { .. } | Work::Hosts => false,
         };

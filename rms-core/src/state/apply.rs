@@ -120,8 +120,8 @@ impl State {
                 let hold = held.then(|| Hold { by: spec.owner.0.clone(), since: *at });
                 let mut spec = spec.clone();
                 let shared = self.index.share(&spec);
-                if !Arc::ptr_eq(&shared, &spec.environment) {
-                    Arc::make_mut(&mut spec).environment = shared;
+                if !Arc::ptr_eq(&shared, &spec.execution.environment) {
+                    Arc::make_mut(&mut spec).execution.environment = shared;
                 }
                 let phase = Phase::Submitted { hold };
                 let entry = Job {

@@ -169,7 +169,7 @@ pub(crate) fn spread(spec: &JobSpec, n_hosts: u32) -> impl Iterator<Item = u32> 
 /// there. Workers need nothing from each other, and scripts use their hosts as they like.
 fn comes_idle(spec: &JobSpec) -> bool {
     let are_workers = spec.malleable.as_ref().is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
-    match spec.work {
+    match spec.execution.work {
         Work::Tasks { .. } => !are_workers,
         Work::Script { .. } | Work::Hosts => false,
     }

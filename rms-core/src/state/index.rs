@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rms_model::{ClusterId, Environment, Inventory, JobId, JobSpec, NodeId, Owner, Request, Span, Time};
+use rms_model::{ClusterId, Environment, Execution, Inventory, JobId, JobSpec, NodeId, Owner, Request, Span, Time};
 
 use super::free::FreeHosts;
 use super::occupation::Occupation;
@@ -307,7 +307,7 @@ impl Index {
 impl Index {
     /// The one copy of a new job's environment. What the job takes counts for its owner from now on.
     pub(super) fn share(&mut self, spec: &JobSpec) -> Arc<Environment> {
-        let JobSpec { environment, owner, work, .. } = spec;
+        let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
         let known = self.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known));
         let shared = known.unwrap_or_else(|| Arc::clone(environment));
         let of_owners = self.environments.entry(Arc::clone(&shared)).or_default();
@@ -324,7 +324,7 @@ impl Index {
 
     /// A job is gone, or is something else now.
     pub(super) fn unshare(&mut self, spec: &JobSpec) {
-        let JobSpec { environment, owner, work, .. } = spec;
+        let JobSpec { execution: Execution { environment, work, .. }, owner, .. } = spec;
         let mut n_bytes = work_bytes(work);
         if let Some(of_owners) = self.environments.get_mut(environment) {
             if let Some(n_jobs) = of_owners.get_mut(owner) {

@@ -13,7 +13,7 @@ use crate::state::job::{Job, Launcher, Phase, Share, StartAnswer};
 impl State {
     pub(super) fn subscribed(&mut self, job: JobId, at: Time, spec: &JobSpec, filter: &Filter) {
         let mut spec = spec.clone();
-        spec.environment = self.index.share(&spec);
+        spec.execution.environment = self.index.share(&spec);
         let spec = Arc::new(spec);
         let phase = Phase::Submitted { hold: None };
         let launcher = Some(Launcher::new(filter.clone(), at));
@@ -63,17 +63,12 @@ impl State {
     ) -> Result<(), Misfit> {
         let nodes = self.started_mut(job)?.nodes.clone();
         self.edit_launcher(job, |launcher| launcher.answer = Some(StartAnswer::Launched { at }))?;
-        let Launchable { work, n_tasks, cpus_per_task, cwd, environment, umask, stdio, limits, malleable } = launch;
+        let Launchable { execution, n_tasks, cpus_per_task, malleable } = launch;
         let before = Arc::clone(&self.jobs[&job].spec);
         let mut spec = JobSpec {
-            work: work.clone(),
+            execution: execution.clone(),
             tasks: n_tasks.map_or(TaskCount::PerHost(1), TaskCount::Total),
             cpus_per_task: *cpus_per_task,
-            cwd: cwd.clone(),
-            environment: Arc::new(environment.clone()),
-            umask: *umask,
-            stdio: stdio.clone(),
-            limits: limits.clone(),
             ..(*before).clone()
         };
         if malleable.is_some() {
@@ -87,7 +82,7 @@ impl State {
         {
             spec.tasks = TaskCount::PerHost(n_tasks / n_hosts);
         }
-        spec.environment = self.index.share(&spec);
+        spec.execution.environment = self.index.share(&spec);
         self.edit_job(job, |entry| {
             entry.spec = Arc::new(spec);
             if let Phase::Started(started) = &mut entry.phase {

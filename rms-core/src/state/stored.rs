@@ -33,8 +33,8 @@ pub fn serialize<S: Serializer>(jobs: &Jobs, serializer: S) -> Result<S::Ok, S::
     let mut environments: Vec<&Environment> = Vec::new();
     let mut environment_idx = BTreeMap::new();
     for entry in jobs.values() {
-        environment_idx.entry(&*entry.spec.environment).or_insert_with(|| {
-            environments.push(&entry.spec.environment);
+        environment_idx.entry(&*entry.spec.execution.environment).or_insert_with(|| {
+            environments.push(&entry.spec.execution.environment);
             environments.len() as u32 - 1
         });
     }
@@ -46,7 +46,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Jobs, D
     let with_environment = |(job, idx, mut entry): (JobId, u32, Job)| {
         let environment = environments.get(idx as usize);
         let environment = environment.ok_or_else(|| D::Error::custom("a job without environment"))?;
-        Arc::make_mut(&mut entry.spec).environment = Arc::clone(environment);
+        Arc::make_mut(&mut entry.spec).execution.environment = Arc::clone(environment);
         Ok((job, entry))
     };
     jobs.into_iter().map(with_environment).collect()
@@ -57,8 +57,8 @@ impl Serialize for WrittenJobs<'_> {
         let nothing = Arc::new(Environment::default());
         serializer.collect_seq(self.jobs.iter().map(|(job, entry)| {
             let mut bare = entry.clone();
-            Arc::make_mut(&mut bare.spec).environment = Arc::clone(&nothing);
-            (job, self.environment_idx[&*entry.spec.environment], bare)
+            Arc::make_mut(&mut bare.spec).execution.environment = Arc::clone(&nothing);
+            (job, self.environment_idx[&*entry.spec.execution.environment], bare)
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! What the jobs of each user take: counted by the index, bounded by quotas.
 
 use rms_model::Environment;
-use rms_model::job::Work;
+use rms_model::Work;
 
 /// What the jobs of a user take; those that are done do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

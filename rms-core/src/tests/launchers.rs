@@ -7,6 +7,7 @@ mod rules;
 mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rms_api::Call;
 use rms_api::answer::JobState;
@@ -17,7 +18,7 @@ use rms_api::subscription::{
     ClusterInfos, Filter, Grant, Launchable, LauncherAnswer, LauncherCall, Notice, Subscription, Tag, ViewChange, Wish,
 };
 use rms_model::{
-    ClusterId, Environment, Identity, Inventory, JobId, Limits, Outcome, Profile, Request, Role, Span, Stdio, Work,
+    ClusterId, Environment, Execution, Identity, Inventory, JobId, Outcome, Profile, Request, Role, Span, Work,
 };
 
 use super::World;
@@ -214,17 +215,12 @@ fn on_b(n_hosts: u32, secs: i64) -> Request {
 }
 
 fn program() -> Box<Launchable> {
-    Box::new(Launchable {
-        work: Work::Tasks { argv: vec!["solve".to_owned()] },
-        n_tasks: None,
-        cpus_per_task: 0,
+    Box::new(Launchable::of(Execution {
         cwd: "/home/ann".to_owned(),
-        environment: Environment(vec![("STEPS".to_owned(), "9".to_owned())]),
+        environment: Arc::new(Environment(vec![("STEPS".to_owned(), "9".to_owned())])),
         umask: 0o027,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        malleable: None,
-    })
+        ..Execution::from(Work::Tasks { argv: vec!["solve".to_owned()] })
+    }))
 }
 
 /// 001, Fig. 2, from one end to the other.
@@ -273,7 +269,7 @@ fn launched_processes_are_started_by_the_agents_and_end_the_application() {
     let nodes: BTreeSet<&str> = launchers.desires.iter().map(|(node, _)| node.as_str()).collect();
     assert_eq!(nodes, BTreeSet::from(["b1", "b2"]));
     let launch = launchers.desires[0].1.jobs[0].launch.clone();
-    assert_eq!((launch.n_tasks, launch.cwd.as_str(), launch.umask), (2, "/home/ann", 0o027));
+    assert_eq!((launch.n_tasks, launch.execution.cwd.as_str(), launch.execution.umask), (2, "/home/ann", 0o027));
     assert_eq!(launch.wall, Span::from_secs(90));
     let twice = launchers.ann(call).expect_err("once for each start");
     assert!(twice.to_string().contains("launched its processes already"), "{twice}");

@@ -328,7 +328,7 @@ impl Scene {
     pub(super) fn submit_work(&mut self, n_hosts: u32, wall: Span, work: Work, malleable: Option<Malleable>) -> JobId {
         let mut submission = self.world.submission();
         submission.shapes = vec![Shape { nodes: Nodes::Count(n_hosts), wall: Some(wall) }];
-        submission.work = work;
+        submission.execution.work = work;
         submission.malleable = malleable;
         submission.requeue = Some(true);
         match self.call(Call::Submit(Box::new(submission))) {

@@ -24,16 +24,16 @@ impl Written {
     /// A shorter form of the fact that will be number `seq`, with the fact that holds its environment.
     pub fn shorten(&mut self, fact: &Fact, seq: u64) -> Option<(Fact, u64)> {
         let Fact::JobSubmitted { job, at, spec, held } = fact else { return None };
-        if let Some(holder) = self.holders.get(&spec.environment) {
+        if let Some(holder) = self.holders.get(&spec.execution.environment) {
             let mut spec = Arc::clone(spec);
-            Arc::make_mut(&mut spec).environment = Arc::default();
+            Arc::make_mut(&mut spec).execution.environment = Arc::default();
             return Some((Fact::JobSubmitted { job: *job, at: *at, spec, held: *held }, *holder));
         }
         if self.holders.len() >= MAX_REMEMBERED {
             self.forget();
         }
-        self.holders.insert(Arc::clone(&spec.environment), seq);
-        self.latest.push(Arc::clone(&spec.environment));
+        self.holders.insert(Arc::clone(&spec.execution.environment), seq);
+        self.latest.push(Arc::clone(&spec.execution.environment));
         None
     }
 
@@ -67,9 +67,9 @@ impl Read {
         if let Fact::JobSubmitted { spec, .. } = &mut fact {
             match environment_of {
                 None => {
-                    self.held.insert(seq, Arc::clone(&spec.environment));
+                    self.held.insert(seq, Arc::clone(&spec.execution.environment));
                 }
-                Some(holder) => Arc::make_mut(spec).environment = Arc::clone(self.held.get(&holder)?),
+                Some(holder) => Arc::make_mut(spec).execution.environment = Arc::clone(self.held.get(&holder)?),
             }
         } else if environment_of.is_some() {
             return None;

@@ -6,13 +6,14 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rms_api::call::{Call, Query, Shape, Submission, TokenOrder};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_model::token::TokenIdentity;
-use rms_model::{Environment, Generation, Identity, Inventory, JobId, Labels, Role, Run, Span, Work};
+use rms_model::{Environment, Execution, Generation, Identity, Inventory, JobId, Labels, Role, Run, Span, Work};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::tls::Credentials;
@@ -288,9 +289,11 @@ pub fn job(name: &str) -> Submission {
     Submission {
         labels: Labels::named(name),
         cpus_per_task: 1,
-        environment: Environment(vec![("SECRET".to_owned(), "of the owner".to_owned())]),
         ..Submission::of(
-            Work::Script { script: "#!/bin/sh\ntrue\n".to_owned(), args: Vec::new() },
+            Execution {
+                environment: Arc::new(Environment(vec![("SECRET".to_owned(), "of the owner".to_owned())])),
+                ..Execution::from(Work::Script { script: "#!/bin/sh\ntrue\n".to_owned(), args: Vec::new() })
+            },
             vec![Shape { nodes: rms_api::call::Nodes::Count(1), wall: Some(Span::from_mins(1)) }],
         )
     }

@@ -17,9 +17,9 @@ use rms_core::state::job::{LauncherLink, Promise};
 use rms_model::job::Constraint;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Evolving, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId, JobRecord,
-    JobSpec, Labels, Limits, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Owner, Request, Role, Run, Span, Stdio,
-    TaskCount, Time, Usage, Work,
+    ClusterId, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId,
+    JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Owner, Request, Role, Run,
+    Span, Stdio, TaskCount, Time, Usage, Work,
 };
 
 #[test]
@@ -196,15 +196,13 @@ fn filter() -> Filter {
 
 fn launchable() -> Launchable {
     Launchable {
-        work: Work::Tasks { argv: vec!["solve".to_owned(), "in".to_owned()] },
         n_tasks: Some(8),
         cpus_per_task: 2,
-        cwd: "/home/ann".to_owned(),
-        environment: Environment(vec![("A".to_owned(), "1".to_owned())]),
-        umask: 0o022,
-        stdio: Stdio::default(),
-        limits: Limits::default(),
-        malleable: None,
+        ..Launchable::of(Execution {
+            cwd: "/home/ann".to_owned(),
+            environment: Arc::new(Environment(vec![("A".to_owned(), "1".to_owned())])),
+            ..Execution::from(Work::Tasks { argv: vec!["solve".to_owned(), "in".to_owned()] })
+        })
     }
 }
 
@@ -217,15 +215,26 @@ pub fn spec(request: Request) -> JobSpec {
         labels: Labels { comment: "a comment".to_owned(), ..Labels::named("cfd") },
         tasks: TaskCount::PerHost(4),
         cpus_per_task: 2,
-        cwd: "/home/ann".to_owned(),
-        environment: Arc::new(Environment(vec![("HOME".to_owned(), "/home/ann".to_owned())])),
-        stdio: Stdio { input: None, output: Some("out.%j".to_owned()), error: None, append: false, stream: true },
-        limits: Limits { open_files: Some(1024), ..Limits::default() },
         constraint: Constraint { features: BTreeSet::from(["ib".to_owned()]), memory: Mebibytes(1000), cpus: 8 },
         requeue: Some(true),
         ..JobSpec::of(
             Owner("ann".to_owned()),
-            Work::Script { script: "#!/bin/sh\nhostname\n".to_owned(), args: vec!["x".to_owned()] },
+            Execution {
+                cwd: "/home/ann".to_owned(),
+                environment: Arc::new(Environment(vec![("HOME".to_owned(), "/home/ann".to_owned())])),
+                stdio: Stdio {
+                    input: None,
+                    output: Some("out.%j".to_owned()),
+                    error: None,
+                    append: false,
+                    stream: true,
+                },
+                limits: Limits { open_files: Some(1024), ..Limits::default() },
+                ..Execution::from(Work::Script {
+                    script: "#!/bin/sh\nhostname\n".to_owned(),
+                    args: vec!["x".to_owned()],
+                })
+            },
             vec![request],
         )
     }

@@ -114,7 +114,7 @@ fn a_snapshot_that_was_begun_changes_nothing() {
 fn submitted(job: u64, n_environments: u64) -> Fact {
     let mut spec = spec(Request::on_one(ClusterId(0), 1, Span::from_hours(1)));
     let value = format!("{}", job % n_environments).repeat(4000);
-    spec.environment = Arc::new(Environment(vec![("LARGE".to_owned(), value)]));
+    spec.execution.environment = Arc::new(Environment(vec![("LARGE".to_owned(), value)]));
     Fact::JobSubmitted { job: JobId(job), at: Time::from_secs(1), spec: Arc::new(spec), held: false }
 }
 
@@ -151,7 +151,7 @@ fn jobs_share_their_environments_on_the_disk_and_in_memory() {
     let mut read: State = rmp_serde::from_slice(&bytes).expect("a state");
     read.rebuild_index();
     assert_eq!(read, state);
-    let environment = |job| &read.jobs()[&JobId(job)].spec.environment;
+    let environment = |job| &read.jobs()[&JobId(job)].spec.execution.environment;
     assert!(Arc::ptr_eq(environment(1), environment(4)));
 }
 

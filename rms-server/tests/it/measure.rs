@@ -28,7 +28,7 @@ fn measure_submits_restart_and_memory() {
 
         let mut submission = job("filler");
         let variable = |idx: usize| (format!("VARIABLE_{idx}"), "a value of a usual length, like a path".to_owned());
-        submission.environment = Environment((0..50).map(variable).collect());
+        submission.execution.environment = Arc::new(Environment((0..50).map(variable).collect()));
         let submit = Arc::new(Call::Submit(Box::new(submission)));
         let began = Instant::now();
         let mut calls = tokio::task::JoinSet::new();

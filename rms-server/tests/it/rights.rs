@@ -71,7 +71,7 @@ fn secrets_signals_and_cancels_belong_to_the_owner_and_to_admins() {
         let job = ann.submit("ann's").await;
         let show = Call::Query(Query::Job(ids(job)));
         let environment = async |client: &Client| match client.call(&show).await.expect("a job") {
-            Answer::Detail { jobs, .. } => jobs[0].spec.environment.0.clone(),
+            Answer::Detail { jobs, .. } => jobs[0].spec.execution.environment.0.clone(),
             other => panic!("{other:?}"),
         };
         assert!(!environment(&ann).await.is_empty());

@@ -85,7 +85,7 @@ impl Truth {
 
     pub(super) fn durable(&mut self, fact: &Fact) -> Result<(), Violation> {
         if let Fact::JobSubmitted { job, spec, .. } = fact
-            && let Work::Script { .. } = spec.work
+            && let Work::Script { .. } = spec.execution.work
         {
             self.scripts.insert(*job);
         }

@@ -16,9 +16,9 @@ use rms_model::job::{Constraint, TaskCount};
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Environment, Evolving, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId, JobRecord,
-    JobSpec, Labels, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Profile, Request, Role, Run, Span, Stdio,
-    Time, Usage, Work,
+    ClusterId, Environment, Evolving, Execution, ExpandLimit, Expansion, Generation, Identity, Inventory, JobId,
+    JobRecord, JobSpec, Labels, Limits, Mebibytes, NodeId, OnResize, Outcome, Owner, Profile, Request, Role, Run, Span,
+    Stdio, Time, Usage, Work,
 };
 
 use super::negotiating;
@@ -64,17 +64,23 @@ fn request() -> Request {
     Request { hosts: BTreeMap::from([(ClusterId(0), 2), (ClusterId(3), 300)]), wall: Span::from_hours(2) }
 }
 
-pub fn submission() -> Submission {
-    Submission {
-        labels: labels(),
+fn execution() -> Execution {
+    Execution {
         work: script(),
-        n_tasks: Some(4),
-        cpus_per_task: 2,
         cwd: "/home/alice".to_owned(),
-        environment: environment(),
+        environment: Arc::new(environment()),
         umask: 0o022,
         stdio: stdio(),
         limits: limits(),
+    }
+}
+
+pub fn submission() -> Submission {
+    Submission {
+        labels: labels(),
+        execution: execution(),
+        n_tasks: Some(4),
+        cpus_per_task: 2,
         shapes: vec![
             Shape { nodes: Nodes::FromTasks, wall: None },
             Shape { nodes: Nodes::Count(4), wall: Some(Span::from_mins(30)) },
@@ -126,7 +132,8 @@ pub fn calls() -> Vec<Call> {
 fn first_calls() -> Vec<Call> {
     let ids = || Select::Ids(vec![JobId(1), JobId(300), JobId(1 << 40)]);
     let any_agent = TokenOrder { identity: TokenIdentity::AnyAgent, cluster: Some("a".to_owned()), ..token_order() };
-    let tasks = Submission { work: Work::Tasks { argv: texts(["./a.out", "-n", "1"]) }, ..submission() };
+    let execution = Execution { work: Work::Tasks { argv: texts(["./a.out", "-n", "1"]) }, ..execution() };
+    let tasks = Submission { execution, ..submission() };
     let resizing = negotiating::on_resizes().into_iter().map(|on_resize| {
         let malleable = Some(negotiating::malleable(on_resize));
         Call::Submit(Box::new(Submission { malleable, evolving: None, ..submission() }))
@@ -209,14 +216,9 @@ pub fn desired() -> Desired {
     let launch = Arc::new(Launch {
         labels: labels(),
         owner: Owner("alice".to_owned()),
-        work: script(),
+        execution: Execution { umask: 0o077, ..execution() },
         n_tasks: 4,
         cpus_per_task: 2,
-        cwd: "/home/alice".to_owned(),
-        environment: Arc::new(environment()),
-        umask: 0o077,
-        stdio: stdio(),
-        limits: limits(),
         wall: Span::from_hours(1),
         grace: Span::from_secs(10),
         hosts: vec![host(0), host(1)],
@@ -396,10 +398,6 @@ fn spec(tasks: TaskCount) -> JobSpec {
         labels: labels(),
         tasks,
         cpus_per_task: 2,
-        cwd: "/home/alice".to_owned(),
-        environment: Arc::new(environment()),
-        stdio: stdio(),
-        limits: limits(),
         constraint: constraint(),
         priority: 1,
         requeue: Some(true),

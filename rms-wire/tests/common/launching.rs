@@ -13,8 +13,8 @@ use rms_api::subscription::{
 };
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Environment, JobId, Labels, Limits, Malleable, Mebibytes, OnResize, Outcome, Profile, Request, Run,
-    Sizes, Span, Speedup, Stdio, Time, Work,
+    ClusterId, Environment, Execution, JobId, Labels, Limits, Malleable, Mebibytes, OnResize, Outcome, Profile,
+    Request, Run, Sizes, Span, Speedup, Stdio, Time, Work,
 };
 
 const JOB: JobId = JobId(300);
@@ -34,18 +34,16 @@ pub fn calls() -> Vec<LauncherCall> {
     let labels = Labels { comment: "of ann".to_owned(), ..Labels::named("nbody") };
     let named = Subscription { labels, filter, priority: -3, malleable: None };
     let any = Subscription::named("any");
-    let launch = Launchable {
+    let execution = Execution {
         work: Work::Tasks { argv: vec!["./nbody".to_owned(), "1000".to_owned()] },
-        n_tasks: Some(64),
-        cpus_per_task: 2,
         cwd: "/home/ann".to_owned(),
-        environment: Environment(vec![("PATH".to_owned(), "/bin".to_owned())]),
+        environment: Arc::new(Environment(vec![("PATH".to_owned(), "/bin".to_owned())])),
         umask: 0o027,
         stdio: Stdio { output: Some("out-%j".to_owned()), append: true, ..Stdio::default() },
         limits: Limits { open_files: Some(1024), ..Limits::default() },
-        malleable: None,
     };
-    let hosts = Launchable { work: Work::Hosts, n_tasks: None, ..launch.clone() };
+    let hosts = Launchable::of(Execution { work: Work::Hosts, ..execution.clone() });
+    let launch = Launchable { n_tasks: Some(64), cpus_per_task: 2, ..Launchable::of(execution) };
     let limits = || Malleable {
         least: 2,
         most: 16,

@@ -1,5 +1,7 @@
 //! Who may do what, what is refused at submit, and what an admin may change.
 
+use std::sync::Arc;
+
 use rms_api::call::{Query, Select};
 use rms_api::{Answer, Call, Refusal, Refused};
 use rms_model::settings::KEYS;
@@ -148,7 +150,7 @@ fn all_means_ones_own_and_for_an_admin_everybodys() {
 fn what_a_job_is_made_of_is_shown_to_its_owner_and_to_admins_only() {
     let mut world = two_clusters();
     let mut job = rigid(1, hours(1)).by("ann");
-    job.submission.environment.0.push(("PASSWORD".to_owned(), "sesame".to_owned()));
+    Arc::make_mut(&mut job.submission.execution.environment).0.push(("PASSWORD".to_owned(), "sesame".to_owned()));
     job.submission.labels.comment = "secret".to_owned();
     let job = world.submit(job);
     let sees = |world: &mut World, who| {

@@ -128,8 +128,8 @@ fn what_is_launched_must_fit_the_hosts_that_were_granted() {
     assert!(try_launch(|launch| launch.n_tasks = Some(1)).contains("1 tasks cannot be spread over 2 nodes"));
     assert!(try_launch(|launch| launch.cpus_per_task = 5).contains("1 tasks of 5 CPUs"));
     assert!(try_launch(|launch| launch.n_tasks = Some(0)).contains("at least one"));
-    assert!(try_launch(|launch| launch.cwd = "here".to_owned()).contains("absolute path"));
-    assert!(try_launch(|launch| launch.work = Work::Hosts).contains("a script or a program"));
+    assert!(try_launch(|launch| launch.execution.cwd = "here".to_owned()).contains("absolute path"));
+    assert!(try_launch(|launch| launch.execution.work = Work::Hosts).contains("a script or a program"));
     assert!(launchers.desires.is_empty());
 }
 
@@ -186,7 +186,7 @@ fn what_is_launched_counts_as_what_is_submitted() {
     launchers.set("script_limit", "1");
     let launch = |n_bytes: usize| {
         let work = Work::Script { script: "x".repeat(n_bytes), args: Vec::new() };
-        Box::new(Launchable { work, ..*program() })
+        Box::new(Launchable::of(work))
     };
     let job = launchers.waiting(on_a(1, 100));
     let mut launched = |n_bytes| launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch: launch(n_bytes) });

@@ -48,7 +48,7 @@ fn tasks_that_know_each_other_get_idle_hosts() {
 fn workers_are_started_on_hosts_that_come() {
     let mut scene = Scene::new(3);
     let mut submission = scene.world.submission();
-    submission.work = Work::Tasks { argv: vec!["worker".to_owned()] };
+    submission.execution.work = Work::Tasks { argv: vec!["worker".to_owned()] };
     submission.n_tasks = Some(4);
     submission.shapes = vec![rms_api::call::Shape { nodes: rms_api::call::Nodes::Count(2), wall: Some(hour()) }];
     submission.malleable = Some(malleable(1, 3, OnResize::Workers));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use negotiation::Direction;
 use rms_api::subscription::{Launchable, LauncherCall, Subscription, Tag, Wish};
-use rms_model::{ClusterId, Environment, Identity, JobId, Limits, Malleable, Request, Role, Sizes, Stdio, Work};
+use rms_model::{ClusterId, Identity, JobId, Malleable, Request, Role, Sizes, Work};
 
 use super::super::negotiate::hosts;
 use super::{Scene, hour, speaking, told};
@@ -28,17 +28,8 @@ impl Scene {
     }
 
     fn launch(&mut self, job: JobId, malleable: Option<Malleable>) {
-        let launch = Box::new(Launchable {
-            work: Work::Tasks { argv: vec!["solve".to_owned()] },
-            n_tasks: None,
-            cpus_per_task: 0,
-            cwd: "/home/ann".to_owned(),
-            environment: Environment::default(),
-            umask: 0o022,
-            stdio: Stdio::default(),
-            limits: Limits::default(),
-            malleable,
-        });
+        let work = Work::Tasks { argv: vec!["solve".to_owned()] };
+        let launch = Box::new(Launchable { malleable, ..Launchable::of(work) });
         self.launcher(LauncherCall::Launch { job, tag: Tag(1), launch });
     }
 }

@@ -4,13 +4,14 @@ use rms_api::Answer;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rms_api::answer::Status;
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::{Call, Query};
-use rms_model::{Environment, Labels, Span, Stdio as JobStdio, Work};
+use rms_model::{Environment, Execution, Labels, Span, Stdio as JobStdio, Work};
 use rms_wire::{ClientRequest, Credentials, Endpoint, Expect, Link};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -189,11 +190,13 @@ pub fn submission(argv: &[&str], wall: Span) -> Submission {
         labels: Labels::named("bench"),
         n_tasks: Some(1),
         cpus_per_task: 1,
-        cwd: "/tmp".to_owned(),
-        environment: Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
-        stdio: JobStdio { output: Some("/dev/null".to_owned()), ..JobStdio::default() },
         ..Submission::of(
-            Work::Tasks { argv: argv.iter().map(|word| (*word).to_owned()).collect() },
+            Execution {
+                cwd: "/tmp".to_owned(),
+                environment: Arc::new(Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())])),
+                stdio: JobStdio { output: Some("/dev/null".to_owned()), ..JobStdio::default() },
+                ..Execution::from(Work::Tasks { argv: argv.iter().map(|word| (*word).to_owned()).collect() })
+            },
             vec![Shape { nodes: Nodes::Count(1), wall: Some(wall) }],
         )
     }

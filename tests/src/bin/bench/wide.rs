@@ -10,7 +10,8 @@ use rms_api::audit::AuditEntry;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Fact, Rms};
 use rms_model::{
-    ClusterId, Environment, Inventory, JobId, JobSpec, Labels, NodeId, NodeLink, Owner, Request, Run, Span, Time, Work,
+    ClusterId, Environment, Execution, Inventory, JobId, JobSpec, Labels, NodeId, NodeLink, Owner, Request, Run, Span,
+    Time, Work,
 };
 
 use crate::table::{Table, Target};
@@ -82,10 +83,8 @@ fn unlimited_depth() -> AuditEntry {
 
 /// A job that was submitted and whose launcher has sent its request.
 fn asked(job: JobId, options: Vec<Request>, environment: &Arc<Environment>) -> [Fact; 2] {
-    let spec = JobSpec {
-        labels: Labels::named("bench"),
-        environment: Arc::clone(environment),
-        ..JobSpec::of(Owner("bench".to_owned()), Work::Tasks { argv: vec!["true".to_owned()] }, options)
-    };
+    let work = Work::Tasks { argv: vec!["true".to_owned()] };
+    let execution = Execution { environment: Arc::clone(environment), ..Execution::from(work) };
+    let spec = JobSpec { labels: Labels::named("bench"), ..JobSpec::of(Owner("bench".to_owned()), execution, options) };
     [Fact::JobSubmitted { job, at: NOW, spec: Arc::new(spec), held: false }, Fact::RequestSent { job, at: NOW }]
 }
