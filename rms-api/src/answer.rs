@@ -54,6 +54,19 @@ impl JobState {
             JobState::Finished => "finished",
         }
     }
+
+    /// Whether nothing will change any more that a watcher cares for.
+    pub fn is_over(self) -> bool {
+        match self {
+            JobState::Ghost | JobState::Finished => true,
+            JobState::Submitted
+            | JobState::Held
+            | JobState::RequestSent
+            | JobState::Waiting
+            | JobState::Started
+            | JobState::Ending => false,
+        }
+    }
 }
 
 /// The answer to a call that was not refused.

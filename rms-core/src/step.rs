@@ -24,7 +24,7 @@ pub trait Journal {
 
 /// What one event, or a batch of them, made true, and what is to be done about it.
 ///
-/// Both fields are private: [`Step::commit`] is the only door to the effects.
+/// Both fields are private: the only door to the effects is that the facts were written.
 #[must_use = "a step that is dropped loses facts that the state already holds"]
 #[derive(Debug, Default)]
 pub struct Step {
@@ -37,6 +37,22 @@ pub struct Step {
 pub struct Uncommitted<E> {
     pub step: Step,
     pub error: E,
+}
+
+/// Facts on their way to the journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    pub facts: &'a [Fact],
+    /// They may leave before they are durable.
+    is_noted: bool,
+}
+
+impl Write<'_> {
+    /// # Errors
+    /// The journal's: nothing was written.
+    pub fn to<J: Journal>(self, journal: &mut J) -> Result<(), J::Error> {
+        if self.is_noted { journal.note(self.facts) } else { journal.append(self.facts) }
+    }
 }
 
 impl Step {
@@ -81,15 +97,22 @@ impl Step {
     /// # Errors
     /// The journal's; the step comes back whole.
     pub fn commit<J: Journal>(self, journal: &mut J) -> Result<Vec<Effect>, Uncommitted<J::Error>> {
-        let written = match self.is_talk() && !self.can_wait() {
-            _ if self.facts.is_empty() => Ok(()),
-            true => journal.note(&self.facts),
-            false => journal.append(&self.facts),
-        };
-        if let Err(error) = written {
-            return Err(Uncommitted { step: self, error });
+        let written = self.write().map_or(Ok(()), |write| write.to(journal));
+        match written {
+            Ok(()) => Ok(self.effects),
+            Err(error) => Err(Uncommitted { step: self, error }),
         }
-        Ok(self.effects)
+    }
+
+    /// What is to be written; `None` if nothing became true.
+    pub(crate) fn write(&self) -> Option<Write<'_>> {
+        let is_noted = self.is_talk() && !self.can_wait();
+        (!self.facts.is_empty()).then_some(Write { facts: &self.facts, is_noted })
+    }
+
+    /// Once [`Step::write`] is durable.
+    pub(crate) fn into_effects(self) -> Vec<Effect> {
+        self.effects
     }
 }
 

@@ -1,22 +1,21 @@
 //! What enters the driver: the one bounded queue between everything outside and the core.
 
-use rms_api::Refused;
 use rms_api::answer::JobChange;
 use rms_api::desired::AgentHello;
 use rms_api::desired::NodeReport;
-use rms_api::negotiate::{Ask, NegotiatorCall};
+use rms_api::negotiate::NegotiatorCall;
 use rms_api::subscription::LauncherCall;
 use rms_api::{Answer, Call, Refusal};
+use rms_core::server_loop::{AgentAsk, ChannelId, Denial, Failing, Found, LinkId};
 use rms_model::token::Issued;
-use rms_model::{Identity, JobId, Owner, Run};
+use rms_model::{Identity, JobId, Run};
 use rms_wire::link::Held;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::{SnapshotError, SnapshotMade};
 use crate::launcher_outbox::LauncherOutbox;
-use crate::mailbox::ChannelId;
 use crate::negotiator_outbox;
-use crate::outbox::{AgentOutbox, LinkId, Watcher};
+use crate::outbox::{AgentOutbox, Watcher};
 
 /// Something that happened outside, with where its consequences go.
 #[derive(Debug)]
@@ -97,15 +96,6 @@ pub enum Inbound {
     Stop,
 }
 
-/// What an agent wants for a job on its node.
-#[derive(Debug)]
-pub enum AgentAsk {
-    /// Another size.
-    Size(Box<Ask>),
-    /// A certificate over this key for the processes of the job.
-    Certificate { csr: Vec<u8>, serial: String },
-}
-
 /// What came of a call.
 #[derive(Debug)]
 pub enum Answered {
@@ -117,17 +107,12 @@ pub enum Answered {
     Failing(Failing),
 }
 
-/// The journal cannot be written, and why; nothing is taken in or told until it can.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Failing {
-    pub message: String,
-}
-
-impl Failing {
-    /// As whoever asked is told.
-    pub fn refused(&self) -> Refused {
-        Refused::new("journal_failing", self)
+impl From<Denial> for Answered {
+    fn from(denial: Denial) -> Answered {
+        match denial {
+            Denial::Refused(refusal) => Answered::Refused(refusal),
+            Denial::Failing(failing) => Answered::Failing(failing),
+        }
     }
 }
 
@@ -138,13 +123,6 @@ pub enum WatchError {
     Stopping(#[from] Stopping),
     #[error(transparent)]
     Failing(#[from] Failing),
-}
-
-/// A job that is in the system, as it is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub owner: Owner,
-    pub change: JobChange,
 }
 
 /// A certificate to be made.

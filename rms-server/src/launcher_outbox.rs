@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use rms_api::Refused;
 use rms_api::subscription::{ClusterChange, Grant, LauncherAnswer, Notice, ViewChange};
+use rms_core::server_loop::ChannelId;
 use rms_model::{ClusterId, JobId, Profile, Time};
 
-use crate::mailbox::{ChannelId, Last, Mailbox, Taken, Waiting, take_last};
+use crate::mailbox::{Last, Mailbox, Taken, Waiting, take_last};
 
 /// Where the driver leaves what a launcher is to be told. Clones are the same.
 #[derive(Clone, Debug)]
@@ -166,6 +167,7 @@ mod tests {
     use rms_model::{Request, Run, Span};
 
     use super::*;
+    use crate::mailbox::draw_channel;
 
     fn occupied(hosts: i64) -> Option<Arc<Profile>> {
         Some(Arc::new(Profile::from_pairs(Time::EPOCH, [(Span::from_secs(10), hosts)])))
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_slow_launcher_gets_the_newest_view_and_misses_no_start_and_no_end() {
-        let (outbox, orders) = LauncherOutbox::new(ChannelId::draw());
+        let (outbox, orders) = LauncherOutbox::new(draw_channel());
         outbox.answer(1, Ok(LauncherAnswer::Done));
         for version in 1..=1000 {
             outbox.tell(Notice::Changed(change(version, vec![cluster((version % 3) as u16, 8, occupied(1))])));
@@ -252,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_session_that_is_gone_is_left_nothing() {
-        let (outbox, orders) = LauncherOutbox::new(ChannelId::draw());
+        let (outbox, orders) = LauncherOutbox::new(draw_channel());
         assert!(!outbox.is_closed());
         drop(orders);
         outbox.tell(Notice::Replaced);
@@ -261,7 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_is_woken() {
-        let (outbox, orders) = LauncherOutbox::new(ChannelId::draw());
+        let (outbox, orders) = LauncherOutbox::new(draw_channel());
         let waiting = tokio::spawn(async move { (orders.next().await, orders.next().await) });
         tokio::task::yield_now().await;
         outbox.tell(Notice::Replaced);

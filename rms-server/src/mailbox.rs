@@ -3,19 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rms_core::server_loop::ChannelId;
 use rms_model::Outcome;
 use tokio::sync::Notify;
 
-/// Tells one channel of a launcher or a negotiator from its next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChannelId(u64);
-
-impl ChannelId {
-    /// One that no channel had before in this process.
-    pub fn draw() -> ChannelId {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        ChannelId(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
+/// A channel that none was before in this process.
+pub fn draw_channel() -> ChannelId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    ChannelId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Whose channel it is, `S`, and what waits for it, `W`, which must be bounded by what it is: nobody counts here.

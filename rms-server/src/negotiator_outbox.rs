@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use rms_api::Refused;
 use rms_api::negotiate::{Holding, NegotiatorAnswer, NegotiatorNotice};
+use rms_core::server_loop::ChannelId;
 use rms_model::{JobId, NodeId, Run};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::mailbox::{ChannelId, Last, Mailbox, Taken, Waiting, take_last};
+use crate::mailbox::{Last, Mailbox, Taken, Waiting, take_last};
 
 /// Where the driver leaves what a negotiator is to be told. Clones are the same.
 #[derive(Clone, Debug)]
@@ -187,6 +188,7 @@ mod tests {
     use rms_model::Time;
 
     use super::*;
+    use crate::mailbox::draw_channel;
 
     fn message(number: u32, statement: u32) -> Message {
         let id = NegotiationId { initiator: Side::Rms, number };
@@ -222,7 +224,7 @@ mod tests {
 
     #[test]
     fn an_application_that_does_not_read_is_left_what_is_newest() {
-        let (outbox, orders) = NegotiatorOutbox::new(ChannelId::draw());
+        let (outbox, orders) = NegotiatorOutbox::new(draw_channel());
         caller(1, &outbox).answer(Ok(NegotiatorAnswer::Done));
         for number in 1..=1000 {
             outbox.tell(holding(number));
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_confirmation_does_not_swallow_what_was_said() {
-        let (outbox, orders) = NegotiatorOutbox::new(ChannelId::draw());
+        let (outbox, orders) = NegotiatorOutbox::new(draw_channel());
         let statement = message(1, 4);
         outbox.tell(said(&statement));
         outbox.tell(said(&Message { ack_seq: 7, statement: None, ..statement.clone() }));
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn talk_about_a_thousand_negotiations_takes_little_room() {
-        let (outbox, orders) = NegotiatorOutbox::new(ChannelId::draw());
+        let (outbox, orders) = NegotiatorOutbox::new(draw_channel());
         for number in 1..=1000 {
             outbox.tell(said(&message(number, 1)));
             let negotiation = NegotiationId { initiator: Side::Application, number };
@@ -266,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_session_that_is_gone_is_left_nothing() {
-        let (outbox, orders) = NegotiatorOutbox::new(ChannelId::draw());
+        let (outbox, orders) = NegotiatorOutbox::new(draw_channel());
         drop(orders);
         outbox.tell(NegotiatorNotice::Replaced);
         assert!(outbox.is_closed() && outbox.0.lock().last.is_none());

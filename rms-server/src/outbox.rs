@@ -1,29 +1,17 @@
 //! What leaves the driver for one peer; each is bounded, and none makes the driver wait.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rms_api::answer::JobChange;
 use rms_api::desired::Desired;
+use rms_core::server_loop::LinkId;
 use rms_model::{JobId, Run};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Tells one link of an agent from its next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LinkId(u64);
-
-impl LinkId {
-    /// One that no link had before in this process.
-    pub fn draw() -> LinkId {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        LinkId(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-impl fmt::Display for LinkId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+/// A link that none was before in this process.
+pub fn draw_link() -> LinkId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    LinkId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Where the driver leaves what an agent is to be told.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rms_core::server_loop::LinkId;
 use rms_model::{Identity, Role};
 use rms_wire::Link;
 use rms_wire::link::Budget;
@@ -12,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::config::LinkLimits;
-use crate::outbox::LinkId;
+use crate::outbox::draw_link;
 
 /// Shared by the driver, which revokes, and the sessions, which come and go.
 #[derive(Debug)]
@@ -156,7 +157,7 @@ impl Registry {
         if is_ordinary && live.n_ordinary >= self.limits.links {
             return Err(NotAdmitted::Full { max: self.limits.links });
         }
-        let id = LinkId::draw();
+        let id = draw_link();
         let allotment = match who.role {
             Role::User | Role::Admin | Role::Job => live.count_in(&who, payer, &self.limits)?,
             Role::Agent => {

@@ -6,7 +6,7 @@ use rms_api::answer::Answer;
 use rms_api::audit::AuditEntry;
 use rms_api::{Call, Query};
 use rms_core::effect::Effect;
-use rms_core::{Config, Event, Fact, Misfit, Rms, State, Ticket};
+use rms_core::{Config, Event, Fact, Misfit, Rms, ServerLoop, State, Step, Ticket, Uncommitted};
 use rms_model::settings::KEYS;
 use rms_model::{Identity, Role};
 use thiserror::Error;
@@ -14,8 +14,7 @@ use thiserror::Error;
 use super::storage::Storage;
 use crate::clock::Clock;
 use crate::config::ServerConfig;
-use crate::inbox::Failing;
-use crate::journal::FactLog;
+use crate::journal::{AppendError, FactLog};
 use crate::open_error::OpenError;
 use crate::registry::Registry;
 
@@ -28,7 +27,7 @@ pub enum BootError {
     #[error("the facts in the journal contradict each other: restore the data directory from a backup")]
     Misfit(#[from] Misfit),
     #[error("cannot start")]
-    Commit(#[from] Failing),
+    Commit(#[source] AppendError),
     #[error("no thread for the driver")]
     Thread(#[source] std::io::Error),
 }
@@ -48,7 +47,7 @@ pub fn boot(
     core_config: &Config,
     config: &ServerConfig,
     registry: &Registry,
-) -> Result<(Rms, Storage, Clock), BootError> {
+) -> Result<(ServerLoop, Storage, Clock), BootError> {
     let started = std::time::Instant::now();
     let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
         Rms::restore(core_config.clone(), snapshot, facts)
@@ -63,8 +62,10 @@ pub fn boot(
     let mut clock = Clock::start();
     let now = clock.now();
     let mut storage = Storage::new(log);
-    storage.add(rms.boot(now));
+    let step = rms.boot(now);
+    commit(step, &mut storage)?;
     let changed_by_admins = changed_by_admins(&mut rms, &mut storage, now)?;
+    let mut step = Step::default();
     // Twice: a value may contradict another that the file changes, too, further down.
     for key in KEYS.into_iter().chain(KEYS) {
         let (Ok(wanted), Ok(current)) = (config.settings.get(key), rms.state().settings().get(key)) else { continue };
@@ -76,22 +77,22 @@ pub fn boot(
             continue;
         }
         let call = Call::Set { key: key.to_owned(), value: wanted };
-        storage.add(rms.handle(now, Event::Called { ticket: BOOT, who: file(), call }));
+        step.merge(rms.handle(now, Event::Called { ticket: BOOT, who: file(), call }));
     }
-    for effect in storage.commit()? {
+    for effect in commit(step, &mut storage)? {
         if let Effect::Answer { answer: Err(refusal), ticket: _ } = effect {
             tracing::warn!("the configuration file: {refusal}");
         }
     }
-    Ok((rms, storage, clock))
+    Ok((ServerLoop::new(rms, Step::default()), storage, clock))
 }
 
 /// The settings that were last changed by somebody at run time.
 fn changed_by_admins(rms: &mut Rms, storage: &mut Storage, now: rms_model::Time) -> Result<Vec<String>, BootError> {
     let audit = Event::Called { ticket: BOOT, who: file(), call: Call::Query(Query::Audit) };
-    storage.add(rms.handle(now, audit));
+    let step = rms.handle(now, audit);
     let mut last_by: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
-    for effect in storage.commit()? {
+    for effect in commit(step, storage)? {
         if let Effect::Answer { answer: Ok(Answer::Audit(changes)), ticket: _ } = effect {
             let mut changes = changes;
             changes.sort_by_key(|change| change.at);
@@ -100,6 +101,10 @@ fn changed_by_admins(rms: &mut Rms, storage: &mut Storage, now: rms_model::Time)
         }
     }
     Ok(last_by.into_iter().filter(|(_, by)| by != FROM_FILE).map(|(key, _)| key).collect())
+}
+
+fn commit(step: Step, storage: &mut Storage) -> Result<Vec<Effect>, BootError> {
+    step.commit(storage).map_err(|Uncommitted { step: _, error }| BootError::Commit(error))
 }
 
 fn file() -> Identity {

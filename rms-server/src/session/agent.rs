@@ -6,6 +6,7 @@ use std::time::Duration;
 use rms_api::Call;
 use rms_api::desired::AgentHello;
 use rms_api::desired::NodeReport;
+use rms_core::server_loop::LinkId;
 use rms_model::Identity;
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::message::MAX_LINES;
@@ -18,7 +19,7 @@ use super::SessionError;
 use super::ask::Asks;
 use super::join::renew;
 use crate::inbox::Inbound;
-use crate::outbox::{AgentOrders, AgentOutbox, LinkId, SignalOrder};
+use crate::outbox::{AgentOrders, AgentOutbox, SignalOrder};
 use crate::shared::Shared;
 
 /// An agent that has come and says nothing is let go after this.

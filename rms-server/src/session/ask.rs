@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rms_api::negotiate::{Ask, AskOutcome};
 use rms_api::{Answer, Refused};
+use rms_core::server_loop::{AgentAsk, LinkId};
 use rms_model::{JobId, Run};
 use rms_wire::ToAgent;
 use rms_wire::tls::draw_serial;
@@ -11,8 +12,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::join::{certify, stopping};
-use crate::inbox::{AgentAsk, Answered, Inbound, Stopping};
-use crate::outbox::LinkId;
+use crate::inbox::{Answered, Inbound, Stopping};
 use crate::shared::Shared;
 
 /// What one agent waits for at most, because each takes a task: further ones are refused, and asked again by the agent.

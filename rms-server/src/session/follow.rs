@@ -16,7 +16,6 @@ use super::SessionError;
 use super::join::not_watched;
 use super::pull::{Offsets, Pull, Pulled};
 use super::watch::recorded;
-use crate::router::is_over;
 use crate::shared::Shared;
 
 /// Chunks on their way to the follower, over all hosts. When it is full the agents wait: whoever reads slowly
@@ -199,7 +198,7 @@ impl Following {
         if !change.nodes.is_empty() {
             self.pull_run(&change, pulled);
         }
-        if is_over(&change) {
+        if change.state.is_over() {
             self.is_over.send_replace(true);
         }
         Ok(())

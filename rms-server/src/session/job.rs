@@ -11,7 +11,6 @@ use rms_wire::{ClientRequest, Link};
 
 use super::{SessionError, client};
 use crate::registry::Allotment;
-use crate::router::is_over;
 use crate::shared::Shared;
 
 /// Long enough to read how it ended, or that this certificate is of no use any more.
@@ -38,12 +37,12 @@ async fn ended(job: JobId, run: Run, shared: &Shared) {
         let Ok((found, mut changes)) = shared.inbox.watch(vec![job]).await else {
             return std::future::pending().await;
         };
-        let is_there = found.iter().any(|found| found.change.run == run && !is_over(&found.change));
+        let is_there = found.iter().any(|found| found.change.run == run && !found.change.state.is_over());
         if !is_there {
             return tokio::time::sleep(LINGER).await;
         }
         while let Some(change) = changes.recv().await {
-            if change.run != run || is_over(&change) {
+            if change.run != run || change.state.is_over() {
                 return tokio::time::sleep(LINGER).await;
             }
         }

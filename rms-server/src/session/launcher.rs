@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use super::{Numbered, SessionError, unparsed_call};
 use crate::inbox::Inbound;
 use crate::launcher_outbox::{LauncherOrders, LauncherOutbox, Told};
-use crate::mailbox::ChannelId;
+use crate::mailbox::draw_channel;
 use crate::shared::Shared;
 
 /// Calls that are under way at most: the next frame is read once the answer to one of them was written. So a launcher
@@ -28,7 +28,7 @@ pub async fn serve(
     who: &Identity,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let channel = ChannelId::draw();
+    let channel = draw_channel();
     let (outbox, orders) = LauncherOutbox::new(channel);
     let places = Semaphore::new(MAX_CALLS as usize);
     let mut traffic = Traffic::begin(shared, &sender, &receiver);

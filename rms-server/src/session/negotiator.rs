@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::{Numbered, SessionError, unparsed_call};
 use crate::inbox::Inbound;
-use crate::mailbox::ChannelId;
+use crate::mailbox::draw_channel;
 use crate::negotiator_outbox::{Caller, NegotiatorOrders, NegotiatorOutbox, Told};
 use crate::shared::Shared;
 
@@ -27,7 +27,7 @@ pub async fn serve(
     who: &Identity,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    let channel = ChannelId::draw();
+    let channel = draw_channel();
     let (outbox, orders) = NegotiatorOutbox::new(channel);
     let places = Arc::new(Semaphore::new(MAX_CALLS as usize));
     let mut reading = Reading { receiver, who, outbox, places, shared };

@@ -13,7 +13,6 @@ use tokio::sync::Semaphore;
 use super::SessionError;
 use super::follow::hold;
 use super::join::{not_watched, unread};
-use crate::router::is_over;
 use crate::shared::Shared;
 
 /// The driver looks each of them up.
@@ -67,7 +66,7 @@ async fn watch(
     }
     for found in found {
         sender.send(&Followed::Change(found.change.clone())).await?;
-        if is_over(&found.change) {
+        if found.change.state.is_over() {
             open.remove(&found.change.job);
         }
     }
@@ -79,7 +78,7 @@ async fn watch(
         if !open.contains(&change.job) {
             continue;
         }
-        if is_over(&change) {
+        if change.state.is_over() {
             open.remove(&change.job);
         }
         sender.send(&Followed::Change(change)).await?;

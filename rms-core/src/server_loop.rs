@@ -1,0 +1,308 @@
+//! The loop around the core, without I/O: takes in what happened, says what is to be written, and once that is durable, who is
+//! told what.
+//!
+//! Whoever drives it puts a batch in by [`ServerLoop::take`], ends it by [`ServerLoop::turn`], writes what that says, tells how
+//! that went by [`ServerLoop::written`], and brings what [`ServerLoop::sends`] says to whom it concerns. Peers are numbers
+//! here; which connection is behind one, only the driver knows.
+
+mod gate;
+mod message;
+mod routes;
+mod speakers;
+#[cfg(test)]
+mod tests;
+
+use rms_api::answer::JobChange;
+use rms_api::negotiate::NegotiatorCall;
+use rms_model::{JobId, Time};
+
+use crate::event::{Event, Ticket};
+use crate::rms::Rms;
+use crate::state::State;
+use crate::state::job::Phase;
+use crate::step::{Step, Write};
+
+use self::gate::Gate;
+pub use self::message::{AgentAsk, ChannelId, Denial, Failing, Found, Inbound, LinkId, Outbound};
+use self::routes::{Caller, Routes};
+
+/// The core with what has to be remembered of who speaks with it, and of the disk.
+#[derive(Debug)]
+pub struct ServerLoop {
+    rms: Rms,
+    /// Everything since the last write that succeeded. While the disk fails it grows by what agents report only, which their
+    /// jobs bound: calls are refused and nothing is started.
+    pending: Step,
+    gate: Gate,
+    routes: Routes,
+    /// Who wants to know what jobs are now, as soon as that is durable.
+    lookers: Vec<(Ticket, Vec<JobId>)>,
+    /// The last batch is over, and none has begun.
+    has_settled: bool,
+    is_writing: bool,
+}
+
+impl ServerLoop {
+    /// Around a core, with what it has made true that is not durable yet.
+    pub fn new(rms: Rms, pending: Step) -> ServerLoop {
+        ServerLoop {
+            rms,
+            pending,
+            gate: Gate::default(),
+            routes: Routes::default(),
+            lookers: Vec::new(),
+            has_settled: true,
+            is_writing: false,
+        }
+    }
+
+    pub fn state(&self) -> &State {
+        self.rms.state()
+    }
+
+    /// What agents, callers and watchers are told from now on, in this order; none of it makes the driver wait.
+    pub fn sends(&mut self) -> Vec<Outbound> {
+        std::mem::take(&mut self.routes.out)
+    }
+
+    /// Why nothing can be made durable now.
+    pub fn failure(&self) -> Option<&Failing> {
+        self.gate.failure()
+    }
+
+    /// Why no new work can be taken in now: the disk fails, or is full but for a reserve.
+    pub fn shortage(&self) -> Option<&Failing> {
+        self.gate.shortage()
+    }
+
+    /// Whether something has come about that is not durable.
+    pub fn is_behind(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Does the outcome of a write have to come before anything else?
+    pub fn is_writing(&self) -> bool {
+        self.is_writing
+    }
+
+    /// Who watches under this ticket has left.
+    pub fn unwatch(&mut self, ticket: Ticket) {
+        self.routes.unwatch(ticket);
+    }
+
+    /// How many entries there are of who watches which job: those who have left are among them, until that is told.
+    pub fn n_watches(&self) -> usize {
+        self.routes.n_watches()
+    }
+
+    /// The channel that speaks for an application as its launcher.
+    pub fn launcher_of(&self, job: JobId) -> Option<ChannelId> {
+        self.routes.launchers.speaker(job)
+    }
+
+    /// When the next turn is wanted if nothing happens; a time that is past means at once.
+    pub fn next_turn(&self) -> Option<Time> {
+        if self.is_writing {
+            return None;
+        }
+        let has_orphans = self.routes.launchers.has_orphans() || self.routes.negotiators.has_orphans();
+        if has_orphans || !self.has_settled {
+            return Some(Time::EPOCH);
+        }
+        // Nothing new is decided while it could not be made durable.
+        let timer = self.rms.next_timer().filter(|_| self.shortage().is_none());
+        self.gate.next(timer)
+    }
+
+    /// When the core wants to be asked next, should the disk take what comes of it.
+    pub fn next_timer(&self) -> Option<Time> {
+        self.rms.next_timer()
+    }
+
+    /// Something happened. `now` never goes back.
+    pub fn take(&mut self, now: Time, inbound: Inbound) {
+        assert!(!self.is_writing, "how the last write went comes first");
+        self.tell_orphans(now);
+        match inbound {
+            Inbound::Called { ticket, who, call } => match self.gate.refusal(&who, &call) {
+                Some(failing) => self.routes.deny(ticket, Caller::Once, failing),
+                None => self.hears(now, ticket, Caller::Once, Event::Called { ticket, who, call }),
+            },
+            Inbound::CertificateUsed { serial } => self.handle(now, Event::CertificateUsed { serial }),
+            Inbound::AgentConnected { name, link, hello, report } => {
+                if self.routes.agent_connected(&name, link) {
+                    // The older link is gone now, whether the newer one will be accepted or not.
+                    self.handle(now, Event::AgentGone { name: name.clone() });
+                }
+                self.handle(now, Event::AgentConnected { name, hello, report });
+            }
+            Inbound::AgentTroubled { name, link, reason } => {
+                if self.routes.is_current(&name, link) {
+                    self.handle(now, Event::AgentTroubled { name, reason });
+                }
+            }
+            Inbound::AgentReported { name, link, report } => {
+                if self.routes.is_current(&name, link) {
+                    self.handle(now, Event::AgentReported { name, report });
+                }
+            }
+            Inbound::AgentGone { name, link } => {
+                if self.routes.is_current(&name, link) {
+                    self.routes.agent_gone(&name);
+                    self.handle(now, Event::AgentGone { name });
+                }
+            }
+            Inbound::AgentAsked { ticket, name, link, job, run, what } => {
+                if !self.routes.is_current(&name, link) {
+                    // It is being closed, and its agent will ask again over the newer one.
+                    self.routes.out.push(Outbound::Silence { ticket });
+                    return;
+                }
+                let event = match what {
+                    AgentAsk::Size(ask) => Event::AgentAsked { ticket, name, job, run, ask: *ask },
+                    AgentAsk::Certificate { csr, serial } => {
+                        Event::AgentCertifies { ticket, name, job, run, csr, serial }
+                    }
+                };
+                self.hears_of_work(now, ticket, Caller::Once, event);
+            }
+            Inbound::LauncherCalled { ticket, channel, who, call } => {
+                let event = Event::LauncherCalled { ticket, who, call };
+                self.hears_of_work(now, ticket, Caller::Launcher(channel), event);
+            }
+            Inbound::LauncherGone { channel } => self.routes.launchers.gone(channel),
+            Inbound::NegotiatorCalled { ticket, channel, who, call } => {
+                let is_said = matches!(call, NegotiatorCall::Say(_));
+                let event = Event::NegotiatorCalled { ticket, who, call };
+                let is_heard = self.hears_of_work(now, ticket, Caller::Negotiator(channel), event);
+                if is_said && is_heard {
+                    self.routes.says(ticket);
+                }
+            }
+            Inbound::NegotiatorGone { channel } => self.routes.negotiators.gone(channel),
+            Inbound::Watch { ticket, jobs } => {
+                let known = jobs.iter().copied().filter(|job| self.rms.state().jobs().contains_key(job));
+                self.routes.watch(ticket, known.collect());
+                self.lookers.push((ticket, jobs));
+            }
+        }
+    }
+
+    /// The batch is over: what is to be written now. Without anything to write it is done.
+    pub fn turn(&mut self, now: Time) -> Option<Write<'_>> {
+        assert!(!self.is_writing, "how the last write went comes first");
+        self.tell_orphans(now);
+        let is_due = self.rms.next_timer().is_some_and(|due| due <= now);
+        if is_due && self.shortage().is_none() {
+            self.handle(now, Event::Tick);
+        }
+        if !self.gate.lets_through(now, &self.pending) {
+            self.end_turn();
+            return None;
+        }
+        if !self.pending.has_facts() {
+            self.release();
+            self.end_turn();
+            return None;
+        }
+        self.is_writing = true;
+        self.pending.write()
+    }
+
+    /// How the write went that the last turn has said, with the reason why not. What could not be written is kept, and written
+    /// again with what comes until then.
+    pub fn written(&mut self, now: Time, outcome: Result<(), String>) {
+        assert!(self.is_writing, "nothing was to be written");
+        self.is_writing = false;
+        match outcome {
+            Ok(()) => {
+                self.gate.recovered();
+                self.release();
+            }
+            Err(message) => {
+                let failing = self.gate.failed(now, message);
+                self.routes.deny_all(failing);
+            }
+        }
+        self.end_turn();
+    }
+
+    /// Whether it is time to look if the disk is full.
+    pub fn looks_for_space(&self, now: Time) -> bool {
+        self.gate.looks_for_space(now)
+    }
+
+    /// What was found: why there is to be no new work.
+    pub fn found_space(&mut self, now: Time, shortage: Option<String>) {
+        self.gate.found_space(now, shortage);
+    }
+
+    /// New work, and what else cannot be taken in on a full disk; says whether it was.
+    fn hears_of_work(&mut self, now: Time, ticket: Ticket, caller: Caller, event: Event) -> bool {
+        let shortage = self.gate.shortage();
+        match shortage {
+            Some(failing) => self.routes.deny(ticket, caller, failing),
+            None => self.hears(now, ticket, caller, event),
+        }
+        self.shortage().is_none()
+    }
+
+    fn hears(&mut self, now: Time, ticket: Ticket, caller: Caller, event: Event) {
+        self.routes.calls(ticket, caller);
+        self.handle(now, event);
+    }
+
+    fn handle(&mut self, now: Time, event: Event) {
+        let step = self.rms.handle(now, event);
+        self.pending.merge(step);
+    }
+
+    /// Of those of the batches before. What comes in this one, the core has to hear later.
+    fn tell_orphans(&mut self, now: Time) {
+        if !self.has_settled {
+            return;
+        }
+        self.has_settled = false;
+        for (job, ()) in self.routes.launchers.take_orphans() {
+            self.handle(now, Event::LauncherGone { job });
+        }
+        for (job, run) in self.routes.negotiators.take_orphans() {
+            self.handle(now, Event::NegotiatorGone { job, run });
+        }
+    }
+
+    fn release(&mut self) {
+        let effects = std::mem::take(&mut self.pending).into_effects();
+        self.routes.release(effects);
+    }
+
+    /// Whoever looks sees what is, if it is not held back by a disk that fails.
+    fn end_turn(&mut self) {
+        let failure = self.failure().cloned();
+        for (ticket, jobs) in std::mem::take(&mut self.lookers) {
+            let found = match &failure {
+                None => Ok(jobs.iter().filter_map(|job| look_up(self.rms.state(), *job)).collect()),
+                Some(failing) => {
+                    self.routes.unwatch(ticket);
+                    Err(failing.clone())
+                }
+            };
+            self.routes.found(ticket, found);
+        }
+        self.routes.launchers.settle();
+        self.routes.negotiators.settle();
+        self.has_settled = true;
+    }
+}
+
+/// What a job is now; `None` if it is not in the system.
+fn look_up(state: &State, job: JobId) -> Option<Found> {
+    let entry = state.jobs().get(&job)?;
+    let outcome = match &entry.phase {
+        Phase::Ghost(ghost) => Some(ghost.outcome.clone()),
+        Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
+    };
+    let nodes = entry.nodes().iter().filter_map(|node| state.nodes().get(node)).map(|node| node.name.clone()).collect();
+    let change = JobChange { job, run: entry.run, state: entry.state(), nodes, outcome };
+    Some(Found { owner: entry.spec.owner.clone(), change })
+}

@@ -1,0 +1,127 @@
+//! Which channel speaks for which application: launchers for theirs, and processes of executions about their size.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rms_model::JobId;
+
+use super::message::ChannelId;
+
+/// `X` tells apart those of one application that may speak for it one after the other.
+#[derive(Debug)]
+pub(super) struct Speakers<X> {
+    bound: BTreeMap<JobId, ChannelId>,
+    channels: BTreeMap<ChannelId, (JobId, X)>,
+    /// Channels that went in this batch: the core may be about to say that they speak for somebody.
+    gone: BTreeSet<ChannelId>,
+    /// For whom nobody speaks any more. The core is told after the batch, unless another channel came in it: it has heard of
+    /// that one before, and would take it for the one that is gone.
+    orphans: Vec<(JobId, X)>,
+}
+
+impl<X> Default for Speakers<X> {
+    fn default() -> Speakers<X> {
+        let (bound, channels) = (BTreeMap::new(), BTreeMap::new());
+        Speakers { bound, channels, gone: BTreeSet::new(), orphans: Vec::new() }
+    }
+}
+
+impl<X: Copy> Speakers<X> {
+    pub(super) fn speaker(&self, job: JobId) -> Option<ChannelId> {
+        self.bound.get(&job).copied()
+    }
+
+    /// From now on this channel speaks for the application. Says which one does not any more.
+    pub(super) fn bind(&mut self, channel: ChannelId, job: JobId, execution: X) -> Option<ChannelId> {
+        if self.gone.contains(&channel) {
+            self.orphans.push((job, execution));
+            return None;
+        }
+        self.channels.insert(channel, (job, execution));
+        let older = self.bound.insert(job, channel).filter(|older| *older != channel)?;
+        self.channels.remove(&older);
+        Some(older)
+    }
+
+    /// Whoever it was does not know that it speaks for the application: it was told that the disk fails.
+    pub(super) fn unheard(&mut self, job: JobId, execution: X) {
+        self.orphans.push((job, execution));
+    }
+
+    pub(super) fn gone(&mut self, channel: ChannelId) {
+        match self.channels.remove(&channel) {
+            Some((job, execution)) => {
+                self.bound.remove(&job);
+                self.orphans.push((job, execution));
+            }
+            None => {
+                self.gone.insert(channel);
+            }
+        }
+    }
+
+    /// The application is told for the last time.
+    pub(super) fn end(&mut self, job: JobId) {
+        if let Some(channel) = self.bound.remove(&job) {
+            self.channels.remove(&channel);
+        }
+    }
+
+    /// The batch is over: all of it is answered.
+    pub(super) fn settle(&mut self) {
+        self.gone.clear();
+        self.orphans.retain(|(job, _)| !self.bound.contains_key(job));
+    }
+
+    pub(super) fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// Those of the batches before: the core is to be told.
+    pub(super) fn take_orphans(&mut self) -> Vec<(JobId, X)> {
+        std::mem::take(&mut self.orphans)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Run;
+
+    use super::*;
+
+    const JOB: JobId = JobId(1);
+    const OLDER: ChannelId = ChannelId(1);
+    const NEWER: ChannelId = ChannelId(2);
+
+    #[test]
+    fn a_channel_that_goes_in_the_batch_in_which_another_comes_leaves_no_orphan() {
+        let mut speakers = Speakers::default();
+        assert_eq!(speakers.bind(OLDER, JOB, Run(1)), None);
+        // The core has heard of the newer one before; its answer comes after the batch.
+        speakers.gone(OLDER);
+        assert_eq!(speakers.bind(NEWER, JOB, Run(1)), None);
+        speakers.settle();
+        assert!(!speakers.has_orphans());
+        speakers.gone(NEWER);
+        speakers.settle();
+        assert_eq!(speakers.take_orphans(), [(JOB, Run(1))]);
+    }
+
+    #[test]
+    fn a_channel_that_goes_before_it_is_answered_speaks_for_nobody() {
+        let mut speakers = Speakers::default();
+        speakers.gone(OLDER);
+        assert_eq!(speakers.bind(OLDER, JOB, ()), None);
+        speakers.settle();
+        assert_eq!((speakers.speaker(JOB), speakers.take_orphans()), (None, vec![(JOB, ())]));
+    }
+
+    #[test]
+    fn who_is_replaced_does_not_take_the_application_with_it() {
+        let mut speakers = Speakers::default();
+        speakers.bind(OLDER, JOB, ());
+        assert_eq!(speakers.bind(NEWER, JOB, ()), Some(OLDER));
+        speakers.gone(OLDER);
+        speakers.settle();
+        assert_eq!((speakers.speaker(JOB), speakers.has_orphans()), (Some(NEWER), false));
+    }
+}
