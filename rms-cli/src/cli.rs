@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
@@ -58,7 +58,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(warning) = stamp::choose_zone(cli.form.utc) {
         output::warn(&warning);
     }
-    let context = Context { output, dir: cli.dir, places: Places::look(), check_step, clients: Default::default() };
+    let context = Context {
+        output,
+        dir: cli.dir,
+        places: Places::look(),
+        check_step,
+        command: Cli::command,
+        clients: Default::default(),
+    };
     let exit = match run(cli.verb, &context) {
         Ok(exit) => exit,
         Err(failure) => {

@@ -23,6 +23,8 @@ pub struct Context {
     pub places: Places,
     /// What is wrong with the words of an `rms` that starts a step.
     pub check_step: StepCheck,
+    /// The whole command line, for what is generated from it.
+    pub command: fn() -> clap::Command,
     /// Clients to say goodbye for at the end.
     pub clients: RefCell<Vec<Client>>,
 }

@@ -111,35 +111,12 @@ impl Directive<'_> {
     }
 }
 
-/// Words as a shell splits them: quotes, backslashes, and a comment after an unquoted `#`.
+/// Words as a shell splits them, up to a comment.
 fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote: Option<char> = None;
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match (quote, c) {
-            (Some(open), _) if c == open => quote = None,
-            (Some('\''), _) => word.get_or_insert_default().push(c),
-            (_, '\\') => match chars.next() {
-                Some(next) => word.get_or_insert_default().push(next),
-                None => return Err("a backslash ends the line: directives cannot be continued, write two lines"),
-            },
-            (Some(_), _) => word.get_or_insert_default().push(c),
-            (None, '\'' | '"') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (None, '#') if word.is_none() => break,
-            (None, _) if c.is_whitespace() => words.extend(word.take()),
-            (None, _) => word.get_or_insert_default().push(c),
-        }
-    }
-    if quote.is_some() {
-        return Err("a quote is not closed");
-    }
-    words.extend(word);
-    Ok(words)
+    shlex::split(text).ok_or(match text.ends_with('\\') {
+        true => "a backslash ends the line: directives cannot be continued, write two lines",
+        false => "a quote is not closed",
+    })
 }
 
 pub fn parse_options(words: &[String]) -> Result<JobOptions, String> {

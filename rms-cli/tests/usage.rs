@@ -254,3 +254,24 @@ fn arguments_that_are_no_text_do_not_panic() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
     }
 }
+
+#[test]
+fn shells_complete_what_there_is_and_every_verb_has_a_page() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rms = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_rms")).args(arguments).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        let script = rms(&["completion", shell]);
+        assert!(script.contains("negotiations") && script.contains("cpus-per-task"), "{shell}: {script}");
+    }
+    rms(&["man", dir.path().to_str().expect("text")]);
+    for (page, says) in
+        [("rms.1", "rms up"), ("rms-submit.1", "cpus\\-per\\-task"), ("rms-admin-set.1", "rms admin set")]
+    {
+        let text = std::fs::read_to_string(dir.path().join(page)).expect(page);
+        assert!(text.contains(says), "{page}: {text}");
+    }
+}

@@ -10,6 +10,7 @@ use crate::failure::{Exit, Failure};
 mod admin;
 mod budget;
 mod cancel;
+mod completion;
 mod down;
 mod evolve;
 mod explain;
@@ -21,6 +22,7 @@ mod hold;
 mod jobs_done;
 mod join;
 mod logs;
+mod man;
 mod negotiate;
 mod negotiations;
 mod nodes;
@@ -102,6 +104,10 @@ pub enum Verb {
     Admin(admin::Args),
     /// Experiments in virtual time: traces, policies, what-ifs
     Sim(sim::Args),
+    /// Print what makes a shell complete verbs and flags
+    Completion(completion::Args),
+    /// Write the man pages
+    Man(man::Args),
     /// Become a program in a session of its own; for 'rms up'
     #[command(hide = true)]
     Detach {
@@ -143,6 +149,8 @@ impl Verb {
             Verb::Join(args) => join::run(args, context).await,
             Verb::Admin(args) => admin::run(args, context).await,
             Verb::Sim(args) => sim::run(args, context),
+            Verb::Completion(args) => completion::run(&args, context),
+            Verb::Man(args) => man::run(&args, context),
             Verb::Detach { command } => Err(crate::embedded::spawn::detach(&command)),
         }
     }
