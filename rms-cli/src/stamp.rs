@@ -39,18 +39,36 @@ pub fn now() -> Time {
 /// The zone of all times that this command reads and writes, once and for all: that of the system, or with `--utc` UTC.
 /// Gives what to tell a user whose `TZ` names no zone.
 pub fn choose_zone(utc: bool) -> Option<String> {
-    let zone = if utc { TimeZone::UTC } else { TimeZone::system() };
-    let is_lost = zone.is_unknown();
-    let _ = ZONE.set(if is_lost { TimeZone::UTC } else { zone });
-    let name = std::env::var("TZ").ok().filter(|name| is_lost && !name.is_empty())?;
-    Some(format!("warning: TZ='{name}' names no time zone of this machine: times are in UTC"))
+    let _ = CHOICE.set(if utc { Choice::Utc } else { Choice::System });
+    let name = std::env::var("TZ").ok().filter(|name| !utc && !name.is_empty())?;
+    is_lost().then(|| format!("warning: TZ='{name}' names no time zone of this machine: times are in UTC"))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    Utc,
+    System,
 }
 
 /// Not chosen only in unit tests, which are about UTC unless they name another.
-static ZONE: OnceLock<TimeZone> = OnceLock::new();
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+/// Looked up when the first time is read or written: most commands have none, and to look through all zones takes a sixth
+/// of what a short command takes.
+static SYSTEM: OnceLock<TimeZone> = OnceLock::new();
+
+fn system() -> &'static TimeZone {
+    SYSTEM.get_or_init(TimeZone::system)
+}
+
+fn is_lost() -> bool {
+    system().is_unknown()
+}
 
 fn zone() -> &'static TimeZone {
-    ZONE.get().unwrap_or(const { &TimeZone::UTC })
+    match CHOICE.get() {
+        Some(Choice::System) if !is_lost() => system(),
+        Some(Choice::System | Choice::Utc) | None => const { &TimeZone::UTC },
+    }
 }
 
 /// `2026-11-20T17:00:00.250+01:00`, or with a `Z` in UTC; `None` for what lies beyond the years 1970 to 9999.
