@@ -88,6 +88,6 @@ mod tests {
         let vars = vec![("B".into(), "2".into()), ("A".into(), "1".into()), ("X".into(), odd)];
         let found = environment(vars.into_iter());
         assert_eq!(found[..2], [("A".into(), "1".into()), ("B".into(), "2".into())]);
-        assert_eq!(rms_model::execution::to_bytes(&found[2].1), [0xff]);
+        assert_eq!(*rms_model::execution::to_bytes(&found[2].1), [0xff]);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! One more attribute is a field here, which the supervisor applies and a flag of `rms submit` sets.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -135,7 +136,10 @@ pub fn from_bytes(bytes: &[u8]) -> String {
 }
 
 /// The bytes that [`from_bytes`] was given; text of any other origin is itself.
-pub fn to_bytes(text: &str) -> Vec<u8> {
+pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
+    if !text.as_bytes().contains(&FIRST_OF_THEM) {
+        return Cow::Borrowed(text.as_bytes());
+    }
     let mut bytes = Vec::with_capacity(text.len());
     for c in text.chars() {
         match FOR_BYTES.contains(&c) {
@@ -143,11 +147,13 @@ pub fn to_bytes(text: &str) -> Vec<u8> {
             false => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
-    bytes
+    Cow::Owned(bytes)
 }
 
 /// The last characters for private use: none of them is in any script.
 const FOR_BYTES: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
+/// Each of them begins with this byte, and hardly any other text has it.
+const FIRST_OF_THEM: u8 = 0xf4;
 
 fn for_byte(byte: u8) -> char {
     char::from_u32(0x10_ff00 | u32::from(byte)).expect("below the last character")

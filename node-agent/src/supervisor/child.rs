@@ -47,30 +47,40 @@ pub enum ChildError {
 }
 
 /// What a process says before it is executed: nothing if it was, or why it could not be.
-///
-/// Its user may stop it before it has, so nobody waits for this.
 #[derive(Debug)]
-pub struct Word(Option<File>);
+pub enum Word {
+    /// Its user may stop it before it has said anything, so nobody waits for this pipe.
+    Awaited(File),
+    /// It had the memory of its parent, which stood still until it was executed or had said this.
+    Said(Option<String>),
+}
 
 impl Word {
     /// Becomes readable when there is something to [`hear`](Word::hear); none once it was heard.
     pub fn awaited(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_ref().map(AsFd::as_fd)
+        match self {
+            Word::Awaited(pipe) => Some(pipe.as_fd()),
+            Word::Said(_) => None,
+        }
     }
 
     pub fn is_awaited(&self) -> bool {
-        self.0.is_some()
+        self.awaited().is_some()
     }
 
     /// The complaint, if there is one now.
     pub fn hear(&mut self) -> Option<String> {
+        let pipe = match self {
+            Word::Said(complaint) => return complaint.take(),
+            Word::Awaited(pipe) => pipe,
+        };
         let mut text = [0; MOST_BYTES];
-        let n = match self.0.as_mut()?.read(&mut text) {
+        let n = match pipe.read(&mut text) {
             Ok(n) => n,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return None,
             Err(_) => 0,
         };
-        self.0 = None;
+        *self = Word::Said(None);
         (n > 0).then(|| String::from_utf8_lossy(&text[..n]).into_owned())
     }
 }
@@ -85,10 +95,20 @@ impl Program<'_> {
     /// No more processes or files.
     pub fn start(&self, single: &SingleThreaded) -> Result<(Pid, Word), ChildError> {
         let mut image = Image::new(self.argv, &self.environment);
+        if !self.account.is_another() {
+            let mut complaint = None;
+            let pid = single.fork_to_execute(Memory::Borrowed, || match self.execute(&mut image) {
+                Ok(never) => match never {},
+                Err(reason) => {
+                    complaint = Some(reason);
+                    127
+                }
+            });
+            return Ok((pid.map_err(ChildError::Fork)?, Word::Said(complaint)));
+        }
         let (word, mouth) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(ChildError::Pipe)?;
         let mut mouth = File::from(mouth);
-        let memory = if self.account.is_another() { Memory::Copied } else { Memory::Borrowed };
-        let pid = single.fork_to_execute(memory, || match self.execute(&mut image) {
+        let pid = single.fork_to_execute(Memory::Copied, || match self.execute(&mut image) {
             Ok(never) => match never {},
             Err(reason) => {
                 let text = reason.as_bytes();
@@ -96,8 +116,7 @@ impl Program<'_> {
                 127
             }
         });
-        let pid = pid.map_err(ChildError::Fork)?;
-        Ok((pid, Word(Some(File::from(word)))))
+        Ok((pid.map_err(ChildError::Fork)?, Word::Awaited(File::from(word))))
     }
 
     /// In the child, which may have the parent's memory: does not return but with the reason, and leaves no allocation

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::hostfile::{self, HostFiles};
 use crate::order::Order;
-use crate::spool::{self, EntryRef, ResultRef, Written};
+use crate::spool::{self, EntryRef, ResultRef, Size, Written};
 
 /// Where a supervisor keeps its socket and what must outlive an agent.
 #[derive(Debug)]
@@ -29,17 +29,25 @@ pub struct Folder {
     generation: Slot,
     /// Made at the first end of a job, so that what is there is a result.
     result: Option<Slot>,
+    /// Its job is forgotten, and it still has that one's name.
+    is_free: bool,
 }
 
-/// A file that is written over and over, with the length it has.
+/// A file that is written over and over.
 #[derive(Debug)]
 struct Slot {
     file: File,
     len: usize,
+    /// What was last written to it by [`write_once`](Slot::write_once), and how the file was then: a job of our own user may
+    /// change it.
+    written: Option<(Vec<u8>, Size)>,
 }
 
 /// Longer files give their blocks back when something shorter follows.
 const PADDED_TO: usize = 16 << 10;
+
+/// The host files of a job on some nodes are not written again for the next one on as many.
+const KEPT_UP_TO: usize = 1 << 10;
 
 impl Folder {
     /// The directory of a new seat, to bind its socket in.
@@ -64,6 +72,7 @@ impl Folder {
             mpich: Slot::make(&seat.join("hosts.mpich"), 0o644)?,
             generation: Slot::make(&seat.join("generation"), 0o644)?,
             result: None,
+            is_free: false,
             dir: seat.clone(),
             seat,
         })
@@ -97,14 +106,15 @@ impl Folder {
     /// `AlreadyExists` if another supervisor was faster; no space.
     pub fn claim(&mut self, entry_dir: &Path, entry: &EntryRef<'_>) -> io::Result<()> {
         self.entry.write_json(entry)?;
-        self.openmpi.write(hostfile::openmpi(entry.order).as_bytes())?;
-        self.mpich.write(hostfile::mpich(entry.order).as_bytes())?;
-        self.generation.write(hostfile::generation(entry.order).as_bytes())?;
+        self.openmpi.write_once(hostfile::openmpi(entry.order).into_bytes())?;
+        self.mpich.write_once(hostfile::mpich(entry.order).into_bytes())?;
+        self.generation.write_once(hostfile::generation(entry.order).into_bytes())?;
         fs::rename(&self.dir, entry_dir).map_err(|error| match error.kind() {
             io::ErrorKind::DirectoryNotEmpty => io::ErrorKind::AlreadyExists.into(),
             _other => error,
         })?;
         self.dir = entry_dir.to_owned();
+        self.is_free = false;
         Ok(())
     }
 
@@ -118,11 +128,12 @@ impl Folder {
         result.write_json(&ResultRef { report, written })
     }
 
-    /// Back to the seat, without what belonged to the job alone.
+    /// Takes away what belonged to the job alone. [`go_back`](Folder::go_back) is to follow, unless a job does: it then
+    /// moves from name to name at once.
     ///
     /// # Errors
     /// The folder cannot be used again.
-    pub fn give_back(&mut self, order: &Order) -> io::Result<()> {
+    pub fn free(&mut self, order: &Order) -> io::Result<()> {
         match order.launch.execution.work {
             Work::Script { .. } => {
                 fs::remove_file(spool::script_path(&self.dir)).or_else(|error| match error.kind() {
@@ -132,8 +143,24 @@ impl Folder {
             }
             Work::Tasks { .. } | Work::Hosts => {}
         }
-        fs::rename(&self.dir, &self.seat)?;
-        self.dir.clone_from(&self.seat);
+        self.is_free = true;
+        Ok(())
+    }
+
+    /// Still the name of a job that is forgotten?
+    pub fn is_free(&self) -> bool {
+        self.is_free
+    }
+
+    /// Back to the seat, if no job has taken it since it was freed.
+    ///
+    /// # Errors
+    /// The folder cannot be used again.
+    pub fn go_back(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_free) {
+            fs::rename(&self.dir, &self.seat)?;
+            self.dir.clone_from(&self.seat);
+        }
         Ok(())
     }
 
@@ -163,7 +190,7 @@ impl Slot {
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         // Whatever the caller's umask is.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
-        Ok(Slot { file, len: 0 })
+        Ok(Slot { file, len: 0, written: None })
     }
 
     /// A file with other contents in the place of one that may be read just now.
@@ -174,6 +201,22 @@ impl Slot {
         slot.write(contents)?;
         fs::rename(&draft, path)?;
         Ok(slot)
+    }
+
+    /// Nothing, if just that was written before.
+    fn write_once(&mut self, contents: Vec<u8>) -> io::Result<()> {
+        if let Some((written, size)) = &self.written
+            && *written == contents
+            && Size::of(&self.file.metadata()?) == *size
+        {
+            return Ok(());
+        }
+        self.written = None;
+        self.write(&contents)?;
+        if contents.len() <= KEPT_UP_TO {
+            self.written = Some((contents, Size::of(&self.file.metadata()?)));
+        }
+        Ok(())
     }
 
     fn write(&mut self, contents: &[u8]) -> io::Result<()> {
@@ -203,6 +246,8 @@ mod tests {
     use rms_model::{JobId, Run, Time, Usage};
 
     use super::*;
+    use crate::cgroup::Cgroup;
+    use crate::order::tests::{host, order};
     use crate::spool::Spool;
 
     fn result(job: u64, reason: &str) -> JobReport {
@@ -223,5 +268,62 @@ mod tests {
             assert_eq!(read(job).expect("there"), result(job, reason));
             assert!(read(job + 1).is_err(), "the next job has not ended yet");
         }
+    }
+
+    fn claim(folder: &mut Folder, spool: &Spool, job: u64) -> io::Result<()> {
+        let order = Order { job: JobId(job), ..order([host("a1")]) };
+        let cgroup = Cgroup::none();
+        let entry = EntryRef { order: &order, boot: "", cgroup: &cgroup, seat: "s", supervisor: 1 };
+        folder.claim(&spool.entry_dir(order.job, order.run), &entry)?;
+        folder.free(&order)
+    }
+
+    #[test]
+    fn a_folder_goes_from_job_to_job_and_home_when_no_other_follows() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::create(dir.path()).expect("a spool");
+        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
+        let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        let is_at_home = || spool.seats_dir().join("s").is_dir();
+        let jobs = || spool.entries().expect("readable").into_iter().map(|(job, ..)| job.0).collect::<Vec<_>>();
+        for job in [1, 2] {
+            claim(&mut folder, &spool, job).expect("nobody else has it");
+            assert_eq!((jobs(), is_at_home(), folder.is_free()), (vec![job], false, true));
+        }
+        folder.go_back().expect("home");
+        assert_eq!((jobs(), is_at_home(), folder.is_free()), (vec![], true, false));
+        folder.go_back().expect("it is there");
+
+        // Somebody else has the third, and is at work on it.
+        std::fs::create_dir(spool.jobs_dir().join("3.1")).expect("made");
+        std::fs::write(spool.jobs_dir().join("3.1/entry"), "").expect("written");
+        claim(&mut folder, &spool, 4).expect("nobody else has it");
+        let refused = claim(&mut folder, &spool, 3).expect_err("it is another's");
+        assert_eq!((refused.kind(), folder.is_free()), (io::ErrorKind::AlreadyExists, true));
+        folder.go_back().expect("home");
+        assert_eq!((jobs(), is_at_home()), (vec![3], true));
+    }
+
+    #[test]
+    fn host_files_are_written_anew_only_if_they_are_not_what_they_should_be() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::create(dir.path()).expect("a spool");
+        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
+        let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        let mut written = Vec::new();
+        for job in 1..=4 {
+            // The kernel's clock for files ticks slowly.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            claim(&mut folder, &spool, job).expect("nobody else has it");
+            let path = folder.host_files().openmpi;
+            assert_eq!(fs::read_to_string(&path).expect("readable"), "# generation 1\na1 slots=1\n");
+            written.push(fs::metadata(&path).expect("there").modified().expect("known"));
+            if job == 3 {
+                // A job of the agent's own user may do so.
+                fs::write(&path, "a1 slots=64\n").expect("writable");
+            }
+        }
+        assert_eq!((written[0], written[1]), (written[1], written[2]));
+        assert!(written[3] > written[2]);
     }
 }

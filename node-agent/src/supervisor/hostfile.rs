@@ -47,8 +47,9 @@ impl HostFiles {
     }
 }
 
+/// Not of which job they are: those of the next one of the same size need not be written.
 fn heading(order: &Order) -> String {
-    format!("# job {} run {} generation {}\n", order.job, order.run, order.launch.generation)
+    format!("# generation {}\n", order.launch.generation)
 }
 
 /// A host that holds no task still has its CPUs, which a script may use. One that the job is to leave is none of its any

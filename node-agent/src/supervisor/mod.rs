@@ -301,6 +301,9 @@ impl Supervisor {
                 return Next::Leave;
             }
         }
+        if self.folder.go_back().is_err() {
+            return self.leave_empty();
+        }
         if alive.is_err() { self.agent_lost() } else { Next::Stay }
     }
 
@@ -420,6 +423,8 @@ impl Supervisor {
                     |error: &start::StartError| error.is_of_node() && !(self.is_limited && error.is_of_memory());
                 started.map_err(|error| Unstarted { is_fault: is_fault(&error), reason: error.to_string() })
             }),
+            // The agent gives the job to another one.
+            Err(_) if self.folder.is_free() => return self.leave_empty(),
             Err(error) => {
                 Err(Unstarted { reason: format!("cannot make {}: {error}", entry_dir.display()), is_fault: true })
             }
@@ -527,7 +532,7 @@ impl Supervisor {
         let can_go_on = is_bound
             && match keep {
                 true => self.folder.leave_behind().is_ok(),
-                false => self.folder.give_back(&job.order).is_ok(),
+                false => self.folder.free(&job.order).is_ok(),
             };
         match (can_go_on, keep) {
             (true, _) => Next::Stay,

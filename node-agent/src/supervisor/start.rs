@@ -1,9 +1,10 @@
 //! Starts the tasks of a job's share: account, script, streams, then one process each.
 
 use std::ffi::CString;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -138,9 +139,7 @@ impl Starter<'_> {
 
     fn script(&self, script: &str, args: &[String]) -> Result<Begun, StartError> {
         let path = spool::script_path(self.entry_dir);
-        let owned = spool::write_whole(&path, script.as_bytes(), 0o500)
-            .and_then(|()| chown(&path, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())));
-        owned.map_err(|source| StartError::Write { path: path.clone(), source })?;
+        self.write_script(&path, script).map_err(|source| StartError::Write { path: path.clone(), source })?;
         let all = streams::open(self.order, self.account, self.entry_dir, 0, 1, Occasion::Start)?;
         let mut variables = self.variables.clone();
         environment::of_script(&mut variables, self.order, script);
@@ -168,6 +167,17 @@ impl Starter<'_> {
         }
         let streams = all.tasks.into_iter().next();
         Ok(Begun { tasks, input: all.input, streams, piped: all.piped, rank_sockets: Vec::new() })
+    }
+
+    /// Nobody looks at it before it is executed, so nobody sees a part of it.
+    fn write_script(&self, path: &Path, script: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o500).open(path)?;
+        file.write_all(script.as_bytes())?;
+        // As root, or it is the owner's already.
+        match self.account.is_another() {
+            true => fchown(&file, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())),
+            false => Ok(()),
+        }
     }
 
     fn tasks(&self, argv: &[String]) -> Result<Begun, StartError> {

@@ -37,7 +37,8 @@ impl Account {
         let own_uid = geteuid();
         let is_own = user.as_ref().is_some_and(|user| user.uid == own_uid);
         if !own_uid.is_root() || is_own {
-            let agent = User::from_uid(own_uid).map_err(lookup)?;
+            // To look somebody up is to read through a file, or to ask another program.
+            let agent = if is_own { user.clone() } else { User::from_uid(own_uid).map_err(lookup)? };
             // In a container a user may have a number only.
             let agent_name = agent.as_ref().map_or_else(|| own_uid.to_string(), |agent| agent.name.clone());
             let is_unnamed = user.is_none() && agent_name == owner;

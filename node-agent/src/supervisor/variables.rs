@@ -10,6 +10,14 @@ pub type Variables = BTreeMap<String, String>;
 
 /// `NAME=VALUE` of each; a value that holds a zero byte cannot be passed to anybody.
 pub fn to_c(variables: &Variables) -> Vec<CString> {
-    let variable = |(name, value): (&String, &String)| CString::new(to_bytes(&format!("{name}={value}"))).ok();
+    let variable = |(name, value): (&String, &String)| {
+        let (name, value) = (to_bytes(name), to_bytes(value));
+        // With room for the zero byte that follows.
+        let mut bytes = Vec::with_capacity(name.len() + value.len() + 2);
+        bytes.extend_from_slice(&name);
+        bytes.push(b'=');
+        bytes.extend_from_slice(&value);
+        CString::new(bytes).ok()
+    };
     variables.iter().filter_map(variable).collect()
 }
