@@ -202,6 +202,16 @@ impl Profile {
         end.filter(|end| *end > from)
     }
 
+    /// The first instant from `from` on with more than `limit` hosts.
+    pub fn first_above(&self, limit: i64, from: Time) -> Option<Time> {
+        let place = match self.steps.at(from) {
+            Some(place) => self.steps.next_above(limit, place),
+            None if limit < 0 => return Some(from),
+            None => self.steps.next_above(limit, self.steps.first()?),
+        };
+        place.map(|place| self.steps.step(place).from.max(from))
+    }
+
     /// Its change-points as seen from `now`: `now`, and every time after it at which a step begins (003, §3.1: chps).
     pub fn change_points(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
         let place = match self.steps.at(now) {

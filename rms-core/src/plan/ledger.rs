@@ -222,6 +222,16 @@ impl Ledger {
         self.view.get(&cluster).map_or(capacity, |profile| profile.least_free(capacity, from, from + wall))
     }
 
+    /// For how long so many hosts of a cluster stay free.
+    pub(super) fn longest_free(&self, cluster: ClusterId, hosts: u32, from: Time) -> Span {
+        let limit = i64::from(self.capacity_of(cluster)) - i64::from(hosts);
+        let full_from = match self.view.get(&cluster) {
+            Some(profile) => profile.first_above(limit, from),
+            None => (limit < 0).then_some(from),
+        };
+        full_from.unwrap_or(Time::NEVER).since(from)
+    }
+
     /// How many hosts of a cluster are free at the best instant until then; none, if that is past.
     pub(super) fn most_free(&self, cluster: ClusterId, from: Time, until: Time) -> i64 {
         let capacity = i64::from(self.capacity_of(cluster));

@@ -17,7 +17,10 @@ use super::arrivals;
 use super::pass::{Look, Moment, Pass, Taken};
 use super::{Placed, Placement, Plan, Scope};
 use crate::state::job::Job;
-use crate::state::{PlainWish, State, Wish};
+use crate::state::{PlainWish, Room, State, Wish};
+
+/// A shorter queue is walked over before it is known for how long hosts stay free.
+const FEW: usize = 16;
 
 pub(super) fn run(
     state: &State,
@@ -224,10 +227,14 @@ impl<'a, 'l> Walk<'a, 'l> {
         let mut head_waits = false;
         let mut waiting = Vec::new();
         let only_starts = scope.is_of_starts();
+        let are_many = scope == Scope::Starts && self.state.n_queued() > FEW && self.state.n_promised() == 0;
         for (job, wish) in jobs {
             if only_starts && head_waits && self.look.is_none() {
                 if self.pass.n_free == 0 {
                     break;
+                }
+                if are_many {
+                    return self.start_behind_head();
                 }
                 if !self.may_start(wish) {
                     continue;
@@ -275,6 +282,39 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
         in_order.extend(placements);
         self.placements = in_order;
+    }
+
+    /// Of those behind the head, who was placed last, each that can start now does; whom there is no room for is passed
+    /// over without a look.
+    fn start_behind_head(&mut self) {
+        let head = self.placements.last().and_then(|head| self.state.wish(head.job));
+        let Some((mut behind, _)) = head else { return };
+        let last = match self.state.settings().queue_depth {
+            0 => None,
+            depth => self.state.nth_queued(depth as usize - 1),
+        };
+        let mut room = self.room();
+        while let Some((key, wish)) = self.state.next_within(behind, &room) {
+            if last.is_some_and(|last| key > last) {
+                break;
+            }
+            behind = key;
+            if !self.may_start(wish) {
+                continue;
+            }
+            let found = self.pass.find(self.spec(key.job), self.now).ok();
+            if let Some(outcome) = found.and_then(|found| self.pass.start(found)) {
+                self.placements.push(Placement { job: key.job, outcome, view: None });
+                room = self.room();
+            }
+        }
+    }
+
+    fn room(&self) -> Room {
+        let clusters = self.state.clusters().keys();
+        let longest =
+            |hosts| clusters.clone().map(|cluster| self.pass.all.longest_free(*cluster, hosts, self.now)).max();
+        Room::new(self.pass.n_free, |hosts| longest(hosts).unwrap_or(Span::ZERO))
     }
 
     /// Is it worth a look whether this one starts now, without a reservation?

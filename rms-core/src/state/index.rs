@@ -9,6 +9,7 @@ use rms_model::{ClusterId, Environment, Execution, Inventory, JobId, JobSpec, No
 use super::free::FreeHosts;
 use super::occupation::Occupation;
 use super::usage::{Usage, environment_bytes, work_bytes};
+use super::waiting::Waiting;
 use super::{Nodes, State, takes_any_hosts};
 use crate::state::job::{AwaitedIndex, Job, Launcher, Phase, Promise, Started};
 use crate::state::node::Node;
@@ -16,7 +17,7 @@ use crate::state::node::Node;
 /// Derived from the rest of the state, so it is compared but not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    pub(crate) queue: BTreeMap<QueueKey, Wish>,
+    pub(crate) queue: Waiting,
     /// How many wishes in the queue are not plain.
     pub(crate) n_fancy: usize,
     pub(crate) occupation: Occupation,
@@ -63,7 +64,11 @@ pub struct QueueKey {
 impl QueueKey {
     pub(super) fn of(job: JobId, entry: &Job) -> QueueKey {
         let requested = entry.requested.expect("a queued job has sent a request");
-        QueueKey { priority: Reverse(entry.spec.priority), requested, job }
+        QueueKey::new(entry.spec.priority, requested, job)
+    }
+
+    pub(super) fn new(priority: i32, requested: Time, job: JobId) -> QueueKey {
+        QueueKey { priority: Reverse(priority), requested, job }
     }
 }
 
@@ -123,7 +128,7 @@ impl Index {
     }
 
     fn dequeue(&mut self, job: JobId, entry: &Job) {
-        if let Some(wish) = self.queue.remove(&QueueKey::of(job, entry)) {
+        if let Some(wish) = self.queue.remove(QueueKey::of(job, entry)) {
             self.n_fancy -= usize::from(wish.plain.is_none());
         }
         if let Some(promise) = entry.promised {
@@ -143,7 +148,7 @@ impl Index {
             self.promises.insert((new.at, job));
             self.occupation.promise(request(new), new.at, 1);
         }
-        if let Some(wish) = self.queue.get_mut(&QueueKey::of(job, entry)) {
+        if let Some(wish) = self.queue.get_mut(QueueKey::of(job, entry)) {
             wish.promised = promise.map(|promise| promise.at);
         }
     }
@@ -227,16 +232,12 @@ impl Index {
         self.hold(job, entry, nodes);
     }
 
-    /// A node of whom nothing changes but its holders: is it free now, and was it before?
-    pub(super) fn change_free(&mut self, node: NodeId, entry: &Node, was_free: bool) {
-        match (was_free, entry.is_free()) {
-            (true, false) => {
-                if let Some(free) = self.free.get_mut(&entry.cluster) {
-                    free.remove(node, entry);
-                }
-            }
-            (false, true) => self.free.entry(entry.cluster).or_default().insert(node, entry),
-            (true, true) | (false, false) => {}
+    /// A node of whom nothing changes but its holders is free now, or is no more.
+    pub(super) fn change_free(&mut self, node: NodeId, entry: &Node, is_free: bool) {
+        let Some(free) = self.free.get_mut(&entry.cluster) else { return };
+        match is_free {
+            true => free.insert(node, entry),
+            false => free.remove(node, entry),
         }
     }
 

@@ -21,6 +21,7 @@ mod occupation;
 mod stored;
 pub mod talks;
 mod usage;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub use jobs::Jobs;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;
 pub(crate) use usage::{Usage, environment_bytes, work_bytes};
+pub(crate) use waiting::Room;
 
 use rms_api::audit::AuditEntry;
 use rms_api::subscription::ClusterLink;
@@ -168,7 +170,7 @@ impl State {
 
     /// Jobs in the queue, in the order in which a pass takes them.
     pub(crate) fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.index.queue.keys().map(|key| key.job)
+        self.wishes().map(|(job, _)| job)
     }
 
     /// The same with what each wants.
@@ -280,7 +282,18 @@ impl State {
     /// What a queued job wants, and its place in the queue.
     pub(crate) fn wish(&self, job: JobId) -> Option<(QueueKey, &Wish)> {
         let entry = self.jobs.get(&job).filter(|entry| entry.is_queued())?;
-        self.index.queue.get_key_value(&QueueKey::of(job, entry)).map(|(key, wish)| (*key, wish))
+        let key = QueueKey::of(job, entry);
+        self.index.queue.get(key).map(|wish| (key, wish))
+    }
+
+    /// Who waits at this place of the queue, counted from 0.
+    pub(crate) fn nth_queued(&self, queue_idx: usize) -> Option<QueueKey> {
+        self.index.queue.nth(queue_idx)
+    }
+
+    /// The first of the queue behind another one for whom there may be room.
+    pub(crate) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Wish)> {
+        self.index.queue.next_within(behind, room)
     }
 
     /// When the next queued job was promised to start.

@@ -212,6 +212,25 @@ impl Chunks {
         None
     }
 
+    /// The first step from `place` on that has more than `limit` hosts.
+    pub(super) fn next_above(&self, limit: i64, place: Place) -> Option<Place> {
+        let mut first_idx = place.step_idx;
+        for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
+            let limit = limit - chunk.lift;
+            if chunk.most > limit {
+                let found = chunk.steps[first_idx..].iter().position(|step| step.hosts > limit);
+                walked::note(found.map_or(chunk.steps.len() - first_idx, |idx| idx + 1));
+                if let Some(idx) = found {
+                    return Some(Place { chunk_idx, step_idx: first_idx + idx });
+                }
+            } else {
+                walked::note(1);
+            }
+            first_idx = 0;
+        }
+        None
+    }
+
     /// The last step of those from `first` to `last` that has more than `limit` hosts.
     pub(super) fn last_above(&self, limit: i64, first: Place, last: Place) -> Option<Place> {
         let mut end_idx = last.step_idx + 1;

@@ -108,6 +108,9 @@ proptest! {
         for limit in [-1, 0, 1, 3, most - 1, most] {
             let last = inside.iter().rposition(|hosts| *hosts > limit).map(|idx| scale.time(a + idx + 1));
             prop_assert_eq!(profile.last_above(limit, from, until), last, "above {}", limit);
+            let first = slots[a..].iter().position(|hosts| *hosts > limit).map(|idx| scale.time(a + idx));
+            let beyond = (limit < 0).then(|| scale.time(N_SLOTS));
+            prop_assert_eq!(profile.first_above(limit, from), first.or(beyond), "above {}", limit);
         }
         let instant = scale.time(a) - Span::from_millis(scale.millis);
         let before = profile.step_before(scale.time(a));

@@ -325,10 +325,12 @@ fn a_pass_leaves_nobody_waiting_who_could_start() {
         let settings = Settings { policy, queue_depth: 0, ..Settings::default() };
         let mut batch = Batch::new(settings, &[uniform_hosts(load.n_hosts, 1)], &jobs).expect("nodes join");
         while batch.turn().expect("every job ends") {
-            let plan = plan(batch.state(), batch.now(), Scope::Starts);
-            let starts = |placement: &&plan::Placement| matches!(placement.outcome, plan::Placed::Now { .. });
-            let left = plan.placements.iter().find(starts).map(|placement| placement.job);
-            assert_eq!(left, None, "LIMBER_SEED={seed}, {policy}: {load:?}");
+            for scope in [Scope::Starts, Scope::Estimates] {
+                let plan = plan(batch.state(), batch.now(), scope);
+                let starts = |placement: &&plan::Placement| matches!(placement.outcome, plan::Placed::Now { .. });
+                let left = plan.placements.iter().find(starts).map(|placement| placement.job);
+                assert_eq!(left, None, "LIMBER_SEED={seed}, {policy}, {scope:?}: {load:?}");
+            }
         }
     }
 }

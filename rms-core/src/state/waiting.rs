@@ -1,0 +1,251 @@
+//! The queue in its order, in blocks that know their shortest wishes: a search passes over those for whom there is no room.
+
+use rms_model::Span;
+
+use super::index::{QueueKey, Wish};
+
+/// Who waits, and what each wants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiting {
+    /// None of them is empty.
+    blocks: Vec<Block>,
+    n_jobs: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    entries: Vec<(QueueKey, Wish)>,
+    /// The shortest time that is wanted, by how many hosts: none of the block is shorter, and one is as short.
+    shortest: [Option<Span>; N_CLASSES],
+}
+
+/// For how long some hosts stay free from now on, by how many: what a search through the queue is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    n_free: u32,
+    /// By class, for the fewest hosts of the class; `None` if so many are not free at all.
+    longest: [Option<Span>; N_CLASSES],
+}
+
+/// Numbers of hosts that lie between two powers of two are of one class; all from the highest power on are.
+const N_CLASSES: usize = 21;
+
+/// Few enough to be looked at one by one, and many enough to make passing over them worth while.
+const MOST_JOBS: usize = 64;
+
+fn class(hosts: u32) -> usize {
+    (hosts.max(1).ilog2() as usize).min(N_CLASSES - 1)
+}
+
+impl Waiting {
+    pub(super) fn len(&self) -> usize {
+        self.n_jobs
+    }
+
+    /// In the order of the queue.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (QueueKey, &Wish)> + Clone + '_ {
+        self.blocks.iter().flat_map(|block| &block.entries).map(|(key, wish)| (*key, wish))
+    }
+
+    pub(super) fn get(&self, key: QueueKey) -> Option<&Wish> {
+        let block = self.blocks.get(self.block_of(key))?;
+        block.place(key).ok().map(|idx| &block.entries[idx].1)
+    }
+
+    /// Its time and its hosts must stay what they are.
+    pub(super) fn get_mut(&mut self, key: QueueKey) -> Option<&mut Wish> {
+        let block_idx = self.block_of(key);
+        let block = self.blocks.get_mut(block_idx)?;
+        block.place(key).ok().map(|idx| &mut block.entries[idx].1)
+    }
+
+    /// Who waits at this place, counted from 0.
+    pub(super) fn nth(&self, queue_idx: usize) -> Option<QueueKey> {
+        let mut n_left = queue_idx;
+        for Block { entries, .. } in &self.blocks {
+            match entries.get(n_left) {
+                Some((key, _)) => return Some(*key),
+                None => n_left -= entries.len(),
+            }
+        }
+        None
+    }
+
+    pub(super) fn insert(&mut self, key: QueueKey, wish: Wish) {
+        if self.blocks.is_empty() {
+            self.blocks.push(Block::default());
+        }
+        let block_idx = self.block_of(key);
+        let block = &mut self.blocks[block_idx];
+        match block.place(key) {
+            Ok(idx) => {
+                block.entries[idx].1 = wish;
+                block.summarise();
+            }
+            Err(idx) => {
+                block.entries.insert(idx, (key, wish));
+                block.count(&wish);
+                self.n_jobs += 1;
+            }
+        }
+        let is_last = block_idx + 1 == self.blocks.len();
+        let block = &mut self.blocks[block_idx];
+        if block.entries.len() > MOST_JOBS {
+            // Most come at the end: the others stay full.
+            let n_kept = if is_last { MOST_JOBS } else { MOST_JOBS / 2 };
+            let mut second = Block { entries: block.entries.split_off(n_kept), ..Block::default() };
+            block.summarise();
+            second.summarise();
+            self.blocks.insert(block_idx + 1, second);
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: QueueKey) -> Option<Wish> {
+        let block_idx = self.block_of(key);
+        let block = self.blocks.get_mut(block_idx)?;
+        let (_, wish) = block.entries.remove(block.place(key).ok()?);
+        self.n_jobs -= 1;
+        if block.entries.is_empty() {
+            self.blocks.remove(block_idx);
+        } else if block.shortest[class(wish.least_hosts)] == Some(wish.shortest()) {
+            block.summarise();
+        }
+        Some(wish)
+    }
+
+    /// The first behind another one for whom there may be room: for everybody between them there is none.
+    pub(super) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Wish)> {
+        let first_idx = self.block_of(behind);
+        for (block_idx, block) in self.blocks.iter().enumerate().skip(first_idx) {
+            if !room.may_hold_any(&block.shortest) {
+                continue;
+            }
+            let n_before =
+                if block_idx == first_idx { block.entries.partition_point(|(key, _)| *key <= behind) } else { 0 };
+            let found = block.entries[n_before..].iter().find(|(_, wish)| room.may_hold(wish));
+            if let Some((key, wish)) = found {
+                return Some((*key, wish));
+            }
+        }
+        None
+    }
+
+    /// The block where it is, or would be; 0 if there is none.
+    fn block_of(&self, key: QueueKey) -> usize {
+        let begins_before = |block: &Block| block.entries.first().is_some_and(|(first, _)| *first <= key);
+        self.blocks.partition_point(begins_before).saturating_sub(1)
+    }
+}
+
+/// However they are cut into blocks.
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Waiting) -> bool {
+        self.n_jobs == other.n_jobs && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Waiting {}
+
+impl Block {
+    fn place(&self, key: QueueKey) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&key, |(known, _)| *known)
+    }
+
+    fn count(&mut self, wish: &Wish) {
+        let shortest = &mut self.shortest[class(wish.least_hosts)];
+        *shortest = Some(shortest.map_or(wish.shortest(), |known| known.min(wish.shortest())));
+    }
+
+    fn summarise(&mut self) {
+        self.shortest = [None; N_CLASSES];
+        for idx in 0..self.entries.len() {
+            let wish = self.entries[idx].1;
+            self.count(&wish);
+        }
+    }
+}
+
+impl Room {
+    /// `longest` tells for how long so many hosts of one cluster stay free, where that is known best.
+    pub(crate) fn new(n_free: usize, mut longest: impl FnMut(u32) -> Span) -> Room {
+        let n_free = u32::try_from(n_free).unwrap_or(u32::MAX);
+        let mut room = Room { n_free, ..Room::default() };
+        for (class, known) in room.longest.iter_mut().enumerate() {
+            let fewest = 1 << class;
+            if fewest <= n_free {
+                *known = Some(longest(fewest));
+            }
+        }
+        room
+    }
+
+    fn may_hold(&self, wish: &Wish) -> bool {
+        wish.least_hosts <= self.n_free && self.longest[class(wish.least_hosts)] >= Some(wish.shortest())
+    }
+
+    fn may_hold_any(&self, shortest: &[Option<Span>; N_CLASSES]) -> bool {
+        std::iter::zip(shortest, &self.longest).any(|(shortest, longest)| shortest.is_some() && shortest <= longest)
+    }
+}
+
+impl Wish {
+    /// It wants hosts for so long or for longer.
+    fn shortest(&self) -> Span {
+        self.plain.map_or(Span::ZERO, |plain| plain.wall)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rms_model::{ClusterId, JobId, Time};
+
+    use super::super::index::PlainWish;
+    use super::*;
+
+    /// Against a map and a look at each, while jobs come and leave anywhere.
+    #[test]
+    fn a_search_finds_whom_a_look_at_each_finds() {
+        let mut state = 3_u64;
+        let mut roll = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        let (mut waiting, mut expected, mut most_blocks) = (Waiting::default(), BTreeMap::new(), 0);
+        for number in 0..6000 {
+            let comes = roll(10) < if number < 3000 { 6 } else { 4 };
+            if comes {
+                let (priority, requested) = (roll(2) as i32, Time::from_secs(number / 4));
+                let key = QueueKey::new(priority, requested, JobId(number as u64));
+                let hosts = 1 + (roll(8) * roll(8)) as u32;
+                let plain = PlainWish { cluster: ClusterId(0), wall: Span::from_secs(1 + roll(500) as i64) };
+                let plain = (roll(9) > 0).then_some(plain);
+                let wish = Wish { least_hosts: hosts, plain, promised: None };
+                waiting.insert(key, wish);
+                expected.insert(key, wish);
+            } else if let Some(key) = expected.keys().nth(roll(expected.len().max(1) as u64) as usize).copied() {
+                assert_eq!(waiting.remove(key), expected.remove(&key));
+            }
+            assert_eq!(waiting.len(), expected.len());
+            most_blocks = most_blocks.max(waiting.blocks.len());
+            for block in &waiting.blocks {
+                let mut anew = block.clone();
+                anew.summarise();
+                assert!((1..=MOST_JOBS).contains(&block.entries.len()) && anew.shortest == block.shortest);
+            }
+            let (n_free, longest) = (roll(20) as usize, roll(200) as i64);
+            let room = Room::new(n_free, |hosts| Span::from_secs(longest / i64::from(hosts)));
+            let place = roll(expected.len() as u64 + 1) as usize;
+            let behind = expected.keys().nth(place).copied();
+            assert_eq!(waiting.nth(place), behind);
+            let Some(behind) = behind else { continue };
+            let mut later = expected.range(behind..).skip(1);
+            let found = waiting.next_within(behind, &room).map(|(key, wish)| (key, *wish));
+            assert_eq!(found, later.find(|(_, wish)| room.may_hold(wish)).map(|(key, wish)| (*key, *wish)));
+            assert_eq!(waiting.get(behind), expected.get(&behind));
+        }
+        assert!(waiting.iter().eq(expected.iter().map(|(key, wish)| (*key, wish))));
+        assert!(most_blocks > 5, "{most_blocks}");
+    }
+}
