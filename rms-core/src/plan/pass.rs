@@ -353,6 +353,9 @@ impl<'a> Pass<'a> {
     /// hosts alone does not show that.
     fn take_nodes(&mut self, request: &Request, constraint: Option<&Constraint>) -> Take {
         let ledger = constraint.map_or(&self.all, |constraint| &self.special[constraint]);
+        if self.special.is_empty() && self.freed.is_empty() && self.kept.is_empty() {
+            return self.take_first_free(request);
+        }
         let mut nodes = Vec::new();
         for (cluster, wanted) in &request.hosts {
             // What each ledger can spare, and how much of that this request has taken.
@@ -388,6 +391,25 @@ impl<'a> Pass<'a> {
                 };
             }
         }
+        self.took(request, &nodes);
+        Take::Hosts(nodes)
+    }
+
+    /// The common case: all are alike, and free hosts are those that the state says.
+    fn take_first_free(&mut self, request: &Request) -> Take {
+        let mut nodes = Vec::with_capacity(request.n_hosts() as usize);
+        for (cluster, wanted) in &request.hosts {
+            let (n_gone, n_wanted) = (self.n_taken.get(cluster).copied().unwrap_or(0), *wanted as usize);
+            if n_gone + n_wanted > self.state.n_free(*cluster) {
+                return Take::NotFree;
+            }
+            self.state.take_free(*cluster, n_gone, n_wanted, &mut nodes);
+        }
+        self.took(request, &nodes);
+        Take::Hosts(nodes)
+    }
+
+    fn took(&mut self, request: &Request, nodes: &[NodeId]) {
         self.n_free -= nodes.len();
         for (cluster, wanted) in &request.hosts {
             *self.n_taken.entry(*cluster).or_default() += *wanted as usize;
@@ -396,7 +418,6 @@ impl<'a> Pass<'a> {
             self.taken_set.extend(nodes.iter().copied());
         }
         self.taken.extend(nodes.iter().copied());
-        Take::Hosts(nodes)
     }
 
     /// When a request whose hosts are kept for others now may find some: not before something changes.

@@ -416,9 +416,12 @@ impl State {
         change: impl FnOnce(&mut Holders),
     ) -> Result<(), Misfit> {
         let entry = self.nodes.get_mut(&node).ok_or(Misfit::Node(node))?;
-        let was_free = entry.is_free();
+        let was_held = !entry.holders.is_empty();
         change(&mut entry.holders);
-        self.index.change_free(node, entry, was_free);
+        let is_held = !entry.holders.is_empty();
+        if was_held != is_held && entry.is_open() {
+            self.index.change_free(node, entry, !is_held);
+        }
         if is_told {
             entry.generation = entry.generation.next();
             bumped.note(node);
@@ -484,26 +487,26 @@ impl State {
 
     fn release_nodes(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
         let nodes: Vec<NodeId> = self.jobs.get(&job).map(|entry| entry.held().collect()).unwrap_or_default();
-        self.release(job, &nodes, bumped)
+        self.release(job, nodes.into_iter(), bumped)
     }
 
-    pub(super) fn release(&mut self, job: JobId, nodes: &[NodeId], bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
-        for node in nodes {
-            match self.change_holders(*node, bumped, true, |holders| holders.remove(job)) {
-                // A node that was removed meanwhile has nothing to give back.
-                Ok(()) | Err(Misfit::Node(_)) => {}
-                Err(misfit) => return Err(misfit),
-            }
-        }
-        Ok(())
+    pub(super) fn release(
+        &mut self,
+        job: JobId,
+        mut nodes: impl Iterator<Item = NodeId>,
+        bumped: &mut Bumped<'_>,
+    ) -> Result<(), Misfit> {
+        nodes.try_for_each(|node| match self.change_holders(node, bumped, true, |holders| holders.remove(job)) {
+            // A node that was removed meanwhile has nothing to give back.
+            Ok(()) | Err(Misfit::Node(_)) => Ok(()),
+            Err(misfit) => Err(misfit),
+        })
     }
 
     fn drop_job(&mut self, job: JobId, bumped: &mut Bumped<'_>) -> Result<(), Misfit> {
-        self.release_nodes(job, bumped)?;
-        if let Some(entry) = self.jobs.remove(&job) {
-            self.index.remove_job(job, &entry);
-            self.index.unshare(&entry.spec);
-        }
-        Ok(())
+        let Some(entry) = self.jobs.remove(&job) else { return Ok(()) };
+        self.index.remove_job(job, &entry);
+        self.index.unshare(&entry.spec);
+        self.release(job, entry.held(), bumped)
     }
 }

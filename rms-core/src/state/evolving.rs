@@ -137,7 +137,7 @@ impl State {
         if let Some(entry) = self.jobs.get(&job) {
             self.index.recount(job, entry, &self.nodes);
         }
-        self.release(job, nodes, bumped)
+        self.release(job, nodes.iter().copied(), bumped)
     }
 
     /// Of a job that runs and evolves; its shares are given beside what evolves.

@@ -1,7 +1,5 @@
 //! The hosts of a cluster that nobody holds, in the order in which they are given out.
 
-use std::collections::BTreeMap;
-
 use rms_model::NodeId;
 
 use crate::state::node::Node;
@@ -10,7 +8,7 @@ use crate::state::node::Node;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FreeHosts {
     /// By how many features they have: plain hosts are taken first, so that special ones stay for those who need them.
-    by_features: BTreeMap<usize, IdSet>,
+    by_features: Vec<(usize, IdSet)>,
     n_hosts: usize,
 }
 
@@ -21,18 +19,37 @@ impl FreeHosts {
 
     /// Plain ones first, then by id.
     pub(crate) fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.by_features.values().flat_map(IdSet::iter)
+        self.by_features.iter().flat_map(|(_, alike)| alike.iter())
+    }
+
+    /// So many of them from a place in that order on; fewer, where there are no more.
+    pub(crate) fn take(&self, first_idx: usize, n_wanted: usize, nodes: &mut Vec<NodeId>) {
+        let (mut n_before, end) = (first_idx, nodes.len() + n_wanted);
+        for (_, alike) in &self.by_features {
+            alike.take(&mut n_before, end, nodes);
+        }
     }
 
     pub(super) fn insert(&mut self, node: NodeId, entry: &Node) {
-        let alike = self.by_features.entry(entry.inventory.features.len()).or_default();
-        self.n_hosts += usize::from(alike.insert(node));
+        let n_features = entry.inventory.features.len();
+        let place = match self.place(n_features) {
+            Ok(place) => place,
+            Err(place) => {
+                self.by_features.insert(place, (n_features, IdSet::default()));
+                place
+            }
+        };
+        self.n_hosts += usize::from(self.by_features[place].1.insert(node));
     }
 
     pub(super) fn remove(&mut self, node: NodeId, entry: &Node) {
-        if let Some(alike) = self.by_features.get_mut(&entry.inventory.features.len()) {
-            self.n_hosts -= usize::from(alike.remove(node));
+        if let Ok(place) = self.place(entry.inventory.features.len()) {
+            self.n_hosts -= usize::from(self.by_features[place].1.remove(node));
         }
+    }
+
+    fn place(&self, n_features: usize) -> Result<usize, usize> {
+        self.by_features.binary_search_by_key(&n_features, |(known, _)| *known)
     }
 }
 
@@ -72,6 +89,27 @@ impl IdSet {
         was_there
     }
 
+    /// Those behind the first `n_before`, which are counted off, until there are `end` nodes.
+    fn take(&self, n_before: &mut usize, end: usize, nodes: &mut Vec<NodeId>) {
+        for (word_idx, word) in self.words.iter().enumerate() {
+            let mut rest = *word;
+            if rest.count_ones() as usize <= *n_before {
+                *n_before -= rest.count_ones() as usize;
+                continue;
+            }
+            while rest != 0 {
+                if nodes.len() == end {
+                    return;
+                }
+                match *n_before {
+                    0 => nodes.push(NodeId(word_idx as u32 * u64::BITS + rest.trailing_zeros())),
+                    _ => *n_before -= 1,
+                }
+                rest &= rest - 1;
+            }
+        }
+    }
+
     fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.words.iter().enumerate().flat_map(|(word_idx, word)| {
             // Each turn takes the lowest bit away.
@@ -107,6 +145,11 @@ mod tests {
                 assert_eq!(ids.remove(node), expected.remove(&node));
             }
             assert!(ids.iter().eq(expected.iter().copied()));
+            let (first_idx, n_wanted) = ((state >> 20) as usize % 100, 1 + (state >> 30) as usize % 100);
+            let (mut n_before, mut some) = (first_idx, Vec::new());
+            ids.take(&mut n_before, n_wanted, &mut some);
+            assert!(some.iter().eq(expected.iter().skip(first_idx).take(n_wanted)));
+            assert_eq!(n_before, first_idx.saturating_sub(expected.len()));
         }
         expected.iter().for_each(|node| assert!(ids.remove(*node)));
         assert_eq!(ids.iter().next(), None);

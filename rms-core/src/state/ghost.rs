@@ -29,7 +29,7 @@ impl State {
         let nodes = self.jobs.get(&job).ok_or(Misfit::Job(job))?.nodes();
         let is_here = |node: &&NodeId| self.nodes.get(node).is_some_and(|entry| entry.cluster == cluster);
         let leaves: Vec<NodeId> = nodes.iter().filter(is_here).copied().collect();
-        self.release(job, &leaves, bumped)?;
+        self.release(job, leaves.iter().copied(), bumped)?;
         self.edit_job(job, |entry| {
             if let Phase::Ghost(ghost) = &mut entry.phase {
                 ghost.nodes.retain(|node| !leaves.contains(node));

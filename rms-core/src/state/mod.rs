@@ -236,6 +236,11 @@ impl State {
         self.index.free.get(&cluster).into_iter().flat_map(FreeHosts::iter)
     }
 
+    /// So many of them from a place in that order on, behind `nodes`; fewer, where there are no more.
+    pub(crate) fn take_free(&self, cluster: ClusterId, first_idx: usize, n_wanted: usize, nodes: &mut Vec<NodeId>) {
+        self.index.free.get(&cluster).into_iter().for_each(|free| free.take(first_idx, n_wanted, nodes));
+    }
+
     pub(crate) fn n_free(&self, cluster: ClusterId) -> usize {
         self.index.free.get(&cluster).map_or(0, FreeHosts::len)
     }

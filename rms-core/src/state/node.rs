@@ -54,7 +54,12 @@ impl Node {
 
     /// May something start here now? So it is if it is usable, its agent is there, and neither a job nor a ghost holds it.
     pub fn is_free(&self) -> bool {
-        self.is_usable() && self.is_connected() && self.holders.is_empty() && self.ghost.is_none()
+        self.is_open() && self.holders.is_empty()
+    }
+
+    /// Would it be free if nobody held it?
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_connected() && self.ghost.is_none() && self.is_usable()
     }
 
     /// Since when its agent is away, if it is and the node is not lost.
