@@ -157,19 +157,6 @@ impl Profile {
         capacity - self.max(from, until)
     }
 
-    /// How many hosts of `capacity` are free at the best instant of `[from, until)`; none, if that is empty.
-    pub fn most_free(&self, capacity: i64, from: Time, until: Time) -> i64 {
-        if from >= until {
-            return 0;
-        }
-        let least = match self.steps.at(from) {
-            Some(place) => self.steps.least(place, until),
-            // Nobody is busy before the first step.
-            None => self.steps.first().map_or(0, |place| self.steps.least(place, until).min(0)),
-        };
-        capacity - least
-    }
-
     /// The end of the last step that holds the maximum of `[from, until)`, cut to `until` (003, §3.1: loc); `from` if
     /// that is empty.
     pub fn loc(&self, from: Time, until: Time) -> Time {

@@ -2,7 +2,7 @@
 
 use negotiation::NegotiationId;
 use rms_model::job::TaskCount;
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Span, Time, View};
 
 use super::evolve::{self, Hosts};
 use super::policy::{Walk, considered, n_free};
@@ -35,7 +35,7 @@ pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Pl
 pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gain]) -> Option<Plan> {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
-    let base = walk.pass.all.view.clone();
+    let base = View::clone(&walk.pass.all.view);
     let gains = gains.iter().map(|gain| as_another_job(state, now, gain)).collect::<Option<Vec<JobSpec>>>()?;
     losses.iter().for_each(|loss| walk.pass.free_up(&loss.nodes, loss.until));
     for spec in gains {
@@ -45,21 +45,21 @@ pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gai
         }
     }
     walk.queue(considered(state), Scope::Estimates);
-    Some(Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view })
+    Some(Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() })
 }
 
 /// The plan with all estimates, if a running application held its hosts for so much longer.
 pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -> Plan {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
-    let base = walk.pass.all.view.clone();
+    let base = View::clone(&walk.pass.all.view);
     let entry = &state.jobs()[&job];
     if let Some(started) = entry.started() {
         let from = (started.at + started.request.wall).max(now);
         walk.pass.keep_busy(entry.nodes(), from, from + more);
     }
     walk.queue(considered(state), Scope::Estimates);
-    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view }
+    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() }
 }
 
 /// The plan with all estimates, if these hosts, and no others, were kept for what is negotiated with a running
@@ -77,9 +77,9 @@ pub(crate) fn plan_if_kept(state: &State, now: Time, job: JobId, id: Negotiation
         walk.pass.free_up(&fewer, until);
         walk.pass.keep_from_others(&more, from, until);
     }
-    let base = walk.pass.all.view.clone();
+    let base = View::clone(&walk.pass.all.view);
     walk.queue(considered(state), Scope::Estimates);
-    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view }
+    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view.into_owned() }
 }
 
 /// Would a waiting application start at once if these hosts were free, beside those that applications are leaving?

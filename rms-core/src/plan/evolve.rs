@@ -124,7 +124,7 @@ pub(super) fn n_elsewhere(
     state: &State,
     cluster: ClusterId,
     constraint: &Constraint,
-    here: &Ledger,
+    here: &Ledger<'_>,
     held: &[NodeId],
 ) -> u32 {
     let is_elsewhere = |(node, entry): &(&NodeId, &crate::state::node::Node)| {
@@ -152,7 +152,7 @@ pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profil
 
 /// The occupation of the hosts of `special`, of which what others will hold is only known as a number, if that is more
 /// than all the other hosts have room for.
-fn occupation(all: &Ledger, special: Option<&Ledger>, cluster: ClusterId) -> (Profile, u32) {
+fn occupation(all: &Ledger<'_>, special: Option<&Ledger<'_>>, cluster: ClusterId) -> (Profile, u32) {
     let of_all = all.view.get(&cluster).cloned().unwrap_or_default();
     match special {
         None => (of_all, all.capacity_of(cluster)),

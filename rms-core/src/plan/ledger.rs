@@ -1,5 +1,6 @@
 //! Who is busy when, over a set of hosts that an application may use.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::answer::JobState;
@@ -18,11 +19,12 @@ use crate::state::node::{HostGhost, Node};
 
 /// The occupation of the usable hosts that meet a constraint.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct Ledger<'a> {
     /// `None`: every usable host.
     eligible: Option<BTreeSet<NodeId>>,
     pub(super) capacity: BTreeMap<ClusterId, u32>,
-    pub(super) view: View,
+    /// That of the state, until something is added.
+    pub(super) view: Cow<'a, View>,
     /// What the searches of this pass have shown, for clusters whose profile is long.
     frontiers: BTreeMap<ClusterId, Frontier>,
     /// Of the view, as of the time given; only while launchers look at it.
@@ -34,18 +36,21 @@ pub(super) struct Ledger {
 /// Shorter profiles are searched as fast without a frontier.
 const MANY_STEPS: usize = 256;
 
-impl Ledger {
+impl<'a> Ledger<'a> {
     /// The hosts that everybody may use, busy with started jobs and ghosts (001, Fig. 5, step 3).
-    pub(super) fn of_all(state: &State, now: Time, without: Option<JobId>) -> Ledger {
+    pub(super) fn of_all(state: &'a State, now: Time, without: Option<JobId>) -> Ledger<'a> {
         let capacity = state.clusters().keys().map(|cluster| (*cluster, state.n_usable(*cluster))).collect();
         let mut ledger = Ledger::bare(None, capacity);
         let is_regular = without.is_none() && state.occupation().is_regular(now);
-        ledger.view = if is_regular { state.occupation().busy().clone() } else { ledger.base(state, now, without) };
+        ledger.view = match is_regular {
+            true => Cow::Borrowed(state.occupation().busy()),
+            false => Cow::Owned(ledger.base(state, now, without)),
+        };
         ledger
     }
 
     /// These hosts, all of them usable.
-    pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>, without: Option<JobId>) -> Ledger {
+    pub(super) fn of(state: &State, now: Time, eligible: BTreeSet<NodeId>, without: Option<JobId>) -> Ledger<'a> {
         let mut capacity: BTreeMap<ClusterId, u32> = state.clusters().keys().map(|cluster| (*cluster, 0)).collect();
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
@@ -53,12 +58,13 @@ impl Ledger {
         Ledger::bare(Some(eligible), capacity).over(state, now, without)
     }
 
-    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger {
-        Ledger { eligible, capacity, view: View::new(), frontiers: BTreeMap::new(), digests: None, has_shrunk: false }
+    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: BTreeMap<ClusterId, u32>) -> Ledger<'a> {
+        let view = Cow::Owned(View::new());
+        Ledger { eligible, capacity, view, frontiers: BTreeMap::new(), digests: None, has_shrunk: false }
     }
 
-    fn over(mut self, state: &State, now: Time, without: Option<JobId>) -> Ledger {
-        self.view = self.base(state, now, without);
+    fn over(mut self, state: &State, now: Time, without: Option<JobId>) -> Ledger<'a> {
+        self.view = Cow::Owned(self.base(state, now, without));
         self
     }
 
@@ -156,7 +162,7 @@ impl Ledger {
     }
 
     /// At least so many of `wanted` hosts taken from `other` must come from here.
-    pub(super) fn least_share(&self, state: &State, other: &Ledger, cluster: ClusterId, wanted: u32) -> u32 {
+    pub(super) fn least_share(&self, state: &State, other: &Ledger<'_>, cluster: ClusterId, wanted: u32) -> u32 {
         let Some(here) = &self.eligible else { return wanted };
         let in_cluster = |node: &&NodeId| state.nodes()[*node].cluster == cluster;
         let n_elsewhere = match &other.eligible {
@@ -176,15 +182,16 @@ impl Ledger {
             self.has_shrunk = true;
         }
         if block.hosts != 0 {
-            self.view.entry(cluster).or_default().add(block);
+            self.view.to_mut().entry(cluster).or_default().add(block);
             if let Some((now, digests)) = &mut self.digests {
                 digests.entry(cluster).or_default().add(block, *now);
             }
         }
     }
 
-    /// From now on hosts will be given back.
-    pub(super) fn will_shrink(&mut self) {
+    /// Shows what was promised, too; from now on hosts will be given back.
+    pub(super) fn take_promises(&mut self, with_promises: &'a View) {
+        self.view = Cow::Borrowed(with_promises);
         self.has_shrunk = true;
     }
 
@@ -232,30 +239,30 @@ impl Ledger {
         full_from.unwrap_or(Time::NEVER).since(from)
     }
 
-    /// How many hosts of a cluster are free at the best instant until then; none, if that is past.
-    pub(super) fn most_free(&self, cluster: ClusterId, from: Time, until: Time) -> i64 {
-        let capacity = i64::from(self.capacity_of(cluster));
-        match self.view.get(&cluster) {
-            Some(profile) => profile.most_free(capacity, from, until),
-            None if from < until => capacity,
-            None => 0,
-        }
+    /// The first instant at which so many hosts of a cluster are free.
+    pub(super) fn first_free(&self, cluster: ClusterId, hosts: u32, from: Time) -> Time {
+        let limit = i64::from(self.capacity_of(cluster)) - i64::from(hosts);
+        let first = match self.view.get(&cluster) {
+            Some(profile) => profile.free_from(limit, Span::ZERO, from),
+            None => (limit >= 0).then_some(from),
+        };
+        first.unwrap_or(Time::NEVER)
     }
 
-    /// Is there no start during `[from, until)` from which on so many hosts are free for `wall`, or until `until`?
+    /// Is there no start during `[from, before)` from which on so many hosts are free for `wall`, or until `until`?
     pub(super) fn is_full_until(
         &self,
         cluster: ClusterId,
         wanted: u32,
         wall: Span,
-        (from, until): (Time, Time),
+        (from, before, until): (Time, Time, Time),
     ) -> bool {
         let limit = i64::from(self.capacity_of(cluster)) - i64::from(wanted);
         let Some(profile) = self.view.get(&cluster) else { return limit < 0 };
         let mut start = from;
-        while start < until {
+        while start < before {
             let Some(free) = profile.free_from(limit, Span::ZERO, start) else { return true };
-            if free >= until {
+            if free >= before {
                 return true;
             }
             match profile.last_above(limit, free, (free + wall).min(until)) {
@@ -338,7 +345,7 @@ pub(super) fn holds(
 /// The earliest time from `now` on when the request fits in every ledger on every cluster it names (R4).
 /// `Err` names the cluster that is too small.
 pub(super) fn first_hole(
-    ledgers: &mut [&mut Ledger],
+    ledgers: &mut [&mut Ledger<'_>],
     request: &Request,
     now: Time,
 ) -> Result<(Time, Option<Blocked>), (ClusterId, u32)> {
@@ -360,13 +367,13 @@ pub(super) fn first_hole(
     if n_profiles <= 1 {
         return Ok((start, blocked));
     }
-    let ledgers: Vec<&Ledger> = ledgers.iter().map(|ledger| &**ledger).collect();
+    let ledgers: Vec<&Ledger<'_>> = ledgers.iter().map(|ledger| &**ledger).collect();
     joint_hole(&ledgers, request, (start, blocked))
 }
 
 /// The earliest time when the request fits in all ledgers together, from a start on that one of them allows.
 pub(super) fn joint_hole(
-    ledgers: &[&Ledger],
+    ledgers: &[&Ledger<'_>],
     request: &Request,
     (mut start, mut blocked): (Time, Option<Blocked>),
 ) -> Result<(Time, Option<Blocked>), (ClusterId, u32)> {

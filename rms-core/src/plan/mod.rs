@@ -57,7 +57,7 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// Started jobs and ghosts: the last view before the first application. Empty if only starts were wanted.
     pub base: View,
-    /// The last view after the last application.
+    /// The last view after the last application. Empty if only starts were wanted.
     pub last_view: View,
 }
 

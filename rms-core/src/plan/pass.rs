@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
 use rms_model::profile::Block;
-use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Request, Span, Time, View};
+use rms_model::{ClusterId, Evolution, JobId, JobSpec, NodeId, Profile, Request, Span, Time, View};
 
 use super::evolve;
 use super::fit::Fit;
@@ -34,10 +34,10 @@ pub(super) struct Pass<'a> {
     state: &'a State,
     pub(super) now: Time,
     /// Every usable host.
-    pub(super) all: Ledger,
+    pub(super) all: Ledger<'a>,
     /// Hosts that meet a constraint, for the constraints met so far that exclude any; of those that the same hosts
     /// meet, the first one stands for all.
-    pub(super) special: BTreeMap<Constraint, Ledger>,
+    pub(super) special: BTreeMap<Constraint, Ledger<'a>>,
     /// Which constraint stands for one met before; none if every usable host meets it.
     pub(super) stands_for: BTreeMap<Constraint, Option<Constraint>>,
     /// What was placed so far, to open a special ledger late.
@@ -67,7 +67,7 @@ struct Supposed {
 }
 
 impl Supposed {
-    fn show(&self, state: &State, ledger: &mut Ledger) {
+    fn show(&self, state: &State, ledger: &mut Ledger<'_>) {
         for (cluster, hosts) in ledger.count(state, &self.nodes) {
             ledger.add(cluster, Block { from: self.from, until: self.until, hosts: self.sign * hosts });
         }
@@ -195,7 +195,7 @@ impl<'a> Pass<'a> {
         let holes = spec.options.iter().enumerate().map(|(option_idx, request)| {
             let special = self.stands_for.get(&constraint(request)).and_then(Option::as_ref);
             let special = special.and_then(|constraint| self.special.get_mut(constraint));
-            let mut ledgers: Vec<&mut Ledger> = std::iter::once(&mut self.all).chain(special).collect();
+            let mut ledgers: Vec<&mut Ledger<'_>> = std::iter::once(&mut self.all).chain(special).collect();
             (option_idx, request, ledger::first_hole(&mut ledgers, request, from))
         });
         let mut holes: Vec<SizedHole<'_>> = holes.collect();
@@ -297,16 +297,15 @@ impl<'a> Pass<'a> {
         if !is_to_come || !knows_all {
             return false;
         }
-        let mut with_promises = Vec::new();
-        for (cluster, profile) in self.state.occupation().promised() {
-            let sum = self.all.view.get(cluster).map_or_else(|| profile.clone(), |busy| busy + profile);
-            if sum.max(self.now, Time::NEVER) > i64::from(self.all.capacity_of(*cluster)) {
+        if let Some(with_promises) = self.state.occupation().with_promises() {
+            let is_overfull = |(cluster, profile): (&ClusterId, &Profile)| {
+                profile.max(self.now, Time::NEVER) > i64::from(self.all.capacity_of(*cluster))
+            };
+            if with_promises.iter().any(is_overfull) {
                 return false;
             }
-            with_promises.push((*cluster, sum));
+            self.all.take_promises(with_promises);
         }
-        self.all.view.extend(with_promises);
-        self.all.will_shrink();
         true
     }
 
@@ -323,7 +322,7 @@ impl<'a> Pass<'a> {
         let constraint = constraint_of(spec, request);
         let constraint = self.stands_for.get(&constraint).cloned().flatten();
         let special = constraint.as_ref().and_then(|constraint| self.special.get(constraint));
-        let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
+        let ledgers: Vec<&Ledger<'_>> = std::iter::once(&self.all).chain(special).collect();
         // A promise that could not be kept in time is kept as soon as possible.
         let at = promise.at.max(self.now);
         if let Some(evolving) = &spec.evolving {
@@ -360,7 +359,7 @@ impl<'a> Pass<'a> {
         for (cluster, wanted) in &request.hosts {
             // What each ledger can spare, and how much of that this request has taken.
             let to_spare = |special| (special, Ledger::least_free(special, *cluster, request.wall, self.now), 0);
-            let mut spares: Vec<(&Ledger, i64, u32)> = self.special.values().map(to_spare).collect();
+            let mut spares: Vec<(&Ledger<'_>, i64, u32)> = self.special.values().map(to_spare).collect();
             let mut kept_by = None;
             let mut n_chosen = 0;
             let is_special = !self.special.is_empty();
@@ -426,7 +425,7 @@ impl<'a> Pass<'a> {
         let next_change = clusters.filter_map(|profile| profile.change_points(self.now).nth(1)).min();
         let from = next_change.unwrap_or(self.now);
         let special = constraint.map(|constraint| &self.special[constraint]);
-        let ledgers: Vec<&Ledger> = std::iter::once(&self.all).chain(special).collect();
+        let ledgers: Vec<&Ledger<'_>> = std::iter::once(&self.all).chain(special).collect();
         ledger::joint_hole(&ledgers, request, (from, None)).map_or(from, |(start, _)| start)
     }
 
@@ -463,8 +462,8 @@ impl<'a> Pass<'a> {
     fn shares(
         &self,
         taken: &Taken,
-        ledger: &Ledger,
-        special: &BTreeMap<Constraint, Ledger>,
+        ledger: &Ledger<'_>,
+        special: &BTreeMap<Constraint, Ledger<'_>>,
     ) -> Vec<(ClusterId, Block)> {
         let known = taken.nodes.as_ref().map(|nodes| ledger.count(self.state, nodes));
         let source = taken.constraint.as_ref().and_then(|constraint| special.get(constraint)).unwrap_or(&self.all);
@@ -486,7 +485,7 @@ impl<'a> Pass<'a> {
 
     /// What the clusters look like to those that can use only hosts which meet a constraint; with the constraint that
     /// stands for it, if it excludes any.
-    pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger, Option<&Constraint>) {
+    pub(super) fn seen_under(&mut self, constraint: &Constraint) -> (&Ledger<'a>, Option<&Constraint>) {
         self.open_ledger(constraint);
         match self.stands_for.get(constraint).and_then(Option::as_ref) {
             Some(known) => (&self.special[known], Some(known)),

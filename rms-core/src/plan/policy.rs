@@ -48,7 +48,7 @@ pub(super) fn run(
     }
     let shows = |_: JobId| scope == Scope::Views;
     let mut walk = Walk::new(state, now, n_free, &shows);
-    let base = if only_starts { View::new() } else { walk.pass.all.view.clone() };
+    let base = if only_starts { View::new() } else { View::clone(&walk.pass.all.view) };
     if look.is_some() {
         walk.pass.all.keep_digests(now);
         walk.look = look;
@@ -64,7 +64,8 @@ pub(super) fn run(
         let outcome = walk.pass.place(spec, from);
         walk.placements.push(Placement { job: JobId(0), outcome, view: None });
     }
-    Plan { now, placements: walk.placements, base, last_view: walk.pass.all.view }
+    let last_view = if only_starts { View::new() } else { walk.pass.all.view.into_owned() };
+    Plan { now, placements: walk.placements, base, last_view }
 }
 
 /// The plan up to one application, whose view is the last one; `None` if it is not considered.
@@ -75,7 +76,7 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     let n_before = if is_queued { considered(state).position(|(job, _)| job == seer)? } else { return None };
     let shows = |job: JobId| job == seer;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
-    let base = walk.pass.all.view.clone();
+    let base = View::clone(&walk.pass.all.view);
     match state.settings().policy {
         // What is behind it does not matter to it.
         Policy::Views | Policy::Fcfs => walk.queue(considered(state).take(n_before + 1), Scope::Estimates),
@@ -134,17 +135,18 @@ struct Stays {
     /// All that was freed since everybody stood as early as possible is before that time: who starts earlier than he was
     /// promised starts before it, where hosts enough are free.
     freed_until: Time,
-    /// The most hosts of a cluster that are free at any instant until then; it holds until somebody moves.
-    most_free: BTreeMap<ClusterId, i64>,
+    /// So many hosts of a cluster are not free before then.
+    first_free: BTreeMap<(ClusterId, u32), Time>,
     /// For so many hosts of a cluster and so long there is no start until then; it holds until somebody moves.
     full_until: BTreeMap<(ClusterId, u32, Span), Time>,
 }
 
 impl Stays {
-    /// Somebody has moved, whose place was free from then on.
-    fn free_until(&mut self, until: Time) {
+    /// Somebody has moved, whose place was free from then until then.
+    fn free(&mut self, from: Time, until: Time) {
         self.freed_until = self.freed_until.max(until);
-        self.most_free.clear();
+        // What was full before that is as full as it was.
+        self.first_free.retain(|_, first| *first <= from);
         self.full_until.clear();
     }
 }
@@ -349,7 +351,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             Scope::Freed { until } => until,
             Scope::Starts | Scope::Estimates | Scope::Views => Time::NEVER,
         };
-        let mut stays = Stays { may_pass_by, freed_until, most_free: BTreeMap::new(), full_until: BTreeMap::new() };
+        let mut stays = Stays { may_pass_by, freed_until, first_free: BTreeMap::new(), full_until: BTreeMap::new() };
         // Where everybody else would be passed by, nobody else is asked.
         let are_few = stays.may_pass_by && scope == Scope::Arrivals && self.look.is_none();
         let few = if are_few { arrivals::of_conservative(self.state, self.now) } else { None };
@@ -373,11 +375,14 @@ impl<'a, 'l> Walk<'a, 'l> {
     /// Everybody has his place.
     fn keep_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Wish)>, mut slots: BTreeMap<JobId, Slot>) {
         for (job, wish) in jobs {
-            let held = slots.get(&job).map_or_else(|| Held::promised(wish), |slot| slot.held.clone());
+            // Who was passed by keeps what was promised.
+            if slots.is_empty() && self.look.is_none() {
+                break;
+            }
+            let passed_by = || Slot { held: Held::promised(wish), outcome: None };
+            let Slot { held, outcome } = slots.remove(&job).unwrap_or_else(passed_by);
             self.look_without(job, &held);
             let view = (self.shows)(job).then(|| self.view_without(job, &held));
-            // Without an outcome it was passed by: it keeps what it was promised.
-            let outcome = slots.remove(&job).and_then(|slot| slot.outcome);
             self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
         }
     }
@@ -419,7 +424,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                     let is_earlier = latest.is_some_and(|latest| held.at < latest);
                     if let Some(latest) = latest.filter(|_| is_earlier) {
                         has_moved = true;
-                        stays.free_until(latest + held.wall());
+                        stays.free(latest, latest + held.wall());
                     }
                     Slot { held: Held::Taken(held), outcome: Some(outcome) }
                 }
@@ -442,23 +447,22 @@ impl<'a, 'l> Walk<'a, 'l> {
         if at <= self.now {
             return false;
         }
-        if i64::from(wish.least_hosts) > self.most_free(cluster, stays) {
+        // Who starts earlier starts before that time.
+        let (hosts, before) = (wish.least_hosts, at.min(stays.freed_until));
+        let first_free = || self.pass.all.first_free(cluster, hosts, self.now);
+        let first = *stays.first_free.entry((cluster, hosts)).or_insert_with(first_free);
+        if first >= before {
             return true;
         }
-        let known = stays.full_until.entry((cluster, wish.least_hosts, wall)).or_insert(self.now);
+        let known = stays.full_until.entry((cluster, hosts, wall)).or_insert(first);
         // What holds until an earlier time holds for a later one, but not the other way round: the promised start cuts
         // off what has to be free.
-        let from = if *known <= at { *known } else { self.now };
-        let is_full = self.pass.all.is_full_until(cluster, wish.least_hosts, wall, (from, at));
+        let from = if *known <= at { first.max(*known) } else { first };
+        let is_full = self.pass.all.is_full_until(cluster, hosts, wall, (from, before, at));
         if is_full {
             *known = at.max(*known);
         }
         is_full
-    }
-
-    fn most_free(&self, cluster: ClusterId, stays: &mut Stays) -> i64 {
-        let until = stays.freed_until;
-        *stays.most_free.entry(cluster).or_insert_with(|| self.pass.all.most_free(cluster, self.now, until))
     }
 
     /// What an application sees is what it does not hold itself.

@@ -395,7 +395,7 @@ impl Looker<'_> {
 /// The cluster as it looks now, made once for all who see the same.
 fn snapshot<'m>(
     snapshots: &'m mut BTreeMap<(Class, ClusterId), Snapshot>,
-    ledger: &Ledger,
+    ledger: &Ledger<'_>,
     class: &Class,
     cluster: ClusterId,
     now: Time,

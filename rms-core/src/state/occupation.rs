@@ -18,8 +18,9 @@ pub(crate) struct Occupation {
     latest: Option<Time>,
     /// Started jobs until their wall times are over and ghosts until they expire, on hosts that may be planned with.
     busy: View,
-    /// What queued jobs were promised.
-    promised: View,
+    /// The same and what queued jobs were promised; nothing while nobody was promised anything.
+    with_promises: View,
+    n_promised: usize,
     /// How many usable hosts that running applications have given back are kept until and since then.
     ghosts: BTreeMap<(Time, Time), i64>,
     /// Those that run and whose needs change: what they hold when depends on the time of the pass.
@@ -66,7 +67,7 @@ impl Occupation {
         let hosts: Vec<_> = counts.into_iter().map(|(cluster, hosts)| (cluster, until_in(cluster), hosts)).collect();
         let until = hosts.iter().map(|(_, until, _)| *until).min().unwrap_or(until);
         let held = Held { from, until, hosts };
-        held.add(&mut self.busy, 1);
+        self.add(&held, 1);
         self.untils.insert((until, job));
         self.latest = self.latest.max(Some(from));
         self.held.insert(job, held);
@@ -77,7 +78,7 @@ impl Occupation {
         self.evolving.remove(&job);
         if let Some(held) = self.held.remove(&job) {
             self.untils.remove(&(held.until, job));
-            held.add(&mut self.busy, -1);
+            self.add(&held, -1);
             if self.latest == Some(held.from) {
                 self.latest = self.held.values().map(|held| held.from).max();
             }
@@ -86,15 +87,32 @@ impl Occupation {
 
     /// A queued job was promised its request at this time; or, with a `sign` of -1, it no longer is.
     pub(super) fn promise(&mut self, request: &Request, at: Time, sign: i64) {
-        let until = at + request.wall;
-        let hosts = request.hosts.iter().map(|(cluster, hosts)| (*cluster, until, i64::from(*hosts))).collect();
-        Held { from: at, until, hosts }.add(&mut self.promised, sign);
+        if self.n_promised == 0 {
+            self.with_promises.clone_from(&self.busy);
+        }
+        self.n_promised = self.n_promised.saturating_add_signed(sign as isize);
+        match self.n_promised {
+            0 => self.with_promises.clear(),
+            _ => {
+                for (cluster, hosts) in &request.hosts {
+                    let block = Block { from: at, until: at + request.wall, hosts: sign * i64::from(*hosts) };
+                    add_block(&mut self.with_promises, *cluster, block);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, held: &Held, sign: i64) {
+        held.add(&mut self.busy, sign);
+        if self.n_promised > 0 {
+            held.add(&mut self.with_promises, sign);
+        }
     }
 
     /// A usable host that a running application has given back is kept; or, with a `sign` of -1, it no longer is.
     pub(super) fn keep_host(&mut self, cluster: ClusterId, ghost: &HostGhost, sign: i64) {
         let HostGhost { job: _, from, until } = *ghost;
-        Held { from, until, hosts: vec![(cluster, until, 1)] }.add(&mut self.busy, sign);
+        self.add(&Held { from, until, hosts: vec![(cluster, until, 1)] }, sign);
         let n_hosts = self.ghosts.entry((until, from)).or_default();
         *n_hosts += sign;
         if *n_hosts == 0 {
@@ -106,8 +124,9 @@ impl Occupation {
         &self.busy
     }
 
-    pub(crate) fn promised(&self) -> &View {
-        &self.promised
+    /// What is busy and what was promised, if anything was.
+    pub(crate) fn with_promises(&self) -> Option<&View> {
+        (self.n_promised > 0).then_some(&self.with_promises)
     }
 
     /// Is `busy` what a pass at `now` should see? Not while a job is there that should have left or whose needs change,
@@ -122,12 +141,16 @@ impl Occupation {
 impl Held {
     fn add(&self, view: &mut View, sign: i64) {
         for (cluster, until, hosts) in &self.hosts {
-            let profile = view.entry(*cluster).or_default();
-            profile.add(Block { from: self.from, until: *until, hosts: sign * hosts });
-            if profile.is_empty() {
-                view.remove(cluster);
-            }
+            add_block(view, *cluster, Block { from: self.from, until: *until, hosts: sign * hosts });
         }
+    }
+}
+
+fn add_block(view: &mut View, cluster: ClusterId, block: Block) {
+    let profile = view.entry(cluster).or_default();
+    profile.add(block);
+    if profile.is_empty() {
+        view.remove(&cluster);
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Chunks {
     chunks: Vec<Chunk>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Chunk {
     /// Where the first step begins; kept beside the vector so that a search need not follow it.
     first: Time,
@@ -40,6 +40,15 @@ const MOST_STEPS: usize = 128;
 
 /// A chunk of fewer steps is joined with the next one if both are small.
 const FEW_STEPS: usize = MOST_STEPS / 8;
+
+/// With room for what is mostly added next: a block has two edges.
+impl Clone for Chunk {
+    fn clone(&self) -> Chunk {
+        let mut steps = Vec::with_capacity(self.steps.len() + 4);
+        steps.extend_from_slice(&self.steps);
+        Chunk { steps, ..*self }
+    }
+}
 
 impl Chunk {
     fn new(steps: Vec<Step>) -> Chunk {
@@ -275,30 +284,6 @@ impl Chunks {
             first_idx = 0;
         }
         most
-    }
-
-    /// The least hosts from `place` on, among the steps that begin before `until`.
-    pub(super) fn least(&self, place: Place, until: Time) -> i64 {
-        let mut least = i64::MAX;
-        let mut first_idx = place.step_idx;
-        for (chunk_idx, chunk) in self.chunks.iter().enumerate().skip(place.chunk_idx) {
-            if chunk.first >= until {
-                break;
-            }
-            let is_whole = first_idx == 0 && self.chunks.get(chunk_idx + 1).is_some_and(|next| next.first <= until);
-            if is_whole {
-                walked::note(1);
-                least = least.min(chunk.least + chunk.lift);
-            } else {
-                let inside = chunk.steps[first_idx..].iter().take_while(|step| step.from < until);
-                let n_inside;
-                (least, n_inside) =
-                    inside.fold((least, 0), |(least, n_steps), step| (least.min(step.hosts + chunk.lift), n_steps + 1));
-                walked::note(n_inside);
-            }
-            first_idx = 0;
-        }
-        least
     }
 
     /// Adds `hosts` to everything during `[from, until)`. Neighbours that differed and still do stay apart, and

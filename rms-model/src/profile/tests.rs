@@ -101,8 +101,6 @@ proptest! {
         let most = inside.iter().copied().max().unwrap_or(0);
         prop_assert_eq!(profile.max(from, until), most);
         prop_assert_eq!(profile.least_free(9, from, until), 9 - most);
-        let most_free = inside.iter().map(|hosts| 9 - hosts).max().unwrap_or(0);
-        prop_assert_eq!(profile.most_free(9, from, until), most_free);
         let located = inside.iter().rposition(|hosts| *hosts == most).map_or(a, |idx| a + idx + 1);
         prop_assert_eq!(profile.loc(from, until), scale.time(located));
         for limit in [-1, 0, 1, 3, most - 1, most] {

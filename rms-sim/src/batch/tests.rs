@@ -43,6 +43,21 @@ fn load(seed: u64, is_exact: bool) -> Load {
     Load { n_hosts, jobs: jobs.collect() }
 }
 
+/// Many wait, and of some sizes several do: passes pass over most of them.
+fn deep_queue(seed: u64) -> Load {
+    let mut dice = Dice::new(seed, 9);
+    let n_hosts = dice.number(4, 24);
+    let walls: Vec<i64> = (0..dice.number(2, 8)).map(|_| i64::from(dice.number(1, 90))).collect();
+    let mut submit = 0;
+    let jobs = (0..dice.number(90, 130)).map(|_| {
+        submit += i64::from(dice.number(0, 3));
+        let wall = walls[dice.number(1, walls.len() as u32) as usize - 1];
+        let run = if dice.chance(40) { wall } else { i64::from(dice.number(1, wall as u32)) };
+        Small { submit, n_hosts: dice.number(1, n_hosts).min(dice.number(1, n_hosts)), wall, run }
+    });
+    Load { n_hosts, jobs: jobs.collect() }
+}
+
 fn seeds() -> std::ops::Range<u64> {
     match option_env!("LIMBER_SEED").and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
@@ -311,6 +326,25 @@ impl Workload for Ranked {
 
     fn run(&self, job_idx: usize) -> Span {
         self.jobs.run(job_idx)
+    }
+}
+
+/// Most passes ask some of the queue only, and not from now on: one that asks all, anew, must find nothing earlier.
+#[test]
+fn a_pass_moves_forward_whoever_can_move() {
+    for (seed, policy) in seeds().take(20).flat_map(|seed| [(seed, Policy::Easy), (seed, Policy::Conservative)]) {
+        let load = deep_queue(seed);
+        let jobs = trace_jobs(&load);
+        let mut batch = batch(policy, &load, &jobs);
+        while batch.turn().expect("every job ends") {
+            let plan = plan(batch.state(), batch.now(), Scope::Estimates);
+            for placement in plan.placements {
+                let estimate = placement.outcome.estimate(batch.now()).expect("it is small enough");
+                let promised = batch.state().jobs()[&placement.job].promised.map(|promise| promise.at);
+                let is_right = promised.map_or(estimate > batch.now(), |promised| estimate == promised);
+                assert!(is_right, "LIMBER_SEED={seed}, {policy}: {} {estimate:?}, {promised:?}", placement.job);
+            }
+        }
     }
 }
 
